@@ -36,12 +36,10 @@ from services.devices.model import Inventory, PluginMode
 from services.devices.resources import OfferMemory, advertise
 from services.kubelet.sockets import plugins_folder
 from services.mappings.folder import load_folder
-from services.node.device_names import with_names
-from services.node.devices_answer import without_denied
 from services.node.offer import MAX_BYTES, decode
 from services.node.offer_memory import FILE
 from services.node.permissions import Missing, Needs, missing
-from services.node.table import Table, rows
+from services.node.table import Table, rows, with_names
 from services.process.blocking import BlockingCalls
 from services.process.settings import dashed
 from services.process.text import plain
@@ -185,7 +183,7 @@ class DeviceSource:
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
             devices=rows(advertised, found.holders),
-            problems=without_denied((*filter(None, [note]), *problems, *denied), found.problems),
+            problems=(*filter(None, [note]), *problems, *denied, *found.problems),
         )
 
     def _last_offer(self) -> OfferMemory | None:

@@ -57,11 +57,7 @@ class KeyPair:
 
 
 def parse_names(names: Iterable[str]) -> tuple[x509.GeneralName, ...]:
-    """Subject alternative names from DNS names (`*.` is a wildcard) and IP addresses.
-
-    Raises:
-        InvalidSettings: A name is invalid, or there is none.
-    """
+    """Subject alternative names from DNS names (`*.` is a wildcard) and IP addresses."""
     parsed = tuple(dict.fromkeys(_parse_name(name) for name in names))
     if not parsed:
         raise InvalidSettings(

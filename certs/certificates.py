@@ -7,7 +7,7 @@ be read is left out, and never raises.
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -27,6 +27,8 @@ _BLOCK: Final = re.compile(
     rb"-----BEGIN CERTIFICATE-----.{1,65536}?-----END CERTIFICATE-----", re.DOTALL
 )
 _LONGEST_CHAIN: Final = 6
+
+E = TypeVar("E", bound=x509.ExtensionType)
 
 
 class UnusableKey(CertificateError):
@@ -49,11 +51,7 @@ def read_certificates(text: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def read_key(text: bytes) -> PrivateKeyTypes | None:
-    """The private key in a PEM text; None where there is none that can be read.
-
-    Raises:
-        UnusableKey: It is encrypted, or of an unknown kind.
-    """
+    """The private key in a PEM text; None where there is none that can be read."""
     try:
         return serialization.load_pem_private_key(text, password=None)
     except TypeError as error:
@@ -65,11 +63,7 @@ def read_key(text: bytes) -> PrivateKeyTypes | None:
 
 
 def read_signing_key(text: bytes) -> ec.EllipticCurvePrivateKey | None:
-    """As `read_key`, for a CA's key.
-
-    Raises:
-        UnusableKey: Also if it is not an elliptic curve key.
-    """
+    """As `read_key`, for a CA's key."""
     key = read_key(text)
     if key is None or isinstance(key, ec.EllipticCurvePrivateKey):
         return key
@@ -87,22 +81,24 @@ def unique(certificates: Iterable[x509.Certificate]) -> tuple[x509.Certificate, 
     return tuple(dict.fromkeys(certificates))
 
 
+def extension_of(certificate: x509.Certificate, kind: type[E]) -> E | None:
+    """An extension of a certificate; None if it lacks it."""
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
 def is_authority(certificate: x509.Certificate) -> bool:
     """Whether it says that it is a CA's."""
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    except x509.ExtensionNotFound:
-        return False
-    return found.value.ca
+    constraints = extension_of(certificate, x509.BasicConstraints)
+    return constraints is not None and constraints.ca
 
 
 def may_sign(certificate: x509.Certificate) -> bool:
     """Whether strict clients accept it as a CA's."""
-    try:
-        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage)
-    except x509.ExtensionNotFound:
-        return False
-    return is_authority(certificate) and usage.value.key_cert_sign
+    usage = extension_of(certificate, x509.KeyUsage)
+    return is_authority(certificate) and usage is not None and usage.key_cert_sign
 
 
 def authority_error(authority: KeyPair, now: datetime) -> str:
@@ -138,9 +134,7 @@ def find_signer(
 ) -> x509.Certificate | None:
     """The first of `authorities` that a serving chain leads to; None if it leads to none.
 
-    Args:
-        chain: The serving certificate first, then intermediate certificates in any order.
-        authorities: The trusted CAs.
+    The serving certificate is first in the chain; intermediate certificates follow in any order.
     """
     at = chain[0] if chain else None
     for _ in range(_LONGEST_CHAIN):
@@ -158,11 +152,7 @@ def find_signer(
 
 def names_of(certificate: x509.Certificate) -> tuple[x509.GeneralName, ...]:
     """Its subject alternative names."""
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return ()
-    return tuple(found.value)
+    return tuple(extension_of(certificate, x509.SubjectAlternativeName) or ())
 
 
 def missing_names(
@@ -175,11 +165,8 @@ def missing_names(
 
 def may_serve(certificate: x509.Certificate) -> bool:
     """Whether clients accept it as a server's."""
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
-    except x509.ExtensionNotFound:
-        return True
-    return ExtendedKeyUsageOID.SERVER_AUTH in found.value
+    usage = extension_of(certificate, x509.ExtendedKeyUsage)
+    return usage is None or ExtendedKeyUsageOID.SERVER_AUTH in usage
 
 
 def key_error(certificate: x509.Certificate, key_text: bytes) -> str:

@@ -35,12 +35,12 @@ from certs.certificates import (
 from certs.policy import CA_KEYS, SERVING_KEYS, serving_chain, stored_authorities
 from services.process.errors import CertificateError, InvalidSettings
 from services.process.files import sync_folder, write_new
+from services.process.pairs import read_pem
 
 SERVING_DAYS = 365
 AUTHORITY_DAYS = 3650
 LONGEST_DAYS = 36500
 
-_LARGEST_FILE = 1024 * 1024
 _PRIVATE = 0o600
 _PUBLIC = 0o644
 
@@ -67,12 +67,7 @@ def issue(
     ca_days: int = AUTHORITY_DAYS,
     now: datetime | None = None,
 ) -> IssuedPaths:
-    """Issue a serving certificate, from the CA in the folder or from a new one.
-
-    Raises:
-        InvalidSettings: A name or a number of days is invalid.
-        CertificateError: The folder cannot be used, or its CA cannot sign.
-    """
+    """Issue a serving certificate, from the CA in the folder or from a new one."""
     subject_names = parse_names(names)
     lifetime, ca_lifetime = _lifetime(days, "--lifetime"), _lifetime(ca_days, "--ca-lifetime")
     moment = now or utc_now()
@@ -106,10 +101,6 @@ def renew(directory: Path, names: Sequence[str], lifetime: timedelta | None) -> 
     """Issue a serving certificate for the names of the present one and `names`.
 
     It lasts for `lifetime`; None means as long as the present one.
-
-    Raises:
-        InvalidSettings: `lifetime` is not a number of days, or a name is invalid.
-        CertificateError: As `issue`.
     """
     if lifetime is not None and (lifetime.days < 1 or lifetime % timedelta(days=1)):
         raise InvalidSettings("--lifetime counts whole days in a folder, such as 90d")
@@ -123,11 +114,7 @@ def renew(directory: Path, names: Sequence[str], lifetime: timedelta | None) -> 
 
 
 def read_folder(directory: Path) -> dict[str, bytes]:
-    """The files in a folder of `issue`, or in a mounted Secret, by name.
-
-    Raises:
-        CertificateError: It cannot be read.
-    """
+    """The files in a folder of `issue`, or in a mounted Secret, by name."""
     if not directory.is_dir():
         raise CertificateError(f"{directory} is not a folder")
     read = {name: _read(directory / name) for name in CA_KEYS | SERVING_KEYS}
@@ -179,15 +166,11 @@ def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[Key
 
 def _read(path: Path) -> bytes | None:
     try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CertificateError(f"{path} cannot be read: {error.strerror}") from error
-    if len(content) > _LARGEST_FILE:
-        raise CertificateError(f"{path} is larger than any certificate or key")
-    return content
+        return read_pem(path)
+    except CertificateError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ everything that is served until the new bundle has been read back from the confi
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -29,7 +29,6 @@ from certs.policy import (
     BUNDLE,
     CA_KEYS,
     SERVING_KEYS,
-    CaContext,
     CaState,
     CertificatePolicy,
     check_pair,
@@ -39,8 +38,15 @@ from certs.policy import (
     stored_authorities,
     usable_chain,
 )
-from certs.store import CertificateStore, Configurations, read_configurations
-from services.kube.objects import Conflict, Secret
+from certs.store import (
+    CertificateLocations,
+    ClusterStore,
+    Configurations,
+    read_configurations,
+    write_bundle,
+)
+from services.kube.client import ClusterClient
+from services.kube.objects import Conflict, Secret, ensure_secret, write_secret
 from services.process.errors import CertificateError, ClusterError
 
 ATTEMPTS: Final = 20
@@ -86,26 +92,23 @@ class CertificateReconciler:
     def __init__(
         self,
         policy: CertificatePolicy,
+        at: CertificateLocations,
         metrics: CertsMetrics,
         force: ForceRenew | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._policy = policy
+        self._at = at
         self._metrics = metrics
         self._force = force or ForceRenew()
         self._now = now
         self._in_place: tuple[bytes, datetime] | None = None
 
-    async def run_once(self, store: CertificateStore) -> RoundReport:
-        """Do one round.
-
-        Raises:
-            CertificateError: Only a person can repair the CA's Secret.
-            ClusterError: The API server is away, or refuses.
-        """
+    async def run_once(self, client: ClusterClient) -> RoundReport:
+        """Do one round."""
         for _ in range(ATTEMPTS):
             try:
-                return await self._attempt(store)
+                return await self._attempt(client)
             except Conflict as conflict:
                 self._metrics.conflicts.inc()
                 log.debug("another replica was faster; using what it wrote", reason=str(conflict))
@@ -115,26 +118,26 @@ class CertificateReconciler:
             " conflicted"
         )
 
-    async def _attempt(self, store: CertificateStore) -> RoundReport:
-        configurations = await read_configurations(store)
-        serving = await store.ensure_secret(store.locations.serving)
-        held = await store.ensure_secret(store.locations.authority)
+    async def _attempt(self, client: ClusterClient) -> RoundReport:
+        configurations = await read_configurations(client, self._at)
+        serving = await ensure_secret(client, self._at.namespace, self._at.serving)
+        held = await ensure_secret(client, self._at.namespace, self._at.authority)
         now = self._now()
-        configured = configurations.authorities(store.locations.owner)
+        configured = configurations.authorities(self._at)
         waiting = False
         if clock_error := self._clock_error(held.object.date, now):
             authorities = stored_authorities(held.data)
             if authorities:
                 bundle = bundle_pem(unique((*authorities, *configured)))
-                await self._write_bundles(store, configurations, bundle, now)
+                await self._write_bundles(client, configurations, bundle, now)
             configurations.problems.append(clock_error)
             self._in_place = None  # counted again by a clock that agrees
         else:
-            context = CaContext(usable_chain(serving.data, now), configured)
-            state = await self._reconcile_authority(store, held, context, now)
-            settled = await self._write_bundles(store, configurations, state.bundle, now)
+            chain = usable_chain(serving.data, now)
+            state = await self._reconcile_authority(client, held, chain, configured, now)
+            settled = await self._write_bundles(client, configurations, state.bundle, now)
             serving, waiting = await self._reconcile_serving(
-                store, serving, state, now, settled=settled, seen=not configurations.problems
+                client, serving, state, now, settled=settled, seen=not configurations.problems
             )
             authorities = state.authorities
         chain = serving_chain(serving.data)
@@ -163,28 +166,34 @@ class CertificateReconciler:
         )
 
     async def _reconcile_authority(
-        self, store: CertificateStore, held: Secret, context: CaContext, now: datetime
+        self,
+        client: ClusterClient,
+        held: Secret,
+        chain: Sequence[x509.Certificate],
+        configured: Sequence[x509.Certificate],
+        now: datetime,
     ) -> CaState:
-        where = f"{store.locations.namespace}/{store.locations.authority}"
+        where = f"{self._at.namespace}/{self._at.authority}"
         try:
-            transition = next_ca(held.data, context, self._policy, now, force=self._force.authority)
+            state = next_ca(
+                held.data, chain, configured, self._policy, now, force=self._force.authority
+            )
         except CertificateError as error:
             raise CertificateError(f"Secret {where}: {error}") from error
-        state = transition.state
         if state.data() != {key: held.data[key] for key in CA_KEYS & held.data.keys()}:
-            await store.write_secret(held, state.data(), CA_KEYS)
+            await write_secret(client, held, state.data(), ours=CA_KEYS)
             trusted = len(state.authorities)
-            if transition.created:
+            if state.created:
                 self._metrics.issued.labels("ca").inc()
-                log.info("CA created", secret=where, reason=transition.created, trusted_cas=trusted)
-            if transition.removed:
+                log.info("CA created", secret=where, reason=state.created, trusted_cas=trusted)
+            if state.removed:
                 log.info("old CAs leave the bundle", secret=where, trusted_cas=trusted)
         self._force.authority = False
         return state
 
     async def _write_bundles(
         self,
-        store: CertificateStore,
+        client: ClusterClient,
         configurations: Configurations,
         bundle: bytes,
         now: datetime,
@@ -196,7 +205,7 @@ class CertificateReconciler:
         in_place = True
         for one in configurations.found:
             try:
-                written = await store.write_bundle(one, bundle)
+                written = await write_bundle(client, one, bundle, self._at)
             except Conflict:
                 raise
             except ClusterError as error:
@@ -217,7 +226,7 @@ class CertificateReconciler:
 
     async def _reconcile_serving(
         self,
-        store: CertificateStore,
+        client: ClusterClient,
         held: Secret,
         state: CaState,
         now: datetime,
@@ -231,30 +240,30 @@ class CertificateReconciler:
         # An unknown CA may be trusted by the configurations that could not be read.
         waits = (status.waits and not settled) or (status.untrusted and not seen)
         if not reason or waits:
-            return await self._copy_bundle(store, held, state), waits
+            return await self._copy_bundle(client, held, state), waits
         data, ends = new_pair(state, self._policy, now)
-        written = await store.write_secret(held, data, SERVING_KEYS)
+        written = await write_secret(client, held, data, ours=SERVING_KEYS)
         self._force.serving = False
         self._metrics.issued.labels("serving").inc()
         repaired = status.error and any(map(held.data.get, SERVING_KEYS))
         (log.warning if repaired else log.info)(
             "serving certificate issued",
-            secret=f"{store.locations.namespace}/{store.locations.serving}",
+            secret=f"{self._at.namespace}/{self._at.serving}",
             reason=reason,
             ends=f"{ends:%F %T}",
         )
         return written, False
 
-    async def _copy_bundle(self, store: CertificateStore, held: Secret, state: CaState) -> Secret:
+    async def _copy_bundle(self, client: ClusterClient, held: Secret, state: CaState) -> Secret:
         """Keep the bundle beside the pair, for whoever looks at the mounted Secret."""
         if held.data.get(BUNDLE) == state.bundle:
             return held
         kept = {key: held.data[key] for key in SERVING_KEYS & held.data.keys()}
-        return await store.write_secret(held, kept | {BUNDLE: state.bundle}, SERVING_KEYS)
+        return await write_secret(client, held, kept | {BUNDLE: state.bundle}, ours=SERVING_KEYS)
 
 
 async def renew(
-    store: CertificateStore,
+    store: ClusterStore,
     policy: CertificatePolicy,
     metrics: CertsMetrics,
     *,
@@ -265,21 +274,18 @@ async def renew(
 
     The names of the present certificate are kept, and no old CA leaves the bundle: `certs run`
     knows its overlap. `on_wait` is called once if a new CA has to settle.
-
-    Raises:
-        CertificateError: Only a person can repair the CA's Secret.
-        ClusterError: The API server is away or refuses, or the bundle cannot be written.
     """
-    chain = serving_chain((await store.ensure_secret(store.locations.serving)).data)
-    held = (await store.ensure_secret(store.locations.authority)).data
+    client, at = store
+    chain = serving_chain((await ensure_secret(client, at.namespace, at.serving)).data)
+    held = (await ensure_secret(client, at.namespace, at.authority)).data
     names = names_of(chain[0]) if find_signer(chain, stored_authorities(held)) else ()
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
     force = ForceRenew(authority=authority, serving=not authority)
-    reconciler = CertificateReconciler(policy, metrics, force)
+    reconciler = CertificateReconciler(policy, at, metrics, force)
     began = time.monotonic()
     waited = False
     while True:
-        report = await reconciler.run_once(store)
+        report = await reconciler.run_once(client)
         if report.problems:
             raise ClusterError("; ".join(report.problems))
         if not report.waiting:

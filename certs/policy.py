@@ -83,6 +83,10 @@ class CaState:
 
     authority: KeyPair
     old: tuple[x509.Certificate, ...] = ()
+    created: str = ""
+    """Why another certificate signs from now on; empty if none does."""
+    removed: int = 0
+    """How many CAs leave the bundle."""
 
     @property
     def authorities(self) -> tuple[x509.Certificate, ...]:
@@ -100,51 +104,30 @@ class CaState:
         return data | {OLD_CAS: bundle_pem(self.old)} if self.old else data
 
 
-@dataclass(frozen=True, slots=True)
-class CaContext:
-    """What else decides about the CAs."""
-
-    chain: Sequence[x509.Certificate] = ()
-    """The serving certificate that can be in use, and its intermediate certificates."""
-    configured: Sequence[x509.Certificate] = ()
-    """The CAs in the webhook configurations."""
-
-
-@dataclass(frozen=True, slots=True)
-class CaTransition:
-    """The next state of the CA's Secret."""
-
-    state: CaState
-    created: str = ""
-    """Why another certificate signs from now on; empty if none does."""
-    removed: int = 0
-    """How many CAs leave the bundle."""
-
-
 def next_ca(
     data: Mapping[str, bytes],
-    context: CaContext,
+    chain: Sequence[x509.Certificate],
+    configured: Sequence[x509.Certificate],
     policy: CertificatePolicy,
     now: datetime,
     *,
     force: bool = False,
-) -> CaTransition:
+) -> CaState:
     """The next state of the CA's Secret; `force` replaces a CA that is not due.
 
-    Raises:
-        CertificateError: The Secret holds a key or a pair that we cannot use, nor may overwrite.
+    `chain` is the serving certificate that can be in use, with its intermediate certificates;
+    `configured` are the CAs in the webhook configurations.
     """
     authority, created = _signing_pair(data, policy, now, force=force)
     own = authority.certificate
-    known = unique((*stored_authorities(data), *context.configured))
+    known = unique((*stored_authorities(data), *configured))
     old = [one for one in known if one != own and is_authority(one) and is_valid(one, now)]
-    signer = find_signer(context.chain, (own, *old))
-    if signer == own and now - issued_at(context.chain[0]) > policy.overlap:
-        return CaTransition(CaState(authority), created, removed=len(old))
+    signer = find_signer(chain, (own, *old))
+    if signer == own and now - issued_at(chain[0]) > policy.overlap:
+        return CaState(authority, created=created, removed=len(old))
     if signer is not None and signer != own:
         old.insert(0, signer)  # so that it is not among those that are too many
-    kept = unique(old)[:MOST_OLD]
-    return CaTransition(CaState(authority, kept), created)
+    return CaState(authority, unique(old)[:MOST_OLD], created)
 
 
 def stored_authorities(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:

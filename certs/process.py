@@ -6,7 +6,6 @@ replica continues.
 """
 
 import asyncio
-import contextlib
 import random
 import time
 from typing import Final, NoReturn
@@ -16,11 +15,10 @@ import structlog
 from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
-from certs.store import ClusterStore
-from services.kube.client import ClusterClient, may_be_ours, requested_pause
+from services.kube.client import requested_pause
 from services.kube.connection import Connection, connector
 from services.process import logging
-from services.process.errors import AccelbindError, ClusterError, WorldError
+from services.process.errors import AccelbindError, ClusterError
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import write_ports
 from services.process.retry import Backoff
@@ -33,12 +31,7 @@ log = structlog.get_logger(room="certs")
 
 
 async def run(settings: CertsSettings) -> None:
-    """Reconcile certificates until SIGTERM or SIGINT.
-
-    Raises:
-        ClusterError: Nothing says how to reach an API server, or what does is unusable.
-        WorldError: The port is taken.
-    """
+    """Reconcile certificates until SIGTERM or SIGINT."""
     logging.configure(settings.log_level, settings.log_format)
     process = Process(settings)
     with stop_signals() as stop:
@@ -55,10 +48,10 @@ class Process:
         self._settings = settings
         self._connection = Connection(connector(settings.kubeconfig))
         self._metrics = CertsMetrics(registry)
-        self._reconciler = CertificateReconciler(settings.policy, self._metrics)
+        self._reconciler = CertificateReconciler(settings.policy, settings.locations, self._metrics)
         self._backoff = Backoff()
         self._error = "the first round is not done"
-        self._errors = ErrorLog()
+        self._failing_since: float | None = None
         self._missing: frozenset[str] = frozenset()
         self._ended = time.monotonic()
         routes = {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
@@ -78,17 +71,12 @@ class Process:
                 configurations=list(settings.webhook_config),
                 service=settings.service,
             )
-            rounds = asyncio.create_task(self._reconcile_forever())
-            stopping = asyncio.create_task(stop.wait())
             try:
-                await asyncio.wait({rounds, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if rounds.done():
-                    await rounds
-                    raise WorldError("the rounds have ended unexpectedly")
+                async with asyncio.TaskGroup() as group:
+                    rounds = group.create_task(self._reconcile_forever())
+                    await stop.wait()
+                    rounds.cancel()
             finally:
-                for task in (rounds, stopping):
-                    task.cancel()
-                await asyncio.gather(rounds, stopping, return_exceptions=True)
                 await self._connection.aclose()
 
     async def _reconcile_forever(self) -> NoReturn:
@@ -99,15 +87,15 @@ class Process:
 
     async def _run_once(self) -> float:
         """Do one round; returns the seconds until the next one."""
-        async with self._connection.client() as client:
-            try:
-                store = ClusterStore(client, self._settings.locations)
-                return self._report(await self._reconciler.run_once(store))
-            except AccelbindError as error:
-                return await self._fail(client, error)
-            except Exception as error:
-                log.exception("internal error; the next round follows")
-                return await self._fail(client, ClusterError(f"internal error: {error!r:.200}"))
+        try:
+            async with self._connection.client() as client:
+                report = await self._reconciler.run_once(client)
+        except AccelbindError as error:
+            return self._fail(error)
+        except Exception as error:
+            log.exception("internal error; the next round follows")
+            return self._fail(ClusterError(f"internal error: {error!r:.200}"))
+        return self._report(report)
 
     def _report(self, report: RoundReport) -> float:
         self._backoff.reset()
@@ -130,25 +118,27 @@ class Process:
         interval = self._settings.interval.total_seconds()
         return interval * random.uniform(0.75, 1)  # noqa: S311 - jitter, not a secret
 
-    async def _fail(self, client: ClusterClient, error: AccelbindError) -> float:
+    def _fail(self, error: AccelbindError) -> float:
         self._set_error(str(error))
-        if not isinstance(error, ClusterError):
-            return self._backoff.pause()
-        if may_be_ours(error):
-            with contextlib.suppress(AccelbindError):
-                await self._connection.renew(client)
         return self._backoff.pause(requested_pause(error))
 
     def _set_error(self, error: str) -> None:
-        metrics = self._metrics
-        metrics.failing.set(bool(error))
-        metrics.ready.set(not error)
+        """Show an error, and log it when it begins, changes and ends; empty means there is none."""
+        now, since = time.monotonic(), self._failing_since
+        self._metrics.failing.set(bool(error))
+        self._metrics.ready.set(not error)
         if error:
-            metrics.failures.inc()
+            self._metrics.failures.inc()
+            self._failing_since = now if since is None else since
+            if since is None or error != self._error:
+                seconds = round(now - self._failing_since)
+                log.error("certificates cannot be reconciled", error=error, seconds=seconds)
         else:
-            metrics.succeeded.set_to_current_time()
+            self._metrics.succeeded.set_to_current_time()
+            self._failing_since = None
+            if since is not None:
+                log.info("certificates are reconciled again", seconds=round(now - since))
         self._error = error
-        self._errors.log(error)
 
     async def _probe_health(self) -> tuple[int, str]:
         silent = time.monotonic() - self._ended
@@ -158,23 +148,3 @@ class Process:
 
     async def _probe_readiness(self) -> tuple[int, str]:
         return (503, f"{self._error}\n") if self._error else (200, "ok\n")
-
-
-class ErrorLog:
-    """Logs an error when it begins, when it changes, and when it is over."""
-
-    def __init__(self) -> None:
-        self._error = ""
-        self._since = 0.0
-
-    def log(self, error: str) -> None:
-        """Log the present error if it is new; empty means there is none."""
-        now = time.monotonic()
-        if error and not self._error:
-            self._since = now
-        seconds = round(now - self._since)
-        if error and error != self._error:
-            log.error("certificates cannot be reconciled", error=error, seconds=seconds)
-        elif self._error and not error:
-            log.info("certificates are reconciled again", seconds=seconds)
-        self._error = error

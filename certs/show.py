@@ -26,7 +26,8 @@ from certs.policy import (
     serving_chain,
     stored_authorities,
 )
-from certs.store import CertificateStore, read_configurations
+from certs.store import ClusterStore, read_configurations
+from services.kube.objects import read_secret
 from services.process.errors import ClusterError
 
 
@@ -45,30 +46,22 @@ class StoredCertificates:
 
 
 def from_folder(directory: Path) -> StoredCertificates:
-    """The certificates in a folder of `certs issue`, or in a mounted Secret.
-
-    Raises:
-        CertificateError: It cannot be read.
-    """
+    """The certificates in a folder of `certs issue`, or in a mounted Secret."""
     files = read_folder(directory)
     return StoredCertificates(files, files, str(directory), str(directory))
 
 
-async def from_cluster(store: CertificateStore) -> StoredCertificates:
-    """The certificates in the Secrets and webhook configurations of a cluster.
-
-    Raises:
-        ClusterError: They cannot be read.
-    """
-    at = store.locations
-    configurations = await read_configurations(store)
+async def from_cluster(store: ClusterStore) -> StoredCertificates:
+    """The certificates in the Secrets and webhook configurations of a cluster."""
+    client, at = store
+    configurations = await read_configurations(client, at)
     if configurations.problems:
         raise ClusterError("; ".join(configurations.problems))
-    serving = (await store.read_secret(at.serving)).data
-    authority = (await store.read_secret(at.authority)).data
+    serving = (await read_secret(client, at.namespace, at.serving)).data
+    authority = (await read_secret(client, at.namespace, at.authority)).data
     chain = serving_chain(serving)
     names = map(name_text, names_of(chain[0])) if chain else ()
-    owner = replace(at, hosts=at.hosts.union(names)).owner
+    ours = replace(at, hosts=at.hosts.union(names))
     return StoredCertificates(
         authority,
         serving,
@@ -77,7 +70,7 @@ async def from_cluster(store: CertificateStore) -> StoredCertificates:
         {
             f"{one.name}[{number}]": bundle
             for one in configurations.found
-            for number, bundle in enumerate(one.bundles(owner))
+            for number, bundle in enumerate(one.bundles(ours))
         },
         tuple(configurations.missing),
     )

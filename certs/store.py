@@ -1,24 +1,33 @@
-"""The Secrets and webhook configurations of a cluster, read and written under their versions."""
+"""Where the certificates of a cluster are: two Secrets, and webhook configurations.
 
-from collections.abc import Collection, Mapping
+In a webhook configuration only the `caBundle` of accelbind's own entries is replaced. Entries of
+other Services or URLs, and configurations that cert-manager maintains, are left unchanged.
+"""
+
+import base64
+import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from cryptography import x509
 
 from certs.certificates import read_certificates, unique
-from services.kube.client import BadStatus, ClusterClient
+from services.kube.client import BadStatus, ClusterClient, segment
 from services.kube.objects import (
+    GROUP,
+    INJECTED,
     PLURALS,
-    Configuration,
-    Owner,
-    Secret,
-    ensure_secret,
-    read_configuration,
-    read_secret,
-    write_bundle,
-    write_secret,
+    NamedObject,
+    decode_base64,
+    read_object,
+    replace_object,
 )
+from services.process.errors import ClusterError
+
+SUFFIX: Final = ".accelbind.dev"
+"""The suffix of the names of accelbind's entries in the manifests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,65 +47,33 @@ class CertificateLocations:
     hosts: frozenset[str] = frozenset()
     """Names of the serving certificate, for webhooks that are called by URL."""
 
-    @property
-    def owner(self) -> Owner:
-        """Which entries of the configurations are ours."""
-        return Owner(self.namespace, self.service, self.hosts)
+    def owns(self, entry: dict[str, Any]) -> bool:
+        """Whether an entry of a webhook configuration is accelbind's."""
+        config = entry.get("clientConfig") or {}
+        if service := config.get("service"):
+            return (service.get("namespace"), service.get("name")) == (self.namespace, self.service)
+        return str(entry.get("name", "")).endswith(SUFFIX) or _host(config) in self.hosts
 
 
-class CertificateStore(Protocol):
-    """The Secrets and webhook configurations of one cluster; all methods raise `ClusterError`."""
-
-    @property
-    def locations(self) -> CertificateLocations:
-        """Where everything is."""
-
-    async def read_secret(self, name: str) -> Secret:
-        """A Secret, which must exist."""
-
-    async def ensure_secret(self, name: str) -> Secret:
-        """A Secret, created empty if it does not exist."""
-
-    async def write_secret(
-        self, read: Secret, data: Mapping[str, bytes], ours: Collection[str]
-    ) -> Secret:
-        """Replace our keys in a Secret; raises `Conflict` if it has changed since it was read."""
-
-    async def read_configuration(self, plural: str, name: str) -> Configuration | None:
-        """A webhook configuration; None if there is none."""
-
-    async def write_bundle(self, read: Configuration, bundle: bytes) -> bool:
-        """Set our entries' bundles; returns False, and writes nothing, if they are set already."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterStore:
-    """A `CertificateStore` in the API server."""
+class ClusterStore(NamedTuple):
+    """The API server of a cluster, and where its certificates are."""
 
     client: ClusterClient
     locations: CertificateLocations
 
-    async def read_secret(self, name: str) -> Secret:
-        """See `CertificateStore`."""
-        return await read_secret(self.client, self.locations.namespace, name)
 
-    async def ensure_secret(self, name: str) -> Secret:
-        """See `CertificateStore`."""
-        return await ensure_secret(self.client, self.locations.namespace, name)
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A webhook configuration that was read."""
 
-    async def write_secret(
-        self, read: Secret, data: Mapping[str, bytes], ours: Collection[str]
-    ) -> Secret:
-        """See `CertificateStore`."""
-        return await write_secret(self.client, read, data, ours=ours)
+    object: NamedObject
+    name: str
+    """With its kind: `mutatingwebhookconfigurations/accelbind`."""
 
-    async def read_configuration(self, plural: str, name: str) -> Configuration | None:
-        """See `CertificateStore`."""
-        return await read_configuration(self.client, plural, name)
-
-    async def write_bundle(self, read: Configuration, bundle: bytes) -> bool:
-        """See `CertificateStore`."""
-        return await write_bundle(self.client, read, bundle, self.locations.owner) is not None
+    def bundles(self, at: CertificateLocations) -> list[bytes]:
+        """The bundles of our entries; empty bytes for an entry without one."""
+        configs = _configs(self.object.item, at)
+        return [decode_base64(config.get("caBundle") or "") for config in configs]
 
 
 @dataclass(slots=True)
@@ -107,24 +84,61 @@ class Configurations:
     missing: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def authorities(self, owner: Owner) -> tuple[x509.Certificate, ...]:
+    def authorities(self, at: CertificateLocations) -> tuple[x509.Certificate, ...]:
         """The CAs in the bundles of our entries."""
-        bundles = [bundle for one in self.found for bundle in one.bundles(owner)]
+        bundles = [bundle for one in self.found for bundle in one.bundles(at)]
         return unique(one for bundle in bundles for one in read_certificates(bundle))
 
 
-async def read_configurations(store: CertificateStore) -> Configurations:
+async def read_configurations(client: ClusterClient, at: CertificateLocations) -> Configurations:
     """Read all webhook configurations; a refusal is a problem, and the others are read."""
     read = Configurations()
-    for plural in PLURALS:
-        for name in store.locations.configurations:
-            try:
-                found = await store.read_configuration(plural, name)
-            except BadStatus as error:
-                read.problems.append(str(error))
-                continue
-            if found is None:
-                read.missing.append(f"{plural}/{name}")
-            else:
-                read.found.append(found)
+    for name in (f"{plural}/{segment(one)}" for plural in PLURALS for one in at.configurations):
+        try:
+            found = await read_object(client, f"{GROUP}/{name}")
+        except BadStatus as error:
+            read.problems.append(str(error))
+            continue
+        if found is None:
+            read.missing.append(name)
+        else:
+            read.found.append(Configuration(found, name))
     return read
+
+
+async def write_bundle(
+    client: ClusterClient, read: Configuration, bundle: bytes, at: CertificateLocations
+) -> bool:
+    """Set the bundle of our entries; returns False, and writes nothing, if they have it already.
+
+    Raises:
+        Conflict: The configuration has changed since it was read.
+        ClusterError: It can't be written, or cert-manager writes it.
+    """
+    if all(present == bundle for present in read.bundles(at)):
+        return False
+    item = copy.deepcopy(read.object.item)
+    annotations = item["metadata"].get("annotations") or {}
+    for annotation in INJECTED:
+        if annotation in annotations:
+            raise ClusterError(
+                f"{read.name} has the annotation {annotation}, so cert-manager maintains its"
+                " bundle: remove the annotation, or don't run `accelbind certs run` beside it"
+            )
+    for config in _configs(item, at):
+        config["caBundle"] = base64.b64encode(bundle).decode()
+    await replace_object(client, read.object, item)
+    return True
+
+
+def _configs(item: dict[str, Any], at: CertificateLocations) -> Iterator[dict[str, Any]]:
+    for entry in item.get("webhooks") or []:
+        if isinstance(entry, dict) and at.owns(entry):
+            yield entry.get("clientConfig") or {}
+
+
+def _host(config: dict[str, Any]) -> str:
+    try:
+        return urlsplit(str(config.get("url", ""))).hostname or ""
+    except ValueError:
+        return ""

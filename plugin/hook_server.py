@@ -11,16 +11,16 @@ import contextlib
 import json
 import os
 import socket
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from services.containers.hook_call import MAX_MESSAGE, HookCall, held_regions, parse
 from services.containers.identity import ContainerIdentity
 from services.kubelet.checkpoint import read_checkpoint
+from services.node.start_gate import RegionStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, KubeletError
 from services.process.text import clip
@@ -34,31 +34,14 @@ FILES_SECONDS: Final = 10.0
 MAX_REASON: Final = 4000
 """Characters of a reason; runtimes put it into the pod's events."""
 
-_CREDENTIALS: Final = struct.Struct("3i")
-
 log = structlog.get_logger(room="plugin")
 
 
-class IdentifiedStartPolicy(Protocol):
-    """Makes the regions of a resource ready for a known container."""
-
-    async def authorize_start(
-        self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
-    ) -> None:
-        """Returns if the container may start with them."""
-
-
 class HookServer:
-    """Answers hooks.
+    """Answers hooks on a socket.
 
-    Args:
-        path: Where the socket is made.
-        checkpoint: The kubelet's checkpoint.
-        regions: Returns the node's regions as the last scan found them.
-        policy: Asked for each resource.
-        calls: Makes the calls that may hang.
-        count: Counts the outcome of each call: allowed, refused, failed.
-        on_call: Called with each container that a hook was called for.
+    `regions` returns the node's regions as the last scan found them. `count` counts the outcome of
+    each call: allowed, refused, failed. `on_call` gets each container that a hook was called for.
     """
 
     def __init__(
@@ -67,7 +50,7 @@ class HookServer:
         *,
         checkpoint: Path,
         regions: Callable[[], Mapping[str, Region]],
-        policy: IdentifiedStartPolicy,
+        policy: RegionStartPolicy,
         calls: BlockingCalls,
         count: Callable[[str], None],
         on_call: Callable[[ContainerIdentity], None],
@@ -108,7 +91,7 @@ class HookServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            answer = await self._answer(reader, writer)
+            answer = await self._answer(reader)
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         except (OSError, TimeoutError) as error:
@@ -119,12 +102,7 @@ class HookServer:
         finally:
             writer.close()
 
-    async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> dict[str, object]:
-        if not _is_trusted(writer):
-            self._count("refused")
-            return _refused("only root may ask")
+    async def _answer(self, reader: asyncio.StreamReader) -> dict[str, object]:
         async with asyncio.timeout(READ_SECONDS):
             message = await _whole(reader)
         try:
@@ -171,14 +149,6 @@ async def _whole(reader: asyncio.StreamReader) -> bytes:
         if len(found) > MAX_MESSAGE:
             raise OSError(f"it sends more than {MAX_MESSAGE} bytes")
     return bytes(found)
-
-
-def _is_trusted(writer: asyncio.StreamWriter) -> bool:
-    """Whether the hook runs as root, or as the user of this process."""
-    connection = writer.get_extra_info("socket")
-    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(packed)
-    return user in (0, os.geteuid())
 
 
 def _refused(reason: str) -> dict[str, object]:

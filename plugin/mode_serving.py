@@ -2,7 +2,7 @@
 
 The mode decides about discovery and its memory, the registrations, the check before a container's
 start, the CDI file, and the clearing of errors. None of that is changed in place. What exists in
-every mode is handed in as `ProcessParts`.
+every mode is handed in as `NodeParts`.
 
 When a mode ends because another one begins, each stream first sends an empty list, so that the
 resource's capacity becomes 0, and then ends: a stream that ends without that leaves the old
@@ -13,39 +13,31 @@ and the kubelet keeps their number meanwhile.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
-from plugin.kubelet_watch import KubeletWatch
-from plugin.metrics import PluginMetrics
-from plugin.node_events import NodeEvents
-from plugin.observers import NodeObservers
-from plugin.registration import REGISTER_FIRST_SECONDS, Registration
+from plugin.kubelet_folder import KubeletFolder
+from plugin.node_parts import NodeParts
+from plugin.registration import Registration
 from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
-from plugin.settings import PluginSettings
 from plugin.start_policies import HOOK_SOCKET, StartPolicies, is_hooked
-from plugin.waiting import first_of
 from services.devices.cdi import Hook
 from services.devices.damping import Damping
 from services.devices.hardware.events import follow_card_events
-from services.devices.model import Device, Inventory, PluginMode
+from services.devices.model import Device, PluginMode
 from services.devices.resources import OfferMemory
-from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
-from services.node.node_mark import NodeMark
+from services.node.node_mark import update_mark
 from services.node.offer_memory import OfferMemoryFile
-from services.node.state import NodeState
-from services.process.blocking import BlockingCalls
-from services.process.retry import Backoff
-from services.programming.ioctls import DriverCalls
 from services.programming.lock import LOCKS
+
+ANOTHER_MODE: Final = "another mode"
+"""The end after which the kubelet is sent empty lists."""
 
 END_SECONDS: Final = 4.0
 """For all registrations to end; then they are left behind."""
@@ -53,92 +45,59 @@ END_SECONDS: Final = 4.0
 WITHDRAW_SECONDS: Final = 2.0
 """For the kubelet to learn that no devices are left."""
 
-Task = tuple[str, Coroutine[Any, Any, None]]
-
-log = structlog.get_logger(room="plugin")
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessParts:
-    """What a plugin process has in every mode.
-
-    Args:
-        settings: The plugin's settings.
-        state: The node's state.
-        metrics: The plugin's metrics.
-        kubelet: Whether the kubelet is there.
-        next_path: Returns a socket path that was never used before.
-        scan: Reads the cards; called in a thread.
-        calls: Makes the calls that may hang.
-        policies: Creates the check before a container's start.
-        events: Reports Events of the node.
-        observers: Watch the node beside discovery.
-        driver_calls: Makes the ioctls of the cards' drivers.
-    """
-
-    settings: PluginSettings
-    state: NodeState
-    metrics: PluginMetrics
-    kubelet: KubeletWatch
-    next_path: Callable[[], Path]
-    scan: Callable[[], Inventory]
-    calls: BlockingCalls
-    policies: StartPolicies
-    events: NodeEvents
-    observers: NodeObservers
-    driver_calls: DriverCalls
+Waits = Mapping[str, Coroutine[Any, Any, object]]
+"""What to wait for, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What a mode hands over to the next one of its process.
-
-    Args:
-        memory: What it offered.
-        counted: The resources whose devices the kubelet still counts, since it got no empty list.
-    """
+    """What a mode hands over to the next one of its process."""
 
     memory: OfferMemory
+    """What it offered."""
     counted: frozenset[str]
+    """The resources whose devices the kubelet still counts, since it got no empty list."""
 
 
 class ModeServing:
     """Serves this node's cards in one mode.
 
-    Args:
-        mode: The mode.
-        parts: What exists in every mode.
-        before: What another mode of this process handed over. None if another process served this
-            node before, of which the kubelet only knows that its streams are cut.
+    `before` is what another mode of this process handed over. It is None if another process served
+    this node before, of which the kubelet only knows that its streams are cut.
     """
 
     def __init__(
-        self, mode: PluginMode, parts: ProcessParts, before: Handover | None = None
+        self,
+        mode: PluginMode,
+        parts: NodeParts,
+        folder: KubeletFolder,
+        policies: StartPolicies,
+        before: Handover | None = None,
     ) -> None:
-        settings, folder = parts.settings, plugins_folder(parts.settings.kubelet_dir)
+        settings = parts.settings
         self.mode = mode
         self._parts = parts
+        self._folder = folder
         self._before = before
         self._counted: frozenset[str] = frozenset()
         self._has_served = False
         self._resources: ResourceSet | None = None
-        self.discovery = Discovery(
+        self._discovery = Discovery(
             parts.state,
             mode=mode,
             root=settings.root,
             units=settings.units,
             interval=settings.scan_interval,
             damping=Damping(settings.healthy_after, spacing=settings.scan_interval / 2),
-            scan=parts.scan,
+            cards=parts.cards,
             calls=parts.calls,
-            observe_seconds=parts.metrics.scanned,
+            observe_seconds=parts.metrics.scan_seconds.observe,
         )
-        self._memory = OfferMemoryFile(folder, mode, parts.calls)
-        self._mark = NodeMark(folder, settings.state_dir, parts.calls)
+        self._memory = OfferMemoryFile(folder.path, mode, parts.calls)
         self.cdi = _cdi_publisher(mode, parts)
         self._clearing = _error_clearing(mode, parts)
-        self._policy = parts.policies.for_mode(mode, self.cdi)
-        self._hook_server = parts.policies.hook_server(mode)
+        self._policy = policies.for_mode(mode, self.cdi)
+        self._hook_server = policies.hook_server(mode)
 
     @property
     def registrations(self) -> Mapping[str, Registration]:
@@ -152,18 +111,8 @@ class ModeServing:
             return self._before
         return Handover(self._parts.state.advertised.memory, self._counted)
 
-    async def serve_until(
-        self, ends: Mapping[str, Coroutine[Any, Any, object]], *, withdraw: frozenset[str]
-    ) -> str:
-        """Serves until the first of some ends has come.
-
-        Args:
-            ends: What to wait for, by name.
-            withdraw: The names of those after which the kubelet is sent empty lists.
-
-        Returns:
-            The name of what came.
-        """
+    async def serve_until(self, ends: Waits) -> str:
+        """Serves until the first of some ends has come, and returns its name."""
         self._parts.state.start_mode(self.mode)
         async with asyncio.TaskGroup() as group:
             self._resources = resources = ResourceSet(
@@ -174,17 +123,19 @@ class ModeServing:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            if reason in withdraw:
+            if reason == ANOTHER_MODE:
                 self._counted = await resources.withdraw(WITHDRAW_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     await resources.close()
         return reason
 
-    def _tasks(self, resources: ResourceSet) -> Iterator[Task]:
+    def _tasks(self, resources: ResourceSet) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        parts = self._parts
         yield "discovery", self._discover(resources)
         yield "offer memory", self._memory.write_forever()
-        yield from self._parts.observers.tasks(self.mode)
+        yield "permissions", parts.permissions.check_forever(self.mode)
+        yield "holders", parts.holders.refresh_forever()
         if self.cdi is not None:
             yield "cdi", self.cdi.write_forever()
         if self._hook_server is not None:
@@ -192,23 +143,28 @@ class ModeServing:
         if self._clearing is not None:
             yield "error clearing", self._clearing.clear_forever()
         if self.mode is not PluginMode.UNITS:
-            yield "card events", follow_card_events(self._parts.state.request_rescan)
+            yield "sensors", parts.sensing.read_forever()
+            yield "stray holders", parts.stray_holders.check_forever()
+            yield "card events", follow_card_events(parts.state.request_rescan)
 
     async def _discover(self, resources: ResourceSet) -> None:
-        before = self._before
-        await self._mark.update(self.mode)  # before the memory of the last mode is replaced
+        before, parts = self._before, self._parts
+        # Before the memory of the last mode is replaced.
+        await update_mark(self.mode, self._folder.path, parts.settings.state_dir, parts.calls)
         memory = await self._memory.load() if before is None else before.memory
-        self.discovery.restore(memory)
-        async for state in self.discovery.rounds():
-            self._on_scan(state, resources)
+        self._discovery.restore(memory)
+        async for _ in self._discovery.rounds():
+            self._on_scan(resources)
 
-    def _on_scan(self, state: NodeState, resources: ResourceSet) -> None:
-        inventory, advertised = state.inventory, state.advertised
-        self._parts.events.on_scan(inventory, advertised)
+    def _on_scan(self, resources: ResourceSet) -> None:
+        parts = self._parts
+        inventory, advertised = parts.state.inventory, parts.state.advertised
+        parts.events.on_scan(inventory, advertised)
         if self.cdi is not None:
             self.cdi.on_scan(advertised)
         if inventory is not None:
-            self._parts.observers.on_scan(inventory)
+            parts.sensing.on_scan(inventory)
+            parts.stray_holders.on_scan(inventory)
             if self._clearing is not None:
                 self._clearing.on_scan(inventory)
         resources.apply(advertised)
@@ -222,10 +178,11 @@ class ModeServing:
     def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
         parts = self._parts
 
-        def create_server(now: Mapping[str, Device]) -> ResourceServer:
+        def create_server(now: Mapping[str, Device], path: Path) -> ResourceServer:
             return ResourceServer(
                 resource,
                 now,
+                path,
                 mode=self.mode,
                 device_root=str(parts.settings.host_root),
                 policy=self._policy,
@@ -234,18 +191,16 @@ class ModeServing:
                 hooked=is_hooked(parts.settings, self.mode),
             )
 
-        def on_attempt(_resource: str, outcome: str) -> None:
-            parts.metrics.registered(resource, outcome)
+        def on_attempt(outcome: str) -> None:
+            parts.metrics.registrations.labels(resource, outcome).inc()
             parts.events.registered(resource, registration.error)
 
         registration = Registration(
             resource,
             devices,
             create_server=create_server,
-            next_path=parts.next_path,
-            kubelet=parts.kubelet,
+            folder=self._folder,
             on_attempt=on_attempt,
-            backoff=Backoff(REGISTER_FIRST_SECONDS),
         )
         return registration
 
@@ -259,7 +214,7 @@ class ModeServing:
         return self.cdi.published
 
 
-def _cdi_publisher(mode: PluginMode, parts: ProcessParts) -> CdiPublisher | None:
+def _cdi_publisher(mode: PluginMode, parts: NodeParts) -> CdiPublisher | None:
     settings = parts.settings
     if settings.cdi_dir is None:
         return None
@@ -275,17 +230,44 @@ def _cdi_publisher(mode: PluginMode, parts: ProcessParts) -> CdiPublisher | None
     )
 
 
-def _error_clearing(mode: PluginMode, parts: ProcessParts) -> ErrorClearing | None:
+def _error_clearing(mode: PluginMode, parts: NodeParts) -> ErrorClearing | None:
     settings = parts.settings
     if not settings.clear_errors or mode is PluginMode.UNITS:
         return None
     return ErrorClearing(
         settings.root,
         locks=settings.state_dir / LOCKS,
-        holders=parts.observers.holder_source.read,
+        holders=parts.holder_source.read,
         calls=parts.calls,
-        count=parts.metrics.errors_cleared,
+        count=lambda outcome: parts.metrics.errors_cleared.labels(outcome).inc(),
         request_rescan=parts.state.request_rescan,
         on_result=parts.events.errors_cleared,
         driver_calls=parts.driver_calls,
     )
+
+
+async def first_of(waits: Waits, *, seconds: float | None = None) -> str | None:
+    """Waits for the first of several to finish, and cancels the others.
+
+    Args:
+        waits: Earlier ones count first if several finish together.
+        seconds: How long to wait at most.
+
+    Returns:
+        The name of the first; None if none finished in time.
+
+    Raises:
+        BaseException: What the first one raised.
+    """
+    tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
+    try:
+        await asyncio.wait(tasks.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for name, task in tasks.items():
+            if task.done():
+                task.result()
+                return name
+        return None
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)

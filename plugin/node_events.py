@@ -28,12 +28,7 @@ _MAX: Final = 800
 
 
 class NodeEvents:
-    """Reports what happens in this process as Events of its node.
-
-    Args:
-        name: The node's.
-        record_event: Writes an Event.
-    """
+    """Reports what happens in this process as Events of the node with a name."""
 
     def __init__(self, name: str, record_event: Callable[[EventRecord], None]) -> None:
         self._about = node_reference(name)
@@ -43,21 +38,20 @@ class NodeEvents:
         self._failures: dict[str, int] = {}
 
     def on_scan(self, inventory: Inventory | None, advertised: AdvertisedResources) -> None:
-        """Reports what a scan found, if it has changed.
-
-        Args:
-            inventory: What was found.
-            advertised: What is offered of it.
-        """
+        """Reports what a scan found and what is offered of it, if that has changed."""
         now = inventory or Inventory()
         before = self._advertised
         if advertised is before and now == self._inventory:
             return
         if before is not None and before.memory.mode is not advertised.memory.mode:
             before = None  # devices of another mode, which have not vanished
-        self._report_all(_of_node(self._inventory, now))
-        self._report_all(_of_cards(self._inventory, now))
-        self._report_all(_of_devices(before, advertised, now))
+        changes = (
+            *_of_node(self._inventory, now),
+            *_of_cards(self._inventory, now),
+            *_of_devices(before, advertised, now),
+        )
+        for subject, reason, message in changes:
+            self._report(subject, reason, message)
         self._inventory, self._advertised = now, advertised
 
     def mode_changed(self, before: ModeChoice, now: ModeChoice) -> None:
@@ -74,12 +68,7 @@ class NodeEvents:
         self._report("plugin", EventReason.SECOND_PLUGIN, f"{reason}: this one waits until it ends")
 
     def registered(self, resource: str, error: str) -> None:
-        """A registration has succeeded, or failed for a reason.
-
-        Args:
-            resource: Full resource name.
-            error: Why it failed; empty if it didn't.
-        """
+        """A registration has failed with an error, or succeeded without one."""
         if not error:
             if self._failures.pop(resource, 0) >= FAILURES:
                 self._report(resource, EventReason.REGISTERED, f"{resource} is registered")
@@ -93,12 +82,7 @@ class NodeEvents:
         self._failures.pop(resource, None)
 
     def errors_cleared(self, port: str, error: str) -> None:
-        """The errors that a container left in a port were cleared, or couldn't be.
-
-        Args:
-            port: Its name.
-            error: Why they couldn't be; empty if they were.
-        """
+        """The errors that a container left in a port were cleared; or why they couldn't be."""
         if error:
             self._report(f"errors of {port}", EventReason.ERRORS_NOT_CLEARED, error)
         else:
@@ -111,10 +95,6 @@ class NodeEvents:
         self._record_event(
             EventRecord(self._about, subject, str(reason), plain(message, _MAX), warning)
         )
-
-    def _report_all(self, changes: "Iterator[_Change]") -> None:
-        for subject, reason, message in changes:
-            self._report(subject, reason, message)
 
 
 _Reason = EventReason | str

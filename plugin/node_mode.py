@@ -37,29 +37,19 @@ log = structlog.get_logger(room="plugin")
 
 @dataclass(frozen=True, slots=True)
 class ModeChoice:
-    """A mode and its source.
-
-    Args:
-        mode: The mode.
-        source: `annotation`, `flag`, or `last` while the annotation is unknown.
-        error: Why the annotation is ignored although there is one; empty if it isn't.
-    """
+    """A mode and its source."""
 
     mode: PluginMode
     source: str
+    """`annotation`, `flag`, or `last` while the annotation is unknown."""
     error: str = ""
+    """Why the annotation is ignored although there is one; empty if it isn't."""
 
 
 def choose(
     before: ModeChoice, configured: PluginMode, annotations: Mapping[str, str]
 ) -> ModeChoice:
-    """The mode of a node with these annotations.
-
-    Args:
-        before: The mode before.
-        configured: What `--mode` says.
-        annotations: The node's.
-    """
+    """The mode of a node with these annotations, where `--mode` says what is configured."""
     value = annotations.get(ANNOTATION)
     if value is None:
         return ModeChoice(configured, "flag")
@@ -73,12 +63,7 @@ def choose(
 
 
 class NodeMode:
-    """The node's mode, as it changes.
-
-    Args:
-        configured: What `--mode` says.
-        on_change: Called with the mode before and the mode now, at each change.
-    """
+    """The node's mode, as it changes; `on_change` gets the mode before and the mode now."""
 
     def __init__(
         self,
@@ -105,16 +90,10 @@ class NodeMode:
         self._log_change(before)
         if not first or self.choice.error:
             self._on_change(before, self.choice)
-        if self.choice.mode is not before.mode:
-            self._changed.set()
-            self._changed = asyncio.Event()
+        self._changed.set()
 
     async def known(self, seconds: float) -> bool:
-        """Waits until the annotations are known; returns whether they are.
-
-        Args:
-            seconds: How long at most.
-        """
+        """Waits some seconds at most until the annotations are known; returns whether they are."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._known.wait()
@@ -123,8 +102,7 @@ class NodeMode:
     def resume(self, last: PluginMode | None) -> None:
         """Continues in the mode that was served last, until the annotations are known.
 
-        Args:
-            last: That mode; None if it is unknown, then `--mode` counts.
+        If it is None, it is unknown, and `--mode` counts.
         """
         if self._known.is_set():
             return
@@ -138,23 +116,20 @@ class NodeMode:
         )
 
     async def differs(self, mode: PluginMode) -> None:
-        """Waits until the node has another mode.
-
-        Args:
-            mode: The one that is served.
-        """
+        """Waits until the node has another mode than the one that is served; for one waiter."""
         while self.choice.mode is mode:
+            self._changed.clear()
             await self._changed.wait()
 
     def _log_change(self, before: ModeChoice) -> None:
         now = self.choice
         if now.error:
             log.warning("the node's annotation is not understood", reason=now.error)
-        else:
-            same = now.mode is before.mode
-            log.info(
-                "the node's mode is confirmed" if same else "the node's mode changes",
-                mode=now.mode.value,
-                source=now.source,
-                was=before.mode.value,
-            )
+            return
+        same = now.mode is before.mode
+        log.info(
+            "the node's mode is confirmed" if same else "the node's mode changes",
+            mode=now.mode.value,
+            source=now.source,
+            was=before.mode.value,
+        )

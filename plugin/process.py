@@ -1,9 +1,9 @@
 """The plugin process: what it consists of, how it starts and how it ends.
 
-One event loop. These tasks run while the process does: the watch of the kubelet's folder, the check
-for another plugin on the node, and the API server's tasks. What serves in the node's mode
-(`plugin.mode_serving`) is replaced as a whole when the mode changes. An HTTP server answers probes
-and scrapes. Daemon threads read files that may hang.
+One event loop. These tasks run while the process does: the check of the kubelet's folder, the watch
+of this node, and the writing of Events. What serves in the node's mode (`plugin.mode_serving`) is
+replaced as a whole when the mode changes. An HTTP server answers probes and scrapes. Daemon threads
+read files that may hang.
 
 SIGTERM or SIGINT ends discovery, then every registration (streams first, then sockets), then the
 rest; a scan that hangs delays nothing.
@@ -11,57 +11,50 @@ rest; a scan that hangs delays nothing.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from functools import partial
 from http import HTTPStatus
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import structlog
 
-from plugin import probes
-from plugin.kubelet_watch import KubeletWatch
-from plugin.metrics import PluginMetrics
-from plugin.mode_serving import ModeServing, ProcessParts
-from plugin.node_events import NodeEvents
-from plugin.node_mode import KNOWN_SECONDS, NodeMode
-from plugin.observers import NodeObservers
+from plugin.kubelet_folder import KubeletFolder
+from plugin.mode_serving import ANOTHER_MODE, ModeServing, first_of
+from plugin.node_mode import KNOWN_SECONDS
+from plugin.node_parts import NodeParts
+from plugin.registration import Registration, RegistrationState
 from plugin.settings import PluginSettings
-from plugin.single_instance import SingleInstance
-from plugin.sockets import SocketNames
 from plugin.start_policies import StartPolicies
-from plugin.waiting import first_of
-from services.containers.claims import PodSource
-from services.devices.hardware.scan import Scanner
-from services.devices.model import Inventory, PluginMode
+from services.devices.model import PluginMode
 from services.kube.config import may_reach
-from services.kube.events import EventRecord
+from services.kube.connection import Connection, connector
+from services.kube.list_watch import WatchTimeouts
+from services.kube.node_watcher import NodeWatcher
 from services.kubelet.sockets import plugins_folder
-from services.node.busy_cards import BusyCardFilter
-from services.node.devices_answer import DevicesAnswer
+from services.node.devices_answer import answer_devices
 from services.node.offer_memory import last_mode
 from services.node.state import NodeState
 from services.process import http
-from services.process.blocking import BlockingCalls, DaemonExecutor
+from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
 from services.programming.ioctls import KERNEL, DriverCalls
 
-if TYPE_CHECKING:
-    from plugin.api_server import ApiServer
-    from services.kube.connection import Connection
-    from services.kube.list_watch import WatchTimeouts
-
+READY: Final = "ready"
 STOPPED: Final = "stopped"
-ANOTHER_MODE: Final = "another mode"
 ANOTHER_PLUGIN: Final = "another plugin"
 REMOVED: Final = "the kubelet's folder was removed"
-PORT_SECONDS: Final = 1.0
-"""Before a second plugin tries again to listen on its port."""
-PORT_TRIES: Final = 5
-"""Tries of a plugin that was the second: the other's port and lock aren't free at the same time."""
 ENDS: Final = (STOPPED, REMOVED)
 """What ends the process, and not only what it serves."""
+
+CALL_SECONDS: Final = 2.0
+"""For a socket of ours to answer a probe."""
+
+PORT_SECONDS: Final = 1.0
+"""Before a second plugin tries to listen on its port."""
+
+ProbeResult = tuple[int, str]
 
 log = structlog.get_logger(room="plugin")
 
@@ -71,10 +64,8 @@ async def run(
 ) -> None:
     """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
 
-    Args:
-        settings: The plugin's settings.
-        version: Its version for `/metrics`; looked up if empty.
-        driver_calls: Makes the ioctls of the cards' drivers, if not the kernel.
+    `driver_calls` makes the ioctls of the cards' drivers, if not the kernel. An empty version is
+    looked up.
 
     Raises:
         AccelbindError: It can't start: a port is in use, a path is too long, or the kubeconfig
@@ -83,25 +74,19 @@ async def run(
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     with stop_signals() as stop:
         async with _connection(settings) as connection:
-            plugin = Plugin(
-                settings,
-                connection=connection,
-                version=version,
-                driver_calls=driver_calls or KERNEL,
+            parts = NodeParts(
+                settings, connection, version=version, driver_calls=driver_calls or KERNEL
             )
-            await plugin.serve(stop)
+            await Plugin(parts).serve(stop)
 
 
 @contextlib.asynccontextmanager
-async def _connection(settings: PluginSettings) -> "AsyncIterator[Connection | None]":
+async def _connection(settings: PluginSettings) -> AsyncIterator[Connection | None]:
     """The connection to the API server, if one is configured."""
     if not may_reach(settings.kubeconfig):
         _log_no_api_server(settings.mode)
         yield None
         return
-    # Only a plugin with an API server imports the client, which costs memory.
-    from services.kube.connection import Connection, connector  # noqa: PLC0415
-
     connection = Connection(connector(settings.kubeconfig))
     try:
         yield connection
@@ -123,87 +108,16 @@ def _log_no_api_server(mode: PluginMode) -> None:
 
 
 class Plugin:
-    """The parts of a plugin process, created in the order in which they need each other.
+    """A plugin process; `timeouts` say how often the API server is asked, if not as usual."""
 
-    Args:
-        settings: The plugin's settings.
-        pods: Where pods and mappings come from, if not from the connection.
-        connection: The API server, if one is configured.
-        version: The version for `/metrics`; looked up if empty.
-        driver_calls: Makes the ioctls of the cards' drivers.
-        record_event: Writes Events, if not the connection.
-        timeouts: How often the API server is asked, if not as usual.
-    """
-
-    def __init__(
-        self,
-        settings: PluginSettings,
-        pods: PodSource | None = None,
-        *,
-        connection: "Connection | None" = None,
-        version: str = "",
-        driver_calls: DriverCalls = KERNEL,
-        record_event: Callable[[EventRecord], None] = lambda _: None,
-        timeouts: "WatchTimeouts | None" = None,
-    ) -> None:
-        folder = plugins_folder(settings.kubelet_dir)
-        self.settings = settings
-        self.calls = BlockingCalls()
-        self.state = NodeState(settings.mode)
-        self.registry = http.new_registry()
-        http.build_info(self.registry, "plugin", version)
-        self.metrics = PluginMetrics(self.registry)
-        self._api = self._api_server(connection, timeouts) if connection else None
-        if self._api is not None:
-            record_event, pods = self._api.record_event, self._api.pods
-        events = NodeEvents(settings.node_name, record_event)
-        self._mode = NodeMode(settings.mode, on_change=events.mode_changed)
-        self._socket_names = SocketNames(folder)
-        self._kubelet = KubeletWatch(folder)
-        self.single_instance = SingleInstance(folder, self.calls, on_wait=events.second_plugin)
-        scanner = Scanner(settings.root)
-        self._cards = BusyCardFilter(scanner.scan, self.calls)
-        self.observers = NodeObservers(settings, self.state, self.calls, driver_calls)
-        policies = StartPolicies(
-            settings,
-            self.state,
-            pods=pods,
-            scan=scanner.scan,
-            metrics=self.metrics,
-            calls=self.calls,
-            record_event=record_event,
-            driver_calls=driver_calls,
+    def __init__(self, parts: NodeParts, timeouts: WatchTimeouts | None = None) -> None:
+        self.parts = parts
+        self.folder = KubeletFolder(
+            plugins_folder(parts.settings.kubelet_dir), on_wait=parts.events.second_plugin
         )
-        self._parts = ProcessParts(
-            settings=settings,
-            state=self.state,
-            metrics=self.metrics,
-            kubelet=self._kubelet,
-            next_path=self._next_path,
-            scan=self._scan,
-            calls=self.calls,
-            policies=policies,
-            events=events,
-            observers=self.observers,
-            driver_calls=driver_calls,
-        )
-        self.serving = ModeServing(settings.mode, self._parts)
-        self._show(scanner)
-
-    def _api_server(
-        self, connection: "Connection", timeouts: "WatchTimeouts | None"
-    ) -> "ApiServer":
-        from plugin.api_server import ApiServer  # noqa: PLC0415 - see there
-
-        return ApiServer(connection, self.settings.node_name, self.metrics, timeouts)
-
-    def _show(self, scanner: Scanner) -> None:
-        observers = self.observers
-        self.metrics.show_mode(self._mode)
-        self.metrics.show_node(
-            self.state, observers.holders, observers.sensing, lambda: len(scanner.hanging)
-        )
-        self.metrics.show(observers.permissions)
+        self._timeouts = timeouts
+        self._policies = StartPolicies(parts)
+        self.serving = self._create_serving(parts.settings.mode)
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set.
@@ -211,14 +125,20 @@ class Plugin:
         Raises:
             AccelbindError: It can't start, or can't go on in this container.
         """
-        settings = self.settings
-        self._socket_names.next()  # a folder whose path is too long is an error before all else
+        settings = self.parts.settings
         server, reason = None, STOPPED
         try:
             server = await self._listen(stop)
             if server is not None:
                 write_ports(settings.ports_file, {"metrics": server.port})
-                log.info("plugin starts", **_announced(settings, server.port))
+                log.info(
+                    "plugin starts",
+                    mode=settings.mode.value,
+                    node=settings.node_name,
+                    root=str(settings.root),
+                    kubelet_dir=str(settings.kubelet_dir),
+                    metrics_port=server.port,
+                )
                 reason = await self._run_tasks(stop)
         except ExceptionGroup as group:
             error = _innermost(group)
@@ -228,10 +148,10 @@ class Plugin:
         finally:
             if server is not None:
                 await server.close()
-            self.single_instance.close()
+            self.folder.close()
         if reason == REMOVED:
             raise KubeletError(
-                f"{self._kubelet.folder} was removed on the host, and this container still has the"
+                f"{self.folder.path} was removed on the host, and this container still has the"
                 " removed folder mounted: only a restarted container gets the new one"
             )
         log.info("plugin ended")
@@ -245,44 +165,38 @@ class Plugin:
         Raises:
             WorldError: Another program has the port.
         """
-        settings, tries = self.settings, 0
-        devices = DevicesAnswer(
-            self.state,
-            node=settings.node_name,
-            root=settings.root,
-            kubelet_dir=settings.kubelet_dir,
-            holders=self.observers.holders,
-            permissions=self.observers.permissions,
+        parts, settings = self.parts, self.parts.settings
+        routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": self.devices}
+        listen = partial(
+            http.serve, parts.registry, settings.metrics_host, settings.metrics_port, routes
         )
-        routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": devices.respond}
-        while True:
-            if settings.metrics_port and self.single_instance.is_second():
-                tries = PORT_TRIES
+        while settings.metrics_port and self.folder.is_second():
             # A first plugin that started in the same instant may be about to listen.
-            if tries and await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
+            if await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
                 return None
             try:
-                return await http.serve(
-                    self.registry, settings.metrics_host, settings.metrics_port, routes
-                )
+                return await listen()
             except WorldError as error:
-                if not tries:
-                    raise
-                tries -= 1
-                self.single_instance.wait_for_port(str(error))
+                self.folder.wait_for_another(reason=str(error))
+        return await listen()
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Runs the tasks of the process; returns why it ends."""
+        tasks = {"kubelet": self.folder.check_forever()}
+        parts = self.parts
+        if parts.connection is not None and parts.recorder is not None:
+            watcher = NodeWatcher(
+                parts.settings.node_name,
+                parts.connection,
+                parts.mode.update,
+                timeouts=self._timeouts,
+                on_failure=parts.metrics.watch_failures.labels("Node").inc,
+            )
+            tasks |= {"node": watcher.watch_forever(), "events": parts.recorder.write_forever()}
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._kubelet.watch(), name="kubelet"),
-                group.create_task(self.single_instance.check_forever(), name="single instance"),
-            ]
-            if self._api is not None:
-                named = self._api.tasks(self._mode.update)
-                tasks += [group.create_task(each, name=name) for name, each in named]
+            running = [group.create_task(each, name=name) for name, each in tasks.items()]
             reason = await self._serve_modes(stop)
-            for task in tasks:
+            for task in running:
                 task.cancel()
         return reason
 
@@ -294,58 +208,67 @@ class Plugin:
         """
         reason = ""
         while reason not in ENDS:
-            ends = {STOPPED: stop.wait(), REMOVED: self._kubelet.removed()}
-            first = await first_of({**ends, "ready": self._may_serve()}) or ""
-            if first in ENDS:
-                reason = first
+            first = await first_of({**self._ends(stop), READY: self._may_serve()})
+            if first != READY:
+                reason = first or ""
                 break
-            mode = self._mode.choice.mode
+            mode = self.parts.mode.choice.mode
             if mode is not self.serving.mode or reason:
-                before = self.serving.handover if reason == ANOTHER_MODE else None
-                self.serving = ModeServing(mode, self._parts, before)
-            ends = {
-                STOPPED: stop.wait(),
-                REMOVED: self._kubelet.removed(),
-                ANOTHER_PLUGIN: self.single_instance.second(),
-                ANOTHER_MODE: self._mode.differs(mode),
-            }
-            reason = await self.serving.serve_until(ends, withdraw=frozenset({ANOTHER_MODE}))
+                self.serving = self._create_serving(mode, reason)
+            reason = await self.serving.serve_until(
+                {
+                    **self._ends(stop),
+                    ANOTHER_PLUGIN: self.folder.until(lambda: not self.folder.first),
+                    ANOTHER_MODE: self.parts.mode.differs(mode),
+                }
+            )
             if reason not in ENDS:
                 log.info("serving in this mode has ended", mode=mode.value, reason=reason)
         log.info("plugin ends", reason=reason)
         return reason
 
+    def _ends(self, stop: asyncio.Event) -> dict[str, Coroutine[Any, Any, object]]:
+        return {STOPPED: stop.wait(), REMOVED: self.folder.until(lambda: self.folder.removed)}
+
+    def _create_serving(self, mode: PluginMode, reason: str = "") -> ModeServing:
+        before = self.serving.handover if reason == ANOTHER_MODE else None
+        return ModeServing(mode, self.parts, self.folder, self._policies, before)
+
     async def _may_serve(self) -> None:
-        await self.single_instance.first()
-        if self._api is None or await self._mode.known(KNOWN_SECONDS):
+        await self.folder.until(lambda: self.folder.first)
+        if self.parts.connection is None or await self.parts.mode.known(KNOWN_SECONDS):
             return
-        folder = self._kubelet.folder
+        folder = self.folder.path
         with contextlib.suppress(HardwareError):
-            last = await self.calls.run(
+            last = await self.parts.calls.run(
                 "kubelet files",
                 lambda: last_mode(folder),
                 timeout=KNOWN_SECONDS,
                 what=f"reading in {folder}",
             )
-            self._mode.resume(last)
+            self.parts.mode.resume(last)
 
-    async def healthz(self) -> probes.Answer:
+    async def healthz(self) -> ProbeResult:
         """Whether the process is alive."""
-        return await probes.healthz(self.serving.registrations)
+        return await healthz(self.serving.registrations)
 
-    async def readyz(self) -> probes.Answer:
+    async def readyz(self) -> ProbeResult:
         """Whether everything is registered."""
-        if self.single_instance.waits_for:
-            return HTTPStatus.SERVICE_UNAVAILABLE, f"{self.single_instance.waits_for}\n"
-        return await probes.readyz(self.state, self.serving.registrations)
+        if self.folder.waits_for:
+            return HTTPStatus.SERVICE_UNAVAILABLE, f"{self.folder.waits_for}\n"
+        return readyz(self.parts.state, self.serving.registrations)
 
-    def _scan(self) -> Inventory:
-        """The cards, in discovery's thread."""
-        return self.observers.mark(self._cards.scan())
-
-    def _next_path(self) -> Path:
-        self.single_instance.claim()
-        return self._socket_names.next()
+    async def devices(self) -> ProbeResult:
+        """This node's devices."""
+        parts = self.parts
+        return await answer_devices(
+            parts.state,
+            parts.holders,
+            parts.permissions,
+            node=parts.settings.node_name,
+            root=parts.settings.root,
+            kubelet_dir=parts.settings.kubelet_dir,
+        )
 
 
 def _innermost(group: ExceptionGroup[Exception]) -> Exception:
@@ -353,11 +276,56 @@ def _innermost(group: ExceptionGroup[Exception]) -> Exception:
     return _innermost(first) if isinstance(first, ExceptionGroup) else first
 
 
-def _announced(settings: PluginSettings, port: int) -> dict[str, str | int]:
-    return {
-        "mode": settings.mode.value,
-        "node": settings.node_name,
-        "root": str(settings.root),
-        "kubelet_dir": str(settings.kubelet_dir),
-        "metrics_port": port,
-    }
+async def healthz(registrations: Mapping[str, Registration]) -> ProbeResult:
+    """200 if registered resources answer on their sockets; 503 with those that don't.
+
+    Without a kubelet the plugin is alive, and not ready.
+    """
+    registered = [
+        each for each in registrations.values() if each.state is RegistrationState.REGISTERED
+    ]
+    errors = [each for each in await asyncio.gather(*map(_error_of, registered)) if each]
+    if errors:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*errors)
+    return HTTPStatus.OK, _lines(f"ok: {len(registered)} sockets answer")
+
+
+async def _error_of(registration: Registration) -> str:
+    server = registration.server
+    if server is None:
+        return ""
+    try:
+        await server.alive(CALL_SECONDS)
+    except KubeletError as error:
+        return str(error) if registration.server is server else ""  # else it was just replaced
+    return ""
+
+
+def readyz(state: NodeState, registrations: Mapping[str, Registration]) -> ProbeResult:
+    """200 if everything is registered or there is nothing to register, else 503; with reasons."""
+    if state.scan_error:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(state.scan_error)
+    if state.inventory is None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, _lines("the first scan is under way")
+    active = [each for _, each in sorted(registrations.items()) if each.devices]
+    if not active:
+        reasons = [problem.message for problem in state.inventory.problems]
+        reasons += [
+            f"{device.id}: {problem.message}"
+            for device in state.advertised.not_offered
+            for problem in device.reasons
+        ]
+        return HTTPStatus.OK, _lines("ok: nothing to register", *reasons)
+    ready = all(each.state is RegistrationState.REGISTERED for each in active)
+    status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+    return status, _lines("ok" if ready else "not ready", *map(_line, active))
+
+
+def _line(registration: Registration) -> str:
+    error = f": {registration.error}" if registration.error else ""
+    count = len(registration.devices)
+    return f"{registration.resource} {registration.state} ({count} devices){error}"
+
+
+def _lines(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)

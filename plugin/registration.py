@@ -24,15 +24,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import grpc
 import grpc.aio
 import structlog
 
-from plugin.kubelet_watch import Identity, KubeletWatch, identify
+from plugin.kubelet_folder import Identity, KubeletFolder, identify
 from plugin.server import ResourceServer
-from plugin.waiting import until
 from services.devices.model import Device
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
@@ -49,7 +48,7 @@ REGISTER_SECONDS: Final = 5.0
 """For the kubelet to answer `Register`; it dials back before it does."""
 
 MAX_PATIENCE: Final = 8
-"""How many times as long it may take at most; the time doubles after each time-out. A kubelet that
+"""How many times as long it may take at most; the time grows with each failure. A kubelet that
 always takes longer than we wait, as on a node that is starting, would never register us."""
 
 OPEN_SECONDS: Final = 10.0
@@ -63,6 +62,8 @@ STABLE_SECONDS: Final = 10.0
 
 NO_ANSWER: Final = "nothing answers"
 """Start of the error while the kubelet is away."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger(room="plugin")
 
@@ -83,11 +84,9 @@ class Registration:
     Args:
         resource: Full resource name.
         devices: Its devices by id, to begin with.
-        create_server: Creates a server for devices; one per attempt.
-        next_path: Returns a socket path that was never used before.
-        kubelet: Whether the kubelet is there.
-        on_attempt: Called with the resource and the outcome of each attempt, `ok` or `failed`.
-        backoff: How long to wait between attempts.
+        create_server: Creates a server for devices on a new socket; one per attempt.
+        folder: The kubelet's folder.
+        on_attempt: Called with the outcome of each attempt, `ok` or `failed`.
     """
 
     def __init__(
@@ -95,11 +94,9 @@ class Registration:
         resource: str,
         devices: Mapping[str, Device],
         *,
-        create_server: Callable[[Mapping[str, Device]], ResourceServer],
-        next_path: Callable[[], Path],
-        kubelet: KubeletWatch,
-        on_attempt: Callable[[str, str], None],
-        backoff: Backoff,
+        create_server: Callable[[Mapping[str, Device], Path], ResourceServer],
+        folder: KubeletFolder,
+        on_attempt: Callable[[str], None],
     ) -> None:
         self.resource = resource
         self.devices = devices
@@ -108,11 +105,9 @@ class Registration:
         """Why the last attempt failed; empty once one succeeds."""
         self.server: ResourceServer | None = None
         self._create_server = create_server
-        self._next_path = next_path
-        self._kubelet = kubelet
+        self._folder = folder
         self._on_attempt = on_attempt
-        self._backoff = backoff
-        self._patience = 1
+        self._backoff = Backoff(REGISTER_FIRST_SECONDS)
         self._has_devices = asyncio.Event()
         self._counting: Identity | None = None
         """The kubelet that accepted our last registration, and may count devices that are gone."""
@@ -120,11 +115,7 @@ class Registration:
         self.update(devices)
 
     def update(self, devices: Mapping[str, Device]) -> None:
-        """Offers these devices from now on; without devices the capacity is 0.
-
-        Args:
-            devices: By id.
-        """
+        """Offers these devices (by id) from now on; without devices the capacity is 0."""
         self.devices = devices
         if devices:
             self._has_devices.set()
@@ -135,7 +126,7 @@ class Registration:
 
     def adopt(self) -> None:
         """Assumes that the present kubelet counts devices that another process offered."""
-        self._counting = identify(self._kubelet.socket)
+        self._counting = identify(self._folder.socket)
 
     @property
     def has_unsent_withdrawal(self) -> bool:
@@ -153,17 +144,14 @@ class Registration:
         while True:
             await self._wait_for_update()
             self.state = RegistrationState.WAITING
-            seen, started = await self._kubelet.present(), time.monotonic()
+            seen, started = await self._folder.present(), time.monotonic()
+            self.state = RegistrationState.REGISTERING
             try:
-                async with contextlib.AsyncExitStack() as stack:
-                    async with self._kubelet.registering:
-                        seen, started = await self._kubelet.present(), time.monotonic()
-                        self.state = RegistrationState.REGISTERING
-                        server, path = await stack.enter_async_context(self._serving())
-                        gone = stack.enter_context(self._kubelet.guard(path, server.news))
-                        await self._register(server, path, seen)
-                    self._counting = identify(self._kubelet.socket)  # not always `seen`
-                    reason = await self._until_lost(server, path, gone, seen)
+                async with self._serving() as server:
+                    with self._folder.guard(server.path, server.news):
+                        await self._register(server, seen)
+                        self._counting = identify(self._folder.socket)  # not always `seen`
+                        reason = await self._until_lost(server, seen)
                 self.state = RegistrationState.WAITING
                 self._log.info("registration lost, will register again", reason=reason)
                 if time.monotonic() - started >= STABLE_SECONDS:
@@ -182,7 +170,7 @@ class Registration:
     @property
     def _counted(self) -> bool:
         """Whether the present kubelet accepted one of our registrations."""
-        return self._counting is not None and self._counting == identify(self._kubelet.socket)
+        return self._counting is not None and self._counting == identify(self._folder.socket)
 
     async def _wait_for_update(self) -> None:
         if self.devices or self._counted:
@@ -193,28 +181,26 @@ class Registration:
     async def _pause(self, seen: Identity) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._backoff.pause()):
-                await self._kubelet.replaced(seen)
+                await self._folder.until(lambda: self._folder.kubelet != seen)
                 self._backoff.reset()
-                self._patience = 1
 
     @contextlib.asynccontextmanager
-    async def _serving(self) -> AsyncIterator[tuple[ResourceServer, Path]]:
-        path = self._next_path()
-        server = self._create_server(self.devices)
+    async def _serving(self) -> AsyncIterator[ResourceServer]:
+        server = self._create_server(self.devices, self._folder.new_socket())
         try:
-            await server.start(path)
+            await server.start()
             self.server = server
             server.update(self.devices)  # they may have changed meanwhile
-            yield server, path
+            yield server
         finally:
             self.server = None
             try:
                 await server.close()
             finally:
                 with contextlib.suppress(OSError):
-                    path.unlink()
+                    server.path.unlink()
 
-    async def _register(self, server: ResourceServer, path: Path, seen: Identity) -> None:
+    async def _register(self, server: ResourceServer, seen: Identity) -> None:
         """Makes the resource known.
 
         Raises:
@@ -222,33 +208,30 @@ class Registration:
         """
         request = pb.RegisterRequest(
             version=API_VERSION,
-            endpoint=path.name,
+            endpoint=server.path.name,
             resource_name=self.resource,
             options=server.options,
         )
-        async with dial(self._kubelet.socket) as channel:
-            seconds = REGISTER_SECONDS * self._patience
+        async with dial(self._folder.socket) as channel:
+            seconds = REGISTER_SECONDS * min(1 + self._backoff.failures, MAX_PATIENCE)
             call = rpc.RegistrationStub(channel).Register(request, timeout=seconds)
             call.add_done_callback(lambda _: server.news.set())
-            await until(server.news, lambda: call.done() or self._kubelet.current != seen)
+            await _until(server.news, lambda: call.done() or self._folder.kubelet != seen)
             if call.done():
                 try:
                     await call
                 except grpc.aio.AioRpcError as error:
-                    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                        if server.opened.is_set():
-                            return  # its stream is worth more than an answer
-                        self._patience = min(2 * self._patience, MAX_PATIENCE)
-                    raise KubeletError(explain(error, self._kubelet.socket)) from error
+                    late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                    if late and server.opened.is_set():
+                        return  # its stream is worth more than an answer
+                    raise KubeletError(explain(error, self._folder.socket)) from error
                 return
             call.cancel()
         if server.opened.is_set():  # the new kubelet has accepted it
-            self._counting = identify(self._kubelet.socket)
+            self._counting = identify(self._folder.socket)
         raise KubeletError("the kubelet restarted during the registration")
 
-    async def _until_lost(
-        self, server: ResourceServer, path: Path, gone: asyncio.Event, seen: Identity
-    ) -> str:
+    async def _until_lost(self, server: ResourceServer, seen: Identity) -> str:
         """Waits until the registration is lost, and returns why.
 
         Raises:
@@ -256,27 +239,27 @@ class Registration:
         """
 
         def loss() -> str:
-            if self._kubelet.current != seen:
+            if self._folder.kubelet != seen:
                 return "the kubelet restarted"
-            if gone.is_set():
+            if not self._folder.has(server.path):
                 return "our socket was removed"
             return "the kubelet ended its stream" if server.cut.is_set() else ""
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_SECONDS):
-                await until(server.news, lambda: server.opened.is_set() or loss())
+                await _until(server.news, lambda: server.opened.is_set() or loss())
         if server.opened.is_set():
-            self._succeeded(path)
+            self._succeeded(server.path)
         elif not loss():
             raise KubeletError(
                 "the kubelet accepted the registration but hasn't asked for the devices within"
                 f" {OPEN_SECONDS:g} s"
             )
-        return await until(server.news, loss)
+        return await _until(server.news, loss)
 
     def _succeeded(self, path: Path) -> None:
-        self.state, self.error, self._patience = RegistrationState.REGISTERED, "", 1
-        self._on_attempt(self.resource, "ok")
+        self.state, self.error = RegistrationState.REGISTERED, ""
+        self._on_attempt("ok")
         self._log.info("registered", socket=path.name, devices=len(self.devices))
 
     def _failed(self, error: str) -> None:
@@ -284,16 +267,11 @@ class Registration:
         write = self._log.debug if error == self.error else self._log.warning
         write("registration failed, will try again", reason=error)
         self.state, self.error = RegistrationState.FAILED, error
-        self._on_attempt(self.resource, "failed")
+        self._on_attempt("failed")
 
 
 def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
-    """A sentence for a failed registration.
-
-    Args:
-        error: The error of the call.
-        socket: The kubelet's.
-    """
+    """A sentence for a registration that failed on the kubelet's socket."""
     detail = plain(error.details() or "", 300)
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "the kubelet doesn't answer a registration in time"
@@ -307,3 +285,11 @@ def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
             f" version that accelbind has: upgrade whichever of the two is older ({detail})"
         )
     return f"the kubelet refuses the registration: {error.code().name}: {detail}"
+
+
+async def _until(news: asyncio.Event, met: Callable[[], T]) -> T:
+    """Waits until a condition is met, and returns its value; nobody else may wait for the news."""
+    while not (found := met()):
+        news.clear()
+        await news.wait()
+    return found

@@ -19,10 +19,6 @@ from services.devices.resources import AdvertisedResources
 LINGER_SECONDS: Final = 60.0
 """How long a registration without devices stays."""
 
-MAX_LINGERING: Final = 16
-"""Registrations without devices at once; if there are more, the oldest end sooner. A card that gets
-one function after the other would take memory and sockets for each."""
-
 Devices = Mapping[str, Device]
 
 log = structlog.get_logger(room="plugin")
@@ -52,9 +48,8 @@ class ResourceSet:
         self._linger_seconds = linger_seconds
         self._on_end = on_end
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        """Of each registration, until it has ended."""
         self._lingering: dict[str, asyncio.TimerHandle] = {}
-        self._ending: dict[str, asyncio.Task[None]] = {}
-        self._withdrawing: set[asyncio.Task[None]] = set()
 
     def apply(self, advertised: AdvertisedResources) -> None:
         """Offers what the node has now."""
@@ -74,23 +69,15 @@ class ResourceSet:
     def withdraw_stale(self, resources: Iterable[str]) -> None:
         """Withdraws what another process or mode offered and this one doesn't.
 
-        The kubelet would count those devices for minutes. They are registered once more without
-        devices, and end when the kubelet has been sent that.
-
-        Args:
-            resources: What was offered before; some of it may be offered now.
+        The kubelet would count those devices for minutes, so they are registered once more without
+        devices.
         """
-        former = set(resources)
-        for resource in former & self.registrations.keys():
+        for resource in sorted(resources):
+            if resource not in self.registrations:
+                log.warning("a resource that was offered before has no devices", resource=resource)
+                self._start(resource, {})
+                self._linger(resource)
             self.registrations[resource].adopt()
-        for resource in sorted(former - self.registrations.keys()):
-            log.warning("a resource that was offered before has no devices", resource=resource)
-            self._start(resource, {})
-            self.registrations[resource].adopt()
-            self._linger(resource)
-            withdrawing = self._group.create_task(self._end_once_sent(resource), name="withdrawing")
-            self._withdrawing.add(withdrawing)
-            withdrawing.add_done_callback(self._withdrawing.discard)
 
     @property
     def has_unsent_withdrawals(self) -> bool:
@@ -98,10 +85,7 @@ class ResourceSet:
         return any(self.registrations[each].has_unsent_withdrawal for each in self._lingering)
 
     async def withdraw(self, seconds: float) -> frozenset[str]:
-        """Withdraws all devices, and waits until the kubelet has been sent that.
-
-        Args:
-            seconds: How long to wait.
+        """Withdraws all devices, and waits some seconds until the kubelet has been sent that.
 
         Returns:
             The resources of which the kubelet still counts devices after that time.
@@ -120,7 +104,7 @@ class ResourceSet:
         for handle in self._lingering.values():
             handle.cancel()
         self._lingering.clear()
-        tasks = [*self._tasks.values(), *self._withdrawing]
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -128,40 +112,24 @@ class ResourceSet:
     def _start(self, resource: str, devices: Devices) -> None:
         registration = self._create_registration(resource, devices)
         self.registrations[resource] = registration
-        run = _run(registration, after=self._ending.get(resource))
-        self._tasks[resource] = self._group.create_task(run, name=resource)
+        run = _run(registration, after=self._tasks.get(resource))
+        task = self._tasks[resource] = self._group.create_task(run, name=resource)
+        task.add_done_callback(lambda task: self._forget(resource, task))
 
     def _linger(self, resource: str) -> None:
         self._lingering[resource] = asyncio.get_running_loop().call_later(
             self._linger_seconds, self._end, resource
         )
-        sent = [
-            each for each in self._lingering if not self.registrations[each].has_unsent_withdrawal
-        ]
-        for each in sent[: max(0, len(self._lingering) - MAX_LINGERING)]:
-            self._end(each)
-
-    async def _end_once_sent(self, resource: str) -> None:
-        registration = self.registrations[resource]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._linger_seconds):
-                await registration.sent()
-                is_current = self.registrations.get(resource) is registration
-                if resource in self._lingering and is_current:
-                    self._end(resource)
 
     def _end(self, resource: str) -> None:
-        self._lingering.pop(resource).cancel()
-        self.registrations.pop(resource)
-        ending = self._ending[resource] = self._tasks.pop(resource)
-        ending.add_done_callback(lambda task: self._forget(resource, task))
-        ending.cancel()
+        del self._lingering[resource], self.registrations[resource]
+        self._tasks[resource].cancel()
         self._on_end(resource)
         log.info("resource ended", resource=resource)
 
-    def _forget(self, resource: str, ending: asyncio.Task[None]) -> None:
-        if self._ending.get(resource) is ending:
-            del self._ending[resource]
+    def _forget(self, resource: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(resource) is task:
+            del self._tasks[resource]
 
 
 async def _run(registration: Registration, *, after: asyncio.Task[None] | None) -> None:

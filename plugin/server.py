@@ -11,28 +11,32 @@ codes in `_answering`.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 import structlog
 
-from plugin.messages import INTERNAL_CODE, allocation_message, code_of, listing
+from plugin.metrics import PluginMetrics
 from services.devices.allocation import ContainerAllocation, allocate
 from services.devices.model import Device, PluginMode
 from services.devices.preference import prefer
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.sockets import dial, listen
+from services.kubelet.sockets import HEALTHY, UNHEALTHY, dial, listen
 from services.node.start_gate import StartPolicy
 from services.process.errors import (
     AccelbindError,
     AskerError,
+    BitstreamMissing,
+    DeviceHung,
+    DeviceRefused,
     KubeletError,
+    NotMapped,
+    TooSlow,
 )
 from services.process.text import clip
 
@@ -48,19 +52,25 @@ STOP_SECONDS: Final = 2.0
 MAX_DETAILS: Final = 2000
 """Characters of an error's text, which is sent in a header and becomes an event of the pod."""
 
+CODES: Final = (
+    (NotMapped, grpc.StatusCode.PERMISSION_DENIED),
+    (AskerError, grpc.StatusCode.FAILED_PRECONDITION),
+    (BitstreamMissing, grpc.StatusCode.NOT_FOUND),
+    (DeviceHung, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (TooSlow, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (DeviceRefused, grpc.StatusCode.INTERNAL),
+)
+"""gRPC codes by kind of error; the first that fits counts."""
+
+OTHER_CODE: Final = grpc.StatusCode.UNAVAILABLE
+"""Of any other error: the environment failed, and may work next time."""
+
+INTERNAL_CODE: Final = grpc.StatusCode.INTERNAL
+"""An internal error of accelbind; the plugin's log has the traceback."""
+
 log = structlog.get_logger(room="plugin")
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-class ServerMetrics(Protocol):
-    """Counts answered calls."""
-
-    def allocated(self, resource: str, outcome: str) -> None:
-        """One container's `Allocate` was answered."""
-
-    def prestarted(self, outcome: str) -> None:
-        """One `PreStartContainer` was answered."""
 
 
 class ResourceServer(rpc.DevicePluginServicer):
@@ -69,6 +79,7 @@ class ResourceServer(rpc.DevicePluginServicer):
     Args:
         resource: Full resource name.
         devices: Its devices by id, to begin with.
+        path: Of its socket, which must be new.
         mode: The node's mode.
         device_root: Folder below which the host's `dev/` is, as the host sees it.
         policy: Checked before a container starts; without one, the kubelet doesn't ask.
@@ -81,16 +92,17 @@ class ResourceServer(rpc.DevicePluginServicer):
         self,
         resource: str,
         devices: Mapping[str, Device],
+        path: Path,
         *,
         mode: PluginMode,
         device_root: str,
         policy: StartPolicy | None,
-        metrics: ServerMetrics,
+        metrics: PluginMetrics,
         cdi: Callable[[], Collection[str]] = frozenset,
         hooked: bool = False,
     ) -> None:
         self.resource = resource
-        self.path: Path | None = None
+        self.path = path
         self.opened = asyncio.Event()
         """Set once the kubelet has opened a stream."""
         self.cut = asyncio.Event()
@@ -98,10 +110,8 @@ class ResourceServer(rpc.DevicePluginServicer):
         kubelet knows of the socket before any other client."""
         self.news = asyncio.Event()
         """Set with either of them, for one waiter, who clears it."""
-        self.called = 0.0
-        """When it last answered a call of a probe, by the monotonic clock; 0 if it never did."""
         self._devices = devices
-        self._listing = listing(devices)
+        self._listing = _listing(devices)
         self._mode = mode
         self._device_root = device_root
         self._policy = policy
@@ -109,10 +119,13 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._cdi = cdi
         self._hooked = hooked
         self._server: grpc.aio.Server | None = None
-        self._streams: set[asyncio.Event] = set()
-        self._first: asyncio.Event | None = None
-        self._unsent: set[asyncio.Event] = set()
+        self._streams = 0
+        self._changed = asyncio.Event()
+        self._sent: pb.ListAndWatchResponse | None = None
+        """What the kubelet's stream was sent last."""
         self._drained = asyncio.Event()
+        """Whether no stream is open."""
+        self._drained.set()
         self._ending = False
 
     @property
@@ -122,16 +135,16 @@ class ResourceServer(rpc.DevicePluginServicer):
             pre_start_required=self._policy is not None, get_preferred_allocation_available=True
         )
 
-    async def start(self, path: Path) -> None:
-        """Serves on a new socket.
+    async def start(self) -> None:
+        """Serves on its socket.
 
         Raises:
             KubeletError: The socket can't be made.
         """
         server = grpc.aio.server()
         rpc.add_DevicePluginServicer_to_server(self, server)
-        listen(server, path)
-        self._server, self.path = server, path
+        listen(server, self.path)
+        self._server = server
         await _uninterrupted(server.start())
 
     async def close(self) -> None:
@@ -145,13 +158,11 @@ class ResourceServer(rpc.DevicePluginServicer):
 
     async def _end(self, server: grpc.aio.Server) -> None:
         self._ending = True
-        for wake in self._streams:
-            wake.set()
-        if self._streams:
-            # Stopping a server with an open stream waits the whole grace: end the streams first.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    await self._drained.wait()
+        self._changed.set()
+        # Stopping a server with an open stream waits the whole grace: end the streams first.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._drained.wait()
         stopping = asyncio.ensure_future(server.stop(GRACE_SECONDS))
         done, _ = await asyncio.wait([stopping], timeout=STOP_SECONDS)
         for each in done:
@@ -160,26 +171,21 @@ class ResourceServer(rpc.DevicePluginServicer):
             log.error("a server doesn't stop and is left behind", resource=self.resource)
 
     def update(self, devices: Mapping[str, Device]) -> None:
-        """Offers these devices from now on, and streams them if the list changes.
-
-        Args:
-            devices: By id.
-        """
+        """Offers these devices (by id) from now on, and streams them if the list changes."""
         if devices is self._devices:
             return  # the scan found no change
         self._devices = devices
-        new = listing(devices)
+        new = _listing(devices)
         if new == self._listing:
             return
         self._listing = new
-        self._unsent |= self._streams
-        for wake in self._streams:
-            wake.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     @property
     def has_unsent_update(self) -> bool:
-        """Whether some stream has not been sent the present devices, or has ended."""
-        return bool(self._unsent) or self.cut.is_set()
+        """Whether the kubelet's stream has not been sent the present devices, or has ended."""
+        return self.cut.is_set() or (self.opened.is_set() and self._sent is not self._listing)
 
     async def alive(self, seconds: float) -> None:
         """Calls itself on its own socket.
@@ -187,8 +193,6 @@ class ResourceServer(rpc.DevicePluginServicer):
         Raises:
             KubeletError: No answer.
         """
-        if self.path is None:
-            raise KubeletError(f"{self.resource} is not served")
         async with dial(self.path) as channel:
             try:
                 await rpc.DevicePluginStub(channel).GetDevicePluginOptions(
@@ -198,14 +202,13 @@ class ResourceServer(rpc.DevicePluginServicer):
                 raise KubeletError(
                     f"{self.resource} doesn't answer on {self.path}: {error.code().name}"
                 ) from error
-        self.called = time.monotonic()
 
     # The calls of the kubelet; the protocol defines their names.
 
     async def GetDevicePluginOptions(  # noqa: N802
         self,
         request: pb.Empty,  # noqa: ARG002 - holds nothing
-        context: grpc.aio.ServicerContext[pb.Empty, pb.DevicePluginOptions],  # noqa: ARG002
+        context: Context,  # noqa: ARG002 - no need of it
     ) -> pb.DevicePluginOptions:
         """What the kubelet has to call; the kubelet asks this during `Register`."""
         return self.options
@@ -213,56 +216,55 @@ class ResourceServer(rpc.DevicePluginServicer):
     async def ListAndWatch(  # noqa: N802
         self,
         request: pb.Empty,  # noqa: ARG002 - holds nothing
-        context: grpc.aio.ServicerContext[pb.Empty, pb.ListAndWatchResponse],  # noqa: ARG002
+        context: Context,  # noqa: ARG002 - no need of it
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """The devices now and after each change, until either side ends the stream."""
-        wake = asyncio.Event()
-        self._streams.add(wake)
-        self._first = self._first or wake
+        is_kubelet = not self.opened.is_set()
+        self._streams += 1
+        self._drained.clear()
         self.opened.set()
         self.news.set()
         sent = None
         try:
             while not self._ending:
-                wake.clear()
                 if self._listing is not sent:
                     sent = self._listing
                     yield sent
+                    if is_kubelet:
+                        self._sent = sent
                 else:
-                    self._unsent.discard(wake)
-                    await wake.wait()
+                    await self._changed.wait()
         finally:
-            self._unsent.discard(wake)
-            self._streams.discard(wake)
-            if not self._streams and self._ending:
+            self._streams -= 1
+            if not self._streams:
                 self._drained.set()
-            elif wake is self._first and not self._ending:
+            if is_kubelet and not self._ending:
                 self.cut.set()
             self.news.set()
 
     async def GetPreferredAllocation(  # noqa: N802
         self,
         request: pb.PreferredAllocationRequest,
-        context: grpc.aio.ServicerContext[  # noqa: ARG002 - no need of it
-            pb.PreferredAllocationRequest, pb.PreferredAllocationResponse
-        ],
+        context: Context,  # noqa: ARG002 - no need of it
     ) -> pb.PreferredAllocationResponse:
         """The devices that each container should get: one answer per request, in order."""
+        chosen = (
+            prefer(
+                self._devices,
+                each.available_deviceIDs,
+                each.must_include_deviceIDs,
+                each.allocation_size,
+            )
+            for each in request.container_requests
+        )
         return pb.PreferredAllocationResponse(
             container_responses=[
-                pb.ContainerPreferredAllocationResponse(deviceIDs=self._prefer(each))
-                for each in request.container_requests
+                pb.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen
             ]
         )
 
-    def _prefer(self, request: pb.ContainerPreferredAllocationRequest) -> list[str]:
-        must, size = request.must_include_deviceIDs, request.allocation_size
-        return prefer(self._devices, request.available_deviceIDs, must, size)
-
     async def Allocate(  # noqa: N802
-        self,
-        request: pb.AllocateRequest,
-        context: grpc.aio.ServicerContext[pb.AllocateRequest, pb.AllocateResponse],
+        self, request: pb.AllocateRequest, context: Context
     ) -> pb.AllocateResponse:
         """What each container needs for its devices: one answer per request, in order."""
         requests = [list(each.devices_ids) for each in request.container_requests]
@@ -270,10 +272,10 @@ class ResourceServer(rpc.DevicePluginServicer):
             try:
                 given = [self._allocate(ids) for ids in requests]
             except AccelbindError:
-                self._metrics.allocated(self.resource, "refused")
+                self._metrics.allocations.labels(self.resource, "refused").inc()
                 raise
         for ids, one in zip(requests, given, strict=True):
-            self._metrics.allocated(self.resource, "given")
+            self._metrics.allocations.labels(self.resource, "given").inc()
             log.info(
                 "allocated",
                 resource=self.resource,
@@ -281,7 +283,7 @@ class ResourceServer(rpc.DevicePluginServicer):
                 nodes=[each.host_path for each in one.devices],
                 cdi=list(one.cdi_devices),
             )
-        return pb.AllocateResponse(container_responses=[allocation_message(one) for one in given])
+        return pb.AllocateResponse(container_responses=[_allocation(one) for one in given])
 
     def _allocate(self, ids: Sequence[str]) -> ContainerAllocation:
         return allocate(
@@ -294,28 +296,18 @@ class ResourceServer(rpc.DevicePluginServicer):
         )
 
     async def PreStartContainer(  # noqa: N802
-        self,
-        request: pb.PreStartContainerRequest,
-        context: grpc.aio.ServicerContext[
-            pb.PreStartContainerRequest, pb.PreStartContainerResponse
-        ],
+        self, request: pb.PreStartContainerRequest, context: Context
     ) -> pb.PreStartContainerResponse:
         """Decides whether a container may start, if the resource needs that check."""
         ids = list(request.devices_ids)
         async with self._answering(context, "PreStartContainer", devices=ids):
             if self._policy is not None:
-                outcome = "failed"
                 try:
                     await self._policy.authorize_start(self.resource, ids)
-                    outcome = "allowed"
-                except AskerError:
-                    outcome = "refused"
+                except Exception as error:
+                    self._metrics.prestarts.labels(_outcome(error)).inc()
                     raise
-                except AccelbindError:
-                    outcome = "unverifiable"
-                    raise
-                finally:
-                    self._metrics.prestarted(outcome)
+                self._metrics.prestarts.labels("allowed").inc()
         return pb.PreStartContainerResponse()
 
     @asynccontextmanager
@@ -327,7 +319,7 @@ class ResourceServer(rpc.DevicePluginServicer):
             yield
         except AccelbindError as error:
             log.warning("refused", call=call, resource=self.resource, reason=str(error), **values)
-            await context.abort(code_of(error), clip(str(error), MAX_DETAILS))
+            await context.abort(_code_of(error), clip(str(error), MAX_DETAILS))
         except Exception as error:
             log.exception("internal error", call=call, resource=self.resource, **values)
             text = f"internal error of accelbind in {call}: {type(error).__name__}: {error}"
@@ -349,3 +341,42 @@ async def _uninterrupted(step: Coroutine[Any, Any, None]) -> None:
     task.result()
     if cancelled is not None:
         raise cancelled
+
+
+def _outcome(error: Exception) -> str:
+    if isinstance(error, AskerError):
+        return "refused"
+    return "unverifiable" if isinstance(error, AccelbindError) else "failed"
+
+
+def _code_of(error: AccelbindError) -> grpc.StatusCode:
+    return next((code for kind, code in CODES if isinstance(error, kind)), OTHER_CODE)
+
+
+def _listing(devices: Mapping[str, Device]) -> pb.ListAndWatchResponse:
+    """The message with all devices, in the order of their ids."""
+    return pb.ListAndWatchResponse(devices=[_device(devices[key]) for key in sorted(devices)])
+
+
+def _device(device: Device) -> pb.Device:
+    message = pb.Device(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
+    if device.numa_node is not None:  # set but empty breaks the single-numa-node policy
+        message.topology.nodes.add(ID=device.numa_node)
+    return message
+
+
+def _allocation(given: ContainerAllocation) -> pb.ContainerAllocateResponse:
+    """The message with the allocation of one container."""
+    return pb.ContainerAllocateResponse(
+        envs=given.envs,
+        devices=[
+            pb.DeviceSpec(
+                container_path=each.container_path,
+                host_path=each.host_path,
+                permissions=each.permissions,
+            )
+            for each in given.devices
+        ],
+        annotations=given.annotations,
+        cdi_devices=[pb.CDIDevice(name=name) for name in given.cdi_devices],
+    )

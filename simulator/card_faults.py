@@ -4,57 +4,10 @@ A fault is a place (a file, link or node of a card) and what replaces it.
 """
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-
-
-class Fault(StrEnum):
-    """A failure that can be switched on and off; the first word says where it is."""
-
-    AFU_MISSING = "afu-missing"
-    AFU_EMPTY = "afu-empty"
-    AFU_BLANKS = "afu-blanks"
-    AFU_NULS = "afu-nuls"
-    AFU_ALL_F = "afu-all-f"
-    AFU_SHORT = "afu-short"
-    AFU_BINARY = "afu-binary"
-    AFU_ENDLESS = "afu-endless"
-    AFU_FOLDER = "afu-folder"
-    AFU_FIFO = "afu-fifo"
-    AFU_LOOP = "afu-loop"
-    INTERFACE_MISSING = "interface-missing"
-    INTERFACE_EMPTY = "interface-empty"
-    INTERFACE_BLANKS = "interface-blanks"
-    INTERFACE_ALL_F = "interface-all-f"
-    INTERFACE_SHORT = "interface-short"
-    INTERFACE_BINARY = "interface-binary"
-    INTERFACE_FOLDER = "interface-folder"
-    FME_MISSING = "fme-missing"
-    FME_NODE_MISSING = "fme-node-missing"
-    FME_NODE_FOLDER = "fme-node-folder"
-    PORT_NODE_MISSING = "port-node-missing"
-    PORT_NODE_FOLDER = "port-node-folder"
-    PORT_NODE_DANGLING = "port-node-dangling"
-    PORT_ERRORS = "port-errors"
-    PORT_ERRORS_GARBAGE = "port-errors-garbage"
-    PORT_ERRORS_MISSING = "port-errors-missing"
-    PORT_ID_GARBAGE = "port-id-garbage"
-    AP1_EVENT = "ap1-event"
-    AP2_EVENT = "ap2-event"
-    FME_ERRORS = "fme-errors"
-    CATFATAL_ERRORS = "catfatal-errors"
-    NONFATAL_ERRORS = "nonfatal-errors"
-    OVERHEATED = "overheated"
-    ENTRY_DANGLING = "entry-dangling"
-    ENTRY_LOOP = "entry-loop"
-    ENTRY_FILE = "entry-file"
-    DEVICE_LINK_MISSING = "device-link-missing"
-    DEVICE_LINK_DANGLING = "device-link-dangling"
-    NUMA_MISSING = "numa-missing"
-    NUMA_UNKNOWN = "numa-unknown"
-
+from typing import Self
 
 Ruin = Callable[[Path], None]
 """Makes what stands in a file's place, at a path where nothing is."""
@@ -63,7 +16,11 @@ Ruin = Callable[[Path], None]
 def text(content: str | bytes) -> Ruin:
     """A file with this content."""
     data = content.encode() if isinstance(content, str) else content
-    return lambda path: _write(path, data)
+
+    def write(path: Path) -> None:
+        path.write_bytes(data)
+
+    return write
 
 
 def link(target: str) -> Ruin:
@@ -71,33 +28,8 @@ def link(target: str) -> Ruin:
     return lambda path: path.symlink_to(target)
 
 
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-
-
-def _folder(path: Path) -> None:
-    path.mkdir()
-
-
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def _gone(path: Path) -> None:
     """Nothing at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """What a fault does.
-
-    Args:
-        path: What it is about, below the root, with the names of `Rack` in braces.
-        ruin: What stands there instead.
-    """
-
-    path: str
-    ruin: Ruin
 
 
 _AFU_ID = "{entry}/{port}/afu_id"
@@ -110,47 +42,59 @@ _SHORT = text("d8424dc4\n")
 _BINARY = text(b"\xff\xfe\x80" + bytes(range(1, 30)))
 _NOWHERE = link("../nowhere/at/all")
 
-DAMAGE: Mapping[Fault, Damage] = {
-    Fault.AFU_MISSING: Damage(_AFU_ID, _gone),
-    Fault.AFU_EMPTY: Damage(_AFU_ID, text("")),
-    Fault.AFU_BLANKS: Damage(_AFU_ID, _BLANKS),
-    Fault.AFU_NULS: Damage(_AFU_ID, text(b"\0" * 4096)),
-    Fault.AFU_ALL_F: Damage(_AFU_ID, _ALL_F),
-    Fault.AFU_SHORT: Damage(_AFU_ID, _SHORT),
-    Fault.AFU_BINARY: Damage(_AFU_ID, _BINARY),
-    Fault.AFU_ENDLESS: Damage(_AFU_ID, text("d" * (8 << 20))),
-    Fault.AFU_FOLDER: Damage(_AFU_ID, _folder),
-    Fault.AFU_FIFO: Damage(_AFU_ID, _fifo),
-    Fault.AFU_LOOP: Damage(_AFU_ID, link("afu_id")),
-    Fault.INTERFACE_MISSING: Damage(_INTERFACE_ID, _gone),
-    Fault.INTERFACE_EMPTY: Damage(_INTERFACE_ID, text("")),
-    Fault.INTERFACE_BLANKS: Damage(_INTERFACE_ID, _BLANKS),
-    Fault.INTERFACE_ALL_F: Damage(_INTERFACE_ID, _ALL_F),
-    Fault.INTERFACE_SHORT: Damage(_INTERFACE_ID, _SHORT),
-    Fault.INTERFACE_BINARY: Damage(_INTERFACE_ID, _BINARY),
-    Fault.INTERFACE_FOLDER: Damage(_INTERFACE_ID, _folder),
-    Fault.FME_MISSING: Damage("{entry}/{fme}", _gone),
-    Fault.FME_NODE_MISSING: Damage("dev/{fme}", _gone),
-    Fault.FME_NODE_FOLDER: Damage("dev/{fme}", _folder),
-    Fault.PORT_NODE_MISSING: Damage("dev/{port}", _gone),
-    Fault.PORT_NODE_FOLDER: Damage("dev/{port}", _folder),
-    Fault.PORT_NODE_DANGLING: Damage("dev/{port}", _NOWHERE),
-    Fault.PORT_ERRORS: Damage(_PORT_ERRORS, text("0x40\n")),
-    Fault.PORT_ERRORS_GARBAGE: Damage(_PORT_ERRORS, text("many\n")),
-    Fault.PORT_ERRORS_MISSING: Damage(_PORT_ERRORS, _gone),
-    Fault.PORT_ID_GARBAGE: Damage("{entry}/{port}/id", text("first\n")),
-    Fault.AP1_EVENT: Damage("{entry}/{port}/ap1_event", text("1\n")),
-    Fault.AP2_EVENT: Damage("{entry}/{port}/ap2_event", text("0x1\n")),
-    Fault.FME_ERRORS: Damage("{entry}/{fme}/{errors_file}", text("0x2\n")),
-    Fault.CATFATAL_ERRORS: Damage("{entry}/{fme}/errors/catfatal_errors", text("0x800\n")),
-    Fault.NONFATAL_ERRORS: Damage("{entry}/{fme}/errors/nonfatal_errors", text("0x10\n")),
-    Fault.OVERHEATED: Damage("{entry}/{fme}/{heat_file}", text("1\n")),
-    Fault.ENTRY_DANGLING: Damage("{link}", _NOWHERE),
-    Fault.ENTRY_LOOP: Damage("{link}", lambda path: path.symlink_to("loop")),
-    Fault.ENTRY_FILE: Damage("{link}", text("")),
-    Fault.DEVICE_LINK_MISSING: Damage("{entry}/device", _gone),
-    Fault.DEVICE_LINK_DANGLING: Damage("{entry}/device", _NOWHERE),
-    Fault.NUMA_MISSING: Damage("{function}/numa_node", _gone),
-    Fault.NUMA_UNKNOWN: Damage("{function}/numa_node", text("-1\n")),
-}
-"""What each fault does."""
+
+class Fault(StrEnum):
+    """A failure that can be switched on and off; the first word says where it is."""
+
+    path: str
+    """Its place below the root, with the names of `Function.names` in braces."""
+    ruin: Ruin
+    """What stands there instead."""
+
+    def __new__(cls, value: str, path: str = "", ruin: Ruin = _gone) -> Self:
+        """A name with its place and damage."""
+        fault = str.__new__(cls, value)
+        fault._value_, fault.path, fault.ruin = value, path, ruin
+        return fault
+
+    AFU_MISSING = "afu-missing", _AFU_ID, _gone
+    AFU_EMPTY = "afu-empty", _AFU_ID, text("")
+    AFU_BLANKS = "afu-blanks", _AFU_ID, _BLANKS
+    AFU_NULS = "afu-nuls", _AFU_ID, text(b"\0" * 4096)
+    AFU_ALL_F = "afu-all-f", _AFU_ID, _ALL_F
+    AFU_SHORT = "afu-short", _AFU_ID, _SHORT
+    AFU_BINARY = "afu-binary", _AFU_ID, _BINARY
+    AFU_ENDLESS = "afu-endless", _AFU_ID, text("d" * (8 << 20))
+    AFU_FOLDER = "afu-folder", _AFU_ID, Path.mkdir
+    AFU_FIFO = "afu-fifo", _AFU_ID, os.mkfifo
+    AFU_LOOP = "afu-loop", _AFU_ID, link("afu_id")
+    INTERFACE_MISSING = "interface-missing", _INTERFACE_ID, _gone
+    INTERFACE_EMPTY = "interface-empty", _INTERFACE_ID, text("")
+    INTERFACE_BLANKS = "interface-blanks", _INTERFACE_ID, _BLANKS
+    INTERFACE_ALL_F = "interface-all-f", _INTERFACE_ID, _ALL_F
+    INTERFACE_SHORT = "interface-short", _INTERFACE_ID, _SHORT
+    INTERFACE_BINARY = "interface-binary", _INTERFACE_ID, _BINARY
+    INTERFACE_FOLDER = "interface-folder", _INTERFACE_ID, Path.mkdir
+    FME_MISSING = "fme-missing", "{entry}/{fme}", _gone
+    FME_NODE_MISSING = "fme-node-missing", "dev/{fme}", _gone
+    FME_NODE_FOLDER = "fme-node-folder", "dev/{fme}", Path.mkdir
+    PORT_NODE_MISSING = "port-node-missing", "dev/{port}", _gone
+    PORT_NODE_FOLDER = "port-node-folder", "dev/{port}", Path.mkdir
+    PORT_NODE_DANGLING = "port-node-dangling", "dev/{port}", _NOWHERE
+    PORT_ERRORS = "port-errors", _PORT_ERRORS, text("0x40\n")
+    PORT_ERRORS_GARBAGE = "port-errors-garbage", _PORT_ERRORS, text("many\n")
+    PORT_ERRORS_MISSING = "port-errors-missing", _PORT_ERRORS, _gone
+    PORT_ID_GARBAGE = "port-id-garbage", "{entry}/{port}/id", text("first\n")
+    AP1_EVENT = "ap1-event", "{entry}/{port}/ap1_event", text("1\n")
+    AP2_EVENT = "ap2-event", "{entry}/{port}/ap2_event", text("0x1\n")
+    FME_ERRORS = "fme-errors", "{entry}/{fme}/{errors_file}", text("0x2\n")
+    CATFATAL_ERRORS = "catfatal-errors", "{entry}/{fme}/errors/catfatal_errors", text("0x800\n")
+    NONFATAL_ERRORS = "nonfatal-errors", "{entry}/{fme}/errors/nonfatal_errors", text("0x10\n")
+    OVERHEATED = "overheated", "{entry}/{fme}/{heat_file}", text("1\n")
+    ENTRY_DANGLING = "entry-dangling", "{link}", _NOWHERE
+    ENTRY_LOOP = "entry-loop", "{link}", link("loop")
+    ENTRY_FILE = "entry-file", "{link}", text("")
+    DEVICE_LINK_MISSING = "device-link-missing", "{entry}/device", _gone
+    DEVICE_LINK_DANGLING = "device-link-dangling", "{entry}/device", _NOWHERE
+    NUMA_MISSING = "numa-missing", "{function}/numa_node", _gone
+    NUMA_UNKNOWN = "numa-unknown", "{function}/numa_node", text("-1\n")

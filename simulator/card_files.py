@@ -14,46 +14,35 @@ Content = tuple[str, str]
 
 @dataclass
 class SyntheticPort:
-    """A port of a function that is laid out.
-
-    Args:
-        number: Its number within the card.
-        serial: The number in its name, unique among the ports of its driver.
-        afu_id: What `afu_id` says, as written.
-    """
+    """A port of a function that is laid out."""
 
     number: int
+    """Within the card."""
     serial: int
+    """The number in its name, unique among the ports of its driver."""
     afu_id: str
 
 
 @dataclass
 class Function:
-    """A PCI function that is laid out: a card, or a virtual function split from one.
-
-    Args:
-        address: PCI address.
-        driver: `opae` or `dfl`.
-        entry: Number of its class entry.
-        interface_id: What the interface id says, as written.
-        numa_node: What `numa_node` says; None for no such file.
-        fme: The number in its engine's name; None on a virtual function.
-        inner: Number of the partial-reconfiguration region's own class entry (`dfl` only).
-        physfn: Address of the physical function, on a virtual one.
-        ports: Its ports.
-        virtual: Addresses of the virtual functions split from it.
-    """
+    """A PCI function that is laid out: a card, or a virtual function split from one."""
 
     address: str
     driver: str
     entry: int
+    """Number of its class entry."""
     interface_id: str
     numa_node: int | None
+    """None for no such file."""
     fme: int | None
+    """The number in its engine's name; None on a virtual function."""
     inner: int | None = None
+    """Number of the partial-reconfiguration region's own class entry (`dfl` only)."""
     physfn: str | None = None
+    """Address of the physical function, on a virtual one."""
     ports: list[SyntheticPort] = field(default_factory=list)
     virtual: list[str] = field(default_factory=list)
+    """Addresses of the virtual functions split from it."""
 
     @property
     def class_folder(self) -> str:
@@ -104,7 +93,7 @@ class Function:
         return f"{self.inner_folder}/compat_id"
 
     def names(self, port: int) -> dict[str, str]:
-        """What the names in a `Damage` stand for, given which of its ports is meant.
+        """What the names in the place of a `Fault` or `Hang` stand for, at one of its ports.
 
         On a virtual function, `fme` is what its engine would be called.
         """
@@ -154,6 +143,22 @@ def function_files(function: Function) -> Iterator[Content]:
     if function.physfn is None:
         yield "sriov_totalvfs", f"{max(1, len(function.ports))}\n"
         yield "sriov_numvfs", f"{len(function.virtual)}\n"
+
+
+def links(function: Function) -> Iterator[tuple[str, str]]:
+    """The links that make a function what it is, below `sys`, the class entry last."""
+    entry, name = function.entry_folder, function.entry_name
+    folder = f"class/{function.class_folder}"
+    yield f"{entry}/device", f"../../../{function.address}"
+    yield f"{entry}/subsystem", f"../../../../../{folder}"
+    if function.physfn is not None:
+        yield f"{function.folder}/physfn", f"../{function.physfn}"
+    yield f"bus/pci/devices/{function.address}", f"../../../{function.folder}"
+    inner = function.inner_folder
+    if inner is not None:
+        yield f"{entry}/{inner}/device", "../../../dfl-fme-region.0"
+        yield f"{folder}/region{function.inner}", f"../../{entry}/{inner}"
+    yield f"{folder}/{name}", f"../../{entry}"
 
 
 def entry_files(function: Function) -> Iterator[Content]:

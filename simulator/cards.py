@@ -7,7 +7,7 @@ file changes in one step, as in sysfs: it is made beside the tree and renamed in
 Device nodes are regular files, which readers accept under any root but `/`; a process that may make
 device nodes can ask for those. Run as a program it lays out cards and ends:
 
-    python -m simulator.cards --root DIR --opae 2 --dfl 4 --ports 2
+    python -m simulator.cards --root DIR --opae 2 --dfl 4
 """
 
 import argparse
@@ -15,19 +15,20 @@ import itertools
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.card_faults import DAMAGE, Fault
+from simulator.card_faults import Fault
 from simulator.card_files import (
     Function,
     SyntheticPort,
     entry_files,
     function_files,
+    links,
     port_files,
 )
-from simulator.hanging import PLACES, Hang, Held
+from simulator.hanging import Hang, Held
 
 A10_INTERFACE = "ce48969398f05f33946d560708be108a"
 """Interface id of an Arria 10 card, as existing mappings name it."""
@@ -46,25 +47,21 @@ _STAGING = ".staging"
 
 @dataclass(frozen=True, slots=True)
 class CardSpec:
-    """A card to lay out.
-
-    Args:
-        driver: `opae` or `dfl`.
-        interface_id: Written as it is: any case, any dashes.
-        afu_ids: The function in each port; the last one also for the ports beyond.
-        ports: How many ports it has, at least one a function.
-        numa_node: Its NUMA node, -1 for unknown, None for no such file.
-        address: PCI address; the next free one if empty.
-        faults: What is wrong with it from the start, at its first port.
-    """
+    """A card to lay out."""
 
     driver: str = "dfl"
+    """`opae` or `dfl`."""
     interface_id: str = A10_INTERFACE
     afu_ids: tuple[str, ...] = (NLB0,)
+    """The function in each port; the last one also for the ports beyond."""
     ports: int = 1
+    """At least one per function."""
     numa_node: int | None = 0
+    """-1 for unknown, None for no such file."""
     address: str = ""
+    """PCI address; the next free one if empty."""
     faults: tuple[Fault, ...] = ()
+    """What is wrong with it from the start, at its first port."""
 
 
 class Rack:
@@ -84,7 +81,7 @@ class Rack:
         for folder in ("sys/bus/pci/devices", "sys/class", "sys/devices", "dev", _STAGING):
             (root / folder).mkdir(parents=True, exist_ok=True)
 
-    # Cards ---------------------------------------------------------------------------------------
+    # Cards
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -115,7 +112,7 @@ class Rack:
         for held in [each for each in self._held if each[0] == address]:
             self.release(*held)  # as the kernel, which removes nothing that is still being read
         function = self._functions.pop(address)
-        for link, _ in _links(function):
+        for link, _ in links(function):
             if not link.startswith(function.folder):
                 self._discard(self.root / "sys" / link)
         for name in self._node_names(function):
@@ -161,7 +158,7 @@ class Rack:
             staged.rename(self._entry(physical) / physical.port_name(port))
             physical.ports.append(port)
 
-    # What is in a card ---------------------------------------------------------------------------
+    # What is in a card
 
     def fme(self, address: str) -> str | None:
         """Name of a card's engine."""
@@ -178,29 +175,21 @@ class Rack:
         function.ports[port].afu_id = afu_id
         self._write(self._port(function, port) / "afu_id", f"{afu_id}\n")
 
-    def set_interface(self, address: str, interface_id: str) -> None:
-        """Gives a card another interface id, as a new base image does."""
-        function = self._functions[address]
-        function.interface_id = interface_id
-        if function.interface_file is not None:
-            self._write(self._entry(function) / function.interface_file, f"{interface_id}\n")
-
-    # Faults --------------------------------------------------------------------------------------
+    # Faults
 
     def break_(self, address: str, fault: Fault, port: int = 0) -> None:
         """Switches a fault on."""
-        damage = DAMAGE[fault]
-        self._swap(self.root / damage.path.format(**self._names(address, port)), damage.ruin)
+        self._swap(self.root / fault.path.format(**self._names(address, port)), fault.ruin)
 
     def heal(self, address: str, fault: Fault, port: int = 0) -> None:
         """Switches a fault off: what stood there before is there again."""
-        path = DAMAGE[fault].path.format(**self._names(address, port))
+        path = fault.path.format(**self._names(address, port))
         self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
 
     def hang(self, address: str, hang: Hang, port: int = 0) -> None:
         """Let reads of a part of a card hang, in any process, until it is released."""
         if (address, hang, port) not in self._held:
-            place = PLACES[hang].format(**self._names(address, port))
+            place = hang.format(**self._names(address, port))
             self._held[address, hang, port] = Held(self.root / place)
 
     def release(self, address: str, hang: Hang, port: int = 0) -> None:
@@ -213,25 +202,19 @@ class Rack:
         return self._functions[address].names(port)
 
     def _restore(self, address: str, path: str, staged: Path) -> None:
-        """Makes a file, link, node or folder as it was laid out."""
+        """Make a file, link, node or folder as it was laid out."""
         function = self._functions[address]
-        links = {f"sys/{link}": target for link, target in _links(function)}
-        files = {
-            **{f"sys/{function.folder}/{name}": text for name, text in function_files(function)},
-            **{f"sys/{function.entry_folder}/{name}": text for name, text in entry_files(function)},
-        }
+        target = {f"sys/{link}": target for link, target in links(function)}.get(path)
         if path.startswith("dev/"):
             self._make_node(staged)
-        elif path in links:
-            staged.symlink_to(links[path])
-        elif path in files:
-            _write_text(staged, files[path])
+        elif target is not None:
+            staged.symlink_to(target)
         else:
-            _fill(staged, _below(path, files))
-            for link, target in _below(path, links):
-                (staged / link).symlink_to(target)
+            built = self._build(function)
+            (built / path.removeprefix(f"sys/{function.folder}/")).rename(staged)
+            shutil.rmtree(built)
 
-    # Laying out ----------------------------------------------------------------------------------
+    # Laying out
 
     def _function(
         self,
@@ -294,19 +277,25 @@ class Rack:
     def _lay_out(self, function: Function) -> None:
         """Make a function beside the tree, move it in, then list it."""
         sys = self.root / "sys"
-        staged = self._staged()
-        _fill(staged, function_files(function))
-        entry = staged / function.class_folder / function.entry_name
-        _fill(entry, entry_files(function))
+        built, home = self._build(function), sys / function.folder
         for name in self._node_names(function):
             self._swap(self.root / "dev" / name, self._make_node)
-        home = sys / function.folder
         home.parent.mkdir(parents=True, exist_ok=True)
-        staged.rename(home)
-        for link, target in _links(function):
-            path = sys / link
-            path.parent.mkdir(exist_ok=True)
-            path.symlink_to(target)
+        built.rename(home)
+        for link, target in links(function):
+            if not link.startswith(f"{function.folder}/"):
+                (sys / link).parent.mkdir(exist_ok=True)
+                (sys / link).symlink_to(target)
+
+    def _build(self, function: Function) -> Path:
+        """Make the folder of a function beside the tree."""
+        staged = self._staged()
+        _fill(staged, function_files(function))
+        _fill(staged / function.class_folder / function.entry_name, entry_files(function))
+        for link, target in links(function):
+            if link.startswith(f"{function.folder}/"):
+                (staged / link.removeprefix(f"{function.folder}/")).symlink_to(target)
+        return staged
 
     def _node_names(self, function: Function) -> Iterator[str]:
         if function.fme_name is not None:
@@ -319,7 +308,7 @@ class Rack:
         else:
             path.touch()
 
-    # Files ---------------------------------------------------------------------------------------
+    # Files
 
     def _entry(self, function: Function) -> Path:
         return self.root / "sys" / function.entry_folder
@@ -365,29 +354,6 @@ def lay_out(root: Path, cards: Sequence[CardSpec], *, devices: bool = False) -> 
     return rack
 
 
-def _links(function: Function) -> Iterator[tuple[str, str]]:
-    """The links that make a function what it is, below `sys`, the class entry last."""
-    entry, name = function.entry_folder, function.entry_name
-    folder = f"class/{function.class_folder}"
-    yield f"{entry}/device", f"../../../{function.address}"
-    yield f"{entry}/subsystem", f"../../../../../{folder}"
-    if function.physfn is not None:
-        yield f"{function.folder}/physfn", f"../{function.physfn}"
-    yield f"bus/pci/devices/{function.address}", f"../../../{function.folder}"
-    inner = function.inner_folder
-    if inner is not None:
-        yield f"{entry}/{inner}/device", "../../../dfl-fme-region.0"
-        yield f"{folder}/region{function.inner}", f"../../{entry}/{inner}"
-    yield f"{folder}/{name}", f"../../{entry}"
-
-
-def _below(folder: str, paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is below a folder, by its path there."""
-    for path, content in paths.items():
-        if path.startswith(f"{folder}/"):
-            yield path.removeprefix(f"{folder}/"), content
-
-
 def _write_text(path: Path, content: str) -> None:
     path.write_text(content, encoding="ascii")
 
@@ -411,19 +377,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--root", type=Path, required=True, help="folder for sys and dev")
     parser.add_argument("--opae", type=int, default=0, help="cards under the out-of-tree driver")
     parser.add_argument("--dfl", type=int, default=0, help="cards under the in-tree driver")
-    parser.add_argument("--ports", type=int, default=1, help="ports a card")
-    parser.add_argument("--interface", default=A10_INTERFACE, help="interface id")
-    parser.add_argument("--afu", action="append", help="AFU id, once a port")
-    parser.add_argument("--fault", action="append", type=Fault, choices=list(Fault), default=[])
     asked = parser.parse_args(arguments)
-    spec = {
-        "interface_id": asked.interface,
-        "afu_ids": tuple(asked.afu or [NLB0]),
-        "ports": asked.ports,
-        "faults": tuple(asked.fault),
-    }
-    cards = [CardSpec("opae", **spec)] * asked.opae + [CardSpec("dfl", **spec)] * asked.dfl
-    rack = lay_out(asked.root, cards)
+    rack = lay_out(asked.root, [CardSpec("opae")] * asked.opae + [CardSpec("dfl")] * asked.dfl)
     for address in rack.addresses:
         print(address, *rack.ports(address))  # noqa: T201 - what the program is asked for
 

@@ -21,7 +21,6 @@ import json
 import os
 import re
 import signal
-import socket
 import stat
 import struct
 import sys
@@ -30,19 +29,15 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from types import FrameType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from services.programming.ioctls import DriverCalls, DriverNode
-from services.programming.port_holders import Holder, holders_of
+from services.programming.ioctls import DriverCalls, DriverNode, holders_of
 
 SOCKET: Final = "accelbind-driver.sock"
 
-_HEAD: Final = struct.Struct("<IIIQ")
-"""A request: number, bytes of the node's name, of the structure, of the data. One a connection."""
-_ANSWER: Final = struct.Struct("<i")
-"""An answer: 0 or an errno."""
 _SECONDS: Final = 60.0
 _RAW: Final = re.compile(rb"synthetic bitstream of ([0-9a-f]{32})\n")
 _CLASSES: Final = {"dfl": "fpga_region", "intel-fpga": "fpga"}
@@ -64,7 +59,7 @@ class SimulatedCalls(DriverCalls):
     def open(self, path: Path, *, alone: bool = False) -> int:
         """Open a node; of a file that another process has open, only one may be a user."""
         descriptor = super().open(path, alone=alone)
-        if alone and _is_file(descriptor) and holders_of(descriptor, path):
+        if alone and _is_file(descriptor) and holders_of(path, descriptor):
             os.close(descriptor)
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         return descriptor
@@ -85,52 +80,52 @@ class SimulatedCalls(DriverCalls):
                 return 0
             raise OSError(errno.ENOTTY, os.strerror(errno.ENOTTY))
         structure = bytes(argument) if isinstance(argument, bytearray) else b""
-        error = _call(folder, node.path.name, request, structure, memoryview(data or b""))
+        content = data.tobytes() if data else b""
+        error = _call(folder, node.path.name, request, structure, content)
         if error:
             raise OSError(error, os.strerror(error))
         return 0
 
-    def holders(self, node: DriverNode) -> tuple[Holder, ...]:
+    def holders(self, node: DriverNode) -> list[str]:
         """The processes that have a file open; device nodes are /dev/null, which many have."""
-        return super().holders(node) if _is_file(node.descriptor) else ()
+        return super().holders(node) if _is_file(node.descriptor) else []
 
 
 def _is_file(descriptor: int) -> bool:
     return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
-def _call(folder: Path, name: str, request: int, structure: bytes, data: memoryview) -> int:
+def _call(folder: Path, *request: object) -> int:
     """Ask the stand-in that listens in a folder; its errno."""
+    with _short(folder) as place, Client(f"{place}/{SOCKET}", "AF_UNIX") as connection:
+        connection.send(request)
+        if not connection.poll(_SECONDS):
+            raise TimeoutError("the driver stand-in does not answer")
+        try:
+            return int(connection.recv())
+        except EOFError as error:
+            raise OSError(errno.ENODEV, "the driver stand-in has gone") from error
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """A path of a folder that leaves room for a socket's name."""
     opened = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_SECONDS)
-            connection.connect(f"/proc/self/fd/{opened}/{SOCKET}")  # the whole path may be too long
-            head = _HEAD.pack(request, len(name), len(structure), len(data))
-            connection.sendall(head + name.encode() + structure)
-            if data:  # who has read all that was announced may have answered and gone
-                connection.sendall(data)
-            (error,) = _ANSWER.unpack(_receive(connection, _ANSWER.size))
+        yield f"/proc/self/fd/{opened}"
     finally:
         os.close(opened)
-    return int(error)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Something that was done to a port.
-
-    Args:
-        what: `programmed`, `reset` or `refused`.
-        port: Its name.
-        afu_id: The function in it then.
-        at: Seconds of the monotonic clock.
-    """
+    """Something that was done to a port."""
 
     what: str
+    """`programmed`, `reset` or `refused`."""
     port: str
     afu_id: str
-    at: float
+    """The function in it then."""
 
 
 class DriverStandIn:
@@ -157,15 +152,15 @@ class DriverStandIn:
         self.go_on.set()
         self._root = root
         self._on_done = on_done
-        self._path = root / "dev" / SOCKET
-        self._folder = os.open(root / "dev", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._path.unlink(missing_ok=True)
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(f"/proc/self/fd/{self._folder}/{SOCKET}")
-        self._listener.listen(64)
+        (root / "dev" / SOCKET).unlink(missing_ok=True)
+        self._ended = contextlib.ExitStack()
+        self._address = f"{self._ended.enter_context(_short(root / 'dev'))}/{SOCKET}"
+        self._listener = self._ended.enter_context(Listener(self._address, "AF_UNIX", backlog=64))
+        self._closed = False
         self._cards: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
-        threading.Thread(target=self._accept, name="driver stand-in", daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def __enter__(self) -> Self:
         return self
@@ -175,11 +170,10 @@ class DriverStandIn:
 
     def close(self) -> None:
         """Stop answering; waiting calls return."""
-        self._path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        os.close(self._folder)
+        self._closed = True
+        Client(self._address, "AF_UNIX").close()  # ends accept()
+        self._accepting.join()
+        self._ended.close()
         self.go_on.set()
 
     @property
@@ -188,25 +182,19 @@ class DriverStandIn:
         return [each for each in self.done if each.what == "programmed"]
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
+        while not self._closed:
+            connection = self._listener.accept()
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            request, name, argument, data = _HEAD.unpack(_receive(connection, _HEAD.size))
-            node = _receive(connection, name).decode()
-            structure = _receive(connection, argument)
-            content = _receive(connection, data)
+    def _serve(self, connection: "Connection[Any, Any]") -> None:
+        with connection, contextlib.suppress(OSError, EOFError):
+            node, request, structure, content = connection.recv()
             try:
                 self._call(node, request, structure, content)
                 error = 0
             except OSError as failure:
                 error = failure.errno or errno.EIO
-            connection.sendall(_ANSWER.pack(error))
+            connection.send(error)
 
     def _call(self, node: str, request: int, structure: bytes, data: bytes) -> None:
         match = _NODE.fullmatch(node)
@@ -251,7 +239,7 @@ class DriverStandIn:
             return self._cards.setdefault(engine, threading.Lock())
 
     def _note(self, what: str, port: str, afu_id: str) -> None:
-        done = Done(what, port, afu_id, time.monotonic())
+        done = Done(what, port, afu_id)
         with self._lock:
             self.done.append(done)
         self._on_done(done)
@@ -281,16 +269,6 @@ def _write(root: Path, path: Path, afu_id: str) -> None:
     staged = root / f".programmed-{threading.get_ident()}"
     staged.write_text(f"{afu_id}\n", encoding="ascii")
     staged.replace(path)
-
-
-def _receive(connection: socket.socket, length: int) -> bytes:
-    found = bytearray()
-    while len(found) < length:
-        piece = connection.recv(min(length - len(found), 1 << 20))
-        if not piece:
-            raise OSError(errno.ENODEV, "the other side has gone")
-        found += piece
-    return bytes(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

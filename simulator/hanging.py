@@ -11,7 +11,6 @@ tests give readers a `Sysfs` of their own that waits.
 
 import ctypes
 import os
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
@@ -25,25 +24,17 @@ _AT_FDCWD: Final = -100
 
 
 class Hang(StrEnum):
-    """The parts of a synthetic card whose reads can hang (`Rack.hang`)."""
+    """The parts of a synthetic card whose reads can hang (`Rack.hang`).
 
-    CARD_LISTING = "card-listing"
-    AFU_READ = "afu-read"
-    PORT_ERRORS_READ = "port-errors-read"
-    INTERFACE_READ = "interface-read"
-    FME_ERRORS_READ = "fme-errors-read"
-    TEMPERATURE_READ = "temperature-read"
+    The values are their places below the root, with the names of `Function.names` in braces.
+    """
 
-
-PLACES: Final[Mapping[Hang, str]] = {
-    Hang.CARD_LISTING: "{entry}",
-    Hang.AFU_READ: "{entry}/{port}/afu_id",
-    Hang.PORT_ERRORS_READ: "{entry}/{port}/errors/errors",
-    Hang.INTERFACE_READ: "{entry}/{interface_file}",
-    Hang.FME_ERRORS_READ: "{entry}/{fme}/{errors_file}",
-    Hang.TEMPERATURE_READ: "{entry}/{fme}/{temperature_file}",
-}
-"""Where each is, below the root, with the names of `Rack` in braces."""
+    CARD_LISTING = "{entry}"
+    AFU_READ = "{entry}/{port}/afu_id"
+    PORT_ERRORS_READ = "{entry}/{port}/errors/errors"
+    INTERFACE_READ = "{entry}/{interface_file}"
+    FME_ERRORS_READ = "{entry}/{fme}/{errors_file}"
+    TEMPERATURE_READ = "{entry}/{fme}/{temperature_file}"
 
 
 class Held:

@@ -13,7 +13,6 @@ from typing import Final
 
 import structlog
 
-from webhook.ledger import EvictionReason
 from webhook.limits import ConnectionLimiter, LimitedProtocol
 
 RECEIVE_BUFFER: Final = 64 * 1024
@@ -67,15 +66,8 @@ class Acceptor:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         self._loop.add_reader(listener, self._accept)
 
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return int(self.listener.getsockname()[1])
-
     def close(self) -> None:
         """Accept the clients that have connected, and stop listening."""
-        if self.listener.fileno() < 0:
-            return
         self._accept(wait=False)
         if self._retry is not None:
             self._retry.cancel()
@@ -119,25 +111,20 @@ class Acceptor:
 
     async def _connect(self, connected: socket.socket) -> None:
         """Do the TLS handshake; then the protocol gets the connection."""
-        connection, limits = self._create_protocol(), self._limiter.limits
+        connection = self._create_protocol()
         connection.accept(connected)
-        begun = self._loop.time()
         try:
-            async with asyncio.timeout(limits.handshake_seconds):
-                await self._check_hello(connected)
+            await self._check_hello(connected)
             await self._loop.connect_accepted_socket(
                 lambda: connection,
                 connected,
                 ssl=self._context,
-                ssl_handshake_timeout=limits.handshake_seconds,
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         except ssl.SSLError as error:
             self._limiter.count_refused(error, self._loop.time())
-        except OSError:
-            late = self._loop.time() - begun >= limits.handshake_seconds
-            if late and connection in self._limiter.ledger:
-                self._limiter.count(EvictionReason.SLOW, connection)
+        except OSError as error:
+            log.debug("no TLS connection", problem=str(error))
         finally:
             if not connection.secured:
                 self._limiter.ledger.close(connection)

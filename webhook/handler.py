@@ -6,19 +6,22 @@ the user who creates the pod.
 """
 
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 import structlog
 from starlette.types import Receive
 
-from services.admission.mapping_review import USABLE
+from services.admission import mapping_review
 from services.admission.mutate import Policy
+from services.admission.pod_review import answer
 from services.admission.review import ReviewOutcome, ReviewResponse
 from services.mappings.index import MappingIndex
 from services.process.errors import InvalidReview
-from webhook.endpoints import VALIDATE_MAPPING, Endpoint
 from webhook.metrics import AdmissionMetrics
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -68,6 +71,67 @@ class RejectionReason(StrEnum):
     """The mappings aren't loaded yet, and the answer depends on them (503)."""
 
 
+VALIDATE_MAPPING: Final = "validate-mapping"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One endpoint.
+
+    Attributes:
+        name: Its metric label.
+        subject: What it reviews, for log lines: `pod` or `mapping`.
+        review: Answers the bytes of a review; raises `InvalidReview`.
+        summary: For OpenAPI.
+        description: For OpenAPI.
+    """
+
+    name: str
+    subject: str
+    review: Callable[[bytes, MappingIndex, Policy], ReviewResponse]
+    summary: str
+    description: str
+
+
+_MUTATE: Final = Endpoint(
+    "mutate",
+    "pod",
+    partial(answer, validating=False),
+    "Rewrite a pod",
+    "Answers with a JSON Patch, or a refusal that says what to do.",
+)
+
+ENDPOINTS: Final[Mapping[str, Endpoint]] = {
+    "/mutate": _MUTATE,
+    "/pods": _MUTATE,
+    "/validate": Endpoint(
+        "validate",
+        "pod",
+        partial(answer, validating=True),
+        "Check a pod after all mutation",
+        "Refuses a pod that `/mutate` would still have to change.",
+    ),
+    "/validate-mapping": Endpoint(
+        VALIDATE_MAPPING,
+        "mapping",
+        lambda body, index, _policy: mapping_review.validate(body, index),
+        "Check a mapping",
+        (
+            "Refuses an AcceleratorFunction or FpgaRegion that no pod could use, or whose name the "
+            "other kind has in its namespace."
+        ),
+    ),
+    "/mutate-mapping": Endpoint(
+        "mutate-mapping",
+        "mapping",
+        lambda body, _index, _policy: mapping_review.note(body),
+        "Annotate a mapping with its resource",
+        "Answers with a JSON Patch that writes the physical resource into an annotation.",
+    ),
+}
+"""By path; webhook configurations of the Intel webhook use `/pods`."""
+
+
 class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
@@ -86,17 +150,9 @@ def status_body(code: int, message: str) -> bytes:
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
     """
-    return msgspec.json.encode(
-        {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": message,
-            "reason": _STATUS_REASONS.get(code, ""),
-            "code": code,
-        }
-    )
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    reason = _STATUS_REASONS.get(code, "")
+    return msgspec.json.encode(status | {"message": message, "reason": reason, "code": code})
 
 
 class AdmissionHandler:
@@ -139,16 +195,11 @@ class AdmissionHandler:
         """
         try:
             self._check_headers(headers)
-            return 200, self.review(endpoint, await self._read_body(receive))
+            return 200, self._review(endpoint, await self._read_body(receive))
         except Rejection as rejection:
             return self._reject(endpoint, rejection)
 
-    def review(self, endpoint: Endpoint, body: bytes) -> bytes:
-        """Answer a review.
-
-        Raises:
-            Rejection: The body is no review, or the mappings aren't loaded yet.
-        """
+    def _review(self, endpoint: Endpoint, body: bytes) -> bytes:
         self._metrics.sizes.observe(len(body))
         begun = time.perf_counter()
         try:
@@ -208,31 +259,25 @@ class AdmissionHandler:
 
 def _depends_on_mappings(endpoint: Endpoint, found: ReviewResponse) -> bool:
     """Return whether the answer could change once the mappings are loaded."""
-    clashes_unseen = endpoint.name == VALIDATE_MAPPING and found.reason == USABLE
+    clashes_unseen = endpoint.name == VALIDATE_MAPPING and found.reason == mapping_review.USABLE
     return found.outcome is ReviewOutcome.DENIED or clashes_unseen
 
 
 def _log_review(endpoint: Endpoint, found: ReviewResponse, *, verbose: bool) -> None:
-    if found.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED):
-        write = log.info if found.error is None else log.error
-        write(
-            "mapping refused" if endpoint.subject == "mapping" else "pod refused",
-            endpoint=endpoint.name,
-            namespace=found.namespace,
-            **{endpoint.subject: found.pod},
-            reason=found.reason,
-            message=found.message,
-            uid=found.uid,
-            exc_info=found.error,
-        )
-    elif verbose:
-        log.debug(
-            "mapping admitted" if endpoint.subject == "mapping" else "pod admitted",
-            endpoint=endpoint.name,
-            namespace=found.namespace,
-            **{endpoint.subject: found.pod},
-            outcome=found.outcome,
-            reason=found.reason,
-            rewrites={rewrite.logical: rewrite.resource for rewrite in found.rewrites},
-            uid=found.uid,
-        )
+    refused = found.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED)
+    if not refused and not verbose:
+        return
+    more: dict[str, object] = {"message": found.message, "exc_info": found.error}
+    if not refused:
+        rewrites = {rewrite.logical: rewrite.resource for rewrite in found.rewrites}
+        more = {"outcome": found.outcome, "rewrites": rewrites}
+    write = log.error if found.error else log.info if refused else log.debug
+    write(
+        f"{endpoint.subject} {'refused' if refused else 'admitted'}",
+        endpoint=endpoint.name,
+        namespace=found.namespace,
+        **{endpoint.subject: found.pod},
+        reason=found.reason,
+        uid=found.uid,
+        **more,
+    )

@@ -3,19 +3,15 @@
 Any pod in the cluster can connect to the webhook, so everything that a client can make the process
 hold is limited here. `ConnectionLedger` only counts and decides; `webhook.limits` closes.
 
-States of a connection:
-
-- handshake: accepted; the TLS handshake is not done.
-- waiting: the handshake is done; no request has been answered yet.
-- idle: a request was answered; no other has begun.
-- busy: a request was answered; another one is arriving or being answered.
-
-Connections in the first two states are newcomers, the others are known: an API server keeps its
-connections open. The oldest newcomers are closed first, while newcomers have more than a quarter of
-a resource. So neither kind can push out the other completely.
+A connection is a newcomer until one of its requests was answered, and known from then on: an API
+server keeps its connections open. While newcomers have more than a quarter of a resource, the first
+of them to arrive is closed first; otherwise a known connection is, first those without a request.
+So neither kind can push out the other completely.
 """
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -77,10 +73,12 @@ def limits_for(max_body: int, descriptors: int) -> Limits:
 
     Args:
         max_body: Bytes of the largest body; at least four of these fit.
-        descriptors: Files that the process may open; 200 of them are for other uses.
+        descriptors: Files that the process may open, -1 for any number; 200 are for other uses.
     """
     default = Limits()
-    connections = max(16, min(default.connections, descriptors - 200))
+    connections = default.connections
+    if descriptors >= 0:
+        connections = max(16, min(connections, descriptors - 200))
     return Limits(
         connections=connections,
         handshakes=min(default.handshakes, max(8, connections // 2)),
@@ -93,46 +91,44 @@ class _Entry:
     """One connection.
 
     Attributes:
-        number: Its place in the order of opening.
-        known: Whether one of its requests was answered.
+        secured: Whether its handshake is done.
+        known: Whether one of its requests was answered, or its client showed a valid certificate.
+        busy: Whether a request has begun that is not answered.
         held: Bytes of its unfinished request or unread answer.
         buffers: Bytes that TLS and TCP keep for it.
     """
 
-    number: int
+    secured: bool = False
     known: bool = False
+    busy: bool = False
     held: int = 0
     buffers: int = 0
 
 
-@dataclass(slots=True)
 class ConnectionLedger(Generic[Key]):
-    """All connections of a server. Each dict has the connection that is closed first at its start.
+    """All connections of a server, in the order in which they are closed.
+
+    A connection moves to the end when its request begins and when it was answered.
+
+    Args:
+        limits: Limits for all connections together.
 
     Attributes:
-        limits: Limits for all connections together.
         held_bytes: Memory of requests, answers and buffers.
     """
 
-    limits: Limits = field(default_factory=Limits)
-    held_bytes: int = 0
-    _newcomer_bytes: int = 0
-    _number: int = 0
-    _entries: dict[Key, _Entry] = field(default_factory=dict)
-    _handshakes: dict[Key, None] = field(default_factory=dict)
-    _waiting: dict[Key, None] = field(default_factory=dict)
-    _idle: dict[Key, None] = field(default_factory=dict)
-    _busy: dict[Key, None] = field(default_factory=dict)
-    _holding_newcomers: dict[Key, None] = field(default_factory=dict)
-    _holding_known: dict[Key, None] = field(default_factory=dict)
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.held_bytes = 0
+        self._entries: dict[Key, _Entry] = {}
 
-    def __contains__(self, key: Key) -> bool:
-        return key in self._entries
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._entries)
 
     @property
     def handshakes(self) -> int:
         """Number of connections in the TLS handshake."""
-        return len(self._handshakes)
+        return sum(not entry.secured for entry in self._entries.values())
 
     @property
     def connections(self) -> int:
@@ -142,40 +138,37 @@ class ConnectionLedger(Generic[Key]):
     def open(self, key: Key) -> Evicted[Key]:
         """Add a connection that starts its handshake; return which one must be closed for it."""
         leaving = self.first_to_go()
-        evicted = [] if leaving is None else [self._evict(*leaving)]
-        self._number += 1
-        self._entries[key] = _Entry(self._number)
-        self._handshakes[key] = None
-        return evicted
+        if leaving is not None:
+            self.close(leaving[0])
+        self._entries[key] = _Entry()
+        return [] if leaving is None else [leaving]
 
     def first_to_go(self) -> tuple[Key, EvictionReason] | None:
         """Return the connection that one more would push out; None if there is room."""
-        if len(self._handshakes) >= self.limits.handshakes:
-            return next(iter(self._handshakes)), EvictionReason.HANDSHAKES
+        if self.handshakes >= self.limits.handshakes:
+            handshakes = (key for key, entry in self._entries.items() if not entry.secured)
+            return next(handshakes), EvictionReason.HANDSHAKES
         if len(self._entries) >= self.limits.connections:
-            return self._oldest(), EvictionReason.CONNECTIONS
+            return self._choose(lambda _: 1), EvictionReason.CONNECTIONS
         return None
 
     def secure(self, key: Key, *, known: bool = False) -> None:
         """Record a finished handshake; `known` if the client showed a valid certificate."""
-        if (entry := self._entries.get(key)) is None:
-            return
-        del self._handshakes[key]
-        entry.known = known
-        (self._idle if known else self._waiting)[key] = None
+        if (entry := self._entries.get(key)) is not None:
+            entry.secured, entry.known = True, known
 
     def start(self, key: Key) -> None:
         """Record that a request begins to arrive."""
-        if key in self._idle:
-            del self._idle[key]
-            self._busy[key] = None
+        if (entry := self._entries.get(key)) is not None and not entry.busy:
+            entry.busy = True
+            self._move_to_end(key)
 
     def hold(self, key: Key, size: int) -> Evicted[Key]:
         """Add bytes that a connection holds; return which connections must be closed for them."""
         if (entry := self._entries.get(key)) is None:
             return []
         entry.held += size
-        return self._add(key, entry, size)
+        return self._add(size)
 
     def buffer(self, key: Key, size: int) -> Evicted[Key]:
         """Record bytes that arrived at once; return which must be closed for their buffers."""
@@ -184,72 +177,48 @@ class ConnectionLedger(Generic[Key]):
         if entry is None or more <= 0:
             return []
         entry.buffers += more
-        return self._add(key, entry, more)
+        return self._add(more)
 
-    def finish(self, key: Key, *, known: bool = True) -> Evicted[Key]:
-        """Record that no request is unfinished; `known` if one was answered completely.
-
-        Returns which connections must be closed for the answer.
-        """
+    def finish(self, key: Key) -> Evicted[Key]:
+        """Record that a request was answered; return which must be closed for the answer."""
         if (entry := self._entries.get(key)) is None:
             return []
-        self._remove(key, entry)
-        if entry.held > CONNECTION_BYTES:
-            entry.buffers = max(entry.buffers, ANSWER_FACTOR * entry.held)
-        entry.held = 0
-        if known or entry.known:
-            entry.known = True
-            self._waiting.pop(key, None)
-            self._busy.pop(key, None)
-            self._idle.pop(key, None)
-            self._idle[key] = None
-        return self._add(key, entry, entry.buffers) if entry.buffers else []
+        answer = ANSWER_FACTOR * entry.held if entry.held > CONNECTION_BYTES else 0
+        more = max(0, answer - entry.buffers)
+        entry.buffers += more
+        held, entry.held = entry.held, 0
+        entry.known, entry.busy = True, False
+        self._move_to_end(key)
+        return self._add(more - held)
 
     def close(self, key: Key) -> None:
         """Remove a connection, if it is there."""
-        if (entry := self._entries.pop(key, None)) is None:
-            return
-        self._remove(key, entry)
-        for state in (self._handshakes, self._waiting, self._idle, self._busy):
-            state.pop(key, None)
+        if (entry := self._entries.pop(key, None)) is not None:
+            self.held_bytes -= entry.held + entry.buffers
 
-    def _add(self, key: Key, entry: _Entry, size: int) -> Evicted[Key]:
+    def _move_to_end(self, key: Key) -> None:
+        self._entries[key] = self._entries.pop(key)
+
+    def _add(self, size: int) -> Evicted[Key]:
         self.held_bytes += size
-        if entry.known:
-            self._holding_known.setdefault(key)
-        else:
-            self._newcomer_bytes += size
-            self._holding_newcomers.setdefault(key)
         evicted: Evicted[Key] = []
         while self.held_bytes > self.limits.held_bytes:
-            evicted.append(self._evict(self._first_holder_to_go(), EvictionReason.MEMORY))
+            key = self._choose(lambda entry: entry.held + entry.buffers)
+            self.close(key)
+            evicted.append((key, EvictionReason.MEMORY))
         return evicted
 
-    def _remove(self, key: Key, entry: _Entry) -> None:
-        size = entry.held + entry.buffers
-        self.held_bytes -= size
-        if not entry.known:
-            self._newcomer_bytes -= size
-        self._holding_newcomers.pop(key, None)
-        self._holding_known.pop(key, None)
-
-    def _evict(self, key: Key, reason: EvictionReason) -> tuple[Key, EvictionReason]:
-        self.close(key)
-        return key, reason
-
-    def _first_holder_to_go(self) -> Key:
-        newcomers, known = self._holding_newcomers, self._holding_known
-        if known and NEWCOMERS_SHARE * self._newcomer_bytes <= self.held_bytes:
-            return next(iter(known))
-        return next(iter(newcomers or known))
-
-    def _oldest(self) -> Key:
-        newcomers = len(self._handshakes) + len(self._waiting)
-        known = self._idle or self._busy
-        if known and NEWCOMERS_SHARE * newcomers <= len(self._entries):
-            return next(iter(known))
-        heads = [next(iter(state)) for state in (self._handshakes, self._waiting) if state]
-        return min(heads, key=lambda key: self._entries[key].number)
+    def _choose(self, share: Callable[[_Entry], int]) -> Key:
+        """Return who is closed first: of those with a share of a resource, or else any."""
+        holders = [(key, entry) for key, entry in self._entries.items() if share(entry)]
+        newcomers = [(key, entry) for key, entry in holders if not entry.known]
+        known = [(key, entry) for key, entry in holders if entry.known]
+        of_newcomers = sum(share(entry) for _, entry in newcomers)
+        of_all = of_newcomers + sum(share(entry) for _, entry in known)
+        if newcomers and (not known or NEWCOMERS_SHARE * of_newcomers > of_all):
+            return newcomers[0][0]
+        idle = [key for key, entry in known if not entry.busy]
+        return idle[0] if idle else known[0][0]
 
 
 class EvictionLog:
@@ -263,26 +232,20 @@ class EvictionLog:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = dict.fromkeys(EvictionReason, 0)
-        self._before: dict[str, int] | None = None
+        self._series: Counter[str] = Counter()
         self._last = 0.0
 
     def count(self, reason: EvictionReason, now: float) -> bool:
         """Count one; return whether it is the first of a series."""
-        begins = self._before is None
-        if self._before is None:
-            self._before = dict(self.counts)
+        begins = not self._series
         self.counts[reason] += 1
+        self._series[reason] += 1
         self._last = now
         return begins
 
     def ended(self, now: float) -> dict[str, int]:
         """Return the counts of a series that has just ended, by reason; else nothing."""
-        before = self._before
-        if before is None or now - self._last < self.QUIET_SECONDS:
+        if now - self._last < self.QUIET_SECONDS:
             return {}
-        self._before = None
-        return {
-            reason: count - before[reason]
-            for reason, count in self.counts.items()
-            if count > before[reason]
-        }
+        ended, self._series = self._series, Counter()
+        return dict(ended)

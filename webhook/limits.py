@@ -68,7 +68,7 @@ class ConnectionLimiter:
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.ledger: ConnectionLedger[LimitedProtocol] = ConnectionLedger(limits or Limits())
+        self.ledger: ConnectionLedger[LimitedProtocol] = ConnectionLedger(limits)
         self.evictions = EvictionLog()
         self.refused = dict.fromkeys(CLIENT_REFUSALS, 0)
         self._refusal_logged = -REFUSAL_LOG_SECONDS
@@ -84,13 +84,20 @@ class ConnectionLimiter:
         return 0.0 if leaving is None else leaving[0].accepted_at + LEAST_SECONDS - now
 
     def evict(self, evicted: "Evicted[LimitedProtocol]") -> None:
-        """Close connections that the ledger named, at once."""
+        """Close connections at once, and count them; log the first of a series."""
         for connection, reason in evicted:
-            self.count(reason, connection)
+            self.ledger.close(connection)
             connection.abort()
+            self._count(reason, connection)
 
-    def count(self, reason: EvictionReason, connection: "LimitedProtocol") -> None:
-        """Count a connection that is closed early; log the first of a series."""
+    def sweep(self, now: float) -> None:
+        """Close connections past their deadline; log the end of a series of closed connections."""
+        late = [each for each in self.ledger if each.deadline is not None and now > each.deadline]
+        self.evict([(connection, EvictionReason.SLOW) for connection in late])
+        if closed := self.evictions.ended(now):
+            log.warning("connections are within limits again", closed=closed)
+
+    def _count(self, reason: EvictionReason, connection: "LimitedProtocol") -> None:
         if self.evictions.count(reason, connection.loop.time()):
             log.warning(
                 "closing connections to stay within limits",
@@ -119,39 +126,35 @@ class ConnectionLimiter:
                 refused=dict(self.refused),
             )
 
-    def log_end(self, now: float) -> None:
-        """Log the end of a series of closed connections."""
-        if closed := self.evictions.ended(now):
-            log.warning("connections are within limits again", closed=closed)
-
 
 class LimitedProtocol(HttpToolsProtocol):
     """One connection.
 
-    Attributes:
+    Args:
         limiter: Of all connections of the server.
+        options: As uvicorn creates its protocol.
+
+    Attributes:
         accepted_at: The loop's time when the client was accepted.
         secured: Whether the TLS handshake is done.
         overhead: Bytes of a head so far, or since its end without the content of the body.
         headers_seen: Headers of the current request.
-        waiting_since: The loop's time since when the client owes something: a request, the rest of
-            one, or reading an answer. None while it owes nothing.
+        deadline: The loop's time until which the client must have done what it owes: a handshake, a
+            request, the rest of one, or reading an answer. None while it owes nothing.
     """
 
-    limiter: ConnectionLimiter
-    accepted_at: float = 0.0
-    secured: bool = False
-    overhead: int = 0
-    headers_seen: int = 0
-    waiting_since: float | None = None
-
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
+    def __init__(self, limiter: ConnectionLimiter, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().__init__(**options)
+        self.limiter = limiter
+        self.accepted_at = 0.0
+        self.secured = False
+        self.overhead = 0
+        self.headers_seen = 0
+        self.deadline: float | None = None
         self._accepted: socket.socket | None = None
         self._arriving = False
         self._paused = False
         self._header_bytes = 0
-        self._last_word: asyncio.TimerHandle | None = None
 
     @property
     def answering(self) -> bool:
@@ -163,13 +166,14 @@ class LimitedProtocol(HttpToolsProtocol):
         """Start counting a client that has connected; its TLS handshake comes next."""
         self._accepted = connected
         self.accepted_at = self.loop.time()
+        self.deadline = self.accepted_at + self.limiter.limits.handshake_seconds
         self.limiter.evict(self.limiter.ledger.open(self))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
         """Start waiting for a request, after the handshake."""
         super().connection_made(transport)
         self.secured = True
-        self.waiting_since = self.loop.time()
+        self._wait()
         verified = bool(transport.get_extra_info("peercert"))
         if verified and transport.get_extra_info("ssl_object").session_reused:
             # The CA that verified the session's first handshake may have been removed since.
@@ -184,9 +188,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """
         self.limiter.ledger.close(self)
         super().connection_lost(exc)
-        for timer in (self.timeout_keep_alive_task, self._last_word):
-            if timer is not None:
-                timer.cancel()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes that arrived; a connection that is being closed drops them."""
@@ -219,7 +222,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.headers_seen = self._header_bytes = 0
         self._arriving = True
-        self.waiting_since = self.loop.time()
+        self._wait()
         self.limiter.ledger.start(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -234,9 +237,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Handle the end of a head; close a client that does not wait for answers."""
         self.overhead = 0
         if len(self.pipeline) >= self.limiter.limits.pipelined and not self.transport.is_closing():
-            self.limiter.ledger.close(self)
-            self.limiter.count(EvictionReason.PIPELINED, self)
-            self.abort()
+            self.limiter.evict([(self, EvictionReason.PIPELINED)])
         if self.transport.is_closing():
             raise ConnectionAbortedError  # ends parsing: nobody would read the answers
         super().on_headers_complete()
@@ -257,7 +258,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.overhead = 0
         super().on_message_complete()
         self._arriving = False
-        self.waiting_since = None if self.answering else self.loop.time()
+        if self.answering:
+            self.deadline = None
+        else:
+            self._wait()
 
     def on_response_complete(self) -> None:
         """Handle the end of an answer, which may come before the end of its request."""
@@ -268,16 +272,20 @@ class LimitedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Start a time limit for a client that does not read its answers."""
         super().pause_writing()
-        self.waiting_since = self.loop.time()
+        self._wait()
         self._hold(self.transport.get_write_buffer_size() + PAUSED_BYTES)
 
     def resume_writing(self) -> None:
         """Stop the time limit: the client has read its answers."""
         super().resume_writing()
         if not self._arriving:
-            self.waiting_since = None
+            self.deadline = None
             if not self.answering:
                 self._finish()
+
+    def _wait(self) -> None:
+        """Give the client time for what it owes."""
+        self.deadline = self.loop.time() + self.limiter.limits.request_seconds
 
     def _hold(self, size: int) -> None:
         self.limiter.evict(self.limiter.ledger.hold(self, size))
@@ -305,4 +313,4 @@ class LimitedProtocol(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
-        self._last_word = self.loop.call_later(LAST_WORD_SECONDS, self.transport.abort)
+        self.deadline = self.loop.time() + LAST_WORD_SECONDS

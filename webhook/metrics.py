@@ -60,24 +60,36 @@ class AdmissionMetrics:
         self.requests[key] = self.requests.get(key, 0) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionSnapshot:
-    """The current state of the process."""
-
-    mappings: Mapping[str, int]
-    rejected: int
-    age: float
-    outdated: bool
-    watch_failures: Mapping[str, int]
-    certificate_ends: float
-    certificate_failing: bool
-    certificate_failures: int
-    clients_refused: Mapping[str, int]
-    ready: bool
-    connections: int
-    handshakes: int
-    held_bytes: int
-    evicted: Mapping[str, int]
+GAUGES: Final = {
+    "mappings": "Mappings that can be used, by kind.",
+    "mappings_rejected": "Mappings that can't be used.",
+    "mappings_age_seconds": "Time since the mappings in use were last confirmed to be current.",
+    "mappings_updates_failing": "1 while the mappings in use can't be kept up to date.",
+    "certificate_expiry_timestamp_seconds": "When the certificate in use expires.",
+    "certificate_reload_failing": "1 while the certificate files can't be loaded.",
+    "connections": "Connections to the admission port.",
+    "connections_handshaking": "Connections whose TLS handshake is not done.",
+    "connections_held_bytes": (
+        "Memory that unfinished requests, unread answers and TLS buffers hold."
+    ),
+    "ready": "1 while /readyz answers 200.",
+}
+COUNTERS: Final = {
+    "watch_failures": (
+        "Lists and watches of mappings at the API server that failed, by kind; after a pause"
+        " each is followed by another list or watch."
+    ),
+    "certificate_reload_failures": "Failed attempts to load a new certificate.",
+    "clients_refused": "TLS handshakes of clients without a certificate of --client-ca.",
+    "connections_evicted": "Connections that were closed at a limit, by limit.",
+}
+LABELS: Final = {
+    "mappings": "kind",
+    "watch_failures": "kind",
+    "clients_refused": "reason",
+    "connections_evicted": "reason",
+}
+"""The label of those that have one."""
 
 
 class WebhookCollector(Collector):
@@ -85,119 +97,40 @@ class WebhookCollector(Collector):
 
     Args:
         metrics: The counts.
-        state: Returns the current state.
+        state: Returns the value, or the values by label, of each gauge and counter.
     """
 
-    def __init__(self, metrics: AdmissionMetrics, state: Callable[[], AdmissionSnapshot]) -> None:
+    def __init__(
+        self,
+        metrics: AdmissionMetrics,
+        state: Callable[[], Mapping[str, float | Mapping[str, float]]],
+    ) -> None:
         self._metrics = metrics
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
         """Return all metric families."""
-        yield self._requests()
+        requests = CounterMetricFamily(
+            "accelbind_admission_requests",
+            "Requests by endpoint, outcome and reason.",
+            labels=("endpoint", "outcome", "reason"),
+        )
+        for labels, number in self._metrics.requests.items():
+            requests.add_metric(labels, number)
+        yield requests
         yield self._metrics.seconds.family(
             "accelbind_admission_seconds", "Time from a whole request to its answer."
         )
         yield self._metrics.sizes.family(
             "accelbind_admission_request_bytes", "Sizes of requests' bodies."
         )
-        yield from self._states()
-
-    def _requests(self) -> Metric:
-        family = CounterMetricFamily(
-            "accelbind_admission_requests",
-            "Requests by endpoint, outcome and reason.",
-            labels=("endpoint", "outcome", "reason"),
-        )
-        for labels, number in self._metrics.requests.items():
-            family.add_metric(labels, number)
-        return family
-
-    def _states(self) -> Iterator[Metric]:
-        state = self._state()
-        yield _by_label(
-            GaugeMetricFamily,
-            "mappings",
-            "Mappings that can be used, by kind.",
-            "kind",
-            state.mappings,
-        )
-        yield _by_label(
-            CounterMetricFamily,
-            "watch_failures",
-            "Lists and watches of mappings at the API server that failed, by kind; after a pause"
-            " each is followed by another list or watch.",
-            "kind",
-            state.watch_failures,
-        )
-        yield CounterMetricFamily(
-            "accelbind_certificate_reload_failures",
-            "Failed attempts to load a new certificate.",
-            value=state.certificate_failures,
-        )
-        yield _by_label(
-            CounterMetricFamily,
-            "clients_refused",
-            "TLS handshakes of clients without a certificate of --client-ca.",
-            "reason",
-            state.clients_refused,
-        )
-        yield _by_label(
-            CounterMetricFamily,
-            "connections_evicted",
-            "Connections that were closed at a limit, by limit.",
-            "reason",
-            state.evicted,
-        )
-        yield from self._gauges(state)
-
-    def _gauges(self, state: AdmissionSnapshot) -> Iterator[Metric]:
-        for name, documentation, value in (
-            ("connections", "Connections to the admission port.", state.connections),
-            (
-                "connections_handshaking",
-                "Connections whose TLS handshake is not done.",
-                state.handshakes,
-            ),
-            (
-                "connections_held_bytes",
-                "Memory that unfinished requests, unread answers and TLS buffers hold.",
-                state.held_bytes,
-            ),
-            ("mappings_rejected", "Mappings that can't be used.", state.rejected),
-            (
-                "mappings_age_seconds",
-                "Time since the mappings in use were last confirmed to be current.",
-                state.age,
-            ),
-            (
-                "mappings_updates_failing",
-                "1 while the mappings in use can't be kept up to date.",
-                state.outdated,
-            ),
-            (
-                "certificate_expiry_timestamp_seconds",
-                "When the certificate in use expires.",
-                state.certificate_ends,
-            ),
-            (
-                "certificate_reload_failing",
-                "1 while the certificate files can't be loaded.",
-                state.certificate_failing,
-            ),
-            ("ready", "1 while /readyz answers 200.", state.ready),
-        ):
-            yield GaugeMetricFamily(f"accelbind_{name}", documentation, value=float(value))
-
-
-def _by_label(
-    family: type[GaugeMetricFamily] | type[CounterMetricFamily],
-    name: str,
-    documentation: str,
-    label: str,
-    values: Mapping[str, float],
-) -> Metric:
-    found = family(f"accelbind_{name}", documentation, labels=(label,))
-    for value, number in values.items():
-        found.add_metric((value,), number)
-    return found
+        for name, value in self._state().items():
+            family = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
+            documentation = GAUGES.get(name) or COUNTERS[name]
+            if isinstance(value, Mapping):
+                found = family(f"accelbind_{name}", documentation, labels=(LABELS[name],))
+                for label, amount in value.items():
+                    found.add_metric((label,), amount)
+                yield found
+            else:
+                yield family(f"accelbind_{name}", documentation, value=float(value))

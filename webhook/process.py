@@ -11,15 +11,13 @@ Shutdown: `/readyz` fails and answers ask clients to reconnect. New connections 
 import asyncio
 import contextlib
 import gc
-import importlib.metadata
 import resource
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import structlog
-from prometheus_client import CollectorRegistry
 
 from services.admission.mutate import Policy
 from services.process import logging
@@ -28,10 +26,10 @@ from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
-from webhook.app import Readiness, build_app
+from webhook.app import AdmissionApp
 from webhook.handler import AdmissionHandler
 from webhook.ledger import limits_for
-from webhook.metrics import AdmissionMetrics, AdmissionSnapshot, WebhookCollector
+from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -42,8 +40,6 @@ REMIND_SECONDS: Final = 60.0
 """Time between two log lines that the process is not ready."""
 START_SECONDS: Final = 5.0
 """Time to become ready at the start before a log line says that it is not."""
-DESCRIPTORS: Final = 2048
-"""Open files that suffice for all connections."""
 
 log = structlog.get_logger(room="webhook")
 
@@ -77,7 +73,6 @@ class Webhook:
         )
         self.certificates.load()
         self.mappings = choose_source(settings)
-        self.mappings.load()
         metrics = AdmissionMetrics()
         self.handler = AdmissionHandler(
             self.mappings,
@@ -86,14 +81,12 @@ class Webhook:
             max_body=settings.max_body,
             verbose=settings.log_level == "debug",
         )
-        self.readiness = Readiness(lambda: list(self._missing()))
-        app = build_app(self.handler, self.readiness, version=_version())
         self.server = AdmissionServer(
-            app,
+            AdmissionApp(self.handler, self._missing),
             self.certificates.context,
-            limits=limits_for(settings.max_body, allow_descriptors()),
+            limits=limits_for(settings.max_body, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         )
-        registry: CollectorRegistry = new_registry()
+        registry = new_registry()
         build_info(registry, "webhook")
         registry.register(WebhookCollector(metrics, self._state))
         self.metrics = MetricsServer(
@@ -108,7 +101,7 @@ class Webhook:
         async with self.metrics:
             await self.metrics.start(self._settings.metrics_host, self._settings.metrics_port)
             self._followers = [
-                asyncio.create_task(log_readiness(lambda: self.readiness.reason)),
+                asyncio.create_task(log_readiness(self._missing)),
                 asyncio.create_task(self.certificates.follow()),
                 asyncio.create_task(self.mappings.follow()),
                 asyncio.create_task(self.server.sweep()),
@@ -145,35 +138,39 @@ class Webhook:
         gc.collect()
         gc.freeze()
 
-    def _missing(self) -> Iterator[str]:
-        if stale := staleness(self.mappings, self._settings.max_staleness):
-            yield stale
-        if not self.certificates.loaded:
-            yield "certificate not loaded"
-        if self.handler.draining:
-            yield "stopping"
-
-    def _state(self) -> AdmissionSnapshot:
-        validity = self.certificates.validity
-        return AdmissionSnapshot(
-            mappings=self.mappings.counts,
-            rejected=self.mappings.rejected,
-            age=self.mappings.age,
-            outdated=bool(self.mappings.error),
-            watch_failures=self.mappings.watch_failures,
-            certificate_ends=validity.ends if validity else 0.0,
-            certificate_failing=bool(self.certificates.error),
-            certificate_failures=self.certificates.failures,
-            clients_refused=self.server.limiter.refused,
-            ready=not self.readiness.reason,
-            connections=self.server.limiter.ledger.connections,
-            handshakes=self.server.limiter.ledger.handshakes,
-            held_bytes=self.server.limiter.ledger.held_bytes,
-            evicted=self.server.limiter.evictions.counts,
+    def _missing(self) -> str:
+        """Return why the process is not ready; empty if it is."""
+        reasons = (
+            staleness(self.mappings, self._settings.max_staleness),
+            "" if self.certificates.loaded else "certificate not loaded",
+            "stopping" if self.handler.draining else "",
         )
+        return ", ".join(filter(None, reasons))
+
+    def _state(self) -> dict[str, float | Mapping[str, float]]:
+        """Return the values of the gauges and counters in `webhook.metrics`."""
+        certificates, limiter = self.certificates, self.server.limiter
+        return {
+            "mappings": self.mappings.index.counts,
+            "mappings_rejected": self.mappings.rejected,
+            "mappings_age_seconds": self.mappings.age,
+            "mappings_updates_failing": bool(self.mappings.error),
+            "watch_failures": self.mappings.watch_failures,
+            "certificate_expiry_timestamp_seconds": (
+                certificates.validity.ends if certificates.validity else 0.0
+            ),
+            "certificate_reload_failing": bool(certificates.error),
+            "certificate_reload_failures": certificates.failures,
+            "clients_refused": limiter.refused,
+            "connections": limiter.ledger.connections,
+            "connections_handshaking": limiter.ledger.handshakes,
+            "connections_held_bytes": limiter.ledger.held_bytes,
+            "connections_evicted": limiter.evictions.counts,
+            "ready": not self._missing(),
+        }
 
     async def _probe_readiness(self) -> tuple[int, str]:
-        reason = self.readiness.reason
+        reason = self._missing()
         return (503, f"{reason}\n") if reason else (200, "ok\n")
 
     async def _probe_health(self) -> tuple[int, str]:
@@ -252,20 +249,3 @@ async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any
         if part.done():
             await part
             raise WorldError("a part of the process has ended unexpectedly")
-
-
-def allow_descriptors() -> int:
-    """Raise the limit of open files if needed, and return it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return DESCRIPTORS
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("accelbind")
-    except importlib.metadata.PackageNotFoundError:
-        return ""

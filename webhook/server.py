@@ -1,8 +1,8 @@
 """Serve the application with uvicorn, with limits and a shutdown that loses no request.
 
-uvicorn has no time limit for a request that does not end; `AdmissionServer.sweep` checks once a
-second. And uvicorn closes connections at once when it stops, even while a request arrives. Here
-every client that has a connection gets an answer, in these steps:
+uvicorn has no time limit for a handshake or a request that does not end; `AdmissionServer.sweep`
+checks deadlines once a second. And uvicorn closes connections at once when it stops, even while a
+request arrives. Here every client that has a connection gets an answer, in these steps:
 
 1. Clients that have connected are accepted, and the listening sockets close.
 2. Requests are answered, each as the last one of its connection. A connection that has not sent its
@@ -21,7 +21,7 @@ import structlog
 import uvicorn
 
 from webhook.acceptor import Acceptor
-from webhook.ledger import EvictionReason, Limits
+from webhook.ledger import Limits
 from webhook.limits import ConnectionLimiter, LimitedProtocol
 
 KEEP_ALIVE: Final = 120
@@ -56,19 +56,12 @@ class AdmissionServer(uvicorn.Server):
         *,
         limits: Limits | None = None,
     ) -> None:
-        connections = ConnectionLimiter(limits)
-
-        class Protocol(LimitedProtocol):
-            """A connection of this server."""
-
-            limiter = connections
-
-        self.limiter = connections
-        self.acceptors: list[Acceptor] = []
+        self.limiter = ConnectionLimiter(limits)
+        self.acceptor: Acceptor | None = None
         self._context = context
         config = uvicorn.Config(
             app,
-            http=Protocol,
+            http=LimitedProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -87,26 +80,23 @@ class AdmissionServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and set `listening`; uvicorn itself gets no sockets."""
+        """Accept from the only socket, and set `listening`; uvicorn itself gets no sockets."""
         await super().startup([])
-        self.acceptors = [self.accept_from(listener) for listener in sockets or []]
+        (listener,) = sockets or []
+        self.acceptor = Acceptor(listener, self._context, self._create_protocol, self.limiter)
         self.listening.set()
-
-    def accept_from(self, listener: socket.socket) -> Acceptor:
-        """Accept the connections of a listening socket."""
-        return Acceptor(listener, self._context, self._create_protocol, self.limiter)
 
     def has_accepted_since(self, time: float) -> bool:
         """Return whether a client was accepted after a time of the event loop."""
-        return any(acceptor.last_accepted > time for acceptor in self.acceptors)
+        return self.acceptor is not None and self.acceptor.last_accepted > time
 
     async def shutdown(
         self,
-        sockets: list[socket.socket] | None = None,  # noqa: ARG002 - the acceptors have them
+        sockets: list[socket.socket] | None = None,  # noqa: ARG002 - the acceptor has it
     ) -> None:
         """Accept no more connections, answer what has arrived, and end."""
-        for acceptor in self.acceptors:
-            acceptor.close()
+        if self.acceptor is not None:
+            self.acceptor.close()
         clock = asyncio.get_running_loop().time
         begun = clock()
         await self._until(lambda: self._finished(clock() - begun), END_SECONDS)
@@ -119,30 +109,19 @@ class AdmissionServer(uvicorn.Server):
         await super().shutdown([])
 
     async def sweep(self, interval: float = 1.0) -> NoReturn:
-        """Close connections whose request takes too long, until cancelled."""
+        """Close connections past their deadline, until cancelled."""
         while True:
             await asyncio.sleep(interval)
-            self._close_slow(asyncio.get_running_loop().time())
-
-    def _close_slow(self, now: float) -> None:
-        for connection in self._connections:
-            since = connection.waiting_since
-            if since is not None and now - since > self.limiter.limits.request_seconds:
-                self.limiter.count(EvictionReason.SLOW, connection)
-                connection.abort()
-        self.limiter.log_end(now)
+            self.limiter.sweep(asyncio.get_running_loop().time())
 
     @property
     def _connections(self) -> list[LimitedProtocol]:
         return cast("list[LimitedProtocol]", list(self.server_state.connections))
 
     def _create_protocol(self) -> LimitedProtocol:
-        made = self.config.http_protocol_class(
-            config=self.config,  # type: ignore[call-arg]  # as uvicorn calls it
-            server_state=self.server_state,
-            app_state={},
+        return LimitedProtocol(
+            self.limiter, config=self.config, server_state=self.server_state, app_state={}
         )
-        return cast("LimitedProtocol", made)
 
     def _finished(self, elapsed: float) -> bool:
         """Close what may be closed after so many seconds; return whether nothing is left."""
@@ -150,7 +129,7 @@ class AdmissionServer(uvicorn.Server):
         for connection in self._connections:
             if connection.transport.is_closing():
                 continue
-            fresh = connection.waiting_since is not None
+            fresh = connection.deadline is not None
             if connection.answering or elapsed >= (FIRST_SECONDS if fresh else GRACE_SECONDS):
                 connection.shutdown()
             owing = owing or not connection.transport.is_closing()

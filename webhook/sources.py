@@ -1,12 +1,13 @@
 """The source of the webhook's mappings: a folder or the API server."""
 
-from collections.abc import Mapping
-from typing import Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from services.mappings.folder import FolderSource
-from services.mappings.index import MappingIndex
 from services.process.errors import InvalidSettings
 from webhook.settings import WebhookSettings
+
+if TYPE_CHECKING:
+    from services.mappings.source import ApiServerSource
 
 WATCH_SECONDS: Final = 30.0
 """Length of a watch. A connection that silently breaks leads to outdated answers for as long, and
@@ -19,53 +20,21 @@ SHORTEST_PAUSE: Final = 15.0
 """Pauses grow to at least this, so there are at most four lists a minute for any setting."""
 
 
-class MappingSource(Protocol):
-    """Mappings that are kept up to date.
-
-    Attributes:
-        index: What serves; replaced as a whole when they change.
-        loaded: Whether there was a first snapshot.
-    """
-
-    index: MappingIndex
-    loaded: bool
-
-    @property
-    def age(self) -> float:
-        """Seconds since the mappings in use were last confirmed to be current."""
-
-    @property
-    def error(self) -> str:
-        """Why the mappings can't be updated now; empty if they can."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many mappings of each kind can be used."""
-
-    @property
-    def rejected(self) -> int:
-        """How many can't be used."""
-
-    @property
-    def watch_failures(self) -> Mapping[str, int]:
-        """How many lists and watches of each kind have failed; empty for a folder."""
-
-    def load(self) -> None:
-        """Load what is needed at the start; raises an `AccelbindError` if that fails."""
-
-    async def follow(self) -> NoReturn:
-        """Follow changes until cancelled."""
+MappingSource: TypeAlias = "FolderSource | ApiServerSource"
 
 
 def choose_source(settings: WebhookSettings) -> MappingSource:
-    """Return the source that the settings, or else the environment, name.
+    """Return the source that the settings, or else the environment, name; a folder is loaded.
 
     Raises:
         InvalidSettings: Neither names one.
+        WorldError: The folder can't be read.
         ClusterError: The kubeconfig or service account can't be used.
     """
     if settings.mappings is not None:
-        return FolderSource(settings.mappings)
+        source = FolderSource(settings.mappings)
+        source.load()
+        return source
     # The API client costs memory that a webhook with a folder does not need.
     from services.kube.config import load_config  # noqa: PLC0415 - the same
     from services.kube.connection import connector  # noqa: PLC0415 - the same
@@ -90,12 +59,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
 
 
 def staleness(source: MappingSource, longest: float | None) -> str:
-    """Return why a source makes the process not ready; empty if it does not.
-
-    Args:
-        source: The source.
-        longest: Largest age of the mappings in seconds, if limited.
-    """
+    """Return why a source makes the process not ready, such as an age over `longest` seconds."""
     reason = f" ({source.error})" if source.error else ""
     if not source.loaded:
         return f"mappings not loaded{reason}"

@@ -21,7 +21,6 @@ from services.kubelet.sockets import plugins_folder
 from services.node.node_mark import lasting_folder
 from services.programming.clock_registers import ClockPolicy
 from services.programming.error_registers import clear_device_errors
-from services.programming.image import Image, Programmed
 from services.programming.ioctls import KERNEL
 from services.programming.port import (
     DeviceFiles,
@@ -32,7 +31,7 @@ from services.programming.port import (
     port_meant,
 )
 from services.programming.port_session import port_session
-from services.programming.programmer import Programmer
+from services.programming.programmer import Image, Programmed, Programmer
 
 Device = Annotated[
     str,

@@ -98,7 +98,7 @@ def _driver_answers(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[
                 found: dict[str, Any] = {"apiVersion": node.api_version()}
                 if isinstance(place, PortPlace):
                     found |= _regions(node)
-                found["usedBy"] = [str(each) for each in node.calls.holders(node)]
+                found["usedBy"] = node.calls.holders(node)
             except OSError as error:
                 raise translated(error, f"{place.name} does not answer") from error
     except HardwareError as error:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from services.devices.model import Card, Inventory, Port, Problem
 from services.programming.error_registers import ClearedRegister
-from services.programming.image import Programmed
+from services.programming.programmer import Programmed
 
 HEADINGS: Final = ("DEVICE", "KIND", "CARD", "PCI", "NUMA", "INTERFACE", "AFU", "STATE")
 

@@ -10,7 +10,7 @@ that is being deleted. Two objects of one name that are created at the same mome
 neither of them is served (`services.mappings.index`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -83,14 +83,9 @@ def validate(body: bytes, index: MappingIndex) -> ReviewResponse:
     Raises:
         InvalidReview: the body isn't a review, or has no uid to answer to.
     """
-    review = decode(body)
-    try:
-        change = _read_change(review, body)
-        if isinstance(change, ReviewResponse):
-            return change
-        return _evaluate(review, change, index.namespace(review.namespace))
-    except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
-        return reviews.fail(review, error)
+    return _answer(
+        body, lambda review, change: _evaluate(review, change, index.namespace(review.namespace))
+    )
 
 
 def note(body: bytes) -> ReviewResponse:
@@ -99,11 +94,15 @@ def note(body: bytes) -> ReviewResponse:
     Raises:
         InvalidReview: the body isn't a review, or has no uid to answer to.
     """
+    return _answer(body, lambda review, change: _annotate(review, change.new))
+
+
+def _answer(body: bytes, decide: Callable[[Review, _Change], ReviewResponse]) -> ReviewResponse:
     review = decode(body)
     try:
         change = _read_change(review, body)
-        return change if isinstance(change, ReviewResponse) else _annotate(review, change.new)
-    except Exception as error:  # noqa: BLE001 - as above
+        return change if isinstance(change, ReviewResponse) else decide(review, change)
+    except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
         return reviews.fail(review, error)
 
 

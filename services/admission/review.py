@@ -256,47 +256,35 @@ def deny(
     review: Review, reason: str, message: str, *, audit: Mapping[str, str] | None = None
 ) -> ReviewResponse:
     """Refuse the object; kubectl shows the message after ``denied the request: ``."""
-    return ReviewResponse(
-        _refusal(review, 403, message, audit or {REASON: reason}),
-        review.uid,
-        ReviewOutcome.DENIED,
-        reason,
-        review.namespace,
-        review.name,
-        message,
-    )
+    return _refuse(review, ReviewOutcome.DENIED, 403, reason, message, audit=audit)
 
 
 def unreadable(review: Review, reason: str, problem: str) -> ReviewResponse:
     """Refuse an object that can't be read."""
-    message = plain(problem, _MAX_UNREADABLE)
-    return ReviewResponse(
-        _refusal(review, 400, message, {REASON: reason}),
-        review.uid,
-        ReviewOutcome.ERRORED,
-        reason,
-        review.namespace,
-        review.name,
-        message,
-    )
+    return _refuse(review, ReviewOutcome.ERRORED, 400, reason, plain(problem, _MAX_UNREADABLE))
 
 
 def fail(review: Review, error: Exception) -> ReviewResponse:
     """Refuse an object because of an error in accelbind itself."""
     message = "internal error of accelbind: see the webhook's log and metrics"
-    return ReviewResponse(
-        _refusal(review, 500, message, {REASON: INTERNAL_ERROR}),
-        review.uid,
-        ReviewOutcome.ERRORED,
-        INTERNAL_ERROR,
-        review.namespace,
-        review.name,
-        message,
-        error=error,
+    return _refuse(review, ReviewOutcome.ERRORED, 500, INTERNAL_ERROR, message, error=error)
+
+
+def _refuse(
+    review: Review,
+    outcome: ReviewOutcome,
+    code: int,
+    reason: str,
+    message: str,
+    *,
+    audit: Mapping[str, str] | None = None,
+    error: Exception | None = None,
+) -> ReviewResponse:
+    uid, status = review.uid, _Status(code, message, _STATUS_REASONS[code])
+    response = _Response(
+        uid, allowed=False, status=status, audit_annotations=audit or {REASON: reason}
     )
-
-
-def _refusal(review: Review, code: int, message: str, audit: Mapping[str, str]) -> bytes:
-    status = _Status(code, message, _STATUS_REASONS[code])
-    response = _Response(review.uid, allowed=False, status=status, audit_annotations=audit)
-    return _ENCODER.encode(_Reply(response))
+    body = _ENCODER.encode(_Reply(response))
+    return ReviewResponse(
+        body, uid, outcome, reason, review.namespace, review.name, message, error=error
+    )

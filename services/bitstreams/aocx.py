@@ -25,14 +25,7 @@ _MAX_TEXT: Final = 4096
 
 
 def parse_aocx(data: bytes | memoryview) -> Bitstream:
-    """Read an AOCX and check the GBS in it, without keeping it unpacked.
-
-    Args:
-        data: All bytes of the file; the result holds a view of them.
-
-    Raises:
-        InvalidBitstream: It is none, or not whole, or unpacks to more than `MAX_FILE`.
-    """
+    """Read all bytes of an AOCX and check the GBS in it, without keeping it unpacked."""
     if len(data) > MAX_FILE:
         raise InvalidBitstream(f"it has {len(data)} bytes, and at most {MAX_FILE} are read")
     outer = read_sections(data, PREFIX)

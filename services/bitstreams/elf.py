@@ -31,16 +31,7 @@ def is_elf(data: bytes | memoryview) -> bool:
 
 
 def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview]:
-    """The sections whose names have a prefix, with their bytes as they are in the file.
-
-    Args:
-        data: All bytes of the file; the result holds views of them.
-        prefix: Start of the names.
-
-    Raises:
-        InvalidBitstream: It is no ELF file, one of these sections lies outside it or is there
-            twice, or it has more sections than `MAX_SECTIONS`.
-    """
+    """The sections whose names have a prefix, as views of all bytes of the file."""
     from elftools.common.exceptions import ELFError  # noqa: PLC0415 - as the module says
 
     try:

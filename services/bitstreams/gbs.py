@@ -67,14 +67,7 @@ def is_gbs(data: bytes | memoryview) -> bool:
 
 
 def parse_gbs(data: bytes | memoryview) -> Bitstream:
-    """Read a GBS.
-
-    Args:
-        data: All bytes of the file; the result holds a view of them.
-
-    Raises:
-        InvalidBitstream: It is none, or not whole; the text says where it ends.
-    """
+    """Read all bytes of a GBS; the result holds a view of them."""
     if len(data) > MAX_FILE:
         raise InvalidBitstream(f"it has {len(data)} bytes, and at most {MAX_FILE} are read")
     metadata, start = parse_start(data)
@@ -84,17 +77,7 @@ def parse_gbs(data: bytes | memoryview) -> Bitstream:
 
 
 def parse_start(data: bytes | bytearray | memoryview) -> tuple[Metadata, int]:
-    """Read what comes before the raw bitstream.
-
-    Args:
-        data: The file's first bytes; `MAX_START` of them are always enough.
-
-    Returns:
-        The metadata, and where the raw bitstream starts.
-
-    Raises:
-        InvalidBitstream: It is no GBS.
-    """
+    """The metadata in the first `MAX_START` bytes of a GBS, and where the raw bitstream starts."""
     head = bytes(data[:MAX_START])
     if not head.startswith(MAGIC):
         raise InvalidBitstream("it doesn't start as a GBS does")

@@ -72,7 +72,7 @@ class OpenCl:
     """Version of the compiler."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True)
 class Bitstream:
     """A bitstream that was read completely."""
 
@@ -121,19 +121,11 @@ class Bitstream:
         """The id that mappings name: a GBS's AFU id, an AOCX's program id."""
         return self.metadata.afu_id if self.opencl is None else self.opencl.program_id
 
-    def __repr__(self) -> str:
-        return f"<{self.kind} {self.interface_id}/{self.function_id}, {self.size} bytes raw>"
-
 
 def unpack(packed: memoryview, *, limit: int) -> Iterator[bytes]:
-    """The content of a gzip, in pieces of at most 256 KiB.
+    """The content of a gzip, in pieces of at most 256 KiB and with verified checksums.
 
-    Args:
-        packed: One gzip member or several, one after the other; zeros after them are padding.
-        limit: How many bytes may come out.
-
-    Raises:
-        InvalidBitstream: It is no gzip, or not whole, or holds more; checksums are verified.
+    There may be several members, one after the other; zeros after them are padding.
     """
     position = total = members = 0
     while position < len(packed) and not (members and _is_padding(packed[position:])):

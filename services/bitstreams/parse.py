@@ -21,14 +21,7 @@ _STORED = re.compile(r"([0-9a-f]{8,40})\.(gbs|aocx)")
 
 
 def parse(data: bytes | memoryview) -> Bitstream:
-    """Read a GBS or an AOCX.
-
-    Args:
-        data: All bytes of the file.
-
-    Raises:
-        InvalidBitstream: It is neither, or not whole.
-    """
+    """Read all bytes of a GBS or an AOCX."""
     if is_gbs(data):
         return parse_gbs(data)
     if is_elf(data):
@@ -44,12 +37,7 @@ def parse(data: bytes | memoryview) -> Bitstream:
 
 
 def stored_names(interface_id: str, function_id: str) -> Iterator[tuple[str, Kind]]:
-    """Where below the storage's folder a function's file may be, the best place first.
-
-    Args:
-        interface_id: Canonical interface id, hex digits.
-        function_id: Canonical AFU id or program id, hex digits.
-    """
+    """Where below the storage's folder the file of canonical ids may be, the best place first."""
     for kind in (Kind.GBS, Kind.AOCX):
         yield f"{interface_id}/{function_id}.{kind}", kind
 
@@ -69,23 +57,3 @@ def function_of(file_name: str) -> tuple[str, Kind] | None:
     """The function id and the kind that the name of a stored file spells; None if none."""
     match = _STORED.fullmatch(canonical_id(file_name))
     return (match[1], Kind(match[2])) if match else None
-
-
-def check_is(bitstream: Bitstream, interface_id: str, function_id: str, kind: Kind) -> None:
-    """Check that a file holds what its place says.
-
-    Args:
-        bitstream: What it holds.
-        interface_id: Canonical interface id, the folder's name.
-        function_id: Canonical id, the file's name.
-        kind: By its suffix.
-
-    Raises:
-        InvalidBitstream: It holds another bitstream.
-    """
-    found = (bitstream.interface_id, bitstream.function_id, bitstream.kind)
-    if found != (interface_id, function_id, kind):
-        raise InvalidBitstream(
-            f"it holds another bitstream: a {bitstream.kind.upper()} of function"
-            f" {bitstream.function_id} for interface {bitstream.interface_id}"
-        )

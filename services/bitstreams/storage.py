@@ -21,7 +21,6 @@ from typing import Final
 
 from services.bitstreams.model import MAX_FILE, Bitstream, Kind
 from services.bitstreams.parse import (
-    check_is,
     function_of,
     interface_of,
     parse,
@@ -67,59 +66,33 @@ class Stored:
 
 
 def read_bitstream(path: Path) -> Bitstream:
-    """Read a GBS or an AOCX from anywhere.
+    """Read a GBS or an AOCX from anywhere."""
+    return _parsed(path, _read(path))
 
-    Args:
-        path: The file; anything but a regular file is refused, without waiting for it.
 
-    Raises:
-        InvalidBitstream: It holds no bitstream, or not a whole one.
-        StorageError: It can't be read.
-    """
+def _parsed(path: Path, data: bytes) -> Bitstream:
     try:
-        return parse(_read(path))
+        return parse(data)
     except InvalidBitstream as error:
         raise InvalidBitstream(f"{path} is not a usable bitstream: {error}") from error
 
 
 class BitstreamStorage:
-    """A folder of bitstreams.
-
-    Args:
-        folder: Where they are; it need not be there yet.
-    """
+    """A folder of bitstreams, which need not be there yet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def load(self, interface_id: str, function_id: str) -> Bitstream:
-        """Read the bitstream of a function.
-
-        Args:
-            interface_id: Canonical interface id.
-            function_id: Canonical AFU id, or id of an OpenCL program.
-
-        Raises:
-            BitstreamMissing: There is none.
-            StorageError: It can't be read.
-            InvalidBitstream: It is broken, or another one than its place says.
-        """
+        """Read the bitstream of a function, by canonical ids."""
         for path, kind in self._places(interface_id, function_id):
-            found = read_bitstream(path)
-            self._check(path, found, interface_id, function_id, kind)
-            return found
-        raise BitstreamMissing(
-            f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
-        )
+            return _read_named(path, interface_id, function_id, kind)
+        raise self._missing(interface_id, function_id)
 
     def memory_needed(self, interface_id: str, function_id: str) -> int:
         """How many bytes of memory a function's bitstream needs at most, before it is read.
 
-        Returns:
-            0 if there is none that can be read: reading it gives the reason.
-
-        Raises:
-            StorageError: The storage's folder can't be listed.
+        It is 0 if there is none that can be read: reading it gives the reason.
         """
         for path, kind in self._places(interface_id, function_id):
             try:
@@ -130,37 +103,29 @@ class BitstreamStorage:
         return 0
 
     def entries(self) -> Iterator[Stored]:
-        """All files that are named as bitstreams, each read and checked, in order of names.
-
-        Raises:
-            StorageError: The storage's folder can't be listed.
-        """
-        for found in self._named():
-            yield self._stored(*found)
+        """All files that are named as bitstreams, each read and checked, in order of names."""
+        for named in self._named():
+            found, problem = None, ""
+            try:
+                found = _read_named(*named)
+            except (InvalidBitstream, StorageError) as error:
+                problem = str(error)
+            yield Stored(*named, found, problem)
 
     def install(
         self, source: Path, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Path, InstallResult]:
-        """Copy a file to the place where its function is looked for.
+        """Copy a GBS or an AOCX to the place where its function is looked for.
 
-        Args:
-            source: A GBS or an AOCX.
-            force: Whether another file that is there already is replaced.
-            dry_run: Whether only to check what would happen.
-
-        Returns:
-            The place and the result; installing the same content again changes nothing.
+        Installing the same content again changes nothing.
 
         Raises:
             InvalidBitstream: The file holds no whole bitstream.
             InvalidSettings: Another file is there, and `force` wasn't given.
             StorageError: It can't be read or written; the storage is as it was.
         """
-        try:
-            data = _read(source)
-            place = self.folder / stored_name(parse(data))
-        except InvalidBitstream as error:
-            raise InvalidBitstream(f"{source} is not a usable bitstream: {error}") from error
+        data = _read(source)
+        place = self.folder / stored_name(_parsed(source, data))
         if dry_run:
             return place, _result(place, data, force=force)
         with self._writing(place.parent):
@@ -171,22 +136,23 @@ class BitstreamStorage:
         return place, outcome
 
     def remove(self, interface_id: str, function_id: str) -> list[Path]:
-        """Remove the files of a function, whatever they hold.
-
-        Raises:
-            BitstreamMissing: There is none.
-            StorageError: It can't be removed.
-        """
+        """Remove the files of a function, whatever they hold."""
         gone = []
         with self._writing(None):
             for path, _ in list(self._places(interface_id, function_id)):
-                _remove(path)
+                try:
+                    path.unlink()
+                except OSError as error:
+                    raise StorageError(f"{path} can't be removed: {_reason(error)}") from error
                 gone.append(path)
         if not gone:
-            raise BitstreamMissing(
-                f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
-            )
+            raise self._missing(interface_id, function_id)
         return gone
+
+    def _missing(self, interface_id: str, function_id: str) -> BitstreamMissing:
+        return BitstreamMissing(
+            f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
+        )
 
     def _places(self, interface_id: str, function_id: str) -> Iterator[tuple[Path, Kind]]:
         """The files of a function, the one that counts first."""
@@ -208,25 +174,6 @@ class BitstreamStorage:
                 if found := function_of(each):
                     yield folder / each, interface_id, *found
 
-    def _stored(self, path: Path, interface_id: str, function_id: str, kind: Kind) -> Stored:
-        try:
-            found = read_bitstream(path)
-            self._check(path, found, interface_id, function_id, kind)
-        except (InvalidBitstream, StorageError) as error:
-            return Stored(path, interface_id, function_id, kind, None, str(error))
-        return Stored(path, interface_id, function_id, kind, found)
-
-    def _check(
-        self, path: Path, found: Bitstream, interface_id: str, function_id: str, kind: Kind
-    ) -> None:
-        try:
-            check_is(found, interface_id, function_id, kind)
-        except InvalidBitstream as error:
-            raise InvalidBitstream(
-                f"{path} is not what its name says: {error}; remove it, and install what belongs"
-                " there with: accelbind bitstream install FILE"
-            ) from error
-
     @contextlib.contextmanager
     def _writing(self, folder: Path | None) -> Iterator[None]:
         """Make the folders and hold the lock, which the kernel releases with the process."""
@@ -244,6 +191,19 @@ class BitstreamStorage:
             raise StorageError(f"{self.folder} can't be written: {_reason(error)}") from error
 
 
+def _read_named(path: Path, interface_id: str, function_id: str, kind: Kind) -> Bitstream:
+    """Read a file of the storage, and check that it holds what its place says."""
+    found = read_bitstream(path)
+    if (found.interface_id, found.function_id, found.kind) != (interface_id, function_id, kind):
+        raise InvalidBitstream(
+            f"{path} is not what its name says: it holds another bitstream: a"
+            f" {found.kind.upper()} of function {found.function_id} for interface"
+            f" {found.interface_id}; remove it, and install what belongs there with: accelbind"
+            " bitstream install FILE"
+        )
+    return found
+
+
 def _read(path: Path) -> bytes:
     try:
         with open_at_once(path) as file:
@@ -252,19 +212,15 @@ def _read(path: Path) -> bytes:
                 raise StorageError(f"{path} is not a regular file")
             if found.st_size > MAX_FILE:
                 raise InvalidBitstream(
-                    f"it has {found.st_size} bytes, and at most {MAX_FILE} are read"
+                    f"{path} is not a usable bitstream: it has {found.st_size} bytes, and at most"
+                    f" {MAX_FILE} are read"
                 )
-            data = file.read(MAX_FILE)
-            if _state(os.fstat(file.fileno())) != _state(found):
+            data, now = file.read(MAX_FILE), os.fstat(file.fileno())
+            if (now.st_size, now.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
                 raise StorageError(f"{path} is being written: try again once it is whole")
             return data
     except OSError as error:
         raise StorageError(f"{path} can't be read: {_reason(error)}") from error
-
-
-def _state(found: os.stat_result) -> tuple[int, int]:
-    """What changes while somebody writes to a file."""
-    return found.st_size, found.st_mtime_ns
 
 
 def _is_there(path: Path) -> bool:
@@ -290,20 +246,14 @@ def _result(place: Path, data: bytes, *, force: bool) -> InstallResult:
     """The result of putting a file there."""
     if not _is_there(place):
         return InstallResult.INSTALLED
-    if _same(place, data):
-        return InstallResult.UNCHANGED
+    with contextlib.suppress(StorageError, InvalidBitstream):
+        if _read(place) == data:
+            return InstallResult.UNCHANGED
     if not force:
         raise InvalidSettings(
             f"{place} is there already and differs: remove it first, or use --force"
         )
     return InstallResult.REPLACED
-
-
-def _same(path: Path, data: bytes) -> bool:
-    try:
-        return path.stat().st_size == len(data) and _read(path) == data
-    except (OSError, StorageError, InvalidBitstream):
-        return False
 
 
 def _listed(folder: Path) -> list[str]:
@@ -313,13 +263,6 @@ def _listed(folder: Path) -> list[str]:
         return []
     except OSError as error:
         raise StorageError(f"{folder} can't be listed: {_reason(error)}") from error
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink()
-    except OSError as error:
-        raise StorageError(f"{path} can't be removed: {_reason(error)}") from error
 
 
 def _remove_halves(folder: Path) -> None:

@@ -7,123 +7,178 @@ approval, and while the API server answers, its answer counts.
 One resource name stands for a region in two modes. In mode region a container may have functions,
 in mode regiondevel it may program. An approval of one mode does not count in the other one.
 
-Approvals are a value; `encode` and `decode` are for the file that outlives the plugin's process.
+A file keeps them after the plugin's process. Only its owner may write it, since containers that are
+listed in it may start. A file that can't be read is ignored. One that can't be written is logged
+once; approvals then last as long as the process. If reading hangs, the file is read again later,
+and not overwritten before.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Final, TypeAlias
+import asyncio
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
+import structlog
 
 from services.containers.identity import ContainerIdentity
-from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
-from services.process.errors import AskerError
+from services.process.blocking import BlockingCalls
+from services.process.errors import AskerError, HardwareError
+from services.process.files import open_regular, replace_file
 
 MAX_APPROVALS: Final = 4096
 """A node has 110 pods by default; the oldest approvals go first."""
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of a file of approvals."""
+"""Of the file."""
+
+SECONDS: Final = 5.0
+"""For reading or writing the file; what takes longer is given up."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger(room="plugin")
 
 
 class StartApproval(msgspec.Struct, frozen=True, rename="camel"):
-    """What a container may have of a resource.
-
-    Attributes:
-        pod_uid: UID of its pod.
-        container: Its name.
-        resource: Full resource name.
-        devices: The devices' ids, sorted.
-        who: The container and its pod, for messages.
-        functions: What it wants in regions; empty where it brings its own.
-    """
+    """What a container may have of a resource."""
 
     pod_uid: str
     container: str
     resource: str
+    """Full resource name."""
     devices: tuple[str, ...]
+    """The devices' ids, sorted."""
     who: str
+    """The container and its pod, for messages."""
     functions: tuple[str, ...] = ()
-
-    @property
-    def wanted(self) -> WantedFunctions:
-        """What it wanted when it was approved."""
-        return WantedFunctions(self.who, self.functions)
+    """What it wants in regions; empty where it brings its own."""
 
     def is_for(self, mode: PluginMode) -> bool:
         """Whether it counts in a mode: it has functions in mode region, and only there."""
         return bool(self.functions) == (mode is PluginMode.REGION)
 
 
-_Key: TypeAlias = tuple[str, str, str]
-
-
-class Approvals:
-    """The approvals of one moment; `with_` and `without_pods` give others."""
-
-    __slots__ = ("_by_key",)
-
-    def __init__(self, by_key: Mapping[_Key, StartApproval] = MappingProxyType({})) -> None:
-        """Copy approvals by pod, container and resource."""
-        self._by_key = dict(by_key)
-
-    def __iter__(self) -> Iterator[StartApproval]:
-        return iter(self._by_key.values())
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Approvals) and self._by_key == other._by_key
-
-    __hash__ = None  # type: ignore[assignment] # compares by value, and nobody looks it up
-
-    def find(
-        self, container: ContainerIdentity, resource: str, devices: Collection[str]
-    ) -> StartApproval | None:
-        """Return the approval of a container for exactly these devices, None if there is none."""
-        found = self._by_key.get((container.pod_uid, container.container, resource))
-        return found if found is not None and found.devices == tuple(sorted(devices)) else None
-
-    def with_(self, approvals: Iterable[StartApproval]) -> "Approvals":
-        """Return these and others, which replace those of the same container and resource."""
-        every = dict(self._by_key)
-        for each in approvals:
-            key = (each.pod_uid, each.container, each.resource)
-            every.pop(key, None)  # so that the newest is last
-            every[key] = each
-        for key in list(every)[: max(0, len(every) - MAX_APPROVALS)]:
-            del every[key]
-        return Approvals(every)
-
-    @property
-    def pods(self) -> frozenset[str]:
-        """UIDs of the pods that they are about."""
-        return frozenset(key[0] for key in self._by_key)
-
-    def without_pods(self, uids: Collection[str]) -> "Approvals":
-        """Return those of other pods than these."""
-        return Approvals({key: each for key, each in self._by_key.items() if key[0] not in uids})
-
-    def encode(self) -> bytes:
-        """Return all of them as JSON."""
-        return msgspec.json.encode(list(self._by_key.values()))
+Approvals: TypeAlias = Mapping[tuple[str, str, str], StartApproval]
+"""Approvals by UID of the pod, container and resource, the newest last."""
 
 
 class BrokenApprovals(AskerError):
-    """Bytes that are not approvals."""
+    """A file that has no approvals, or none that can be trusted."""
 
 
-def decode(data: bytes) -> Approvals:
-    """Read what `encode` returned.
+class ApprovalFile:
+    """The approvals of this node's containers."""
 
-    Raises:
-        BrokenApprovals: It is something else.
-    """
-    try:
-        found = msgspec.json.decode(data, type=list[StartApproval])
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise BrokenApprovals(f"no approvals can be read: {error}") from error
-    return Approvals().with_(found)
+    def __init__(self, path: Path, calls: BlockingCalls) -> None:
+        self._path = path
+        self._calls = calls
+        self._approvals: Approvals = {}
+        self._written: Approvals | None = None
+        """The file's content; None before it was read."""
+        self._reading = asyncio.Lock()
+        self._error = ""
+
+    async def find(
+        self, container: ContainerIdentity, resource: str, devices: Collection[str]
+    ) -> StartApproval | None:
+        """The approval of a container for exactly these devices, None if there is none."""
+        known = await self._known()
+        found = known.get((container.pod_uid, container.container, resource))
+        return found if found and found.devices == tuple(sorted(set(devices))) else None
+
+    async def pods(self) -> frozenset[str]:
+        """UIDs of the pods that have approvals now."""
+        return frozenset(uid for uid, _, _ in await self._known())
+
+    async def add(self, approvals: Iterable[StartApproval], *, gone: Collection[str]) -> None:
+        """Keeps approvals, which replace those of the same container and resource.
+
+        Args:
+            approvals: The new ones.
+            gone: UIDs of pods that have ended; their approvals are dropped. Such a pod had an
+                approval first, and was missing from the kubelet's checkpoint afterwards. A pod that
+                was only missing from an earlier checkpoint may have started meanwhile.
+        """
+        before = await self._known()
+        left = {key: each for key, each in before.items() if key[0] not in gone}
+        now = self._approvals = _merged(left, approvals)
+        if self._written is None or now == self._written:
+            return
+        content = msgspec.json.encode(list(now.values()))
+        try:
+            await self._run(lambda: self._replace(content))
+        except (OSError, HardwareError) as error:
+            self._log_error("written", error)
+            return
+        self._error = ""
+        self._written = now
+
+    async def _known(self) -> Approvals:
+        async with self._reading:  # several may start at once
+            if self._written is None:
+                self._written = await self._read_file()
+                self._approvals = _merged(self._written or {}, self._approvals.values())
+            return self._approvals
+
+    async def _read_file(self) -> Approvals | None:
+        """The file's content; None if reading hangs, so that it isn't overwritten unread."""
+        try:
+            found = await self._run(self._read)
+        except HardwareError as error:
+            self._log_error("read", error)
+            return None
+        except (OSError, BrokenApprovals) as error:
+            self._log_error("read", error)
+            return {}
+        self._error = ""
+        return found
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await self._calls.run(
+            "state files", call, timeout=SECONDS, what=f"approvals in {self._path}"
+        )
+
+    def _log_error(self, done: str, error: Exception) -> None:
+        """Logs an error once for as long as it stays the same."""
+        reason = f"{self._path} can't be {done}: {getattr(error, 'strerror', None) or error}"
+        if reason != self._error:
+            log.warning(
+                "approvals are lost when this process ends: after a restart while the API server"
+                " can't be reached, containers can't start again",
+                reason=reason,
+                do="let the plugin write to --state-dir, and no other user",
+            )
+        self._error = reason
+
+    def _read(self) -> Approvals:
+        try:
+            file = open_regular(self._path)
+        except FileNotFoundError:
+            return {}
+        with file:
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise BrokenApprovals("another user may write to it")
+            content = file.read(MAX_BYTES)
+        try:
+            return _merged({}, msgspec.json.decode(content, type=list[StartApproval]))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise BrokenApprovals(f"no approvals can be read: {error}") from error
+
+    def _replace(self, content: bytes) -> None:
+        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        replace_file(self._path, content, mode=0o600)
+
+
+def _merged(known: Approvals, approvals: Iterable[StartApproval]) -> Approvals:
+    every = dict(known)
+    for each in approvals:
+        key = (each.pod_uid, each.container, each.resource)
+        every.pop(key, None)  # so that the newest is last
+        every[key] = each
+    for key in list(every)[: max(0, len(every) - MAX_APPROVALS)]:
+        del every[key]
+    return every

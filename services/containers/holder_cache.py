@@ -6,7 +6,6 @@ its checkpoint has changed, and when `fresh` finds the answer old. An answer old
 """
 
 import asyncio
-import contextlib
 import os
 import time
 from pathlib import Path
@@ -21,11 +20,8 @@ from services.kubelet.sockets import checkpoint_file
 QUERY_SECONDS: Final = 30.0
 """Between two queries without another reason: pods that end change no file."""
 
-SOON_SECONDS: Final = 0.5
-"""After a change of the checkpoint: several containers of a pod are one query."""
-
-SPACING_SECONDS: Final = 3.0
-"""Between two queries in the background: a card that flaps changes the checkpoint too."""
+LOOK_SECONDS: Final = 3.0
+"""Between two looks at the checkpoint: several containers of a pod are one query."""
 
 FRESH_SECONDS: Final = 1.0
 """A younger answer is not asked for again."""
@@ -35,33 +31,19 @@ WAIT_SECONDS: Final = 2.0
 
 STALE_SECONDS: Final = 120.0
 
-DENIED: Final = "Permission denied"
-"""In the system's message about a path that this user may not use."""
-
 log = structlog.get_logger(room="plugin")
 
 
 class HolderCache:
-    """Caches which containers have which device.
+    """Caches which containers have which device."""
 
-    Args:
-        source: Queries the kubelet.
-        kubelet_dir: Contains `device-plugins/`.
-        query_seconds: Time between two queries at most.
-    """
-
-    def __init__(
-        self, source: HolderSource, kubelet_dir: Path, *, query_seconds: float = QUERY_SECONDS
-    ) -> None:
+    def __init__(self, source: HolderSource, kubelet_dir: Path) -> None:
         self._source = source
         self._checkpoint = checkpoint_file(kubelet_dir)
-        self._query_seconds = query_seconds
         self._snapshot = HolderSnapshot()
         self._queried_at = float("-inf")
         self._version: tuple[int, int] | None = None
         self._query_task: asyncio.Task[None] | None = None
-        self._due = asyncio.Event()
-        self._due.set()
 
     @property
     def holders(self) -> Holders:
@@ -73,24 +55,13 @@ class HolderCache:
         """What was unknown when it was last read."""
         return self._snapshot.problems
 
-    def check_checkpoint(self) -> None:
-        """Queries soon if the kubelet has changed its checkpoint; costs one `stat`."""
-        version = self._version_now()
-        if version != self._version:
-            self._version = version
-            self._due.set()
-
     async def refresh_forever(self) -> None:
         """Queries the kubelet in the background, until cancelled."""
         try:
             while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._query_seconds):
-                        await self._due.wait()
-                        await asyncio.sleep(SOON_SECONDS)
-                self._due.clear()
-                await self._refresh()
-                await asyncio.sleep(min(SPACING_SECONDS, self._query_seconds))
+                if self._version != self._version_now() or self._age() >= QUERY_SECONDS:
+                    await self._refresh()
+                await asyncio.sleep(LOOK_SECONDS)
         finally:
             if self._query_task is not None:
                 self._query_task.cancel()
@@ -116,8 +87,7 @@ class HolderCache:
         self._version = self._version_now()
         snapshot = await self._source.snapshot()
         for problem in snapshot.problems:
-            # Missing permissions are reported by services.node.permissions, with a remedy.
-            if problem not in self._snapshot.problems and DENIED not in problem:
+            if problem not in self._snapshot.problems:
                 log.info("the holders of devices are not fully known", reason=problem)
         self._snapshot, self._queried_at = snapshot, time.monotonic()
 
@@ -126,7 +96,7 @@ class HolderCache:
 
     def _version_now(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._checkpoint)  # noqa: PTH116 - a few microseconds, each scan
+            found = os.stat(self._checkpoint)  # noqa: PTH116 - a few microseconds
         except OSError:
             return None
         return found.st_mtime_ns, found.st_ino

@@ -1,7 +1,7 @@
 """Reads from the kubelet which containers have which device; see `services.containers.holders`."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,25 +21,15 @@ ANSWER_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class HolderSnapshot:
-    """The containers that have devices, as far as they are known.
-
-    Args:
-        holders: The containers of each device.
-        problems: What is unknown, and what that means for the holders.
-    """
+    """The containers that have devices, as far as they are known."""
 
     holders: Holders = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    """What is unknown, and what that means for the holders."""
 
 
 class HolderSource:
-    """Reads which containers have devices, and remembers the pod of each UID that it has found.
-
-    Args:
-        kubelet_dir: Contains `device-plugins/` and `pod-resources/`.
-        pod_logs_dir: The folder of the pods' log folders; need not exist.
-        calls: Makes the calls that may hang.
-    """
+    """Reads which containers have devices, and remembers the pod of each UID that it has found."""
 
     def __init__(self, *, kubelet_dir: Path, pod_logs_dir: Path, calls: BlockingCalls) -> None:
         self._checkpoint = checkpoint_file(kubelet_dir)
@@ -60,22 +50,18 @@ class HolderSource:
                 a socket, or though there is no checkpoint.
             HardwareError: Reading hangs.
         """
-        entries: tuple[Entry, ...] = ()
-        has_checkpoint = True
-        try:
-            entries = await self._entries()
-        except KubeletError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            has_checkpoint = False
-        folders, _ = await self._folders(entries)
-        pods = None
-        if not has_checkpoint or self._has_socket:
-            pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
-        return self._find(entries, folders, pods, cautious=True)
+        return (await self._query(cautious=True)).holders
 
     async def snapshot(self) -> HolderSnapshot:
         """Which containers have devices now, as far as is known; raises nothing."""
+        return await self._query(cautious=False)
+
+    async def _query(self, *, cautious: bool) -> HolderSnapshot:
+        """Reads in the order that `services.containers.holders` asks for.
+
+        Args:
+            cautious: Raise an error if a container may be missing, rather than note a problem.
+        """
         problems: list[str] = []
         entries: tuple[Entry, ...] = ()
         pods: tuple[ActivePod, ...] | None = None
@@ -85,37 +71,32 @@ class HolderSource:
         except (KubeletError, HardwareError) as error:
             no_checkpoint = isinstance(error.__cause__, FileNotFoundError)
             if not no_checkpoint:
+                if cautious:
+                    raise
                 problems.append(f"init containers that have devices are unknown: {error}")
         folders, problem = await self._folders(entries)
         if problem:
             problems.append(f"pods of init containers are unknown: {problem}")
-        try:
-            pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
-        except KubeletError as error:
-            if no_checkpoint:
-                what = "cannot tell which pods hold devices, since there is no checkpoint"
-            else:
-                what = "pods that have ended may be among the holders"
-            problems.append(f"{what}: {error}")
-        return HolderSnapshot(self._find(entries, folders, pods), tuple(problems))
+        if not cautious or no_checkpoint or self._has_socket:
+            try:
+                pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
+            except KubeletError as error:
+                if cautious:
+                    raise
+                if no_checkpoint:
+                    what = "cannot tell which pods hold devices, since there is no checkpoint"
+                else:
+                    what = "pods that have ended may be among the holders"
+                problems.append(f"{what}: {error}")
+        holders = find_holders(entries, folders, pods, known=self._pods, cautious=cautious)
+        here = {entry.pod_uid for entry in entries}
+        now = {**self._pods, **pods_of_devices(entries, pods or ()), **pods_of_folders(folders)}
+        self._pods = {uid: pod for uid, pod in now.items() if uid in here}
+        return HolderSnapshot(holders, tuple(problems))
 
     @property
     def _has_socket(self) -> bool:
         return os.path.lexists(self._socket)
-
-    def _find(
-        self,
-        entries: Iterable[Entry],
-        folders: Iterable[str],
-        active: Iterable[ActivePod] | None,
-        *,
-        cautious: bool = False,
-    ) -> Holders:
-        found = find_holders(entries, folders, active, known=self._pods, cautious=cautious)
-        here = {entry.pod_uid for entry in entries}
-        now = {**self._pods, **pods_of_devices(entries, active or ()), **pods_of_folders(folders)}
-        self._pods = {uid: pod for uid, pod in now.items() if uid in here}
-        return found
 
     async def _entries(self) -> tuple[Entry, ...]:
         return await self._calls.run(

@@ -29,13 +29,7 @@ from services.kubelet.values import ActivePod, Entry
 
 @dataclass(frozen=True, slots=True, order=True)
 class Holder:
-    """A container that has a device.
-
-    Args:
-        namespace: Its pod's namespace; empty if only the pod's UID is known.
-        pod: Its pod's name; empty if only the pod's UID is known.
-        container: Its name.
-    """
+    """A container that has a device; namespace and pod are empty if only the pod's UID is known."""
 
     namespace: str
     pod: str

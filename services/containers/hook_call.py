@@ -41,15 +41,12 @@ class InvalidHookCall(AskerError):
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """A container that is about to start, as its runtime describes it.
-
-    Args:
-        who: The container; None for a pod's sandbox, which has no devices of its own.
-        nodes: File names of its device nodes below `/dev`.
-    """
+    """A container that is about to start, as its runtime describes it."""
 
     who: ContainerIdentity | None
+    """None for a pod's sandbox, which has no devices of its own."""
     nodes: frozenset[str]
+    """File names of its device nodes below `/dev`."""
 
 
 class _State(msgspec.Struct):
@@ -71,9 +68,6 @@ _DECODER: Final = msgspec.json.Decoder(_Message)
 
 def parse(message: bytes) -> HookCall:
     """Read a hook's message.
-
-    Args:
-        message: JSON with `state`, and `annotations` and `devices` of the configuration.
 
     Raises:
         InvalidHookCall: It can't be read, or doesn't say which container of which pod it is.

@@ -31,15 +31,10 @@ MOST_PENDING: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class HookedStart:
-    """A start of a container with devices of a resource.
-
-    Args:
-        containers: The containers that may be the one that starts.
-        resource: Full resource name.
-        devices: Ids of the devices.
-    """
+    """A start of a container with devices of a resource."""
 
     containers: frozenset[ContainerIdentity]
+    """Those that may be the one that starts."""
     resource: str
     devices: frozenset[str]
 
@@ -49,9 +44,6 @@ def check_nodes(allocations: Iterable[Entry]) -> None:
 
     The kubelet keeps what a container was allocated until its pod is deleted. A container that was
     allocated devices before hook mode gets its nodes from there, even if nothing calls the hook.
-
-    Args:
-        allocations: What the containers that may be starting were allocated.
 
     Raises:
         HookMissing: One of them has device nodes, or its nodes are unknown.
@@ -68,11 +60,7 @@ def check_nodes(allocations: Iterable[Entry]) -> None:
 
 
 class HookStarts:
-    """The starts of this node that were allowed and that the hook has yet to confirm.
-
-    Args:
-        clock: Seconds of a clock that only goes forward.
-    """
+    """The starts of this node that were allowed and that the hook has yet to confirm."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

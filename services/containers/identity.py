@@ -45,11 +45,6 @@ class PodRef:
 def allocations(entries: Iterable[Entry], resource: str, ids: Iterable[str]) -> tuple[Entry, ...]:
     """The checkpoint's entries of exactly these devices of a resource.
 
-    Args:
-        entries: All entries of the checkpoint.
-        resource: Full resource name.
-        ids: The device ids that the kubelet named.
-
     Raises:
         NotAllowed: There is none.
     """
@@ -76,11 +71,7 @@ def candidates(
 
 
 def pods_of_folders(folders: Iterable[str]) -> dict[str, PodRef]:
-    """Pods by UID, from their log folders; without UIDs that several folders claim.
-
-    Args:
-        folders: Names of the log folders on this node: `<namespace>_<name>_<uid>`.
-    """
+    """Pods by UID, from their log folders; without UIDs that several folders claim."""
     found: dict[str, PodRef] = {}
     claimed: set[str] = set()
     for folder in folders:
@@ -94,12 +85,7 @@ def pods_of_folders(folders: Iterable[str]) -> dict[str, PodRef]:
 
 
 def pods_of_devices(entries: Iterable[Entry], active: Iterable[ActivePod]) -> dict[str, PodRef]:
-    """Pods by UID, from containers that have the same devices in PodResources and checkpoint.
-
-    Args:
-        entries: The checkpoint's, read before `active`.
-        active: The pods that PodResources lists.
-    """
+    """Pods by UID, from containers that have the same devices in PodResources and checkpoint."""
     allocated: dict[tuple[str, str, str], set[str]] = {}
     for entry in entries:
         key = (entry.pod_uid, entry.container, entry.resource)
@@ -122,10 +108,6 @@ def pods_of_devices(entries: Iterable[Entry], active: Iterable[ActivePod]) -> di
 
 def pod_of_uid(uid: str, pods: Mapping[str, PodRef]) -> PodRef:
     """The pod that has a UID.
-
-    Args:
-        uid: The UID.
-        pods: The node's pods by UID, as far as they are known.
 
     Raises:
         NotAllowed: It is not known.

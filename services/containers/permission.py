@@ -15,36 +15,24 @@ from services.process.errors import NotMapped
 from services.process.text import plain
 
 
-def check_functions(
-    wanted: WantedFunctions, mappings: NamespaceMappings, interface_id: str
-) -> None:
+def check_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> None:
     """Check that the namespace of a container maps the functions that it wants.
-
-    Args:
-        wanted: The functions that it wants.
-        mappings: Those of its namespace, as they are now.
-        interface_id: Canonical interface id of the regions that it was given.
 
     Raises:
         NotMapped: One of them isn't mapped, in mode region.
     """
     for function in wanted.functions:
-        if (interface_id, function) not in mappings.functions:
+        if (wanted.interface_id, function) not in mappings.functions:
             raise NotMapped(
-                f"{wanted.who} wants AFU {plain(function, 48)} in interface {interface_id}, and no"
-                f" {ACCELERATOR_FUNCTION} of mode region in namespace {plain(mappings.namespace)}"
-                " maps that: create one, or ask for a name that is mapped"
+                f"{wanted.who} wants AFU {plain(function, 48)} in interface {wanted.interface_id},"
+                f" and no {ACCELERATOR_FUNCTION} of mode region in namespace"
+                f" {plain(mappings.namespace)} maps that: create one, or ask for a name that is"
+                " mapped"
             )
 
 
 def check_resource(who: str, resource: str, mappings: NamespaceMappings, mode: PluginMode) -> None:
-    """Check that the namespace of a container maps its resource for nodes of this mode.
-
-    Args:
-        who: The container, for the message.
-        resource: Full resource name.
-        mappings: Those of its namespace, as they are now.
-        mode: The node's: af or regiondevel.
+    """Check that the namespace of a container maps its resource, in mode af or regiondevel.
 
     Raises:
         NotMapped: Nothing maps it.

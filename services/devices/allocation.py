@@ -26,9 +26,7 @@ class NodeMount:
     """A device node of the host in a container."""
 
     container_path: str
-    """Where the container sees it, always `/dev/…`."""
     host_path: str
-    """Where the host has it."""
     permissions: str = "rw"
     """What the container may do, of `r`, `w` and `m`."""
 
@@ -38,13 +36,11 @@ class ContainerAllocation:
     """The answer to one container's request."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables."""
     devices: tuple[NodeMount, ...] = ()
-    """Device nodes, each once."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations for the container runtime."""
+    """For the container runtime."""
     cdi_devices: tuple[str, ...] = ()
-    """Fully qualified CDI device names."""
+    """Qualified names."""
 
 
 def allocate(
@@ -71,10 +67,6 @@ def allocate(
             their CDI names alone: the CDI file holds both the nodes and the hook, so a runtime that
             doesn't call the hook makes no nodes either. CRI-O's older configuration starts
             a hook for containers with `HOOK_ANNOTATION`.
-
-    Raises:
-        NotAllowed: An id is not one of the resource's.
-        InvalidName: A device has an id that CDI doesn't allow.
     """
     wanted = list(dict.fromkeys(ids))
     unknown = [each for each in wanted if each not in devices]
@@ -104,9 +96,6 @@ def resource_variable(resource: str) -> str:
 
     The resource is in its name, since a container can have several resources and the kubelet keeps
     only one variable of a name.
-
-    Args:
-        resource: Resource name, with or without its domain.
     """
     name = resource.rpartition("/")[2].upper()
     return ADDRESS_VARIABLE.format(RESOURCE=_NOT_IN_A_VARIABLE.sub("_", name))

@@ -26,8 +26,6 @@ FILE_PREFIX = "accelbind-"
 """Start of our files' names: other files of the folder are never touched."""
 FILE_NAME = f"{FILE_PREFIX}fpga.json"
 
-_VENDOR = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
-_CLASS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _NODE = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:-]+")
 _PERMISSIONS = re.compile(r"[rwm]{1,3}")
@@ -38,7 +36,7 @@ class CdiFile:
     """The content of our file."""
 
     content: bytes = b""
-    """The file; empty if there should be none, since a file without devices is invalid."""
+    """Empty if there should be no file, since one without devices is invalid."""
     devices: tuple[str, ...] = ()
     """Ids of the devices in it."""
     problems: tuple[Problem, ...] = ()
@@ -50,33 +48,18 @@ def device_name(device_id: str, mode: PluginMode) -> str:
 
     The kubelet keeps the names that a container was given, also while the node's mode changes. So
     the name of a region without its engine must never come to mean the region with its engine.
-
-    Args:
-        device_id: The device's id.
-        mode: The node's mode.
     """
     return f"{mode.value}-{device_id}" if mode is PluginMode.REGIONDEVEL else device_id
 
 
-def qualified_name(name: str, *, kind: str = KIND) -> str:
-    """A device's name for a runtime: `intel.cdi.k8s.io/fpga=dfl-port.0`.
-
-    Args:
-        name: The device's name in the file.
-        kind: Vendor and class.
-
-    Raises:
-        InvalidName: The specification doesn't allow such a name.
-    """
-    vendor, _, category = kind.partition("/")
-    if not _VENDOR.fullmatch(vendor) or not _CLASS.fullmatch(category):
-        raise InvalidName(f"{kind!r:.200} is not a CDI kind: vendor/class, such as {KIND}")
+def qualified_name(name: str) -> str:
+    """The name for a runtime of a device in the file: `intel.cdi.k8s.io/fpga=dfl-port.0`."""
     if not _DEVICE.fullmatch(name):
         raise InvalidName(
             f"{name!r:.200} is not a CDI device name: letters, digits and '_', '-', '.', ':'"
             " between them"
         )
-    return f"{kind}={name}"
+    return f"{KIND}={name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +77,9 @@ def describe(
     *,
     mode: PluginMode = PluginMode.AF,
     host_root: str = "/",
-    kind: str = KIND,
     hook: Hook | None = None,
 ) -> CdiFile:
-    """The file about a node's devices.
+    """The file about a node's devices: the same bytes in whatever order they come.
 
     Health plays no part: a container that has a device restarts with it. Devices without nodes are
     not in it, since there is nothing to edit.
@@ -106,19 +88,11 @@ def describe(
         devices: All that the node offers.
         mode: The node's mode, which their names depend on.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
-        kind: Vendor and class.
         hook: What runtimes start for each of them, once the container's namespaces are there
             (`createRuntime`).
-
-    Returns:
-        The same bytes for the same devices, in whatever order they come.
-
-    Raises:
-        InvalidName: The kind isn't one.
     """
     entries: dict[str, dict[str, Any]] = {}
     problems: list[Problem] = []
-    qualified_name("0", kind=kind)
     for device in devices:
         if not device.nodes:
             continue
@@ -135,7 +109,7 @@ def describe(
     if not names:
         return CdiFile(problems=tuple(problems))
     listed = [entries[name] for name in names]
-    text = json.dumps({"cdiVersion": CDI_VERSION, "kind": kind, "devices": listed}, indent=1)
+    text = json.dumps({"cdiVersion": CDI_VERSION, "kind": KIND, "devices": listed}, indent=1)
     return CdiFile(f"{text}\n".encode(), names, tuple(problems))
 
 
@@ -156,11 +130,7 @@ def _problem(device: Device, known: Iterable[str]) -> Problem | None:
 
 def _hook(hook: Hook) -> dict[str, Any]:
     name = hook.path.rpartition("/")[2]
-    return {
-        "hookName": "createRuntime",
-        "path": hook.path,
-        "args": [name, *hook.arguments],
-    }
+    return {"hookName": "createRuntime", "path": hook.path, "args": [name, *hook.arguments]}
 
 
 def _node(node: DeviceNode, before: str) -> dict[str, str]:

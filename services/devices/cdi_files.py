@@ -22,9 +22,8 @@ from services.process.files import replace_file
 MODE: Final = 0o644
 """The runtime that reads it may run as any user."""
 
-_OURS: Final = re.compile(rf"{re.escape(FILE_PREFIX)}[a-z0-9-]+\.json")
-_HALF: Final = re.compile(rf"\.{re.escape(FILE_PREFIX)}[a-z0-9-]+\.json\.new")
-"""Hidden and without a suffix that runtimes read."""
+_OURS: Final = re.compile(rf"{FILE_PREFIX}[a-z0-9-]+\.json|\.{FILE_PREFIX}[a-z0-9-]+\.json\.new")
+"""Ours, and halves of ours: hidden, and without a suffix that runtimes read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +43,7 @@ class CdiWrite:
 
 
 class CdiFolder:
-    """Our file in a folder of CDI files. Its calls block.
-
-    Args:
-        folder: The folder, made when there is something to put into it.
-    """
+    """Our file in a folder of CDI files. Its calls block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -74,21 +69,12 @@ class CdiFolder:
 
     def _holds(self, content: bytes) -> bool:
         """Whether the file is there, for everybody to read, with this content."""
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            descriptor = os.open(self._path, flags)
+            with open(self._path, "rb", opener=_open) as file:
+                mode = os.fstat(file.fileno()).st_mode
+                return mode == stat.S_IFREG | MODE and file.read(len(content) + 1) == content
         except OSError:
             return False
-        try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != MODE:
-                return False
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return file.read(len(content) + 1) == content
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
 
     def _remove_others(self, problems: list[str], *, keep: bool) -> list[str]:
         """Remove what is ours, but for the file if it is wanted."""
@@ -101,7 +87,7 @@ class CdiFolder:
             problems.append(_sentence("listed", self._folder, error))
             return removed
         for name in names:
-            if (keep and name == FILE_NAME) or not (_HALF.fullmatch(name) or _OURS.fullmatch(name)):
+            if (keep and name == FILE_NAME) or not _OURS.fullmatch(name):
                 continue
             try:
                 (self._folder / name).unlink(missing_ok=True)
@@ -109,6 +95,10 @@ class CdiFolder:
             except OSError as error:
                 problems.append(_sentence("removed", self._folder / name, error))
         return removed
+
+
+def _open(path: str, _: int) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _sentence(operation: str, path: Path, error: OSError) -> str:

@@ -1,17 +1,15 @@
 """Health that doesn't flap: a device that was unhealthy is healthy again only after a while.
 
-A device that goes from healthy to unhealthy is unhealthy at once. It is healthy again only after a
-number of good scans in a row, so that the kubelet doesn't see every short fault and starts no
-container between two of them. Until then it is unhealthy for the reason `recovering`. A bad scan
-restarts the count. No device stays unhealthy forever.
+A device goes unhealthy at once. It is healthy again only after a number of good scans in a row, so
+that the kubelet doesn't see every short fault and starts no container between two of them. Until
+then it is unhealthy for the reason `recovering`. A bad scan restarts the count.
 
     healthy ── bad scan ──► lost ── good scan ──► recovering ── enough of them ──► healthy
                              ▲                         │
                              └──────── bad scan ───────┘
 
 A device that was never healthy is healthy after its first good scan: its driver may still be at
-work on it when it appears. A device that vanishes is forgotten, and new when it comes back. So
-nothing is remembered of devices that the node doesn't have.
+work on it when it appears. A device that vanishes is forgotten, and new when it comes back.
 
 Scans that follow each other closely, as after a burst of events, count as one. Otherwise a card
 that flaps fast would recover sooner.
@@ -31,12 +29,10 @@ RECOVERING = "recovering"
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How far a device has recovered."""
+    """Good scans in a row that count, and when the last of them was."""
 
     good: int = 0
-    """Good scans in a row that count."""
     since: float = 0.0
-    """When the last of them was, in the caller's seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +54,19 @@ class Damping:
     spacing: float = 0.0
     """Seconds between two scans for both to count."""
 
-    def __post_init__(self) -> None:
-        if self.good_scans < 1:
-            raise ValueError(f"a device needs at least one good scan, not {self.good_scans}")
-
 
 def damp(
     advertised: AdvertisedResources, health: Health, damping: Damping, *, now: float
 ) -> tuple[AdvertisedResources, Health]:
-    """The resources as the kubelet should see them.
+    """The resources as the kubelet should see them, and what the next call needs.
+
+    Devices that aren't trusted yet are unhealthy; what is remembered of the offer is unchanged.
 
     Args:
         advertised: The resources as the cards are.
         health: The result of the last call; `Health()` before the first.
         damping: How much it takes.
         now: Seconds of a clock that doesn't go back.
-
-    Returns:
-        The resources, with devices made unhealthy that aren't trusted yet, their memory unchanged;
-        and what the next call needs.
     """
     trusted: set[str] = set()
     recovering: dict[str, Recovery] = {}

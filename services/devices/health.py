@@ -104,14 +104,7 @@ _ZEROS = frozenset({"0", "0x0"})
 
 
 def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> RegisterStatus:
-    """Evaluate an error register or an event flag; both are hex text, zero is good.
-
-    Args:
-        reason: Reason code if it isn't zero, and start of the code if it can't be read.
-        file: The register's file, below its owner's folder, for the message.
-        owner: Port or engine, for the message.
-        reading: The result of reading the file.
-    """
+    """Evaluate an error register or an event flag; both are hex text, zero is good."""
     if reading.failure is None and reading.text in _ZEROS:
         return _ZERO
     if reading.failure is Failure.MISSING:
@@ -150,12 +143,7 @@ _NODE_PROBLEMS = {
 
 
 def evaluate_node(node: str, state: NodeState) -> Problem | None:
-    """Whether a device node can be handed out.
-
-    Args:
-        node: File name below `/dev`.
-        state: What stands there.
-    """
+    """Whether a device node can be handed out."""
     if state is NodeState.PRESENT:
         return None
     reason, message = _NODE_PROBLEMS[state]
@@ -163,11 +151,6 @@ def evaluate_node(node: str, state: NodeState) -> Problem | None:
 
 
 def no_fme(owner: str, physfn: str | None) -> Problem:
-    """The problem of a port whose card has no engine.
-
-    Args:
-        owner: The port.
-        physfn: Address of the physical function if the card is on a virtual one.
-    """
+    """The problem of a port whose card has no engine."""
     where = f"its physical function {physfn}" if physfn else "its card"
     return Problem("no-fme", f"{owner} can't be programmed or named: {where} has no FME")

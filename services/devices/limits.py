@@ -60,12 +60,7 @@ class Limits:
 def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
     """The errors to ignore: bits by reason, None for all bits.
 
-    Args:
-        words: `port-errors` for all errors of a register or flag, `port-errors=0x8` for some bits
-            of a register.
-
-    Raises:
-        InvalidSettings: A word is neither.
+    `port-errors` is all errors of a register or flag, `port-errors=0x8` some bits of a register.
     """
     ignored: dict[str, int | None] = {}
     for word in words:
@@ -83,24 +78,16 @@ def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
 
 
 def sensors_over(found: Iterable[CardSensors], limits: Limits, before: Over) -> Over:
-    """The sensors that are beyond their limit, or were and are not well below it yet.
-
-    Args:
-        found: The readings of all cards.
-        limits: What is tolerated.
-        before: The result for the previous reading.
-    """
+    """The sensors that are beyond their limit, or were `before` and are not well below it yet."""
+    heat, power = limits.max_temperature, limits.max_power
     over: dict[tuple[str, str], frozenset[str]] = {}
     for sensors in found:
         for reason, gauges, limit, relief in (
-            (TOO_HOT, sensors.temperatures, limits.max_temperature, RELIEF_CELSIUS),
-            (TOO_MUCH_POWER, sensors.powers, limits.max_power, None),
+            (TOO_HOT, sensors.temperatures, heat, RELIEF_CELSIUS),
+            (TOO_MUCH_POWER, sensors.powers, power, (power or 0) * RELIEF_SHARE),
         ):
-            if limit is None:
-                continue
-            fine = limit - (limit * RELIEF_SHARE if relief is None else relief)
             known = before.get((sensors.card, reason), frozenset())
-            labels = _beyond(gauges, limit, fine, known)
+            labels = limit is not None and _beyond(gauges, limit, limit - relief, known)
             if labels:
                 over[sensors.card, reason] = labels
     return over
@@ -136,13 +123,7 @@ def _problem(card: str, reason: str, labels: Collection[str], limits: Limits) ->
 
 
 def apply_limits(inventory: Inventory, over: Mapping[str, Problem], limits: Limits) -> Inventory:
-    """What a scan found, with limits and ignored errors applied.
-
-    Args:
-        inventory: What the scan found.
-        over: The cards beyond a limit, by name.
-        limits: What is tolerated.
-    """
+    """What a scan found, with ignored errors, and with the problems of cards beyond a limit."""
     if not over and not limits.ignored:
         return inventory
     cards = tuple(_apply(card, over.get(card.name), limits) for card in inventory.cards)

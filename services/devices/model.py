@@ -7,7 +7,7 @@ turns them into the **devices** that the kubelet is offered. Everything here is 
 compares by value.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -89,11 +89,9 @@ class Card:
     """One FPGA device of one driver: an engine, ports, or both."""
 
     driver: str
-    """`opae` or `dfl`."""
     name: str
     """The class folder's name: `intel-fpga-dev.0`, `region0`."""
     pci: PciFunction | None
-    """The PCI function it is on; None if unknown."""
     fme: Fme | None
     """Its engine; None on a virtual function, and on a broken card."""
     ports: tuple[Port, ...] = ()
@@ -151,13 +149,11 @@ class Device:
     therefore isn't offered.
     """
     healthy: bool
-    """As reported to the kubelet."""
     reasons: tuple[Problem, ...] = ()
     """Why it isn't healthy."""
-    nodes: tuple[DeviceNode, ...] = field(default=())
+    nodes: tuple[DeviceNode, ...] = ()
     """What a container that has it gets."""
     numa_node: int | None = None
-    """NUMA node where known."""
     pci_addresses: tuple[str, ...] = ()
     """The PCI functions behind its nodes, in their order, each once."""
     card: str = ""

@@ -20,12 +20,7 @@ def lock_of(card: Card) -> str:
 
 
 def free_ports(inventory: Inventory, allocated: Collection[str]) -> Iterator[tuple[Card, Port]]:
-    """The healthy ports that no container has; the problem `HELD` does not count.
-
-    Args:
-        inventory: What a scan found.
-        allocated: Ids of all our devices that containers have, of any resource and mode.
-    """
+    """The healthy ports that no container has; the problem `HELD` does not count."""
     owners = PortOwners(inventory, frozenset(allocated))
     for card in inventory.cards:
         for port in card.ports if card.failure is None else ():
@@ -35,12 +30,7 @@ def free_ports(inventory: Inventory, allocated: Collection[str]) -> Iterator[tup
 
 
 def with_held(inventory: Inventory, held: Collection[str]) -> Inventory:
-    """What a scan found, with the problem `HELD` added to some ports.
-
-    Args:
-        inventory: What the scan found.
-        held: Names of the ports.
-    """
+    """What a scan found, with the problem `HELD` added to the ports of these names."""
     if not held:
         return inventory
     return replace(inventory, cards=tuple(_with_held(card, held) for card in inventory.cards))
@@ -63,10 +53,6 @@ class PortOwners:
 
     A node's mode may have changed since, so every id that a device with the port may have counts:
     the port's name, its engine's, and its PCI address.
-
-    Args:
-        inventory: What a scan found.
-        allocated: Ids of all our devices that containers have, of any resource and mode.
     """
 
     def __init__(self, inventory: Inventory, allocated: frozenset[str]) -> None:

@@ -1,13 +1,13 @@
 """Which devices a container should get when the kubelet leaves the choice to the plugin.
 
-The choice is greedy, in this order of importance:
+The choice is greedy. One card after the other is added, in this order of importance:
 
-1. few NUMA nodes: those of the devices that must be included, then the node that holds all the
-   rest with the fewest cards, or else the node with the most devices;
-2. few cards: those of the devices that must be included, then a card that holds all the rest, or
-   else the card with the most devices;
-3. whole cards are kept for larger requests: a card that is partly in use comes before one that is
-   wholly free, and a tight fit before a loose one.
+1. a NUMA node that is used already, then one that holds all the rest, and the tightest of these, or
+   else the node with the most devices;
+2. a card with devices that must be included, then a card that holds all the rest, or else the card
+   with the most devices;
+3. a card that is partly in use before one that is wholly free, which is kept for larger requests,
+   and a tight fit before a loose one.
 
 The number of NUMA nodes is always the smallest possible, and on a single node so is the number of
 cards. Devices whose NUMA node is unknown count as being on one node of their own, devices without a
@@ -16,7 +16,8 @@ so the answer does not depend on the order in which the kubelet lists the ids.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.devices.model import Device
@@ -29,20 +30,11 @@ _DIGITS = 20
 def prefer(
     devices: Mapping[str, Device], available: Iterable[str], must: Iterable[str], size: int
 ) -> list[str]:
-    """Answer `GetPreferredAllocation` for one container.
+    """Answer `GetPreferredAllocation` for one container: ids that must be included, then others.
 
     The answer is advice, so every request gets one. Duplicate ids count once. Unknown ids are not
     preferred, because `Allocate` would refuse them. Ids that must be included are included even
     if they are unknown; if there are more of them than requested, the first ones count.
-
-    Args:
-        devices: The resource's devices by id.
-        available: Ids to choose from.
-        must: Ids that must be in the answer.
-        size: Number of ids requested.
-
-    Returns:
-        At most `size` ids: those that must be included, in their order, then the others.
     """
     kept = list(dict.fromkeys(must))[: max(0, size)]
     offered = {each for each in available if each in devices}.difference(kept)
@@ -67,13 +59,12 @@ class _Card:
     others: int = 0
     """Number of devices that are in use."""
 
-    @property
-    def is_whole(self) -> bool:
-        return not self.kept and not self.others
-
-
-_Picks = list[tuple[_Card, int]]
-"""How many devices to use of each card."""
+    def rank(self, need: int) -> tuple[bool, bool, bool, int]:
+        """The lower, the better among the cards of a node."""
+        free = len(self.free)
+        if free < need:
+            return not self.kept, True, False, -free
+        return not self.kept, False, not self.kept and not self.others, free
 
 
 def _by_number(key: str) -> tuple[str, str]:
@@ -98,46 +89,26 @@ def _group_by_card(
     return list(cards.values())
 
 
-def _choose(cards: Sequence[_Card], need: int) -> list[str]:
-    """Ids on few NUMA nodes. There are at least as many as needed."""
-    by_node: dict[int, list[_Card]] = {}
-    for card in cards:
-        by_node.setdefault(card.node, []).append(card)
-    in_use = {card.node for card in cards if card.kept}
-    picks = _pick([card for node in in_use for card in by_node.pop(node)], need)
-    candidates = list(by_node.values())
-    while (missing := need - sum(count for _, count in picks)) > 0:
-        best = min(candidates, key=lambda node: _rank_node(node, missing))
-        candidates.remove(best)
-        picks += _pick(best, missing)
-    return [key for card, count in picks for key in card.free[:count]]
-
-
-def _rank_node(cards: Sequence[_Card], need: int) -> tuple[int, ...]:
-    """The lower, the better: few cards if it holds all, or else many devices."""
-    free = sum(len(card.free) for card in cards)
-    if free < need:
-        return 1, -free
-    picks = _pick(cards, need)
-    return 0, len(picks), sum(card.is_whole for card, _ in picks), free
-
-
-def _pick(cards: Iterable[_Card], need: int) -> _Picks:
-    """As many devices as needed, or all there are, on few cards of a node."""
-    picks: _Picks = []
+def _choose(cards: list[_Card], need: int) -> list[str]:
+    """Ids on few NUMA nodes and few cards. There are at least as many as needed."""
+    used = {card.node for card in cards if card.kept}
+    chosen: list[str] = []
     left = [card for card in cards if card.free]
-    while left and need > 0:
-        card = min(left, key=lambda each: _rank_card(each, need))
-        left.remove(card)
-        count = min(need, len(card.free))
-        picks.append((card, count))
-        need -= count
-    return picks
+    while need > len(chosen):
+        missing, nodes = need - len(chosen), Counter[int]()
+        for card in left:
+            nodes[card.node] += len(card.free)
+        here = [card for card in left if card.node in used]
+        if not here:
+            node = min(nodes, key=lambda each: _rank_node(nodes[each], missing))
+            used.add(node)
+            here = [card for card in left if card.node == node]
+        best = min(here, key=lambda card: card.rank(missing))
+        left.remove(best)
+        chosen += best.free[:missing]
+    return chosen
 
 
-def _rank_card(card: _Card, need: int) -> tuple[bool, bool, bool, int]:
-    """The lower, the better."""
-    free = len(card.free)
-    if free >= need:
-        return not card.kept, False, card.is_whole, free
-    return not card.kept, True, False, -free
+def _rank_node(free: int, need: int) -> tuple[bool, int]:
+    """The lower, the better: the tightest if it holds all, or else the one with most devices."""
+    return free < need, -free if free < need else free

@@ -6,7 +6,7 @@ left out.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,19 +62,15 @@ class CardSensors:
     """What a card's sensors and registers read at one moment."""
 
     driver: str
-    """`opae` or `dfl`."""
     card: str
     """The class folder's name: `region0`."""
     address: str
     """PCI address, empty where there is none."""
     temperatures: tuple[Gauge, ...] = ()
-    """In °C."""
     powers: tuple[Gauge, ...] = ()
-    """In W."""
     registers: tuple[ErrorRegister, ...] = ()
-    """Error registers of its engine and its ports."""
+    """Of its engine and its ports."""
     bus_errors: BusErrors = BusErrors()
-    """Errors on the PCI bus."""
     problem: Problem | None = None
     """Why nothing could be read."""
 
@@ -90,28 +86,17 @@ class CardSensors:
 
 
 def celsius(text: str, *, unit: float = 1.0) -> float | None:
-    """A temperature.
+    """A temperature in °C; None if it is none or can't be one.
 
     Args:
         text: A whole number, decimal or hexadecimal, as both drivers write them.
         unit: How many degrees one of it is: 0.001 below `hwmon`.
-
-    Returns:
-        In °C; None if it is none or can't be one.
     """
     return _measured(text, unit, *_CELSIUS)
 
 
 def watts(text: str, *, unit: float = 1.0) -> float | None:
-    """A power.
-
-    Args:
-        text: A whole number, decimal or hexadecimal, as both drivers write them.
-        unit: How many watts one of it is: 0.000001 below `hwmon`.
-
-    Returns:
-        In W; None if it is none or can't be one.
-    """
+    """A power in W, as `celsius`; its unit is 0.000001 below `hwmon`."""
     return _measured(text, unit, *_WATTS)
 
 
@@ -133,43 +118,27 @@ def _measured(text: str, unit: float, least: float, most: float) -> float | None
 
 
 def label(*words: str) -> str:
-    """A sensor's label, valid in a metric.
-
-    Args:
-        words: Its parts; empty ones are left out.
-    """
+    """A sensor's label, valid in a metric, from words that may be empty."""
     return _UNPRINTABLE.sub("?", " ".join(filter(None, words)))[:MAX_LABEL].strip()
 
 
 def gauges(found: Iterable[tuple[str, float | None]]) -> tuple[Gauge, ...]:
-    """Sensors with the labels made unique, and without those that measure nothing.
-
-    Args:
-        found: Labels and values.
-    """
-    return tuple(_unique(Gauge(name, value) for name, value in found if value is not None))
-
-
-def _unique(found: Iterable[Gauge]) -> Iterator[Gauge]:
-    taken: set[str] = set()
-    for each in found:
-        name, count = each.label, 1
-        while name in taken:
+    """Sensors by label, with the labels made unique, without those that measure nothing."""
+    named: dict[str, float] = {}
+    for text, value in found:
+        name, count = text, 1
+        while name in named:
             count += 1
-            name = f"{each.label} ({count})"
-        taken.add(name)
-        yield Gauge(name, each.value)
+            name = f"{text} ({count})"
+        if value is not None:
+            named[name] = value
+    return tuple(Gauge(*each) for each in named.items())
 
 
 def aer_total(text: str) -> int | None:
-    """The total of an `aer_dev_*` file.
+    """The total of an `aer_dev_*` file, None if there is none: `TOTAL_ERR_…` in its last line.
 
-    Args:
-        text: A line a kind of error, `TOTAL_ERR_…` last (Linux,
-            `Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats`).
-
-    Returns:
-        None if there is none.
+    Linux, `Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats`.
     """
     found = _TOTAL.search(text)
     return int(found[1]) if found else None

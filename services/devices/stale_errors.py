@@ -29,18 +29,15 @@ _DEAD = ("-all-f", "-unreadable")
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """An error register to clear."""
+    """The error register of a port to clear; driver, card and port are names."""
 
     driver: str
-    """Driver of the port's card, `opae` or `dfl`."""
     card: str
-    """Name of the card's class entry, in which the port's folder is."""
     port: str
-    """Name of the port."""
     value: int
     """What the register read; another one must not be cleared unseen."""
     lock: str = ""
-    """Name of the card's lock, as in `services.programming`."""
+    """Name of the card's lock (`lock_of`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +48,7 @@ class Tried:
     """Values tried, by the place of a card and the name of its port."""
 
     def without(self, port: str, value: int) -> "Tried":
-        """The same, without what could not be tried since the port was busy.
-
-        Args:
-            port: The port's name.
-            value: The value.
-        """
+        """The same, without the value of a port that was busy, so that it could not be tried."""
         values = {
             key: each - {value} if key[1] == port else each for key, each in self.values.items()
         }
@@ -64,21 +56,15 @@ class Tried:
 
 
 def choose(
-    inventory: Inventory, allocated: Collection[str] | None, tried: Tried
+    inventory: Inventory, allocated: Collection[str], tried: Tried
 ) -> tuple[tuple[Clearing, ...], Tried]:
-    """The registers to clear now.
+    """The registers to clear now, and what the next call needs.
 
     Args:
         inventory: What a scan found.
-        allocated: Ids of all our devices that containers have, of any resource and mode; None if
-            that is unknown, and then nothing is cleared.
+        allocated: Ids of all our devices that containers have, of any resource and mode.
         tried: The result of the last call; `Tried()` before the first.
-
-    Returns:
-        What to clear, and what the next call needs.
     """
-    if allocated is None:
-        return (), tried
     owners = PortOwners(inventory, frozenset(allocated))
     clearings: list[Clearing] = []
     values = _kept(inventory.cards, tried)

@@ -1,7 +1,7 @@
 """Bounded requests to the API server, and what their errors mean.
 
-Bodies are bytes; callers decode the fields that they need. A missing, late or too long answer is a
-`ClusterError` whose message says what to do.
+Bodies are bytes; callers decode the fields that they need. A refusal and a missing, late or too
+long answer are a `ClusterError`, in the whole package; its message says what to do.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import msgspec
 
 from services.kube.config import Access
 from services.kube.credentials import create_http_client
-from services.process.errors import ClusterError
+from services.process.errors import AccelbindError, ClusterError
 from services.process.text import plain
 
 MAX_BODY: Final = 16 * 1024 * 1024
@@ -89,31 +89,23 @@ def will_pass(error: ClusterError) -> bool:
     return not isinstance(error, (Expired, TooLong))
 
 
-def may_be_ours(error: ClusterError) -> bool:
-    """Whether changed credentials or certificates could explain an error."""
-    if isinstance(error, BadStatus):
-        return error.status == UNAUTHORIZED
+def may_be_elsewhere(error: ClusterError) -> bool:
+    """Whether a changed kubeconfig could explain an error: other credentials or another server."""
+    if isinstance(error, BadStatus) and error.status in {UNAUTHORIZED, FORBIDDEN, NOT_FOUND}:
+        return True
     return will_pass(error)
 
 
-def may_be_elsewhere(error: ClusterError) -> bool:
-    """Whether a changed kubeconfig could explain an error: other credentials or another server."""
-    if isinstance(error, BadStatus):
-        return error.status in {UNAUTHORIZED, FORBIDDEN, NOT_FOUND}
-    return may_be_ours(error)
+may_be_ours = may_be_elsewhere
 
 
-def requested_pause(error: ClusterError) -> float:
+def requested_pause(error: AccelbindError) -> float:
     """Return the seconds to wait that the server requests; 0 without a request."""
     return error.retry_after if isinstance(error, BadStatus) else 0.0
 
 
 class ClusterClient:
-    """An authenticated client of one API server; close it, or use it as a context manager.
-
-    Raises:
-        ClusterError: Its certificates or credentials can't be used.
-    """
+    """An authenticated client of one API server; close it, or use it as a context manager."""
 
     def __init__(self, config: Access) -> None:
         self.server: str = config.server
@@ -142,30 +134,18 @@ class ClusterClient:
         await self._http.aclose()
 
     async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> bytes | None:
-        """Return the object or list at an absolute path as JSON; None if it doesn't exist.
-
-        Raises:
-            ClusterError: No answer in time, one that is too long, or a refusal.
-        """
+        """Return the object or list at an absolute path as JSON; None if it doesn't exist."""
         answer = await self.request("GET", path, params=params)
         if answer.status == NOT_FOUND:
             return None
         return self.expect(answer, f"GET {path}").body
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """Return a pod as JSON; None if it doesn't exist.
-
-        Raises:
-            ClusterError: As `get`.
-        """
+        """Return a pod as JSON; None if it doesn't exist."""
         return await self.get(f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}")
 
     async def pages(self, path: str, *, limit: int = PAGE) -> AsyncIterator[bytes]:
-        """Yield a list page by page, each as JSON, in the state of one resource version.
-
-        Raises:
-            ClusterError: As `get`; also if the list doesn't exist or has expired.
-        """
+        """Yield a list page by page, each as JSON, in the state of one resource version."""
         params: dict[str, str | int] = {"limit": limit}
         while True:
             answer = await self.request("GET", path, params=params)
@@ -190,9 +170,6 @@ class ClusterClient:
 
         A `body` that isn't None is sent as JSON. With `whole`, the answer may have `MAX_LIST` bytes
         rather than `MAX_BODY`.
-
-        Raises:
-            ClusterError: No answer, or one that is too long.
         """
         request = self._http.build_request(
             method,
@@ -228,9 +205,6 @@ class ClusterClient:
         Lines end at the byte 0x0a and nowhere else, since JSON may hold other line ends unescaped,
         such as U+0085. An answer that goes on for more than `seconds` counts as hanging, whether
         bytes arrive or not: a proxy may keep the connection of a dead server alive.
-
-        Raises:
-            ClusterError: As `get`; while iterating too.
         """
         what = f"GET {path}"
         deadline = asyncio.get_running_loop().time() + seconds

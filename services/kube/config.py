@@ -80,9 +80,6 @@ def load_config(
 
     The given file has precedence over the files that `KUBECONFIG` names, and these over the pod's
     service account.
-
-    Raises:
-        ClusterError: The files can't be read or used.
     """
     if kubeconfig:
         return _explained(f"kubeconfig {kubeconfig}", lambda: _from_files([str(kubeconfig)]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from services.kube.client import ClusterClient
+from services.kube.client import ClusterClient, may_be_elsewhere
 from services.kube.config import NO_KUBECONFIG, load_config
 from services.process.errors import ClusterError
 
@@ -34,6 +34,8 @@ def connector(kubeconfig: Path | None = None) -> Callable[[], ClusterClient]:
 class _Lease:
     client: ClusterClient
     users: int = 0
+    doubted: bool = False
+    """Whether a user has failed in a way that other files could explain."""
     retired: bool = False
 
     async def close_unused(self) -> None:
@@ -44,45 +46,50 @@ class _Lease:
 class Connection:
     """One client for several users, replaced when its credentials or certificates fail.
 
-    A kubeconfig may be rewritten, a token or a CA rotated. A user whose request fails calls
-    `renew`, and `connect` creates a new client in a thread from the current files. Other users
-    finish with the old client first.
-
-    Raises:
-        ClusterError: There can be no client.
+    A kubeconfig may be rewritten, a token or a CA rotated. After a user has failed with an error
+    that this could explain, the next user gets a new client: `connect` creates it in a thread from
+    the files as they are then. Other users finish with the old client first.
     """
 
     def __init__(self, connect: Callable[[], ClusterClient]) -> None:
         self._connect = connect
         self._lease = _Lease(connect())
+        self._renewing = asyncio.Lock()
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[ClusterClient]:
-        """Lend the client, which stays open while it is in use."""
+        """Lend the client, which stays open while it is in use; a `ClusterError` passes through."""
+        async with self._renewing:
+            if self._lease.doubted:
+                await self._renew()
         lease = self._lease
         lease.users += 1
         try:
             yield lease.client
+        except ClusterError as error:
+            lease.doubted = lease.doubted or may_be_elsewhere(error)
+            raise
         finally:
             lease.users -= 1
             await lease.close_unused()
 
     async def renew(self, failed: ClusterClient) -> None:
-        """Replace the client, unless it was replaced already; keep it if that fails."""
-        lease = self._lease
-        if failed is not lease.client:
-            return
+        """Replace the client before its next use, unless it was replaced already."""
+        if failed is self._lease.client:
+            self._lease.doubted = True
+
+    async def _renew(self) -> None:
+        """Replace the client; keep it if that fails."""
+        old = self._lease
+        old.doubted = False
         try:
             client = await asyncio.to_thread(self._connect)
         except ClusterError as error:
             log.warning("no new connection to the API server", problem=str(error))
             return
-        if self._lease is not lease:
-            await client.aclose()
-            return
         self._lease = _Lease(client)
-        lease.retired = True
-        await lease.close_unused()
+        old.retired = True
+        await old.close_unused()
 
     async def aclose(self) -> None:
         """Close the client when its last user has finished."""

@@ -44,11 +44,7 @@ minutes, and the next request would time out."""
 
 
 def create_http_client(access: Access) -> httpx2.AsyncClient:
-    """Create an authenticated client for the paths of the API server.
-
-    Raises:
-        ClusterError: Certificates, credentials or the proxy can't be used.
-    """
+    """Create an authenticated client for the paths of the API server."""
     secure = access.server.startswith("https:")
     context = create_tls_context(access) if secure else None
     headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
@@ -92,9 +88,6 @@ def create_tls_context(access: Access) -> ssl.SSLContext:
 
     As in Go, every CA in the file is trusted, also an intermediate one, and one that later versions
     of Python reject as too old.
-
-    Raises:
-        ClusterError: The CAs or our certificate can't be used.
     """
     context = (
         ssl.create_default_context() if access.authority is None else _trusting(access.authority)

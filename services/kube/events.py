@@ -28,9 +28,9 @@ from services.kube.client import (
     CONFLICT,
     FORBIDDEN,
     NOT_FOUND,
+    UNAUTHORIZED,
     BadStatus,
     ClusterClient,
-    may_be_ours,
     requested_pause,
     will_pass,
 )
@@ -96,22 +96,6 @@ class EventRecord:
     """Whether the Event's type is `Warning`, rather than `Normal`."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventSource:
-    """The reporting program, and the node that it runs on."""
-
-    component: str
-    host: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A limit of requests: `burst` after a quiet time, then one every `seconds`."""
-
-    burst: int = 10
-    seconds: float = 5.0
-
-
 @dataclass(slots=True)
 class _Series:
     """The records with one subject and reason; times are seconds of the epoch."""
@@ -127,8 +111,20 @@ class _Series:
 _Subject = tuple[ObjectReference, str]
 
 
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """The reporting program, and the node that it runs on."""
+
+    component: str
+    host: str = ""
+
+
 class EventRecorder:
-    """Writes what is recorded as Events; `on_result` gets the outcome of every record."""
+    """Writes what is recorded as Events.
+
+    `on_result` gets the outcome of every record. `burst` Events are written at once after a quiet
+    time, then one every `seconds`.
+    """
 
     def __init__(
         self,
@@ -137,7 +133,8 @@ class EventRecorder:
         *,
         on_result: Callable[[str], None],
         backoff: Backoff | None = None,
-        rate: Rate = Rate(),
+        burst: int = 10,
+        seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._connection = connection
@@ -145,7 +142,7 @@ class EventRecorder:
         self._on_result = on_result
         self._clock = clock
         self._backoff = backoff or Backoff()
-        self._bucket = _TokenBucket(rate)
+        self._bucket = _TokenBucket(burst, seconds)
         self._series: OrderedDict[tuple[_Subject, str], _Series] = OrderedDict()
         self._waiting: OrderedDict[_Subject, _Series] = OrderedDict()
         self._recorded = asyncio.Event()
@@ -183,12 +180,9 @@ class EventRecorder:
         """Write a series or requeue it; return the seconds until the next attempt."""
         try:
             async with self._connection.client() as client:
-                try:
-                    await self._write(client, series)
-                except ClusterError as error:
-                    if may_be_ours(error):
-                        await self._connection.renew(client)
-                    return self._failed(series, error)
+                await self._write(client, series)
+        except ClusterError as error:
+            return self._failed(series, error)
         except Exception:
             log.exception("internal error: an Event is lost", reason=series.latest.reason)
             self._on_result(REFUSED)
@@ -200,19 +194,40 @@ class EventRecorder:
         return 0.0
 
     async def _write(self, client: ClusterClient, series: _Series) -> None:
-        """Add to the existing Event object, or create one.
-
-        Raises:
-            ClusterError: Neither works.
-        """
+        """Add to the existing Event object, or create one."""
         if series.name and await self._add_to_count(client, series):
             self._on_result(COUNTED)
             return
         path, name = _path(series.latest), _new_name(series.latest.object.name)
-        body = _event(series, name, self._source)
+        body = self._event(series, name)
         client.expect(await client.request("POST", path, body=body), f"POST {path}")
         series.name = name
         self._on_result(CREATED)
+
+    def _event(self, series: _Series, name: str) -> dict[str, Any]:
+        latest = series.latest
+        about = latest.object
+        involved = {
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
+            "apiVersion": about.api_version,
+            "fieldPath": about.field_path,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": about.namespace or "default"},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "reason": latest.reason,
+            "type": "Warning" if latest.warning else "Normal",
+            "source": {"component": self._source.component, "host": self._source.host},
+            "reportingComponent": self._source.component,
+            "reportingInstance": self._source.host,
+            "firstTimestamp": _timestamp(series.first),
+            **_changing_fields(series),
+        }
 
     async def _add_to_count(self, client: ClusterClient, series: _Series) -> bool:
         """Update the Event object of a series; return whether it exists and may be changed."""
@@ -232,8 +247,8 @@ class EventRecorder:
     def _failed(self, series: _Series, error: ClusterError) -> float:
         """Note why a series wasn't written; return the seconds until the next attempt."""
         subject = series.latest.object, series.latest.subject
-        conflict = isinstance(error, BadStatus) and error.status == CONFLICT
-        if not (conflict or will_pass(error) or may_be_ours(error)):
+        again = isinstance(error, BadStatus) and error.status in {CONFLICT, UNAUTHORIZED}
+        if not (again or will_pass(error)):
             self._on_result(REFUSED)
         elif subject in self._waiting:
             self._on_result(SUPERSEDED)
@@ -247,23 +262,24 @@ class EventRecorder:
 
 
 class _TokenBucket:
-    def __init__(self, rate: Rate) -> None:
-        self._rate = rate
-        self._tokens = float(rate.burst)
+    def __init__(self, burst: int, seconds: float) -> None:
+        self._burst = burst
+        self._seconds = seconds
+        self._tokens = float(burst)
         self._filled_at = time.monotonic()
 
     async def spend_token(self) -> None:
         """Take a token, or wait for one."""
         self._fill()
         if self._tokens < 1:
-            await asyncio.sleep((1 - self._tokens) * self._rate.seconds)
+            await asyncio.sleep((1 - self._tokens) * self._seconds)
             self._fill()
         self._tokens -= 1
 
     def _fill(self) -> None:
         now = time.monotonic()
-        more = (now - self._filled_at) / self._rate.seconds
-        self._tokens, self._filled_at = min(self._rate.burst, self._tokens + more), now
+        more = (now - self._filled_at) / self._seconds
+        self._tokens, self._filled_at = min(self._burst, self._tokens + more), now
 
 
 def _path(event: EventRecord) -> str:
@@ -282,32 +298,6 @@ def _changing_fields(series: _Series) -> dict[str, Any]:
         "count": series.count,
         "lastTimestamp": _timestamp(series.last),
         "message": clip(series.latest.message, MAX_MESSAGE),
-    }
-
-
-def _event(series: _Series, name: str, source: EventSource) -> dict[str, Any]:
-    latest = series.latest
-    about = latest.object
-    involved = {
-        "kind": about.kind,
-        "namespace": about.namespace,
-        "name": about.name,
-        "uid": about.uid,
-        "apiVersion": about.api_version,
-        "fieldPath": about.field_path,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": about.namespace or "default"},
-        "involvedObject": {key: value for key, value in involved.items() if value},
-        "reason": latest.reason,
-        "type": "Warning" if latest.warning else "Normal",
-        "source": {"component": source.component, "host": source.host},
-        "reportingComponent": source.component,
-        "reportingInstance": source.host,
-        "firstTimestamp": _timestamp(series.first),
-        **_changing_fields(series),
     }
 
 

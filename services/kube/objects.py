@@ -1,22 +1,17 @@
-"""Secrets and webhook configurations: read by name, written with the version that was read.
+"""Secrets and other objects: read by name, written with the version that was read.
 
 An object is written back whole, with unknown fields, under its `resourceVersion`: the API server
 answers 409 if it has changed (optimistic concurrency). This needs the verbs `get` and `update`. A
 Secret that was deleted is created again by server-side apply: unlike a POST it names its object, so
 a Role with `resourceNames` can allow `patch` and `create` for exactly that one. A
 GET without a version is a consistent read, so its result is never older than the request.
-
-In a webhook configuration only the `caBundle` of accelbind's own entries is replaced. Entries of
-other Services or URLs, and configurations that cert-manager maintains, are left unchanged.
 """
 
 import base64
 import binascii
-import copy
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -36,9 +31,6 @@ PLURALS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurati
 INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
 """Annotations that make cert-manager's cainjector maintain the bundle."""
 
-SUFFIX: Final = ".accelbind.dev"
-"""The suffix of the names of accelbind's entries in the manifests."""
-
 
 class Conflict(ClusterError):
     """The object has changed since it was read."""
@@ -55,17 +47,9 @@ class NamedObject:
     date: str
     """The API server's time, as in HTTP's `Date`; empty without one."""
 
-    def copy(self) -> dict[str, Any]:
-        """Return a copy of the object to change and write."""
-        return copy.deepcopy(self.item)
-
 
 async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
-    """Read the object at a path; None if it doesn't exist.
-
-    Raises:
-        ClusterError: It can't be read.
-    """
+    """Read the object at a path; None if it doesn't exist."""
     answer = await client.request("GET", path)
     if answer.status == NOT_FOUND:
         return None
@@ -76,7 +60,7 @@ async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
 async def replace_object(
     client: ClusterClient, read: NamedObject, item: dict[str, Any]
 ) -> NamedObject:
-    """Write an object that was read and changed; `item` comes from `read.copy()`.
+    """Write `item`, which is a changed copy of an object that was read.
 
     Raises:
         Conflict: It has changed since it was read.
@@ -115,11 +99,7 @@ class Secret:
 
 
 async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
-    """Read a Secret.
-
-    Raises:
-        ClusterError: It doesn't exist, or can't be read.
-    """
+    """Read a Secret."""
     found = await read_object(client, secret_path(namespace, name))
     if found is None:
         raise ClusterError(
@@ -130,11 +110,7 @@ async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secre
 
 
 async def ensure_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
-    """Read a Secret; create it, empty, where it does not exist.
-
-    Raises:
-        ClusterError: It can't be read or created.
-    """
+    """Read a Secret; create it, empty, where it does not exist."""
     path = secret_path(namespace, name)
     if (found := await read_object(client, path)) is not None:
         return _secret(found)
@@ -169,10 +145,10 @@ async def write_secret(
         Conflict: It has changed since it was read.
         ClusterError: It can't be written.
     """
-    item = read.object.copy()
+    item = read.object.item
     others = {key: value for key, value in (item.get("data") or {}).items() if key not in ours}
-    item["data"] = others | {key: base64.b64encode(value).decode() for key, value in data.items()}
-    return _secret(await replace_object(client, read.object, item))
+    values = {key: base64.b64encode(value).decode() for key, value in data.items()}
+    return _secret(await replace_object(client, read.object, item | {"data": others | values}))
 
 
 def secret_path(namespace: str, name: str) -> str:
@@ -182,97 +158,11 @@ def secret_path(namespace: str, name: str) -> str:
 
 def _secret(found: NamedObject) -> Secret:
     data = found.item.get("data") or {}
-    return Secret(found, {str(key): _decode_base64(value) for key, value in data.items()})
+    return Secret(found, {str(key): decode_base64(value) for key, value in data.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Identifies accelbind's entries in webhook configurations."""
-
-    namespace: str
-    """Of the Service that they call."""
-    service: str
-    hosts: frozenset[str] = frozenset()
-    """Names in the serving certificate, for entries that call a URL instead."""
-
-    def owns(self, entry: dict[str, Any]) -> bool:
-        """Whether an entry is accelbind's."""
-        config = entry.get("clientConfig") or {}
-        if service := config.get("service"):
-            return (service.get("namespace"), service.get("name")) == (self.namespace, self.service)
-        return str(entry.get("name", "")).endswith(SUFFIX) or _host(config) in self.hosts
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """A webhook configuration that was read."""
-
-    object: NamedObject
-    name: str
-    """With its kind: `mutatingwebhookconfigurations/accelbind`."""
-
-    def bundles(self, owner: Owner) -> list[bytes]:
-        """Return the bundles of the owner's entries; empty bytes for an entry without one."""
-        return [
-            _decode_base64((entry.get("clientConfig") or {}).get("caBundle") or "")
-            for entry in _entries(self.object.item)
-            if owner.owns(entry)
-        ]
-
-
-async def read_configuration(client: ClusterClient, plural: str, name: str) -> Configuration | None:
-    """Read a configuration; None if it doesn't exist.
-
-    Raises:
-        ClusterError: It can't be read.
-    """
-    found = await read_object(client, configuration_path(plural, name))
-    return None if found is None else Configuration(found, f"{plural}/{name}")
-
-
-async def write_bundle(
-    client: ClusterClient, read: Configuration, bundle: bytes, owner: Owner
-) -> Configuration | None:
-    """Write a bundle into the owner's entries; None if all of them have it already.
-
-    Raises:
-        Conflict: The configuration has changed since it was read.
-        ClusterError: It can't be written, or cert-manager writes it.
-    """
-    if all(present == bundle for present in read.bundles(owner)):
-        return None
-    annotations = read.object.item["metadata"].get("annotations") or {}
-    for annotation in INJECTED:
-        if annotation in annotations:
-            raise ClusterError(
-                f"{read.name} has the annotation {annotation}, so cert-manager maintains its"
-                " bundle: remove the annotation, or don't run `accelbind certs run` beside it"
-            )
-    item = read.object.copy()
-    for entry in _entries(item):
-        if owner.owns(entry):
-            config = entry.setdefault("clientConfig", {})
-            config["caBundle"] = base64.b64encode(bundle).decode()
-    return Configuration(await replace_object(client, read.object, item), read.name)
-
-
-def configuration_path(plural: str, name: str) -> str:
-    """Return the path of a webhook configuration."""
-    return f"{GROUP}/{plural}/{segment(name)}"
-
-
-def _entries(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    return (entry for entry in item.get("webhooks") or [] if isinstance(entry, dict))
-
-
-def _host(config: dict[str, Any]) -> str:
-    try:
-        return urlsplit(str(config.get("url", ""))).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _decode_base64(value: object) -> bytes:
+def decode_base64(value: object) -> bytes:
+    """Return the bytes of a base64 text; empty if it is none."""
     try:
         return base64.b64decode(str(value), validate=True)
     except (binascii.Error, ValueError):

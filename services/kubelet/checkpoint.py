@@ -7,7 +7,6 @@ documented interface, so both are read like untrusted input: bounded and validat
 
 import base64
 import os
-import stat
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from google.protobuf.message import DecodeError
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.values import Entry
 from services.process.errors import KubeletError
+from services.process.files import open_regular
 
 MAX_CHECKPOINT: Final = 32 * 1024 * 1024
 """Bytes; a busy node's file has a few hundred KiB, mostly copies of `Allocate` answers."""
@@ -30,9 +30,7 @@ class _Entry(msgspec.Struct, gc=False):
     pod_uid: str = msgspec.field(name="PodUID", default="")
     container: str = msgspec.field(name="ContainerName", default="")
     resource: str = msgspec.field(name="ResourceName", default="")
-    device_ids: dict[str, list[str] | None] | list[str] | None = msgspec.field(
-        name="DeviceIDs", default=None
-    )
+    device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
     response: str | None = msgspec.field(name="AllocResp", default=None)
 
 
@@ -61,9 +59,8 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entr
 
     Args:
         text: JSON: `Data.PodDeviceEntries[]` of `PodUID`, `ContainerName`, `ResourceName` and
-            `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids, or lists them, as
-            kubelets before 1.20 wrote it: a node that was upgraded may have entries of then.
-            `AllocResp` is the plugin's answer to `Allocate`, a protobuf message in base64.
+            `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids. `AllocResp` is the
+            plugin's answer to `Allocate`, a protobuf message in base64.
         what: Its name in messages.
 
     Raises:
@@ -82,8 +79,6 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entr
 
 def _ids(entry: _Entry) -> frozenset[str]:
     by_node = entry.device_ids or {}
-    if isinstance(by_node, list):
-        return frozenset(by_node)
     return frozenset(each for ids in by_node.values() for each in ids or ())
 
 
@@ -98,18 +93,10 @@ def _nodes(entry: _Entry) -> tuple[str, ...] | None:
 
 def _read(path: Path) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError as error:
-        raise KubeletError(f"{path} can't be opened: {error.strerror}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise KubeletError(f"{path} is not a regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
+        with open_regular(path) as file:
             text = file.read(MAX_CHECKPOINT + 1)
     except OSError as error:
-        raise KubeletError(f"{path} can't be read: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
+        raise KubeletError(f"{path} can't be read: {error.strerror or error}") from error
     if len(text) > MAX_CHECKPOINT:
         raise KubeletError(f"{path} has more than {MAX_CHECKPOINT} bytes")
     return text
@@ -117,9 +104,6 @@ def _read(path: Path) -> bytes:
 
 def pod_folders(path: Path) -> list[str]:
     """Return the names of the pods' log folders, `<namespace>_<name>_<uid>`.
-
-    Args:
-        path: Their folder on this node, usually `/var/log/pods`.
 
     Raises:
         KubeletError: It can't be listed, or has too many folders.

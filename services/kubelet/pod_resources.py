@@ -25,10 +25,6 @@ MAX_ANSWER: Final = 16 * 1024 * 1024
 async def active_pods(socket: Path, *, seconds: float = 5.0) -> tuple[ActivePod, ...]:
     """List every pod on this node that has not ended, with or without devices.
 
-    Args:
-        socket: The kubelet's, `<kubelet folder>/pod-resources/kubelet.sock`.
-        seconds: How long to wait.
-
     Raises:
         KubeletError: No answer.
     """

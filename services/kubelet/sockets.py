@@ -66,9 +66,6 @@ def checkpoint_file(kubelet_dir: Path) -> Path:
 def address(path: Path) -> str:
     """Return the gRPC target of a socket.
 
-    Args:
-        path: an absolute path.
-
     Raises:
         KubeletError: the path is relative, or longer than a unix socket's path may be.
     """
@@ -85,10 +82,6 @@ def address(path: Path) -> str:
 
 def dial(path: Path, *options: tuple[str, int | str]) -> grpc.aio.Channel:
     """Create a channel to the server on a socket; it connects when first used.
-
-    Args:
-        path: the socket.
-        options: further options of gRPC.
 
     Raises:
         KubeletError: as `address`.

@@ -11,11 +11,10 @@ inode's change time counts because, unlike the modification time, no program can
 """
 
 import asyncio
-import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
@@ -26,7 +25,7 @@ from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.model import API_VERSION, KINDS, Entry, Rejected, parse, reject
 from services.process.errors import InvalidMapping, WorldError
 from services.process.files import open_at_once
-from services.process.yaml import BrokenDocument, Document, read_documents
+from services.process.yaml import BrokenDocument, read_documents
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -108,8 +107,7 @@ class _Loading:
             self.problems.append(f"{path.name}: {reason}")
             return
         self.bytes_left -= len(content)
-        read = _read_json if path.suffix.lower() == ".json" else read_documents
-        for document in read(content):
+        for document in read_documents(content):  # JSON is YAML too
             where = f"{path.name}, line {document.line} (document {document.number})"
             if isinstance(document, BrokenDocument):
                 self.problems.append(f"{where}: {document.message}")
@@ -118,11 +116,10 @@ class _Loading:
 
     def add_object(self, value: object, where: str) -> None:
         """Add a custom resource, or those of a list."""
-        if _is_list(value):
-            for number, item in enumerate(_items(value), start=1):
-                self.add_mapping(item, f"{where}, item {number}")
-        else:
+        if (items := _items(value)) is None:
             self.add_mapping(value, where)
+        for number, item in enumerate(items or (), start=1):
+            self.add_mapping(item, f"{where}, item {number}")
 
     def add_mapping(self, value: object, where: str) -> None:
         """Add a custom resource, or the reason why it can't be used."""
@@ -146,42 +143,18 @@ def _read(path: Path, limit: int) -> bytes:
     return content
 
 
-def _read_json(content: bytes) -> Iterator[Document | BrokenDocument]:
-    try:
-        yield Document(1, 1, json.loads(content, object_pairs_hook=_object))
-    except json.JSONDecodeError as error:
-        yield BrokenDocument(1, error.lineno, f"not JSON: {error.msg}")
-    except (ValueError, RecursionError) as error:
-        yield BrokenDocument(1, 1, f"not JSON: {error}")
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{twice!r:.80} is set twice")
-    return found
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, dict) and value.get("kind") in _LIST_KINDS
-
-
 _LIST_KINDS: Final = {"List": None} | {f"{kind}List": kind for kind in KINDS}
 
 
-def _items(value: object) -> Iterator[object]:
-    """Yield the objects of a list; those of a typed list may omit kind and apiVersion."""
-    if not isinstance(value, dict):
-        return
-    kind = _LIST_KINDS[value["kind"]]
-    items = value.get("items")
-    for item in items if isinstance(items, list) else ():
-        if kind and isinstance(item, dict):
-            yield {"apiVersion": value.get("apiVersion", API_VERSION), "kind": kind} | item
-        else:
-            yield item
+def _items(value: object) -> list[object] | None:
+    """Return the objects of a list, None if it is none; those of a typed list may omit the kind."""
+    name = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(name, str) or name not in _LIST_KINDS:
+        return None
+    kind, items = _LIST_KINDS[name], value.get("items")
+    head = {"apiVersion": value.get("apiVersion", API_VERSION), "kind": kind} if kind else {}
+    found: list[object] = items if isinstance(items, list) else []
+    return [head | item if isinstance(item, dict) else item for item in found]
 
 
 class FolderSource:
@@ -189,19 +162,10 @@ class FolderSource:
 
     Args:
         directory: The folder.
-        default_namespace: The namespace of objects without one.
         interval: Seconds between two polls.
-        clock: A monotonic clock, in seconds.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        default_namespace: str = "default",
-        interval: float = INTERVAL,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, directory: Path, *, interval: float = INTERVAL) -> None:
         self.snapshot = FolderSnapshot()
         """The mappings in use; replaced as a whole, never changed."""
         self.index = self.snapshot.index
@@ -210,10 +174,8 @@ class FolderSource:
         self.error = ""
         """Why the folder can't be read now; empty if it can."""
         self._directory = directory
-        self._default_namespace = default_namespace
         self._interval = interval
-        self._clock = clock
-        self._confirmed = clock()
+        self._confirmed = time.monotonic()
         self._signature: Signature | None = None
         self._pending: Signature | None = None
         self._failed: Signature | None = None
@@ -223,17 +185,12 @@ class FolderSource:
     @property
     def age(self) -> float:
         """Seconds since the last poll that found the mappings in use unchanged."""
-        return self._clock() - self._confirmed
+        return time.monotonic() - self._confirmed
 
     @property
     def watch_failures(self) -> Mapping[str, int]:
         """Empty: a folder is polled, not watched through an API server."""
         return {}
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many mappings of each kind are served."""
-        return self.index.counts
 
     @property
     def rejected(self) -> int:
@@ -247,7 +204,7 @@ class FolderSource:
             WorldError: It can't be read.
         """
         self._signature = _signature(self._directory)
-        self._swap(load_folder(self._directory, default_namespace=self._default_namespace))
+        self._swap(load_folder(self._directory))
 
     async def follow(self) -> NoReturn:
         """Poll for changes and load them until cancelled, whatever errors occur."""
@@ -266,33 +223,22 @@ class FolderSource:
             return
         if found == self._signature:
             self._settle()
-        elif found != self._failed and self._is_settled(found):
-            await self._reload(found)
+        elif found != self._failed:
+            now, before, self._pending = time.monotonic(), self._pending, found
+            self._changing_since = self._changing_since or now
+            if found == before or now - self._changing_since > MAX_WAIT:
+                await self._reload(found)
 
     def _settle(self) -> None:
         self._pending = self._changing_since = None
-        self._confirmed = self._clock()
+        self._confirmed = time.monotonic()
         if self.error:
             log.info("the folder of mappings can be read again", folder=str(self._directory))
             self.error = ""
 
-    def _is_settled(self, found: Signature) -> bool:
-        """Whether two polls in a row agree, or the folder has been changing for too long."""
-        now = self._clock()
-        if self._changing_since is None:
-            self._changing_since = now
-        if found == self._pending:
-            return True
-        overdue = now - self._changing_since > MAX_WAIT
-        self._pending = None if overdue else found
-        return overdue
-
     async def _reload(self, found: Signature) -> None:
-        changing = self._pending is None
         try:
-            snapshot = await asyncio.to_thread(
-                load_folder, self._directory, default_namespace=self._default_namespace
-            )
+            snapshot = await asyncio.to_thread(load_folder, self._directory)
         except WorldError as error:
             self._log_error(str(error))
         except Exception as error:
@@ -301,7 +247,7 @@ class FolderSource:
             self.error = f"accelbind failed while reading {self._directory}: {error!r:.200}"
             log.exception("mappings not loaded, the previous ones stay in use", problem=self.error)
         else:
-            self._signature = None if changing else found
+            self._signature = found
             self._swap(snapshot)
 
     def _swap(self, snapshot: FolderSnapshot) -> None:

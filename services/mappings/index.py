@@ -1,9 +1,9 @@
 """Which mappings are served: plain dictionaries for each namespace, in an index that never changes.
 
 `build_namespace` decides which objects of a namespace are served. For the others it keeps the
-reason, which goes into the refusal of a pod that requests them. `MappingTable` is for a source that
-reports one object at a time: when an object changes, its whole namespace is indexed again (about
-1 ms for 1,000 mappings), and the new index shares all other namespaces with the one before.
+reason, which goes into the refusal of a pod that requests them. When an object changes, its whole
+namespace is indexed again (about 1 ms for 1,000 mappings), and the new index shares all other
+namespaces with the one before.
 """
 
 import collections.abc
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, islice
-from types import MappingProxyType
 from typing import Final
 
 from services.mappings.model import (
@@ -89,12 +88,17 @@ class MappingIndex:
     """The mappings of all namespaces at one moment; it never changes."""
 
     _by_namespace: collections.abc.Mapping[str, NamespaceMappings] = field(default_factory=dict)
-    counts: collections.abc.Mapping[str, int] = field(
-        default_factory=lambda: dict.fromkeys(KINDS, 0)
-    )
-    """How many mappings of each kind are served."""
-    rejected: int = 0
-    """How many names have an object that can't be used."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many mappings of each kind are served."""
+        known = self._by_namespace.values()
+        return {kind: sum(mappings.counts.get(kind, 0) for mappings in known) for kind in KINDS}
+
+    @property
+    def rejected(self) -> int:
+        """How many names have an object that can't be used."""
+        return sum(len(mappings.rejected) for mappings in self._by_namespace.values())
 
     def namespace(self, name: str) -> NamespaceMappings:
         """Return what a namespace maps; an unknown namespace maps nothing."""
@@ -120,66 +124,16 @@ class MappingIndex:
 
         A namespace without any mapping, good or rejected, is left out.
         """
-        updated, counts, rejected = dict(self._by_namespace), dict(self.counts), self.rejected
-        for mappings in changed:
-            before = updated.pop(mappings.namespace, NamespaceMappings(mappings.namespace))
-            if mappings.by_name or mappings.rejected:
-                updated[mappings.namespace] = mappings
-            for kind in KINDS:
-                counts[kind] += mappings.counts.get(kind, 0) - before.counts.get(kind, 0)
-            rejected += len(mappings.rejected) - len(before.rejected)
-        return MappingIndex(updated, counts, rejected)
+        updated = dict(self._by_namespace) | {each.namespace: each for each in changed}
+        return MappingIndex(
+            {name: each for name, each in updated.items() if each.by_name or each.rejected}
+        )
 
     def __len__(self) -> int:
         return sum(self.counts.values())
 
-    def __repr__(self) -> str:
-        return f"MappingIndex({len(self)} mappings in {len(self._by_namespace)} namespaces)"
-
 
 EMPTY_INDEX: Final = MappingIndex()
-
-
-class MappingTable:
-    """The objects of all namespaces that a source has reported."""
-
-    def __init__(self) -> None:
-        self._index = EMPTY_INDEX
-        self._entries: dict[str, dict[tuple[str, str], Entry]] = {}
-        self._changed: set[str] = set()
-
-    def entry(self, kind: str, namespace: str, name: str) -> Entry | None:
-        """Return the entry of an object; None if there is none."""
-        return self._entries.get(namespace, {}).get((kind, name))
-
-    def upsert(self, entry: Entry) -> None:
-        """Add an object, or replace it."""
-        self._entries.setdefault(entry.namespace, {})[entry.kind, entry.name] = entry
-        self._changed.add(entry.namespace)
-
-    def remove(self, kind: str, namespace: str, name: str) -> None:
-        """Forget an object; nothing happens if there is none."""
-        entries = self._entries.get(namespace, {})
-        if entries.pop((kind, name), None) is not None:
-            self._changed.add(namespace)
-            if not entries:
-                del self._entries[namespace]
-
-    def keys(self, kind: str) -> Iterator[tuple[str, str]]:
-        """Yield namespace and name of the objects of a kind."""
-        for namespace, entries in self._entries.items():
-            yield from ((namespace, name) for its_kind, name in entries if its_kind == kind)
-
-    def snapshot(self) -> MappingIndex:
-        """Return the index of all objects."""
-        if self._changed:
-            changed = [self._build(namespace) for namespace in self._changed]
-            self._index = self._index.with_namespaces(changed)
-            self._changed.clear()
-        return self._index
-
-    def _build(self, namespace: str) -> NamespaceMappings:
-        return build_namespace(namespace, self._entries.get(namespace, {}).values())
 
 
 def build_namespace(namespace: str, entries: Iterable[Entry]) -> NamespaceMappings:
@@ -240,10 +194,10 @@ def _index_namespace(
     }
     return NamespaceMappings(
         namespace,
-        MappingProxyType(by_name),
-        MappingProxyType({resource: tuple(found) for resource, found in by_resource.items()}),
-        MappingProxyType(modes),
-        MappingProxyType(dict(functions)),
-        MappingProxyType(reasons),
+        by_name,
+        {resource: tuple(found) for resource, found in by_resource.items()},
+        modes,
+        dict(functions),
+        reasons,
         Counter(mapping.kind for mapping in by_name.values()),
     )

@@ -14,9 +14,9 @@ from typing import Final
 
 import structlog
 
-from services.devices.cdi import FILE_NAME, CdiFile, Hook, describe
+from services.devices.cdi import FILE_NAME, Hook, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
-from services.devices.model import Device, DeviceNode, PluginMode
+from services.devices.model import Device, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, HookMissing
@@ -25,8 +25,6 @@ from services.process.text import listing
 WRITE_SECONDS: Final = 5.0
 
 log = structlog.get_logger(room="plugin")
-
-_Content = tuple[tuple[str, tuple[DeviceNode, ...]], ...]
 
 
 class CdiPublisher:
@@ -59,7 +57,6 @@ class CdiPublisher:
         self._calls = calls
         self._devices: tuple[Device, ...] = ()
         self._due = asyncio.Event()
-        self._described: tuple[_Content, CdiFile] = ((), CdiFile())
         self._problems: frozenset[str] = frozenset()
 
     def on_scan(self, advertised: AdvertisedResources) -> None:
@@ -76,10 +73,7 @@ class CdiPublisher:
             await self.run_once()
 
     async def require(self, ids: Collection[str]) -> None:
-        """Make sure that the file on the disk describes devices; write it if it doesn't.
-
-        Args:
-            ids: The devices' ids.
+        """Makes sure that the file on the disk describes devices; writes it if it doesn't.
 
         Raises:
             HookMissing: It doesn't, and can't be written.
@@ -96,7 +90,7 @@ class CdiPublisher:
 
     async def run_once(self) -> bool:
         """Writes the file if needed; returns whether its content is known."""
-        file = self._describe()
+        file = describe(self._devices, mode=self._mode, host_root=self._host_root, hook=self._hook)
         try:
             done: CdiWrite = await self._calls.run(
                 "cdi",
@@ -123,16 +117,6 @@ class CdiPublisher:
             frozenset(done.problems) | {problem.message for problem in file.problems}
         )
         return True
-
-    def _describe(self) -> CdiFile:
-        """The file for the devices as they are now; built again only if they differ."""
-        content = tuple((device.id, device.nodes) for device in self._devices)
-        if content != self._described[0]:
-            file = describe(
-                self._devices, mode=self._mode, host_root=self._host_root, hook=self._hook
-            )
-            self._described = content, file
-        return self._described[1]
 
     def _log_problems(self, problems: frozenset[str]) -> None:
         for problem in sorted(problems - self._problems):

@@ -11,12 +11,7 @@ log = structlog.get_logger(room="plugin")
 
 
 def log_inventory_changes(before: Inventory | None, now: Inventory) -> None:
-    """Logs new problems of the node and new remarks on its cards.
-
-    Args:
-        before: The last inventory; None if this is the first.
-        now: The inventory now.
-    """
+    """Logs new problems of the node and new remarks on its cards."""
     known = set(_remarks(before)) if before is not None else set()
     for card, problem in _remarks(now):
         if (card, problem) not in known:
@@ -39,12 +34,7 @@ def _remarks(inventory: Inventory) -> Iterator[tuple[str, Problem]]:
 
 
 def log_advertised_changes(before: AdvertisedResources, now: AdvertisedResources) -> None:
-    """Logs devices that came, went, or whose health changed.
-
-    Args:
-        before: The resources before.
-        now: The resources now.
-    """
+    """Logs devices that came, went, or whose health changed."""
     old, new = _by_id(before), _by_id(now)
     for key in sorted(old.keys() - new.keys()):
         log.warning("device gone", device=key, resource=old[key].resource)

@@ -3,12 +3,17 @@
 `run_once` is one round: scan, decide what to advertise, damp devices that flap, log what changed.
 `rounds` repeats it, whatever a round comes to: a scan that hangs is given up and logged once, and
 what was known before stays advertised.
+
+While a card is programmed, its files change: ports vanish for a moment, ids can't be read, and
+registers show errors that will be cleared. That says nothing about its health, so the card stays as
+the scan before found it until the work has ended. A card that hangs in its driver is unhealthy
+until it answers.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -16,7 +21,7 @@ from typing import Final
 import structlog
 
 from services.devices.damping import Damping, Health, damp
-from services.devices.model import Inventory, PluginMode
+from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory, advertise
 from services.node.change_log import log_advertised_changes, log_inventory_changes
 from services.node.state import NodeState
@@ -26,7 +31,75 @@ from services.process.errors import HardwareError
 SCAN_SECONDS: Final = 15.0
 """For one scan; a thousand ports take a fifth of a second, and 64 cards that hang about six."""
 
+HUNG: Final = "card-hung-in-driver"
+
 log = structlog.get_logger(room="plugin")
+
+
+class CardReader:
+    """Reads the cards as they count: those that are being programmed don't change.
+
+    Args:
+        scan: Reads the cards as they are.
+        calls: Makes the calls that work on cards, under the key of each card.
+        marks: Mark cards by what is known of them besides, in this order.
+    """
+
+    def __init__(
+        self,
+        scan: Callable[[], Inventory],
+        calls: BlockingCalls,
+        marks: Sequence[Callable[[Inventory], Inventory]] = (),
+    ) -> None:
+        self._scan = scan
+        self._calls = calls
+        self._marks = marks
+        self._last: dict[tuple[str, str], Card] = {}
+
+    def read(self) -> Inventory:
+        """The cards, in a stable order."""
+        before = self._calls.busy
+        inventory = self._scan()
+        busy, stuck = before | self._calls.busy, self._calls.abandoned
+        cards, last = [], {}
+        for card in inventory.cards:
+            known, key = (card.driver, card.name), _key(card)
+            seen = last[known] = self._last.get(known, card) if key in busy else card
+            if key in stuck:
+                seen = replace(seen, failure=_hung(seen, stuck[key]))
+            cards.append(seen)
+        self._last = last
+        inventory = replace(inventory, cards=tuple(cards))
+        for mark in self._marks:
+            inventory = mark(inventory)
+        return inventory
+
+
+def card_key(card: str) -> str:
+    """The key of the calls that work on a card.
+
+    Reading sensors and clearing errors have keys of their own: they must not wait for programming,
+    and a card whose sensors are being read isn't one that is worked on.
+
+    Args:
+        card: Its PCI address, or its name if it has none.
+    """
+    return f"card {card}"
+
+
+def _key(card: Card) -> str:
+    """The key of calls on a card; a virtual function shares that of its physical one."""
+    if card.fme is None and card.pci is not None and card.pci.physfn:
+        return card_key(card.pci.physfn)
+    return card_key(card.address or card.name)
+
+
+def _hung(card: Card, seconds: float) -> Problem:
+    return Problem(
+        HUNG,
+        f"card {card.name} hangs in its driver since {seconds:.0f} s, in a call that was given up;"
+        " if it doesn't come back, reset the card or restart the node",
+    )
 
 
 class Discovery:
@@ -39,7 +112,7 @@ class Discovery:
         units: How many units there are in mode `units`.
         interval: Seconds between two scans.
         damping: How many good scans make a device healthy again.
-        scan: Reads the cards below the root; called in a thread of its own.
+        cards: Reads the cards below the root; called in a thread of its own.
         calls: Makes the calls that may hang.
         observe_seconds: Called with the seconds of each scan.
     """
@@ -53,7 +126,7 @@ class Discovery:
         units: int,
         interval: float,
         damping: Damping,
-        scan: Callable[[], Inventory],
+        cards: CardReader,
         calls: BlockingCalls,
         observe_seconds: Callable[[float], None],
     ) -> None:
@@ -64,7 +137,7 @@ class Discovery:
         self._interval = interval
         self._damping = damping
         self._health = Health()
-        self._scan = scan
+        self._cards = cards
         self._calls = calls
         self._observe_seconds = observe_seconds
         self._built: tuple[tuple[Inventory, OfferMemory], AdvertisedResources] | None = None
@@ -127,7 +200,7 @@ class Discovery:
         if self._mode is PluginMode.UNITS:
             return Inventory()
         started = time.perf_counter()
-        inventory = self._scan()
+        inventory = self._cards.read()
         self._observe_seconds(time.perf_counter() - started)
         return inventory
 

@@ -70,11 +70,7 @@ class ErrorClearing:
         self._busy: dict[str, int] = {}
 
     def on_scan(self, inventory: Inventory) -> None:
-        """Clears soon if there are errors, or were some that are remembered.
-
-        Args:
-            inventory: What the scan found.
-        """
+        """Clears soon if there are errors, or were some that are remembered."""
         self._inventory = inventory
         errors = any(port.errors for card in inventory.cards for port in card.ports)
         if errors or self._tried.values:

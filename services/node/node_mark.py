@@ -1,7 +1,7 @@
 """Marks the node if containers may have programmed its ports themselves.
 
 Mode `regiondevel` hands out the power to program, so no AFU ID that a port shows afterwards can be
-trusted. Before a mode is served, the node's mark (`services.programming.distrust`) is brought up to
+trusted. Before a mode is served, the node's mark (`services.programming.records`) is brought up to
 date:
 
     mode to serve   mark now           what happens
@@ -16,7 +16,6 @@ two is enough. Where they differ nothing is trusted.
 """
 
 import asyncio
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +26,7 @@ from services.node.offer_memory import FILE, last_mode
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.retry import Backoff
-from services.programming.distrust import Mark, closed_mark, read_marks, write_mark
+from services.programming.records import Mark, closed_mark, read_marks, write_mark
 
 WRITE_SECONDS: Final = 5.0
 """For reading and writing the mark once."""
@@ -43,11 +42,7 @@ log = structlog.get_logger(room="plugin")
 
 
 def lasting_folder(plugins: Path) -> Path:
-    """Where the mark is.
-
-    Args:
-        plugins: The kubelet's folder of device plugins.
-    """
+    """Where the mark is, below the kubelet's folder of device plugins."""
     return (plugins / FILE).parent
 
 
@@ -65,100 +60,78 @@ def wanted_mark(mode: PluginMode, mark: Mark | None, last: PluginMode | None) ->
     return closed_mark() if is_open else mark
 
 
-class NodeMark:
-    """Keeps the node's mark up to date.
+async def update_mark(
+    mode: PluginMode, plugins: Path, state_dir: Path, calls: BlockingCalls
+) -> None:
+    """Brings the node's mark up to date; returns once a mode can be served safely.
 
     Args:
+        mode: The mode.
         plugins: The kubelet's folder of device plugins.
         state_dir: The folder of locks and records.
         calls: Makes the calls that may hang.
-        backoff: How long to wait between tries.
     """
-
-    def __init__(
-        self, plugins: Path, state_dir: Path, calls: BlockingCalls, backoff: Backoff | None = None
-    ) -> None:
-        self._plugins = plugins
-        self._folder = lasting_folder(plugins)
-        self._state_dir = state_dir
-        self._calls = calls
-        self._backoff = backoff or Backoff(FIRST_SECONDS, MOST_SECONDS)
-        self._error = ""
-
-    async def update(self, mode: PluginMode) -> None:
-        """Brings the mark up to date; returns once a mode can be served safely.
-
-        Args:
-            mode: The mode.
-        """
-        while True:
-            pause = await self._try(mode)
-            if pause is None:
-                break
-            await asyncio.sleep(pause)
-        if self._error:
-            log.info("the node's mark of mode regiondevel is up to date", mode=mode.value)
-        self._error = ""
-
-    async def _try(self, mode: PluginMode) -> float | None:
-        """One try; the seconds to wait before the next one, None if there need be no other."""
+    folder, backoff, logged = lasting_folder(plugins), Backoff(FIRST_SECONDS, MOST_SECONDS), ""
+    while True:
         try:
-            await self._calls.run(
+            await calls.run(
                 "state files",
-                partial(self._write, mode),
+                lambda: _update(mode, plugins, state_dir),
                 timeout=WRITE_SECONDS,
-                what=f"marking ports as untrusted in {self._folder}",
+                what=f"marking ports as untrusted in {folder}",
             )
+            break
         except FileNotFoundError:  # there is no kubelet yet, which KubeletWatch logs
-            return FOLDER_SECONDS
+            pause = FOLDER_SECONDS
         except (OSError, HardwareError) as error:
-            self._log_error(error)
-            return self._backoff.pause()
-        return None
-
-    def _write(self, mode: PluginMode) -> None:
-        """In a thread of its own.
-
-        Raises:
-            OSError: The mark has to be changed, and neither folder takes it.
-        """
-        mark = read_marks(self._folder, self._state_dir)
-        wanted = wanted_mark(mode, mark, last_mode(self._plugins))
-        if wanted is None:
-            return
-        failure = _written(self._folder, wanted)
-        if isinstance(failure, FileNotFoundError):
-            raise failure
-        copied = _written(self._state_dir, wanted, parents=True)
-        if failure and copied and mark != Mark():
-            raise failure
-        if wanted != mark:
-            log.info(
-                "the content of all ports is untrusted until they are programmed again",
-                mode=mode.value,
-                folder=str(self._folder),
-            )
-        for folder, error, loss in (
-            (self._folder, failure, "it is lost in a reboot"),
-            (self._state_dir, copied, "accelbind fpga does not see it"),
-        ):
-            if error is not None:
+            pause = backoff.pause()
+            reason = getattr(error, "strerror", None) or str(error)
+            if reason != logged:
                 log.warning(
-                    "the node's mark of mode regiondevel is not written everywhere",
-                    loss=loss,
+                    "no device is offered until the node's mark of mode regiondevel is written",
                     folder=str(folder),
-                    reason=error.strerror or str(error),
+                    reason=reason,
                 )
+            logged = reason
+        await asyncio.sleep(pause)
+    if logged:
+        log.info("the node's mark of mode regiondevel is up to date", mode=mode.value)
 
-    def _log_error(self, error: Exception) -> None:
-        text = getattr(error, "strerror", None) or str(error)
-        if text != self._error:
+
+def _update(mode: PluginMode, plugins: Path, state_dir: Path) -> None:
+    """In a thread of its own.
+
+    Raises:
+        OSError: The mark has to be changed, and neither folder takes it.
+    """
+    folder = lasting_folder(plugins)
+    mark = read_marks(folder, state_dir)
+    wanted = wanted_mark(mode, mark, last_mode(plugins))
+    if wanted is None:
+        return
+    failure = _written(folder, wanted)
+    if isinstance(failure, FileNotFoundError):
+        raise failure
+    copied = _written(state_dir, wanted, parents=True)
+    if failure and copied and mark != Mark():
+        raise failure
+    if wanted != mark:
+        log.info(
+            "the content of all ports is untrusted until they are programmed again",
+            mode=mode.value,
+            folder=str(folder),
+        )
+    for where, error, loss in (
+        (folder, failure, "it is lost in a reboot"),
+        (state_dir, copied, "accelbind fpga does not see it"),
+    ):
+        if error is not None:
             log.warning(
-                "no device is offered until the node's mark of mode regiondevel is written",
-                folder=str(self._folder),
-                reason=text,
+                "the node's mark of mode regiondevel is not written everywhere",
+                loss=loss,
+                folder=str(where),
+                reason=error.strerror or str(error),
             )
-        self._error = text
 
 
 def _written(folder: Path, mark: Mark, *, parents: bool = False) -> OSError | None:

@@ -5,9 +5,9 @@ under the resource it had. Without it a plugin that was replaced meanwhile would
 the kubelet would count it for minutes although no plugin serves it. The memory has what `advertise`
 needs to know about a device, and nothing about its health.
 
-    {"mode": "af", "devices": [{"id": "dfl-port.0", "place": "0000:5e:00.0", "resource": …,
-      "nodes": [["dfl-port.0", "rw"]], "numa": 0, "pci": ["0000:5e:00.0"], "card": "region0",
-      "interface": …, "afus": 1}]}
+    {"mode":"af","devices":[{"id":"dfl-port.0","place":"0000:5e:00.0","resource":…,
+      "nodes":[["dfl-port.0","rw"]],"numa":0,"pci":["0000:5e:00.0"],"card":"region0",
+      "interface":…,"afus":1}]}
 
 It also says which resources the kubelet may still count, of any mode: those that are no longer
 offered have to be withdrawn (`offered`).
@@ -17,10 +17,11 @@ and which resources are reported as empty. Still nothing in it is trusted: sizes
 are checked, and a file with anything unexpected is ignored.
 """
 
-import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
 
 from services.devices.model import Device, DeviceNode, PluginMode
 from services.devices.resources import OfferMemory
@@ -29,17 +30,35 @@ from services.names import DOMAIN, UNIT_RESOURCE
 MAX_BYTES = 4 << 20
 """Room for ten thousand devices."""
 
-MAX_AFUS = 256
 MAX_RESOURCES = 64
 """Resources that are withdrawn: each is served for a while, and takes memory."""
-MAX_NUMA_NODES = 1024
-_TEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+_Text: TypeAlias = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")]
 """Ids, addresses, names of cards and of nodes; none contains a `/`."""
-_RESOURCE = re.compile(
-    rf"{re.escape(DOMAIN)}/[A-Za-z0-9][A-Za-z0-9._-]{{0,61}}[A-Za-z0-9]|{re.escape(UNIT_RESOURCE)}"
+_RESOURCE = (
+    rf"\A(?:{re.escape(DOMAIN)}/[A-Za-z0-9][A-Za-z0-9._-]{{0,61}}[A-Za-z0-9]"
+    rf"|{re.escape(UNIT_RESOURCE)})\Z"
 )
-_INTERFACE = re.compile(r"[0-9a-f]{0,64}")
-_PERMISSIONS = re.compile(r"[rwm]{1,3}")
+
+
+class _Device(msgspec.Struct):
+    id: _Text
+    place: _Text
+    resource: Annotated[str, Meta(pattern=_RESOURCE)]
+    nodes: list[tuple[_Text, Annotated[str, Meta(pattern=r"\A[rwm]{1,3}\Z")]]]
+    numa: Annotated[int, Meta(ge=0, lt=1024)] | None
+    pci: list[_Text]
+    card: _Text
+    interface: Annotated[str, Meta(pattern=r"\A[0-9a-f]{0,64}\Z")]
+    afus: Annotated[int, Meta(ge=0, le=256)]
+
+
+class _Offer(msgspec.Struct):
+    mode: PluginMode
+    devices: list[_Device]
+
+
+_DECODER = msgspec.json.Decoder(_Offer)
 
 
 def encode(memory: OfferMemory) -> bytes:
@@ -47,24 +66,33 @@ def encode(memory: OfferMemory) -> bytes:
 
     A device without a place, such as a unit, is always there and need not be remembered.
     """
-    known = sorted(memory.devices.items())
-    devices = (json.dumps(_as_dict(place, device)) for (_, place), device in known if place)
-    listed = ",\n".join(devices)  # one line each: indenting would take ten times as long
-    return f'{{"mode": {json.dumps(memory.mode.value)}, "devices": [\n{listed}\n]}}\n'.encode()
+    devices = [
+        _Device(
+            device.id,
+            place,
+            device.resource,
+            [(node.name, node.permissions) for node in device.nodes],
+            device.numa_node,
+            list(device.pci_addresses),
+            device.card,
+            device.interface_id,
+            len(device.afu_ids),
+        )
+        for (_, place), device in sorted(memory.devices.items())
+        if place
+    ]
+    return msgspec.json.encode(_Offer(memory.mode, devices))
 
 
-def _as_dict(place: str, device: Device) -> dict[str, Any]:
-    return {
-        "id": device.id,
-        "place": place,
-        "resource": device.resource,
-        "nodes": [[node.name, node.permissions] for node in device.nodes],
-        "numa": device.numa_node,
-        "pci": list(device.pci_addresses),
-        "card": device.card,
-        "interface": device.interface_id,
-        "afus": len(device.afu_ids),
-    }
+def decode(content: bytes) -> OfferMemory | None:
+    """The memory in some bytes; None if they can't be parsed."""
+    if len(content) > MAX_BYTES:
+        return None
+    try:
+        found = _DECODER.decode(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return OfferMemory(found.mode, {(each.id, each.place): _device(each) for each in found.devices})
 
 
 def offered(memory: OfferMemory) -> frozenset[str]:
@@ -74,48 +102,15 @@ def offered(memory: OfferMemory) -> frozenset[str]:
     return frozenset(sorted({each.resource for each in memory.devices.values()})[:MAX_RESOURCES])
 
 
-def decode(content: bytes) -> OfferMemory | None:
-    """The memory in some bytes; None if they can't be parsed."""
-    if len(content) > MAX_BYTES:
-        return None
-    try:
-        document = json.loads(content)
-        mode = PluginMode(document["mode"])
-        devices = dict(map(_device, document["devices"]))
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return None
-    return OfferMemory(mode, devices)
-
-
-def _device(document: Mapping[str, Any]) -> tuple[tuple[str, str], Device]:
-    """A device and its place.
-
-    Raises:
-        ValueError: It is invalid; or TypeError, or KeyError.
-    """
-    numa, afus = document["numa"], document["afus"]
-    if numa is not None and not 0 <= int(numa) < MAX_NUMA_NODES:
-        raise ValueError(numa)
-    if not 0 <= int(afus) <= MAX_AFUS:
-        raise ValueError(afus)
-    device = Device(
-        id=_checked(_TEXT, document["id"]),
-        resource=_checked(_RESOURCE, document["resource"]),
+def _device(found: _Device) -> Device:
+    return Device(
+        id=found.id,
+        resource=found.resource,
         healthy=False,
-        nodes=tuple(
-            DeviceNode(_checked(_TEXT, name), _checked(_PERMISSIONS, permissions))
-            for name, permissions in document["nodes"]
-        ),
-        numa_node=None if numa is None else int(numa),
-        pci_addresses=tuple(_checked(_TEXT, each) for each in document["pci"]),
-        card=_checked(_TEXT, document["card"]),
-        interface_id=_checked(_INTERFACE, document["interface"]),
-        afu_ids=("",) * int(afus),
+        nodes=tuple(DeviceNode(name, permissions) for name, permissions in found.nodes),
+        numa_node=found.numa,
+        pci_addresses=tuple(found.pci),
+        card=found.card,
+        interface_id=found.interface,
+        afu_ids=("",) * found.afus,
     )
-    return (device.id, _checked(_TEXT, document["place"])), device
-
-
-def _checked(pattern: re.Pattern[str], text: object) -> str:
-    if not isinstance(text, str) or not pattern.fullmatch(text):
-        raise ValueError(text)
-    return text

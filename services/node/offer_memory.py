@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +23,7 @@ from services.devices.resources import AdvertisedResources, OfferMemory
 from services.node.offer import MAX_BYTES, decode, encode, offered
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.process.files import replace_file
+from services.process.files import open_regular, replace_file
 
 FILE: Final = "accelbind/offered.json"
 """In a folder of our own in the kubelet's folder of device plugins: a kubelet that starts deletes
@@ -34,17 +33,11 @@ every file there but its checkpoint, and leaves folders alone
 SECONDS: Final = 2.0
 """For reading or writing it; a disk that hangs delays the first scan by no more."""
 
-_MODE: Final = 0o600
-
 log = structlog.get_logger(room="plugin")
 
 
 def last_mode(folder: Path) -> PluginMode | None:
-    """The mode that was served last on this node; None if it is unknown.
-
-    Args:
-        folder: The kubelet's folder of device plugins.
-    """
+    """The mode that was served last on this node; None if it is unknown."""
     try:
         return PluginMode(json.loads(_read(folder / FILE))["mode"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -52,13 +45,7 @@ def last_mode(folder: Path) -> PluginMode | None:
 
 
 class OfferMemoryFile:
-    """Remembers what is offered in one mode.
-
-    Args:
-        folder: The kubelet's folder of device plugins.
-        mode: The mode.
-        calls: Makes the calls that may hang.
-    """
+    """Remembers what is offered in one mode."""
 
     def __init__(self, folder: Path, mode: PluginMode, calls: BlockingCalls) -> None:
         self.former: frozenset[str] = frozenset()
@@ -76,12 +63,17 @@ class OfferMemoryFile:
         """What the process before offered, in any mode; empty if it is unknown."""
         try:
             content = await self._calls.run(
-                "state files", self._read_file, timeout=SECONDS, what=f"reading {self._path}"
+                "state files",
+                lambda: _read(self._path),
+                timeout=SECONDS,
+                what=f"reading {self._path}",
             )
-        except (OSError, HardwareError) as error:
-            self._log_error(f"{self._path} can't be read: {_reason(error)}")
+        except FileNotFoundError:
             return OfferMemory(self._mode)
-        if not content:
+        except (OSError, HardwareError) as error:
+            self._log_error(
+                f"{self._path} can't be read: {getattr(error, 'strerror', None) or error}"
+            )
             return OfferMemory(self._mode)
         memory = decode(content)
         if memory is None:
@@ -115,7 +107,9 @@ class OfferMemoryFile:
         except FileNotFoundError:
             return  # there is no kubelet yet, so there is no folder
         except (OSError, HardwareError) as error:
-            self._log_error(f"{self._path} can't be written: {_reason(error)}")
+            self._log_error(
+                f"{self._path} can't be written: {getattr(error, 'strerror', None) or error}"
+            )
             return
         self._kept, self._error = content, ""
 
@@ -124,25 +118,12 @@ class OfferMemoryFile:
             log.warning("what is offered is only remembered while this process runs", reason=error)
         self._error = error
 
-    def _read_file(self) -> bytes:
-        try:
-            return _read(self._path)
-        except FileNotFoundError:
-            return b""
-
     def _write(self, content: bytes) -> None:
         with contextlib.suppress(FileExistsError):
             self._path.parent.mkdir(mode=0o755)
-        replace_file(self._path, content, mode=_MODE)
+        replace_file(self._path, content, mode=0o600)
 
 
 def _read(path: Path) -> bytes:
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError("it is not a regular file")
+    with open_regular(path) as file:
         return file.read(MAX_BYTES + 1)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

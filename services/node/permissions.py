@@ -7,16 +7,15 @@ what helps. It writes and opens nothing, and a missing file is no missing permis
 """
 
 import os
-import re
 import stat
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from services.devices.hardware.scan import CLASSES
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Card, Inventory, PluginMode, Problem
+from services.devices.model import Card, Inventory, PluginMode
 from services.kubelet.sockets import (
     checkpoint_file,
     plugins_folder,
@@ -30,37 +29,25 @@ WRITE: Final = os.W_OK
 SEARCH: Final = os.X_OK
 
 _WORDS: Final = ((READ, "read", "r"), (WRITE, "write", "w"), (SEARCH, "search", "x"))
-_UNREADABLE: Final = re.compile(r"(?P<file>\S+) of (?P<part>\S+) can't be read: Permission denied")
 _NO_PROGRAMMING: Final = (
     "no region is programmed, containers only start on functions that are already there"
 )
-
-_LISTED: Final = 3
-"""Paths of one kind that are named; the others are counted."""
+_ERRORS_STAY: Final = "errors that a container leaves in a port stay, and the port unhealthy"
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A permission that is missing.
-
-    Args:
-        path: The path.
-        permission: What is missing: `write`, `read and search`, ….
-        loss: What doesn't work without it.
-        remedy: What helps.
-        uid: The user of this process.
-        gid: The group of this process.
-    """
+    """A permission that is missing."""
 
     path: str
     permission: str
+    """What is missing: `write`, `read and search`, …."""
     loss: str
+    """What doesn't work without it."""
     remedy: str
-    uid: int = field(default_factory=os.geteuid)
-    gid: int = field(default_factory=os.getegid)
 
     def __str__(self) -> str:
-        who = f"user {self.uid}, group {self.gid}"
+        who = f"user {os.geteuid()}, group {os.getegid()}"
         return (
             f"{self.path}: no permission to {self.permission} ({who}): {self.loss}; {self.remedy}"
         )
@@ -68,134 +55,82 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a plugin needs of its node.
-
-    Args:
-        mode: The node's mode.
-        root: Folder below which `sys/` and `dev/` are.
-        kubelet_dir: Holds `device-plugins/` and `pod-resources/`.
-        pod_logs_dir: Where the folders of pods' logs are.
-        cdi_dir: The folder of CDI files, if any is written.
-        clear_errors: Whether errors of ports are cleared.
-        serve: Whether the kubelet is served, or only looked at.
-        state_dir: Where locks, records and approvals are, if regions are programmed.
-        bitstreams: Where bitstreams are, if regions are programmed.
-    """
+    """What a plugin needs of its node."""
 
     mode: PluginMode
     root: Path
+    """Folder below which `sys/` and `dev/` are."""
     kubelet_dir: Path
+    """Holds `device-plugins/` and `pod-resources/`."""
     pod_logs_dir: Path
     cdi_dir: Path | None = None
+    """The folder of CDI files, if any is written."""
     clear_errors: bool = True
     serve: bool = True
+    """Whether the kubelet is served, or only looked at."""
     state_dir: Path | None = None
+    """Where locks, records and approvals are, if regions are programmed in mode region."""
     bitstreams: Path | None = None
-
-    @property
-    def programs(self) -> bool:
-        """Whether regions are programmed, in this mode."""
-        return self.mode is PluginMode.REGION and self.state_dir is not None
+    """Where bitstreams are, if regions are programmed in mode region."""
 
 
 def missing(needs: Needs, inventory: Inventory) -> tuple[Missing, ...]:
-    """Every permission that is missing, each path once; reads the system, so it is for a thread.
-
-    Args:
-        needs: What is needed.
-        inventory: What the last scan found.
-    """
+    """Every permission that is missing, each path once; reads the system, so it is for a thread."""
     found: dict[str, Missing] = {}
-    cards = () if needs.mode is PluginMode.UNITS else inventory.cards
-    for each in (*_of_kubelet(needs), *_of_cards(needs, inventory, cards)):
-        known = found.get(each.path)
-        found[each.path] = _merged(known, each) if known else each
+    for each in (*_of_kubelet(needs), *_of_folders(needs), *_of_cards(needs, inventory.cards)):
+        known = found.get(each.path, each)
+        loss = known.loss if each.loss in known.loss else f"{known.loss}; {each.loss}"
+        found[each.path] = replace(known, loss=loss)
     return tuple(found.values())
 
 
-def _merged(one: Missing, other: Missing) -> Missing:
-    """What two uses of a path lack: a use that lacks nothing more adds what is lost."""
-    more = other.permission not in one.permission
-    wider = other if more and one.permission in other.permission else one
-    loss = one.loss if other.loss in one.loss else f"{one.loss}; {other.loss}"
-    return replace(wider, loss=loss)
-
-
 def _of_kubelet(needs: Needs) -> Iterator[Missing]:
-    wanted: list[tuple[Path, int, str]] = []
+    folder = needs.kubelet_dir
     if needs.serve:
-        folder = plugins_folder(needs.kubelet_dir)
-        wanted += [
-            (folder, READ | WRITE | SEARCH, "no resource is offered to the kubelet"),
-            (
-                registration_socket(needs.kubelet_dir),
-                WRITE,
-                "no resource is registered with the kubelet",
-            ),
-        ]
+        offered = "no resource is offered to the kubelet"
+        yield from _lacks(plugins_folder(folder), READ | WRITE | SEARCH, offered)
+        registered = "no resource is registered with the kubelet"
+        yield from _lacks(registration_socket(folder), WRITE, registered)
     starts = "no container starts in mode region, " if needs.mode is PluginMode.REGION else ""
-    clears = "errors of ports aren't cleared, " if needs.clear_errors else ""
-    unknown = "init containers that have devices are unknown"
-    wanted += [
-        (checkpoint_file(needs.kubelet_dir), READ, f"{starts}{clears}{unknown}"),
-        (
-            needs.pod_logs_dir,
-            READ | SEARCH,
-            "pods in which only an init container has devices are unknown",
-        ),
-        (
-            pod_resources_socket(needs.kubelet_dir),
-            WRITE,
-            f"{starts}{clears}it is unknown which containers have devices",
-        ),
-    ]
+    has_ports = needs.clear_errors and needs.mode is not PluginMode.UNITS
+    clears = "errors of ports aren't cleared, " if has_ports else ""
+    unknown = f"{starts}{clears}init containers that have devices are unknown"
+    yield from _lacks(checkpoint_file(folder), READ, unknown)
+    unknown = "pods in which only an init container has devices are unknown"
+    yield from _lacks(needs.pod_logs_dir, READ | SEARCH, unknown)
+    unknown = f"{starts}{clears}it is unknown which containers have devices"
+    yield from _lacks(pod_resources_socket(folder), WRITE, unknown)
+
+
+def _of_folders(needs: Needs) -> Iterator[Missing]:
     if needs.cdi_dir is not None:
-        folder = _nearest(needs.cdi_dir)
-        wanted.append((folder, WRITE | SEARCH, f"no CDI file is written to {needs.cdi_dir}"))
-    if needs.programs and needs.state_dir is not None:
-        wanted.append((_nearest(needs.state_dir), READ | WRITE | SEARCH, _NO_PROGRAMMING))
-    if needs.programs and needs.bitstreams is not None:
-        wanted.append((needs.bitstreams, READ | SEARCH, _NO_PROGRAMMING))
-    for path, mode, loss in wanted:
-        yield from _lacks(path, mode, loss)
+        loss = f"no CDI file is written to {needs.cdi_dir}"
+        yield from _lacks(_nearest(needs.cdi_dir), WRITE | SEARCH, loss)
+    if needs.mode is PluginMode.REGION and needs.state_dir is not None:
+        yield from _lacks(_nearest(needs.state_dir), READ | WRITE | SEARCH, _NO_PROGRAMMING)
+    if needs.mode is PluginMode.REGION and needs.bitstreams is not None:
+        yield from _lacks(needs.bitstreams, READ | SEARCH, _NO_PROGRAMMING)
 
 
-def _of_cards(needs: Needs, inventory: Inventory, cards: Iterable[Card]) -> Iterator[Missing]:
-    if needs.mode is not PluginMode.UNITS:
-        yield from _lacks(needs.root / "sys", READ | SEARCH, "no card is found")
+def _of_cards(needs: Needs, cards: tuple[Card, ...]) -> Iterator[Missing]:
+    if needs.mode is PluginMode.UNITS:
+        return
+    yield from _lacks(needs.root / "sys", READ | SEARCH, "no card is found")
+    for folder in CLASSES.values():
+        path = needs.root / folder.lstrip("/")
+        yield from _lacks(path, READ | SEARCH, "its cards aren't found")
     dev = needs.root / "dev"
     if cards:
         yield from _lacks(dev, SEARCH, "no device node can be looked at, all are unhealthy")
-    if any(problem.reason == "class-unreadable" for problem in inventory.problems):
-        for folder in CLASSES.values():
-            path = needs.root / folder.lstrip("/")
-            yield from _lacks(path, READ | SEARCH, "its cards aren't found")
-    yield from _unreadable(needs, cards)
-    if needs.programs:
+    if needs.mode is PluginMode.REGION and needs.state_dir is not None:
         nodes = [dev / name for card in cards for name in _nodes(card)]
-        yield from _few(
-            [each for node in nodes for each in _lacks(node, READ | WRITE, _NO_PROGRAMMING)]
-        )
+        yield from _first(nodes, READ | WRITE, _NO_PROGRAMMING)
     if needs.clear_errors and needs.serve:
         files = Sysfs(needs.root)
         firsts = [(card.driver, card.name, card.ports[0].name) for card in cards if card.ports]
         found = (clearing_file(files, *first) for first in firsts)
         paths = [needs.root / path.lstrip("/") for path in found if path]
-        loss = "errors that a container leaves in a port stay, and the port unhealthy"
-        yield from _few([each for path in paths for each in _lacks(path, WRITE, loss)])
-
-
-def _unreadable(needs: Needs, cards: Iterable[Card]) -> Iterator[Missing]:
-    """What the scan was not allowed to read, according to its problems."""
-    found: list[Missing] = []
-    for card in cards:
-        folder = needs.root / CLASSES[card.driver].lstrip("/") / card.name
-        for problem in _problems(card):
-            if match := _UNREADABLE.fullmatch(problem.message):
-                path = folder / match["part"] / match["file"]
-                loss = f"the health of {match['part']} is unknown ({problem.reason})"
-                found.append(Missing(str(path), "read", loss, _remedy(path, "r")))
-    yield from _few(found)
+        yield from _first(paths, WRITE, _ERRORS_STAY)
 
 
 def _nodes(card: Card) -> Iterator[str]:
@@ -205,22 +140,12 @@ def _nodes(card: Card) -> Iterator[str]:
     yield from (port.node for port in card.ports)
 
 
-def _problems(card: Card) -> Iterator[Problem]:
-    yield from card.problems
-    if card.fme is not None:
-        yield from card.fme.problems
-    for port in card.ports:
-        yield from port.problems
-
-
-def _few(found: list[Missing]) -> Iterator[Missing]:
-    """The first of many; the last one says how many more there are."""
-    yield from found[: _LISTED - 1]
-    rest = found[_LISTED - 1 :]
-    if rest:
-        last, more = rest[0], len(rest) - 1
-        loss = f"{last.loss}; the same for {more} more" if more else last.loss
-        yield Missing(last.path, last.permission, loss, last.remedy)
+def _first(paths: list[Path], mode: int, loss: str) -> Iterator[Missing]:
+    """The first of many paths of one kind that lacks a permission, and how many others do."""
+    found = [each for path in paths for each in _lacks(path, mode, loss)]
+    if found:
+        more = f"; the same for {len(found) - 1} more" if len(found) > 1 else ""
+        yield replace(found[0], loss=f"{found[0].loss}{more}")
 
 
 def _lacks(path: Path, mode: int, loss: str) -> Iterator[Missing]:
@@ -228,10 +153,10 @@ def _lacks(path: Path, mode: int, loss: str) -> Iterator[Missing]:
     try:
         found = os.stat(path)  # noqa: PTH116 - as os.access below, which has no better name
     except PermissionError:
-        closed = _closed(path)
+        closed = next((each for each in reversed(path.parents) if not _may(each, SEARCH)), None)
         if closed is not None:
-            remedy = _remedy(closed, "x")
-            yield Missing(str(closed), "search", f"{path} can't be reached: {loss}", remedy)
+            loss = f"{path} can't be reached: {loss}"
+            yield Missing(str(closed), "search", loss, _remedy(closed, "x"))
         return
     except OSError:
         return
@@ -241,26 +166,11 @@ def _lacks(path: Path, mode: int, loss: str) -> Iterator[Missing]:
     permission = " and ".join(word for word, _ in lacking)
     if stat.S_ISSOCK(found.st_mode):
         permission = "connect (which takes write)"
-    elif "write" in permission and _read_only(path):
-        yield Missing(str(path), f"{permission}, on a read-only file system", loss, "mount it rw")
-        return
     yield Missing(str(path), permission, loss, _remedy(path, "".join(each for _, each in lacking)))
 
 
 def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=True)
-
-
-def _read_only(path: Path) -> bool:
-    try:
-        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-    except OSError:
-        return False
-
-
-def _closed(path: Path) -> Path | None:
-    """The first folder on the way to a path that may not be searched."""
-    return next((each for each in reversed(path.parents) if not _may(each, SEARCH)), None)
 
 
 def _nearest(path: Path) -> Path:
@@ -279,9 +189,11 @@ def _nearest(path: Path) -> Path:
 def _remedy(path: Path, letters: str) -> str:
     """What gives a permission. Access lists don't outlive a socket, and sysfs has none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - as above
+        found, flags = os.stat(path), os.statvfs(path).f_flag  # noqa: PTH116 - as above
     except OSError:
         return "run as a user that may"
+    if "w" in letters and flags & os.ST_RDONLY and not stat.S_ISSOCK(found.st_mode):
+        return "mount it rw: its file system is read-only"
     owner = f"run as its owner, user {found.st_uid}"
     if stat.S_ISSOCK(found.st_mode) or stat.S_ISREG(found.st_mode):
         return owner

@@ -1,7 +1,7 @@
 """Logs which permissions are missing: each once, when it goes missing and when it is back."""
 
 import asyncio
-import contextlib
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -19,20 +19,16 @@ from services.process.errors import HardwareError
 CHECK_SECONDS: Final = 60.0
 """Between two checks: a kubelet that restarts makes new sockets, and people repair permissions."""
 
+FIRST_SECONDS: Final = 1.0
+"""Between two checks until the cards are known."""
+
 DEADLINE_SECONDS: Final = 10.0
 
 log = structlog.get_logger(room="plugin")
 
 
 class PermissionWatch(Collector):
-    """Checks now and then what this process may not do, and shows it as a metric.
-
-    Args:
-        needs: What is needed.
-        calls: Makes the calls that may hang.
-        state: The node's state, for its cards.
-        check_seconds: Between two checks.
-    """
+    """Checks now and then what this process may not do, and shows it as a metric."""
 
     def __init__(
         self,
@@ -45,39 +41,17 @@ class PermissionWatch(Collector):
         self.missing: tuple[Missing, ...] = ()
         """What was missing at the last check."""
         self._needs = needs
-        self._clears = needs.clear_errors
         self._calls = calls
         self._state = state
         self._check_seconds = check_seconds
-        self._cards: frozenset[str] = frozenset()
-        self._due = asyncio.Event()
-
-    def on_scan(self, inventory: Inventory) -> None:
-        """Checks soon if a scan found new cards.
-
-        Args:
-            inventory: What the scan found.
-        """
-        cards = frozenset(card.name for card in inventory.cards)
-        if not cards <= self._cards:
-            self._due.set()
-        self._cards = cards
 
     async def check_forever(self, mode: PluginMode) -> None:
-        """Checks in the background, until cancelled.
-
-        Args:
-            mode: The node's mode.
-        """
-        clears = self._clears and mode is not PluginMode.UNITS
-        self._needs = replace(self._needs, mode=mode, clear_errors=clears)
-        self._due.set()
+        """Checks in the background, until cancelled."""
+        self._needs = replace(self._needs, mode=mode)
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._check_seconds):
-                    await self._due.wait()
-            self._due.clear()
             await self.run_once()
+            seconds = self._check_seconds if self._state.inventory else FIRST_SECONDS
+            await asyncio.sleep(min(seconds, self._check_seconds))
 
     async def run_once(self) -> None:
         """Checks once."""
@@ -116,8 +90,8 @@ class PermissionWatch(Collector):
                     permission=each.permission,
                     loss=each.loss,
                     remedy=each.remedy,
-                    uid=each.uid,
-                    gid=each.gid,
+                    uid=os.geteuid(),
+                    gid=os.getegid(),
                 )
         for each in before.values():
             log.info("permission no longer missing", path=each.path, permission=each.permission)

@@ -2,12 +2,12 @@
 
 `services.programming.assignment` plans the work for all regions together, from the cards as they
 are at this moment. Then all cards work at once, each in its own thread. If one region fails, the
-others stay ready: the kubelet asks again, and finished work is not repeated.
+others stay ready: the kubelet asks again, and finished work is not repeated. When the time of a
+start is over, the work on its cards goes on.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NoReturn, Protocol, TypeVar
@@ -19,19 +19,22 @@ from services.bitstreams.storage import BitstreamStorage
 from services.containers.wanted import WantedFunctions
 from services.devices.model import Inventory
 from services.names import OPENCL_AFU
-from services.node.busy_cards import card_key
-from services.node.memory_budget import MemoryBudget, Reservation
+from services.node.discovery import card_key
 from services.process.blocking import BlockingCalls
-from services.process.errors import AccelbindError, BitstreamMissing, HardwareError, TooSlow
-from services.process.text import listing
+from services.process.deadline import deadline
+from services.process.errors import BitstreamMissing, HardwareError, NotAllowed, TooSlow
+from services.process.text import listing, plain
 from services.programming.assignment import (
     Assignment,
     ProgrammingPlan,
+    Records,
     Region,
+    carried,
     plan,
     regions_of,
 )
-from services.programming.image import Image, Programmed
+from services.programming.programmer import Image, Programmed, Programmer
+from services.programming.records import UNKNOWN
 
 T = TypeVar("T")
 
@@ -39,7 +42,7 @@ SCAN_SECONDS: Final = 8.0
 """For reading the cards."""
 
 LOAD_SECONDS: Final = 15.0
-"""For reading a bitstream from the disk."""
+"""For reading a bitstream from the disk, and for waiting until there is memory for it."""
 
 WORK_SECONDS: Final = 20.0
 """For programming a card: the whole `PreStartContainer` has 25 s, the kubelet gives up at 30 s."""
@@ -51,18 +54,9 @@ programming: the manifests' limit covers this, and the bitstreams of cards that 
 """
 
 _OPENCL_LENGTH: Final = 40
+_SHOWN: Final = 8  # ports in a message before "and more"
 
 log = structlog.get_logger(room="plugin")
-
-
-class PortProgrammer(Protocol):
-    """What programs ports; `services.programming.programmer.Programmer` does."""
-
-    def ensure(self, port: str, image: Image) -> Programmed:
-        """Makes a port carry a function, and resets it; may take long, or hang."""
-
-    def recorded(self, inventory: Inventory) -> Mapping[str, str]:
-        """The OpenCL program in each port that has one, by the port's name."""
 
 
 class ProgrammingMetrics(Protocol):
@@ -73,6 +67,17 @@ class ProgrammingMetrics(Protocol):
 
     def programming_ended(self, outcome: str) -> None:
         """A region was made ready (`programmed`, `kept`), or couldn't be (`failed`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionTask:
+    """A region and what its ports need."""
+
+    region: Region
+    kept: tuple[Assignment, ...]
+    """Its ports that carry a wanted function, and are only reset."""
+    programmed: tuple[Assignment, ...]
+    """Its ports to program, all with one function."""
 
 
 class RegionProgramming:
@@ -91,7 +96,7 @@ class RegionProgramming:
     def __init__(
         self,
         *,
-        programmer: PortProgrammer,
+        programmer: Programmer,
         storage: BitstreamStorage,
         calls: BlockingCalls,
         scan: Callable[[], Inventory],
@@ -108,16 +113,8 @@ class RegionProgramming:
         self._on_done = on_done
         self._memory = MemoryBudget(BITSTREAM_MEMORY)
 
-    async def prepare(
-        self, wanted: WantedFunctions, ids: Sequence[str], interface_id: str, *, until: float
-    ) -> ProgrammingPlan:
+    async def prepare(self, wanted: WantedFunctions, ids: Sequence[str]) -> ProgrammingPlan:
         """Makes a container's regions carry its functions.
-
-        Args:
-            wanted: What it wants and may have.
-            ids: The regions that it was given.
-            interface_id: Canonical interface id that they must have.
-            until: When to give up, by the event loop's clock.
 
         Returns:
             What was there, and what was programmed.
@@ -125,163 +122,174 @@ class RegionProgramming:
         Raises:
             AccelbindError: A region isn't ready; of several, the reason of the first.
         """
-        regions, recorded = await self._calls.run(
-            "scan", self._read_regions, timeout=_left(until, SCAN_SECONDS), what="reading the cards"
-        )
-        planned = plan(
-            wanted.functions, ids, regions, recorded, interface_id=interface_id, who=wanted.who
-        )
-        tasks = _tasks(planned, regions)
+        planned, regions, _ = await self._plan(wanted, ids)
         try:
-            await _all([self._prepare(each, until) for each in tasks])
+            await _all([self._prepare(each) for each in _tasks(planned, regions)])
         finally:
             self._on_done()
         return planned
 
-    def _read_regions(self) -> tuple[dict[str, Region], Mapping[str, str]]:
-        inventory = self._scan()
-        return regions_of(inventory), self._programmer.recorded(inventory)
-
-    async def _prepare(self, task: "_RegionTask", until: float) -> None:
-        """Makes every port of a region carry what it should, freshly reset."""
-        images = {each.port: _image_there(task.region, each) for each in task.kept}
-        with ExitStack() as held:
-            if task.programmed:
-                try:
-                    bitstream = await self._load(held, task, until)
-                except AccelbindError:
-                    self._metrics.programming_ended("failed")
-                    raise
-                image = Image.from_bitstream(bitstream)
-                images |= {each.port: image for each in task.programmed}
-            await self._ensure(task, images, until)
-
-    async def _load(self, held: ExitStack, task: "_RegionTask", until: float) -> Bitstream:
-        """The bitstream that a region needs, and memory for it until the stack ends.
+    async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> None:
+        """Checks that a container's regions carry its functions already, and no others.
 
         Raises:
-            BitstreamMissing: There is none.
-            TooSlow: There was no memory for it in time.
-            AccelbindError: It can't be read, or used.
+            NotAllowed: A port would have to be programmed.
+            WorldError: A region is gone, or can't be read as a whole.
         """
-        ids = (task.region.interface_id, task.programmed[0].function)
-        size = await self._read(partial(self._storage.memory_needed, *ids), until)
-        reservation = await self._reserve(size, until)
-        held.callback(reservation.release)
+        planned, regions, records = await self._plan(wanted, ids)
+        if not planned.programmed:
+            return
+        found = [_mismatch(each, regions[each.region], records) for each in planned.programmed]
+        raise NotAllowed(
+            f"on node {plain(self._node, 120)}"
+            f" {listing(found[:_SHOWN], more=max(0, len(found) - _SHOWN))}: {wanted.who} would get"
+            " every port of its regions, and this plugin verifies functions and doesn't program"
+            " them: program the region with accelbind fpga program, or ask for a function that it"
+            " carries"
+        )
+
+    async def _plan(
+        self, wanted: WantedFunctions, ids: Sequence[str]
+    ) -> tuple[ProgrammingPlan, Mapping[str, Region], Records]:
+        def read() -> tuple[Mapping[str, Region], Records]:
+            inventory = self._scan()
+            return regions_of(inventory), self._programmer.recorded(inventory)
+
+        regions, records = await self._calls.run(
+            "scan", read, timeout=SCAN_SECONDS, what="reading the cards"
+        )
+        planned = plan(
+            wanted.functions,
+            ids,
+            regions,
+            records,
+            interface_id=wanted.interface_id,
+            who=wanted.who,
+        )
+        return planned, regions, records
+
+    async def _prepare(self, task: _RegionTask) -> None:
+        """Makes every port of a region carry what it should, freshly reset."""
+        # The ports that only need a reset come first: one that is in use stops this early.
+        images = {each.port: _image_there(task.region, each) for each in task.kept}
+        outcome, reserved = "failed", 0
         try:
-            bitstream = await self._read(partial(self._storage.load, *ids), until)
+            if task.programmed:
+                reserved = await self._reserve(task)
+                bitstream = await self._load(task)
+                self._memory.free(reserved - bitstream.memory)
+                reserved = bitstream.memory
+                image = Image.from_bitstream(bitstream)
+                images |= {each.port: image for each in task.programmed}
+            found = await self._calls.run(
+                card_key(task.region.address or task.region.card),
+                lambda: {port: self._programmer.ensure(port, images[port]) for port in images},
+                timeout=WORK_SECONDS,
+                what=f"programming {listing(list(images))}",
+            )
+            changed = any(each.programmed for each in found.values())
+            outcome = "programmed" if changed else "kept"
+        finally:
+            self._memory.free(reserved)
+            self._metrics.programming_ended(outcome)
+        for each in (*task.kept, *task.programmed):
+            self._report(each, task.region.interface_id, found[each.port])
+
+    async def _reserve(self, task: _RegionTask) -> int:
+        """Reserves memory for the bitstream that a region needs; returns the bytes."""
+        ids = (task.region.interface_id, task.programmed[0].function)
+        size = await self._read(partial(self._storage.memory_needed, *ids))
+        full = TooSlow(
+            "the bitstreams of other regions that were being programmed took all the memory for"
+            f" bitstreams ({BITSTREAM_MEMORY >> 20} MiB); the kubelet will try again"
+        )
+        async with deadline(LOAD_SECONDS, full):
+            await self._memory.reserve(size)
+        return size
+
+    async def _load(self, task: _RegionTask) -> Bitstream:
+        ids = (task.region.interface_id, task.programmed[0].function)
+        try:
+            return await self._read(partial(self._storage.load, *ids))
         except BitstreamMissing as error:
             raise BitstreamMissing(
                 f"{error} on node {self._node}{_needed_for(task)}; install it with: accelbind"
                 " bitstream install FILE"
             ) from error
-        reservation.resize(bitstream.memory)
-        return bitstream
 
-    async def _read(self, call: Callable[[], T], until: float) -> T:
+    async def _read(self, call: Callable[[], T]) -> T:
         what = f"reading a bitstream from {self._storage.folder}"
-        timeout = _left(until, LOAD_SECONDS)
-        return await self._calls.run("bitstreams", call, timeout=timeout, what=what)
+        return await self._calls.run("bitstreams", call, timeout=LOAD_SECONDS, what=what)
 
-    async def _reserve(self, size: int, until: float) -> Reservation:
-        try:
-            async with asyncio.timeout_at(until):
-                return await self._memory.reserve(size)
-        except TimeoutError as error:
-            raise TooSlow(
-                "the bitstreams of other regions that were being programmed took all the memory for"
-                f" bitstreams ({BITSTREAM_MEMORY >> 20} MiB); the kubelet will try again"
-            ) from error
-
-    def _program(self, images: Mapping[str, Image]) -> dict[str, Programmed]:
-        """Makes all ports of a region ready, in the card's thread.
-
-        The ports that only need a reset come first: one that is in use stops this early.
-        """
-        return {port: self._programmer.ensure(port, image) for port, image in images.items()}
-
-    async def _ensure(self, task: "_RegionTask", images: Mapping[str, Image], until: float) -> None:
-        try:
-            found = await self._work_on(task.region, images, until)
-        except AccelbindError:
-            self._metrics.programming_ended("failed")
-            raise
-        changed = any(each.programmed for each in found.values())
-        self._metrics.programming_ended("programmed" if changed else "kept")
-        interface_id = task.region.interface_id
-        for each in (*task.kept, *task.programmed):
-            done = found[each.port]
-            if done.programmed:
-                self._metrics.programmed(interface_id, each.function, done.seconds)
-            say = log.warning if done.remarks else log.info
-            say(
-                "region programmed" if done.programmed else "region has its function",
-                region=task.region.name,
-                port=each.port,
-                interface=interface_id,
-                function=each.function,
-                seconds=round(done.seconds, 3),
-                remarks=list(done.remarks),
-            )
-
-    async def _work_on(
-        self, region: Region, images: Mapping[str, Image], until: float
-    ) -> dict[str, Programmed]:
-        """Programs a region; if the time of the start is up, the work goes on and isn't a hang.
-
-        Raises:
-            TooSlow: The time of the start is up.
-        """
-        ports = listing(list(images))
-        limit = asyncio.timeout_at(until)
-        started = asyncio.get_running_loop().time()
-        try:
-            async with limit:
-                return await self._calls.run(
-                    card_key(region.address or region.card),
-                    lambda: self._program(images),
-                    timeout=WORK_SECONDS,
-                    what=f"programming {ports}",
-                )
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise TooSlow(
-                f"the time for this start is up: programming {ports} began with"
-                f" {max(0.0, until - started):.0f} s left, and goes on; the kubelet will try again"
-            ) from error
+    def _report(self, what: Assignment, interface_id: str, done: Programmed) -> None:
+        if done.programmed:
+            self._metrics.programmed(interface_id, what.function, done.seconds)
+        write_log = log.warning if done.remarks else log.info
+        write_log(
+            "region programmed" if done.programmed else "region has its function",
+            region=what.region,
+            port=what.port,
+            interface=interface_id,
+            function=what.function,
+            seconds=round(done.seconds, 3),
+            remarks=list(done.remarks),
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class _RegionTask:
-    """A region and what its ports need.
+class MemoryBudget:
+    """Bytes that may be in use at once; who needs more than is free waits.
 
     Args:
-        region: The region.
-        kept: Its ports that carry a wanted function, and are only reset.
-        programmed: Its ports to program, all with one function.
+        size: How many. A larger reservation is granted once nothing else is reserved.
     """
 
-    region: Region
-    kept: tuple[Assignment, ...]
-    programmed: tuple[Assignment, ...]
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._reserved = 0
+        self._freed = asyncio.Event()
+
+    async def reserve(self, size: int) -> None:
+        """Waits until so many bytes are free, and reserves them."""
+        while self._reserved and self._reserved + size > self._size:
+            self._freed.clear()
+            await self._freed.wait()
+        self._reserved += size
+
+    def free(self, size: int) -> None:
+        """Frees bytes; fewer than none are reserved at once."""
+        self._reserved -= size
+        self._freed.set()
 
 
 def _tasks(planned: ProgrammingPlan, regions: Mapping[str, Region]) -> list[_RegionTask]:
     """What each region of a plan needs; those that only need a reset come first."""
-    kept, programmed = _by_region(planned.kept), _by_region(planned.programmed)
-    names = [*(each for each in kept if each not in programmed), *programmed]
-    return [
-        _RegionTask(regions[each], tuple(kept.get(each, ())), tuple(programmed.get(each, ())))
-        for each in names
+    names = dict.fromkeys(each.region for each in (*planned.kept, *planned.programmed))
+    tasks = [
+        _RegionTask(
+            regions[name],
+            tuple(each for each in planned.kept if each.region == name),
+            tuple(each for each in planned.programmed if each.region == name),
+        )
+        for name in names
     ]
+    return sorted(tasks, key=lambda task: bool(task.programmed))
 
 
-def _by_region(assignments: Sequence[Assignment]) -> dict[str, list[Assignment]]:
-    found: dict[str, list[Assignment]] = {}
-    for each in assignments:
-        found.setdefault(each.region, []).append(each)
-    return found
+def _mismatch(what: Assignment, region: Region, records: Records) -> str:
+    """What a port carries instead of a function that its region should get."""
+    (port,) = (each for each in region.ports if each.name == what.port)
+    name, found = plain(port.name), carried(port, records)
+    why = "".join(f" ({plain(problem.message, 160)})" for problem in port.problems[:1])
+    if records.get(port.name) == UNKNOWN:
+        why = (
+            f" (the content of {name} is unknown until it is programmed: accelbind fpga program"
+            f" {name} FILE)"
+        )
+    content = f"AFU {found}" if found else f"an unknown function{why}"
+    return (
+        f"{name} of region {plain(region.name)} carries {content} instead of AFU"
+        f" {plain(what.function, 48)}"
+    )
 
 
 def _needed_for(task: _RegionTask) -> str:
@@ -293,11 +301,6 @@ def _needed_for(task: _RegionTask) -> str:
         f" for {ports} of region {task.region.name}, since the container gets every port of the"
         " region"
     )
-
-
-def _left(until: float, seconds: float) -> float:
-    """So many seconds, or as many as are left."""
-    return min(seconds, max(0.1, until - asyncio.get_running_loop().time()))
 
 
 def _image_there(region: Region, what: Assignment) -> Image:

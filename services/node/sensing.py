@@ -98,11 +98,7 @@ class Sensing:
         return len(self._reader.hanging)
 
     def on_scan(self, inventory: Inventory) -> None:
-        """Reads soon if cards have come or gone.
-
-        Args:
-            inventory: What the scan found.
-        """
+        """Reads soon if cards have come or gone."""
         self._cards = inventory.cards
         if self._read != tuple(map(_key, self._cards)):
             self._due.set()

@@ -20,7 +20,7 @@ again every 10 to 20 s:
       which functions does it want (`wanted`)   NotAllowed        FAILED_PRECONDITION
     does its namespace map them (`permission`)  NotMapped         PERMISSION_DENIED
     was the OCI hook called (`hook_starts`)     HookMissing       UNAVAILABLE
-    what the regions carry (`wanted.verify`)    NotAllowed        FAILED_PRECONDITION
+    what the regions carry                      NotAllowed        FAILED_PRECONDITION
     is there a bitstream (`node.regions`)       BitstreamMissing  NOT_FOUND
     programming (`node.regions`)                DeviceRefused     INTERNAL
                                                 DeviceHung        DEADLINE_EXCEEDED
@@ -28,43 +28,29 @@ again every 10 to 20 s:
     kubelet's files, API server, busy card      KubeletError, …   UNAVAILABLE
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from services.containers.claims import StartClaims
 from services.containers.hook_starts import HookedStart, HookStarts, check_nodes
 from services.containers.identity import ContainerIdentity
-from services.containers.wanted import WantedFunctions, verify
-from services.devices.model import Device, Inventory, PluginMode
-from services.devices.resources import advertise
+from services.containers.wanted import WantedFunctions
 from services.kube.events import EventRecord, ObjectReference
-from services.kubelet.values import Entry
-from services.names import RegionName, decode
 from services.node.event_reasons import EventReason
-from services.process.errors import AccelbindError, HookMissing, InvalidName, TooSlow
+from services.process.deadline import deadline
+from services.process.errors import AccelbindError, HookMissing, TooSlow
 from services.process.text import plain
-from services.programming.records import UNKNOWN
 
-if TYPE_CHECKING:  # only nodes that program import it
+if TYPE_CHECKING:  # only mode region imports it
     from services.node.regions import RegionProgramming
-
-T = TypeVar("T")
 
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s, with a message that explains nothing."""
 
-REPORT_SECONDS: Final = 0.5
-"""How long before that a slow step gives up by itself, since it can say what is slow."""
-
 MAX_MESSAGE: Final = 900
 """Characters of an Event's message."""
-
-FILES_SECONDS: Final = 10.0
-"""For reading the cards."""
 
 log = structlog.get_logger(room="plugin")
 
@@ -85,13 +71,7 @@ class StartPolicy(Protocol):
 
 
 class RegionStartPolicy:
-    """Lets a container start once the functions that it wants are in its regions.
-
-    Args:
-        claims: What containers may have.
-        regions: Makes regions ready.
-        record_event: Writes an Event.
-    """
+    """Lets a container start once the functions that it wants are in its regions."""
 
     def __init__(
         self,
@@ -108,20 +88,15 @@ class RegionStartPolicy:
         self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
     ) -> None:
         """As `StartPolicy` says; `only` is the container that starts, if that is known."""
-        await _within(self._check(resource, ids, only), "making ready", ids)
-
-    async def _check(
-        self, resource: str, ids: Sequence[str], only: ContainerIdentity | None
-    ) -> None:
-        interface_id = _interface_of(resource)
-        until = asyncio.get_running_loop().time() + CHECK_SECONDS - REPORT_SECONDS
-        wanted = await self._claims.wanted(resource, ids, interface_id, only=only)
+        wanted = None
         try:
-            done = await self._regions.prepare(wanted, ids, interface_id, until=until)
+            async with deadline(CHECK_SECONDS, _too_slow("making ready", ids)):
+                wanted = await self._claims.wanted(resource, ids, only=only)
+                done = await self._regions.prepare(wanted, ids)
         except AccelbindError as error:
-            _record_pod_event(
-                self._record_event, wanted, EventReason.PROGRAMMING_FAILED, str(error)
-            )
+            if wanted is not None:
+                failed = EventReason.PROGRAMMING_FAILED
+                _record_pod_event(self._record_event, wanted, failed, str(error))
             raise
         for each in done.programmed:
             text = f"AFU {each.function} programmed into {each.region} ({each.port})"
@@ -136,70 +111,22 @@ class RegionStartPolicy:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RegionsNow:
-    """The regions of a node at one moment.
-
-    Args:
-        resources: The regions by id, by full resource name, as a scan found them.
-        unknown: Nodes of the ports whose content is unknown.
-    """
-
-    resources: Mapping[str, Mapping[str, Device]]
-    unknown: frozenset[str] = frozenset()
-
-
-def regions_now(inventory: Inventory, recorded: Mapping[str, str]) -> RegionsNow:
-    """A node's regions.
-
-    Args:
-        inventory: What a scan has just found.
-        recorded: The recorded content of ports by name, as `Programmer.recorded` returns it.
-    """
-    ports = (port for card in inventory.cards for port in card.ports)
-    unknown = frozenset(port.node for port in ports if recorded.get(port.name) == UNKNOWN)
-    return RegionsNow(advertise(inventory, PluginMode.REGION).resources, unknown)
-
-
 class FunctionStartPolicy:
     """Lets a container start only on functions that are in its regions already.
 
     What a port shows doesn't count if its content is unknown: after mode regiondevel, and after
     programming that failed.
-
-    Args:
-        claims: What containers may have.
-        node: This node's name.
-        read_regions: Reads the cards and what is recorded of them, within some seconds.
     """
 
-    def __init__(
-        self,
-        claims: StartClaims,
-        *,
-        node: str,
-        read_regions: Callable[[float], Awaitable[RegionsNow]],
-    ) -> None:
+    def __init__(self, claims: StartClaims, regions: "RegionProgramming") -> None:
         self._claims = claims
-        self._node = node
-        self._read_regions = read_regions
+        self._regions = regions
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
         """As `StartPolicy` says."""
-        await _within(self._check(resource, ids), "verifying the function of", ids)
-
-    async def _check(self, resource: str, ids: Sequence[str]) -> None:
-        interface_id = _interface_of(resource)
-        wanted = await self._claims.wanted(resource, ids, interface_id)
-        now = await self._read_regions(FILES_SECONDS)
-        verify(
-            wanted,
-            ids,
-            now.resources.get(resource, {}),
-            node=self._node,
-            interface_id=interface_id,
-            unknown=now.unknown,
-        )
+        async with deadline(CHECK_SECONDS, _too_slow("verifying the function of", ids)):
+            wanted = await self._claims.wanted(resource, ids)
+            await self._regions.verify(wanted, ids)
         log.info(
             "function verified",
             resource=resource,
@@ -241,54 +168,39 @@ class HookStartPolicy:
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
         """As `StartPolicy` says."""
-        await _within(self._check(resource, ids), "checking who may have", ids)
+        async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
+            await self._check(resource, ids)
 
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
-        interface_id = _interface_of(resource)
         allocated = await self._claims.allocations(resource, ids)
-        containers = frozenset(
-            ContainerIdentity(each.pod_uid, each.container) for each in allocated
-        )
-        start = HookedStart(containers, resource, frozenset(ids))
+        containers = {ContainerIdentity(each.pod_uid, each.container) for each in allocated}
+        start = HookedStart(frozenset(containers), resource, frozenset(ids))
+        wanted = None
         try:
-            wanted = await self._claims.wanted(resource, ids, interface_id)
-            await self._check_hook(wanted, start, allocated)
-        except AccelbindError:
-            self._starts.withdraw(start)
-            raise
-        self._starts.allow(start)
-
-    async def _check_hook(
-        self, wanted: WantedFunctions, start: HookedStart, allocated: Sequence[Entry]
-    ) -> None:
-        try:
+            wanted = await self._claims.wanted(resource, ids)
             check_nodes(allocated)
             await self._require_cdi(sorted(start.devices))
             self._starts.check(start)
-        except HookMissing as error:
-            self._on_missing()
-            _record_pod_event(self._record_event, wanted, EventReason.HOOK_MISSING, str(error))
+        except AccelbindError as error:
+            self._starts.withdraw(start)
+            if wanted is not None and isinstance(error, HookMissing):
+                self._on_missing()
+                _record_pod_event(self._record_event, wanted, EventReason.HOOK_MISSING, str(error))
             raise
+        self._starts.allow(start)
 
 
 class MappingStartPolicy:
-    """Lets a container start only if its namespace maps what it was given.
+    """Lets a container start only if its namespace maps what it was given, in other modes."""
 
-    Args:
-        claims: What containers may have.
-        mode: The node's: af or regiondevel.
-    """
-
-    def __init__(self, claims: StartClaims, mode: PluginMode) -> None:
+    def __init__(self, claims: StartClaims) -> None:
         self._claims = claims
-        self._mode = mode
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
         """As `StartPolicy` says."""
-        who = await _within(
-            self._claims.authorize(resource, ids, self._mode), "checking who may have", ids
-        )
-        log.info("mapped", resource=resource, devices=list(ids), container=who)
+        async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
+            wanted = await self._claims.wanted(resource, ids)
+        log.info("mapped", resource=resource, devices=list(ids), container=wanted.who)
 
 
 def _record_pod_event(
@@ -297,7 +209,7 @@ def _record_pod_event(
     reason: EventReason,
     message: str,
 ) -> None:
-    """Report something about a container as an Event of its pod, if that is known."""
+    """Reports something about a container as an Event of its pod, if that is known."""
     if wanted.pod is not None:
         about = ObjectReference("Pod", wanted.pod.name, wanted.pod.namespace, wanted.pod.uid)
         text = f"{wanted.who}: {message}"
@@ -306,23 +218,7 @@ def _record_pod_event(
         )
 
 
-async def _within(check: Awaitable[T], what: str, ids: Sequence[str]) -> T:
-    limit = asyncio.timeout(CHECK_SECONDS)
-    try:
-        async with limit:
-            return await check
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
-        raise TooSlow(
-            f"{what} {', '.join(ids)} took longer than {CHECK_SECONDS:g} s; the kubelet will try"
-            " again"
-        ) from error
-
-
-def _interface_of(resource: str) -> str:
-    """Canonical interface id of a region's resource."""
-    named = decode(resource)
-    if not isinstance(named, RegionName):
-        raise InvalidName(f"{resource} is not a region")
-    return named.interface_id
+def _too_slow(what: str, ids: Sequence[str]) -> TooSlow:
+    return TooSlow(
+        f"{what} {', '.join(ids)} took longer than {CHECK_SECONDS:g} s; the kubelet will try again"
+    )

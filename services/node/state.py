@@ -10,11 +10,7 @@ from services.devices.resources import nothing_advertised
 
 
 class NodeState:
-    """The latest state of a node.
-
-    Args:
-        mode: The mode that is served first.
-    """
+    """The latest state of a node."""
 
     def __init__(self, mode: PluginMode) -> None:
         self.inventory: Inventory | None = None

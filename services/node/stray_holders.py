@@ -25,7 +25,8 @@ from services.containers.holders import Holders
 from services.devices.model import Card, Inventory, Port
 from services.devices.port_owners import free_ports, lock_of, with_held
 from services.process.blocking import BlockingCalls
-from services.process.errors import AccelbindError, DeviceBusy, HardwareError
+from services.process.deadline import deadline
+from services.process.errors import AccelbindError, DeviceBusy, HardwareError, KubeletError
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import card_lock
 from services.programming.port import PortPlace
@@ -114,8 +115,6 @@ class StrayHolders:
                         timeout=OPEN_SECONDS,
                         what="opening free ports",
                     )
-        except TimeoutError:
-            error_text = f"the kubelet takes more than {ANSWER_SECONDS:g} s"
         except AccelbindError as error:
             error_text = str(error)
         if error_text and error_text != self._error:
@@ -135,7 +134,8 @@ class StrayHolders:
             locked.add(key)
         if not locked:
             return []
-        async with asyncio.timeout(ANSWER_SECONDS):
+        slow = f"the kubelet takes more than {ANSWER_SECONDS:g} s"
+        async with deadline(ANSWER_SECONDS, KubeletError(slow)):
             holders = await self._holders()
         free = free_ports(inventory, {key for _, key in holders})
         return [(card, port) for card, port in free if lock_of(card) in locked]

@@ -6,7 +6,7 @@ interface: keys may be added, and never change or go. The README lists them.
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -14,6 +14,9 @@ from services.containers.holders import Holders
 from services.devices.model import Device
 from services.devices.resources import AdvertisedResources
 from services.names import DOMAIN, UNIT_RESOURCE
+
+if TYPE_CHECKING:  # the plugin doesn't import the mappings
+    from services.mappings.model import Mapping
 
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
@@ -85,10 +88,6 @@ def rows(tree: AdvertisedResources, holders: Holders) -> tuple[Row, ...]:
 
     A device is known by its id: a port that is given another function while a container has it
     is still that container's, though the kubelet knows it under the resource that it had.
-
-    Args:
-        tree: What the node offers.
-        holders: Who has which device.
     """
     owners: dict[str, set[Owner]] = {}
     resources: dict[str, str] = {}
@@ -142,3 +141,27 @@ def _gone(key: str, resource: str, owners: tuple[Owner, ...]) -> Row:
         reasons=(Reason(GONE, text),),
         holders=owners,
     )
+
+
+def with_names(table: Table, mappings: "Iterable[Mapping]") -> Table:
+    """A table with the logical names of the functions and regions of its devices.
+
+    Args:
+        table: The table.
+        mappings: What names there are: a function's is that of each device that carries it, a
+            region's that of each device that is one.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for each in mappings:
+        key = (each.resolution.interface_id, each.resolution.afu_id or "")
+        names.setdefault(key, []).append(f"{each.namespace}/{each.name}")
+    devices = tuple(msgspec.structs.replace(row, names=_names(row, names)) for row in table.devices)
+    return msgspec.structs.replace(table, devices=devices)
+
+
+def _names(row: Row, names: dict[tuple[str, str], list[str]]) -> tuple[str, ...]:
+    carried = [afu_id for afu_id in row.afu_ids if afu_id]
+    if row.resource.startswith(f"{DOMAIN}/region-"):
+        carried.append("")
+    found = {name for afu_id in carried for name in names.get((row.interface_id, afu_id), ())}
+    return tuple(sorted(found))

@@ -31,8 +31,8 @@ from services.process.errors import DeviceHung, HardwareError
 T = TypeVar("T")
 P = ParamSpec("P")
 
-MAX_ABANDONED: Final = 128
-"""Threads that may hang at once; each costs some tens of KiB."""
+MAX_THREADS: Final = 256
+"""Threads that may run or hang at once; each costs some tens of KiB."""
 
 
 class _GivenUp(DeviceHung):
@@ -76,12 +76,11 @@ class _Lane:
 class BlockingCalls:
     """Makes calls that may hang, from any thread or event loop.
 
-    Args:
-        max_abandoned: How many threads may hang at once; beyond, new keys are refused.
+    At most `max_threads` calls run or hang at once; beyond, new keys are refused.
     """
 
-    def __init__(self, *, max_abandoned: int = MAX_ABANDONED) -> None:
-        self._max_abandoned = max_abandoned
+    def __init__(self, *, max_threads: int = MAX_THREADS) -> None:
+        self._max_threads = max_threads
         self._lock = threading.Lock()
         self._lanes: dict[str, _Lane] = {}
 
@@ -105,11 +104,8 @@ class BlockingCalls:
     async def run(self, key: str, call: Callable[[], T], *, timeout: float, what: str) -> T:  # noqa: ASYNC109 - the call goes on after it
         """Make a call without blocking the event loop.
 
-        Args:
-            key: The subject of the call; calls of one key run one after the other.
-            call: Called in the thread of the key.
-            timeout: Seconds to wait at most, including earlier calls of the key.
-            what: What the call does, for error messages.
+        The `timeout` includes the seconds that earlier calls of the key take; `what` the call does
+        is for error messages.
 
         Raises:
             DeviceHung: The call took too long, or an earlier call of this key hangs.
@@ -136,100 +132,63 @@ class BlockingCalls:
     def run_each(
         self, calls: Mapping[str, Callable[[], T]], *, timeout: float, what: str
     ) -> dict[str, T]:
-        """Make calls of different keys in parallel.
-
-        Args:
-            calls: What to call, by key.
-            timeout: Seconds for each.
-            what: What the calls do, for error messages.
-
-        Returns:
-            The results of those that answered, by key.
+        """Make calls of different keys in parallel; return the results of those that answered.
 
         Raises:
             HardwareError: No thread can be started.
             Exception: The first error that a call raised, when the others are done.
         """
+        jobs: dict[str, _Job[T]] = {}
+        for key, call in calls.items():
+            try:
+                jobs[key] = self._submit(key, call, timeout, what)
+            except HardwareError as error:
+                if not jobs and not isinstance(error, _GivenUp):
+                    raise
         results: dict[str, T] = {}
-        errors: list[Exception] = []
-        waiting = deque(calls.items())
-        while waiting:
-            jobs = self._submit_some(waiting, timeout, what)
-            deadline = time.monotonic() + timeout
-            for key, job in jobs.items():
-                try:
-                    left = max(0.0, deadline - time.monotonic())
-                    results[key] = self._wait(key, job, left)
-                except _GivenUp:
-                    continue
-                except Exception as error:  # noqa: BLE001 - raised when the others are done
-                    errors.append(error)
-        if errors:
-            raise errors[0]
+        first: Exception | None = None
+        deadline = time.monotonic() + timeout
+        for key, job in jobs.items():
+            try:
+                results[key] = self._wait(key, job, max(0.0, deadline - time.monotonic()))
+            except _GivenUp:
+                continue
+            except Exception as error:  # noqa: BLE001 - raised when the others are done
+                first = first or error
+        if first is not None:
+            raise first
         return results
 
     def run_all(
         self, key: str, calls: Mapping[str, Callable[[], T]], *, timeout: float, what: str
     ) -> dict[str, T]:
-        """Make calls in one thread; if one of them hangs, the rest in parallel.
+        """Make calls in one thread, that of `key`; if one of them hangs, the rest in parallel.
 
-        Args:
-            key: The key of the one thread that makes all calls while none hangs.
-            calls: What to call, by the key that the call has once they run in parallel.
-            timeout: Seconds for all together, then for each.
-            what: What the calls do, for error messages.
-
-        Returns:
-            As `run_each`.
+        `calls` are by the keys that they have in parallel; `timeout` is that of all together, then
+        that of each. Otherwise as `run_each`.
         """
+        hung = self.abandoned
+        rest = {each: call for each, call in calls.items() if each not in hung}
         results: dict[str, T] = {}
-        errors: list[Exception] = []
         given_up = threading.Event()
 
         def one_after_the_other() -> None:
-            for each, call in calls.items():
+            for each, call in rest.items():
+                found = call()
                 if given_up.is_set():
                     return
-                try:
-                    found = call()
-                except Exception as error:  # noqa: BLE001 - raised when the others are done
-                    errors.append(error)
-                else:
-                    results[each] = found
+                results[each] = found
 
-        hung = self.abandoned
-        calls = {each: call for each, call in calls.items() if each not in hung}
+        if not rest:
+            return results
         try:
-            if calls:
-                self.run_sync(key, one_after_the_other, timeout=timeout, what=what)
+            self.run_sync(key, one_after_the_other, timeout=timeout, what=what)
         except _GivenUp:
             given_up.set()
             answered = dict(results)
-            rest = {each: call for each, call in calls.items() if each not in answered}
-            return answered | self.run_each(rest, timeout=timeout, what=what)
-        if errors:
-            raise errors[0]
+            others = {each: call for each, call in rest.items() if each not in answered}
+            return answered | self.run_each(others, timeout=timeout, what=what)
         return results
-
-    def _submit_some(
-        self, waiting: deque[tuple[str, Callable[[], T]]], timeout: float, what: str
-    ) -> dict[str, _Job[T]]:
-        """Submit as many calls as there are threads for; the rest stays in `waiting`."""
-        jobs: dict[str, _Job[T]] = {}
-        while waiting and len(jobs) < self._max_abandoned - len(self.abandoned):
-            key, call = waiting[0]
-            try:
-                jobs[key] = self._submit(key, call, timeout, what)
-            except _GivenUp:
-                pass  # it hangs already
-            except HardwareError:
-                if not jobs:
-                    raise
-                return jobs
-            waiting.popleft()
-        if not jobs:
-            waiting.clear()
-        return jobs
 
     def _submit(self, key: str, call: Callable[[], T], timeout: float, what: str) -> _Job[T]:
         job = _Job(call, f"{what} hangs: no answer within {timeout:g} s")
@@ -248,9 +207,8 @@ class BlockingCalls:
         return job
 
     def _start(self, key: str, what: str) -> _Lane:
-        hanging = sum(lane.abandoned_at is not None for lane in self._lanes.values())
-        if hanging >= self._max_abandoned:
-            raise _GivenUp(f"{what} was not tried: {hanging} other calls hang already")
+        if len(self._lanes) >= self._max_threads:
+            raise _GivenUp(f"{what} was not tried: {len(self._lanes)} other calls run already")
         lane = self._lanes[key] = _Lane()
         thread = threading.Thread(target=self._work, args=(key, lane), name=key, daemon=True)
         try:

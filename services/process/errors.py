@@ -1,30 +1,5 @@
 """The errors of accelbind: one tree, which separates invalid input from failures outside.
 
-AccelbindError
-├── AskerError             the request or input is invalid; repeating it can't help
-│   ├── InvalidName        a resource name, interface id or AFU id that is not one
-│   ├── InvalidQuantity    a quantity that Kubernetes can't read, or not as a count
-│   ├── InvalidMapping     an AcceleratorFunction or FpgaRegion that can't be used
-│   ├── InvalidReview      an AdmissionReview that can't be answered with a review
-│   ├── InvalidManifest    a manifest without pods, or one that can't be read
-│   ├── InvalidBitstream   a file that is not a complete bitstream, or another than its name says
-│   ├── InvalidSettings    invalid flags or environment variables
-│   └── NotAllowed         a container may not have the devices that it would get
-│       └── NotMapped          its namespace doesn't map them
-└── WorldError             something outside failed; repeating the request may help
-    ├── StorageError       the bitstreams on a node: missing, unreadable, disk full
-    │   └── BitstreamMissing   a function has no bitstream
-    ├── HardwareError      a card, a port or their files
-    │   ├── DeviceBusy     in use by another process
-    │   ├── DeviceGone     missing or removed
-    │   ├── DeviceHung     no answer in time
-    │   └── DeviceRefused  refused a request, or shows unexpected values
-    ├── KubeletError       the kubelet, its sockets, its checkpoint
-    ├── HookMissing        the container runtime doesn't call the OCI hook, or can't find it
-    ├── ClusterError       the API server
-    ├── CertificateError   keys and certificates
-    └── TooSlow            the steps up to a deadline took too long together
-
 Each boundary translates errors once: to an AdmissionReview status in `webhook`, a gRPC code in
 `plugin`, an exit code in `accelbind`. The message of an error says what is wrong and what to do.
 """

@@ -7,21 +7,16 @@ writer is removed by the next writer of the same name, so concurrent writers nee
 import contextlib
 import errno
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
 
 def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> None:
-    """Replace the content of a file atomically.
+    """Replace the content of a file atomically; its permissions are `mode`, whatever the umask.
 
-    Args:
-        path: The file; its folder must exist.
-        content: The new content.
-        mode: Its permissions, whatever the umask.
-        writer: A name for each writer, if there may be several at a time.
-
-    Raises:
-        OSError: It can't be written; the old file is unchanged, and no temporary file is left.
+    If there may be several writers at a time, each has its own name as `writer`. After an OSError
+    the old file is unchanged, and no temporary file is left.
     """
     beside = path.with_name(f".{path.name}{writer and '.'}{writer}.new")
     with contextlib.suppress(FileNotFoundError):
@@ -37,11 +32,7 @@ def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> 
 
 
 def write_new(path: Path, content: bytes, *, mode: int) -> None:
-    """Write a new file and sync it to the disk.
-
-    Raises:
-        OSError: It exists, or can't be written; a part of it may remain.
-    """
+    """Write a new file and sync it to the disk; after an OSError, a part of it may remain."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, mode), "wb") as file:
         os.fchmod(file.fileno(), mode)  # whatever the umask
@@ -51,10 +42,9 @@ def write_new(path: Path, content: bytes, *, mode: int) -> None:
 
 
 def open_at_once(path: Path) -> BinaryIO:
-    """Open a file for reading, without waiting for the writer of a pipe.
+    """Open a file for reading, without waiting for the writer of a pipe; not a folder.
 
-    Raises:
-        OSError: It can't be opened, such as a folder (whose descriptor `os.fdopen` would leak).
+    `os.fdopen` would leak the descriptor of a folder.
     """
     return open(path, "rb", opener=_opened)
 
@@ -63,12 +53,25 @@ def _opened(path: str, _: int) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
-def sync_folder(folder: Path) -> None:
-    """Sync the renames in a folder; file systems that can't do that are in memory.
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, never through a link.
 
     Raises:
-        OSError: The disk fails.
+        OSError: It can't be opened, or is something else.
     """
+    return open(path, "rb", opener=_opened_regular)
+
+
+def _opened_regular(path: str, _: int) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("it is not a regular file")
+    return descriptor
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync the renames in a folder; file systems that can't do that are in memory."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -53,13 +53,7 @@ def new_registry() -> CollectorRegistry:
 
 
 def build_info(registry: CollectorRegistry, component: str, version: str = "") -> None:
-    """Add `accelbind_build_info`, always 1, whose labels say what is running.
-
-    Args:
-        registry: Where to add it.
-        component: What is running.
-        version: Its version; by default that of the installed package.
-    """
+    """Add `accelbind_build_info`, always 1; the version is by default the installed package's."""
     gauge = Gauge(
         "accelbind_build_info",
         "What is running; always 1.",
@@ -108,12 +102,9 @@ class _Server(uvicorn.Server):
 
 
 class MetricsServer:
-    """`/metrics` and probe routes on a port of their own.
+    """`/metrics` and probe routes, such as `{"/healthz": probe}`, on a port of their own.
 
-    Args:
-        registry: The metrics.
-        routes: Further paths, e.g. `{"/healthz": probe}`.
-        deadline: Seconds for a whole exchange.
+    A whole exchange may take `deadline` seconds.
     """
 
     def __init__(
@@ -152,18 +143,7 @@ class MetricsServer:
         self.port = 0
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and serve in a task.
-
-        Args:
-            host: The address to listen on; `::` means all, IPv6 and IPv4.
-            port: The port; 0 means any free one.
-
-        Returns:
-            The port it listens on.
-
-        Raises:
-            WorldError: The address can't be used.
-        """
+        """Listen, and serve in a task; return the port, which is any free one for port 0."""
         listener = listen(host, port)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="metrics")
         self.port = listener.getsockname()[1]

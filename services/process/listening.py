@@ -14,22 +14,18 @@ from services.process.files import replace_file
 ALL_ADDRESSES: Final = "::"
 """All addresses of the machine, IPv6 and IPv4 (only IPv4 on machines without IPv6)."""
 
+_BACKLOG: Final = 1024
 _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
 
-def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
-    """Open a listening TCP socket.
-
-    Args:
-        host: An address or name of this machine, or `ALL_ADDRESSES`.
-        port: The port; 0 means any free one.
-        backlog: How many connections may wait to be accepted.
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening TCP socket; port 0 means any free one.
 
     Raises:
         WorldError: The address can't be used.
     """
     try:
-        return _listen(host, port, backlog)
+        return _listen(host, port)
     except socket.gaierror as error:
         raise WorldError(f"can't listen on {host}: {error.strerror}") from error
     except OSError as error:
@@ -38,11 +34,11 @@ def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
         raise WorldError(f"can't listen on {where}: {reason}") from error
 
 
-def _listen(host: str, port: int, backlog: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     if host == ALL_ADDRESSES:
         try:
             return socket.create_server(
-                (host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
+                (host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
             )
         except (OSError, ValueError) as error:  # ValueError: no dual stack on this system
             if isinstance(error, OSError) and error.errno not in _NO_IPV6:
@@ -50,15 +46,11 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
             host = "0.0.0.0"  # noqa: S104 - all addresses were asked for
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
-    return socket.create_server((address[0], address[1]), family=family, backlog=backlog)
+    return socket.create_server((address[0], address[1]), family=family, backlog=_BACKLOG)
 
 
 def write_ports(path: Path | None, ports: Mapping[str, int]) -> None:
-    """Write the ports of a process as a JSON object, atomically.
-
-    Args:
-        path: The file, which is replaced; None for no file.
-        ports: By purpose, e.g. `{"admission": 8443, "metrics": 9101}`.
+    """Write the ports of a process, such as `{"metrics": 9101}`, as a JSON object, atomically.
 
     Raises:
         WorldError: The file can't be written.

@@ -13,8 +13,6 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import Processor
 
-from services.process.errors import InvalidSettings
-
 LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -64,19 +62,9 @@ def configure(
 ) -> None:
     """Set up logging for this process; may be called again.
 
-    Args:
-        level: The least severe level to log: debug, info, warning or error.
-        format: `json`, `console` (for people, in colour on a terminal that supports it, unless
-            NO_COLOR is set), or `auto`: console on a terminal, else json.
-        stream: The output; standard error by default.
-
-    Raises:
-        InvalidSettings: The level or format is unknown.
+    `console` is for people, in colour on a terminal that supports it, unless NO_COLOR is set;
+    `auto` is console on a terminal, else json. The output is standard error by default.
     """
-    if level not in LEVELS:
-        raise InvalidSettings(f"log level {level!r} is none of {', '.join(LEVELS)}")
-    if format not in FORMATS:
-        raise InvalidSettings(f"log format {format!r} is none of {', '.join(FORMATS)}")
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
     colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,15 +1,19 @@
-"""A certificate and its key, loaded into a TLS context from memory."""
+"""Certificates and keys: files, and pairs that are loaded into a TLS context."""
 
 import os
 import ssl
+import stat
+from pathlib import Path
+from typing import Final
+
+from services.process.errors import CertificateError
+from services.process.files import open_at_once
+
+MAX_FILE: Final = 1024 * 1024
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a pair: `ssl` takes only paths, but files may change and a key must not reach a disk.
-
-    Raises:
-        ssl.SSLError: They are not a certificate and its unencrypted key.
-    """
+    """Load a pair: `ssl` takes only paths, but files may change and a key must not reach a disk."""
     descriptor = os.memfd_create("pair")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -18,3 +22,17 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
     finally:
         os.close(descriptor)
+
+
+def read_pem(path: Path) -> bytes:
+    """Read a file of certificates or a key."""
+    try:
+        with open_at_once(path) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise CertificateError(f"{path} is not a regular file")
+            content = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise CertificateError(f"{path}: {error.strerror}") from error
+    if len(content) > MAX_FILE:
+        raise CertificateError(f"{path}: more than {MAX_FILE} bytes is not a certificate or key")
+    return content

@@ -18,14 +18,7 @@ _SPREAD: Final = 1 / 3
 class Backoff:
     """Pauses that grow with each failure in a row; jitter makes each up to a third shorter.
 
-    Args:
-        first: The first pause in seconds.
-        longest: The longest pause in seconds.
-        asked: The longest pause in seconds that a server may request (`Retry-After`).
-        jitter: Returns numbers from 0 to 1.
-
-    Attributes:
-        failures: How many pauses there were since the last reset.
+    `first` and `longest` are seconds; `jitter` returns numbers from 0 to 1.
     """
 
     def __init__(
@@ -33,13 +26,12 @@ class Backoff:
         first: float = FIRST_SECONDS,
         longest: float = LONGEST_SECONDS,
         *,
-        asked: float = LONGEST_SECONDS,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.failures = 0
+        """How many pauses there were since the last reset."""
         self._first = first
         self._longest = longest
-        self._asked = asked
         self._jitter = jitter
         self._next = first
 
@@ -49,16 +41,14 @@ class Backoff:
         self._next = self._first
 
     def pause(self, asked: float = 0.0, *, growth: float = GROWTH) -> float:
-        """Return the seconds to wait.
+        """Return the seconds to wait; the next pause grows by `growth`.
 
-        Args:
-            asked: The seconds that the server requests at least.
-            growth: The factor for the next pause.
+        `asked` are the seconds that the server requests (`Retry-After`), up to `LONGEST_SECONDS`.
         """
         self.failures += 1
         grown, self._next = self._next, min(self._next * growth, self._longest)
         jitter = self._jitter()
         return max(
             min(grown, self._longest) * (1 - _SPREAD * (1 - jitter)),
-            min(asked * (1 + jitter), self._asked),
+            min(asked * (1 + jitter), LONGEST_SECONDS),
         )

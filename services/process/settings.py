@@ -116,18 +116,13 @@ TIME: Final = "TIME"
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """How a setting's flag looks in `--help`; part of the field's annotation.
-
-    Args:
-        metavar: What its value is called, such as `DIR`.
-        group: The panel that it is in.
-        default: The default in words, where the field has none or computes it.
-        short: A short flag beside the long one.
-    """
+    """How a setting's flag looks in `--help`; part of the field's annotation."""
 
     metavar: str = ""
     group: str = "Options"
+    """The panel that it is in."""
     default: str = ""
+    """The default in words, where the field has none or computes it."""
     short: str = ""
 
 
@@ -218,13 +213,10 @@ def load(
     *,
     others: Callable[[], Collection[str]] = frozenset,
 ) -> S:
-    """Fill a model from flags and variables.
+    """Fill a model from variables and the `given` flags; None and an empty list are not given.
 
-    Args:
-        model: The settings of the process.
-        given: Values of flags by field; None and an empty list count as not given.
-        others: Gives the fields of the other processes, whose variables may be there too. It is
-            called only if there is a variable that is none of the model's.
+    The variables of the fields that `others` returns may be there too. It is called only if there
+    is a variable that is none of the model's.
 
     Raises:
         InvalidSettings: In one sentence, with the flag or variable: it is unknown, or does not fit.
@@ -279,11 +271,7 @@ def _is_service_link(name: str, value: str) -> bool:
 def refuse_unknown_variables(
     own: Collection[str], others: Callable[[], Collection[str]] = frozenset
 ) -> None:
-    """Refuse an `ACCELBIND_*` variable that no process has; pydantic-settings ignores those.
-
-    Raises:
-        InvalidSettings: With the nearest variable that there is.
-    """
+    """Refuse an `ACCELBIND_*` variable that no process has; pydantic-settings ignores those."""
     present = {
         name.removeprefix(PREFIX).lower()
         for name, value in os.environ.items()

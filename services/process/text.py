@@ -32,13 +32,7 @@ def quote(text: str, limit: int = SHOWN) -> str:
 
 
 def listing(items: Sequence[str], *, more: int = 0, last: str = "and") -> str:
-    """Join words: ``a``, ``a and b``, ``a, b and c``, ``a, b and 7 more``.
-
-    Args:
-        items: the words, at least one.
-        more: how many there are in addition to `items`.
-        last: the word before the last item.
-    """
+    """Join at least one word: ``a``, ``a and b``, ``a, b and c``, ``a, b and 7 more``."""
     words = [*items, f"{more} more"] if more else list(items)
     if len(words) == 1:
         return words[0]

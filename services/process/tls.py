@@ -15,27 +15,21 @@ verified from the first one: both are set up alike.
 """
 
 import asyncio
-import os
 import ssl
-import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 import structlog
 from cryptography import x509
 
 from services.process.errors import CertificateError
-from services.process.files import open_at_once
-from services.process.pairs import load_pair
+from services.process.pairs import load_pair, read_pem
 
-MAX_FILE: Final = 1024 * 1024
 INTERVAL: Final = 1.0
-REMIND_SECONDS: Final = 3600.0
-"""How often a lasting problem is logged again."""
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2; all ciphers of TLS 1.3 are allowed."""
 
@@ -45,15 +39,14 @@ log = structlog.get_logger(room="certificates")
 Contents: TypeAlias = tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Validity:
+class Validity(NamedTuple):
     """When a certificate is valid, in seconds since the epoch."""
 
     begins: float
     ends: float
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Files:
     """Files that are used together or not at all."""
 
@@ -67,23 +60,14 @@ class _Files:
 
     def read(self) -> Contents:
         """Return the current contents."""
-        return tuple([_read_file(path) for path in self.paths])
+        return tuple([read_pem(path) for path in self.paths])
 
 
 class CertificateSource:
     """A TLS server context that uses the latest valid pair of files.
 
-    Args:
-        certificate: The file with the certificate and its chain, PEM.
-        key: The file with its private key, PEM, not encrypted.
-        client_ca: The file with the CAs of clients, PEM: clients must present a certificate of one
-            of them.
-        clock: Seconds since the epoch.
-
-    Attributes:
-        context: The context for the server; it stays the same object.
-        validity: The validity of the certificate in use; None before one is loaded.
-        failures: How often new contents couldn't be used.
+    The files are PEM, the key not encrypted. With `client_ca`, clients must present a certificate
+    of one of the CAs in it. `clock` returns seconds since the epoch.
     """
 
     def __init__(
@@ -95,12 +79,14 @@ class CertificateSource:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.validity: Validity | None = None
+        """That of the certificate in use; None before one is loaded."""
         self.failures = 0
+        """How often new contents couldn't be used."""
         self._pair = _Files("certificate", (certificate, key))
         self._authorities = _Files("CA of clients", (client_ca,) if client_ca else ())
         self._clock = clock
-        self._logged_at = 0.0
         self.context = self._new_context()
+        """The context for the server; it stays the same object."""
         self.context.sni_callback = self._switch
         self._newest = self.context
 
@@ -114,21 +100,12 @@ class CertificateSource:
         """Why the latest files aren't used; empty if they are."""
         return "; ".join(filter(None, (self._pair.error, self._authorities.error)))
 
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the certificate in use expires; 0 before one is loaded."""
-        return self.validity.ends - self._clock() if self.validity else 0.0
-
     def load(self) -> None:
-        """Load the files at the start.
-
-        Raises:
-            CertificateError: A file can't be read or used.
-        """
-        found = [(files, files.read()) for files in (self._pair, self._authorities)]
-        self._use(*[contents for _, contents in found])
-        for files, contents in found:
-            files.tried = files.used = contents
+        """Load the files at the start."""
+        pair, authorities = self._pair.read(), self._authorities.read()
+        self._use(pair, authorities)
+        self._pair.used = self._pair.tried = pair
+        self._authorities.used = self._authorities.tried = authorities
 
     def refresh(self) -> bool:
         """Read the files, and use new contents; return whether there are any.
@@ -144,45 +121,25 @@ class CertificateSource:
             await asyncio.sleep(interval)
             try:
                 self.refresh()
-                self.remind()
             except Exception:
                 log.exception("certificate files not read, the old certificate stays in use")
 
-    def remind(self) -> None:
-        """Log a lasting problem from time to time."""
-        if self._clock() - self._logged_at < REMIND_SECONDS:
-            return
-        ends = _moment(self.validity.ends) if self.validity else ""
-        if self.seconds_left <= 0:
-            self._log(
-                log.error,
-                "the certificate in use has expired: no API server trusts it",
-                ends=ends,
-                problem=self.error,
-            )
-        elif self.error:
-            event = "the certificate files still can't be used, the old certificates stay in use"
-            self._log(log.warning, event, problem=self.error, ends=ends)
-
-    def _log(self, log_it: Callable[..., object], event: str, **values: object) -> None:
-        self._logged_at = self._clock()
-        log_it(event, **values)
-
     def _renew(self, files: _Files) -> bool:
         try:
-            before = files.tried
-            files.tried = None
+            before, files.tried = files.tried, None
             found = files.tried = files.read()
             if found == before:
                 return False
-            others = self._authorities.used if files is self._pair else self._pair.used
-            self._use(*((found, others) if files is self._pair else (others, found)))
+            if files is self._pair:
+                self._use(found, self._authorities.used)
+            else:
+                self._use(self._pair.used, found)
         except CertificateError as error:
             if str(error) != files.error:
                 files.error = str(error)
                 self.failures += 1
                 event = f"new {files.what} not used, the old one stays in use"
-                self._log(log.warning, event, problem=files.error)
+                log.warning(event, problem=files.error)
             return False
         files.used, files.error = found, ""
         return True
@@ -190,37 +147,36 @@ class CertificateSource:
     def _use(self, pair: Contents, authorities: Contents) -> None:
         """Load contents into a new context, and switch to it."""
         fresh = self._new_context()
-        self._trust(fresh, authorities)
-        try:
-            load_pair(fresh, *pair)
-        except ssl.SSLError as error:
-            certificate, key = self._pair.paths
-            raise CertificateError(
-                f"{certificate} and {key} are not a certificate and its"
-                f" unencrypted key: {error.reason or error}"
-            ) from error
-        validity, now = validity_of(pair[0]), self._clock()
-        if self.validity and validity.ends <= now < self.validity.ends:
-            raise CertificateError(f"{self._pair.paths[0]} expired on {_moment(validity.ends)}")
-        self.validity = validity
-        self._newest = fresh
-        valid = validity.begins <= now < validity.ends
-        self._log(
-            log.info if valid else log.warning,
-            "certificate loaded" if valid else "certificate loaded, but it is not valid now",
-            certificate=str(self._pair.paths[0]),
-            begins=_moment(validity.begins),
-            ends=_moment(validity.ends),
-        )
-
-    def _trust(self, context: ssl.SSLContext, authorities: Contents) -> None:
         for path, content in zip(self._authorities.paths, authorities, strict=True):
             try:
                 # What isn't ASCII can only be a comment.
-                context.load_verify_locations(cadata=content.decode("ascii", "ignore"))
+                fresh.load_verify_locations(cadata=content.decode("ascii", "ignore"))
             except ssl.SSLError as error:
                 reason = error.reason or error
                 raise CertificateError(f"{path} holds no certificates of CAs: {reason}") from error
+        certificate, key = self._pair.paths
+        try:
+            load_pair(fresh, *pair)
+            found = x509.load_pem_x509_certificate(pair[0])
+        except (ssl.SSLError, ValueError, x509.InvalidVersion) as error:
+            raise CertificateError(
+                f"{certificate} and {key} are not a certificate and its"
+                f" unencrypted key: {getattr(error, 'reason', None) or error}"
+            ) from error
+        begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        if ends <= now and self.validity and self.validity.ends > now.timestamp():
+            raise CertificateError(f"{certificate} expired on {ends.isoformat()}")
+        self.validity = Validity(begins.timestamp(), ends.timestamp())
+        self._newest = fresh
+        valid = begins <= now < ends
+        write_log = log.info if valid else log.warning
+        write_log(
+            "certificate loaded" if valid else "certificate loaded, but it is not valid now",
+            certificate=str(certificate),
+            begins=begins.isoformat(),
+            ends=ends.isoformat(),
+        )
 
     def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -242,34 +198,3 @@ class CertificateSource:
     ) -> None:
         """Called by OpenSSL in each handshake, with or without a server name."""
         connection.context = self._newest
-
-
-def validity_of(pem: bytes) -> Validity:
-    """Return when the first certificate of a PEM file is valid.
-
-    Raises:
-        CertificateError: It has no readable certificate.
-    """
-    try:
-        found = x509.load_pem_x509_certificate(pem)
-    except (ValueError, x509.InvalidVersion) as error:
-        reason = f"no certificate whose validity could be read: {error}"
-        raise CertificateError(reason) from error
-    return Validity(found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp())
-
-
-def _read_file(path: Path) -> bytes:
-    try:
-        with open_at_once(path) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise CertificateError(f"{path} is not a regular file")
-            content = file.read(MAX_FILE + 1)
-    except OSError as error:
-        raise CertificateError(f"{path}: {error.strerror}") from error
-    if len(content) > MAX_FILE:
-        raise CertificateError(f"{path}: more than {MAX_FILE} bytes is not a certificate or key")
-    return content
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -29,7 +29,8 @@ MAX_DEPTH: Final = 100
 _KNOWN_TAGS: Final = frozenset(
     {None, "!", *(f"tag:yaml.org,2002:{kind}" for kind in ("str", "map", "seq"))}
 )
-_START = re.compile(rb"^(?:\xef\xbb\xbf)?---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_DIRECTIVES = rb"(?:%[^\n]*\n(?:#[^\n]*\n)*+){0,3}"
+_START = re.compile(rb"^(?:\xef\xbb\xbf)?" + _DIRECTIVES + rb"---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _END = re.compile(rb"^\.\.\.[ \t\r]*(?:#.*)?(?:\n|\Z)", re.MULTILINE)
 _NO_CONTENT = re.compile(rb"\s*(#.*)?")
 _LEADING_COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#[^\n]*)?\n)*")
@@ -69,9 +70,8 @@ class _Unfit(Exception):
 def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | BrokenDocument]:
     """Read the documents of a text separately; empty ones (only comments) are skipped.
 
-    Args:
-        text: YAML or JSON in UTF-8, or in UTF-16 with a byte order mark.
-        types: Whether plain scalars have the types that kubectl gives them, instead of strings.
+    The text is YAML or JSON in UTF-8, or in UTF-16 with a byte order mark. With `types`, plain
+    scalars have the types that kubectl gives them, instead of strings.
     """
     if text[:2] in _BOMS_16:
         text = text.decode("utf-16", "replace").encode()
@@ -95,25 +95,17 @@ def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
     cuts = {match.start() for match in _START.finditer(text)}
     cuts |= {match.end() for match in _END.finditer(text)}
     edges = [0, *sorted(cuts - {0, len(text)}), len(text)]
-    lines, kept, kept_lines = 0, b"", 0
+    lines = 0
     for start, end in itertools.pairwise(edges):
         piece = text[start:end].removeprefix(_BOM_8)
-        if _only_directives(piece):
-            kept, kept_lines = piece, piece.count(b"\n")
-        elif not _is_empty(piece):
-            yield lines - kept_lines, kept + piece
-            kept, kept_lines = b"", 0
+        if not _is_empty(piece):
+            yield lines, piece
         lines += text.count(b"\n", start, end)
 
 
 def _is_empty(piece: bytes) -> bool:
     rest = _START.sub(b"", piece, count=1)
     return all(_NO_CONTENT.fullmatch(line) for line in rest.splitlines() if line != b"...")
-
-
-def _only_directives(piece: bytes) -> bool:
-    lines = [line for line in piece.splitlines() if not _NO_CONTENT.fullmatch(line)]
-    return bool(lines) and all(line.startswith(b"%") for line in lines)
 
 
 def _lines_before_content(piece: bytes) -> int:
@@ -177,11 +169,11 @@ class _Build:
         plain: bool = event.implicit[0]
         if not plain:
             return text
-        if self.wants_key:
-            return None if self.types and text in NULLS else text
-        if not self.types:
+        if self.wants_key and not self.types:
+            return text
+        if self.wants_key or not self.types:
             return None if text in NULLS else text
-        if text in NON_FINITE:
+        if NON_FINITE.fullmatch(text):
             raise _Unfit(f"{text} is not a number in JSON", event)
         return typed(text)
 
@@ -231,11 +223,7 @@ def _problem_of(error: yaml.YAMLError) -> str:
 # conversion to JSON.
 
 NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
-NON_FINITE: Final = frozenset(
-    sign + word
-    for word in (".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN")
-    for sign in (("", "+", "-") if word[1] in "iI" else ("",))
-)
+NON_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 """Values that JSON can't represent, so kubectl refuses them."""
 
 _BOOLS: Final = {
@@ -245,7 +233,6 @@ _BOOLS: Final = {
 }
 _INT = re.compile(r"([-+]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_BASES: Final = {"0x": 16, "0b": 2, "0o": 8}
 _LONGEST_INT: Final = 70
 
 
@@ -272,10 +259,7 @@ def _int(digits: str) -> int | None:
     if match is None:
         return None
     sign, body = match.groups()
-    base = _BASES.get(body[:2].lower())
-    if base is not None:
-        value = int(body[2:], base)
-    else:
-        value = int(body, 8 if body.startswith("0") else 10)
+    base = 0 if body[:2].lower() in {"0x", "0b", "0o"} else 8 if body[0] == "0" else 10
+    value = int(body, base)  # 0: as its prefix says
     value = -value if sign == "-" else value
     return value if -(2**63) <= value < 2**64 else None

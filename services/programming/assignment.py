@@ -169,9 +169,6 @@ def _match(functions: Sequence[str], regions: Sequence[Region], records: Records
 
     A function costs nothing extra in a region that carries it. Nor does it in a region with a
     port that must be programmed anyway, since that port can get it.
-
-    Returns:
-        The function's number by the region's.
     """
     matched: dict[int, int] = {}
     foreign = [bool(region.foreign(functions, records)) for region in regions]
@@ -200,11 +197,7 @@ def _spare(region: Region, functions: Sequence[str], records: Records) -> str:
 def _assign(
     region: Region, function: str, wanted: Sequence[str], records: Records
 ) -> tuple[list[Assignment], list[Assignment]]:
-    """The ports of a region to keep, and those to program with its function.
-
-    Raises:
-        WorldError: A port must be programmed and can't be.
-    """
+    """The ports of a region to keep, and those to program with its function."""
     foreign = region.foreign(wanted, records)
     if not foreign and region.carrier(function, records) is None:
         foreign = (_programmable(region),)

@@ -51,12 +51,7 @@ class UserClock:
 
 
 def requested_clock(high: float | None, low: float | None) -> UserClock | None:
-    """The clocks that a bitstream requests, None if it requests none.
-
-    Args:
-        high: MHz of the fast one, None or 0 if unspecified.
-        low: MHz of the slow one, likewise.
-    """
+    """The clocks that a bitstream requests in MHz, None if it specifies neither."""
     if not high and not low:
         return None
     slow = low or (high or 0) / 2
@@ -64,11 +59,7 @@ def requested_clock(high: float | None, low: float | None) -> UserClock | None:
 
 
 def measured_clock(status: int) -> UserClock | None:
-    """The clocks that a port's counter has measured, None if it has measured none.
-
-    Args:
-        status: What `userclk_freqcntrsts` reads.
-    """
+    """The clocks that a port's counter (`userclk_freqcntrsts`) has measured, None if none."""
     found = (status & _COUNT) / 100
     if not found:
         return None
@@ -77,11 +68,7 @@ def measured_clock(status: int) -> UserClock | None:
 
 
 def read_frequency(text: str) -> UserClock | None:
-    """The clocks that the driver of an IOPLL reports, None if the text is something else.
-
-    Args:
-        text: What `userclk/frequency` reads: the slow one and the fast one, in kHz.
-    """
+    """The clocks in `userclk/frequency` of an IOPLL: the slow one and the fast one, in kHz."""
     words = text.split()
     if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
         return None
@@ -114,15 +101,7 @@ IOPLL_KINDS: Final = {
 
 
 def iopll_setting(kind: IopllKind, low: float) -> bytes:
-    """The setting that the driver of an IOPLL takes for a clock.
-
-    Args:
-        kind: The kind of IOPLL.
-        low: MHz of the slow clock.
-
-    Raises:
-        InvalidBitstream: It can't be made.
-    """
+    """The setting that the driver of an IOPLL takes for a slow clock, in MHz."""
     if not kind.least <= low <= kind.most:
         text = f"a user clock of {low:g} MHz: this card makes {kind.least} to {kind.most} MHz"
         raise InvalidBitstream(text)
@@ -190,14 +169,7 @@ class FpllWrite:
 
 
 def fpll_setting(high: float) -> tuple[FpllWrite, ...]:
-    """What to write into the registers of an Arria 10's fPLL for a clock, in this order.
-
-    Args:
-        high: MHz of the fast clock.
-
-    Raises:
-        InvalidBitstream: It can't be made.
-    """
+    """What to write into the registers of an Arria 10's fPLL for a fast clock, in this order."""
     least, most = FPLL_RANGE
     if not least <= high <= most:
         text = f"a user clock of {high:g} MHz: this card makes {least} to {most} MHz"

@@ -47,12 +47,7 @@ class ClockPolicy(StrEnum):
 
 
 def set_user_clock(port: DeviceFiles, requested: UserClock) -> None:
-    """Give a port the clock that a bitstream requests.
-
-    Raises:
-        DeviceRefused: The port has no clock to set, or its clock can't be set.
-        InvalidBitstream: No card of this kind makes it.
-    """
+    """Give a port the clock that a bitstream requests."""
     if feature := _feature(port):
         _set_iopll(port, feature, requested)
     else:
@@ -172,12 +167,7 @@ class _Fpll:
         self._sequence = 0
 
     def set(self, requested: UserClock) -> None:
-        """Set the clock.
-
-        Raises:
-            DeviceRefused: It doesn't answer, or doesn't lock.
-            InvalidBitstream: It can't make that clock.
-        """
+        """Set the clock, or raise `DeviceRefused`, as `set_user_clock` does."""
         setting = fpll_setting(requested.high)
         self._start()
         self._put(_DOWN)
@@ -226,10 +216,7 @@ class _Fpll:
         self._sequence = (self._sequence + 1) % 4
         command = _RUN | self._sequence << _SEQUENCE_AT | address << _ADDRESS_AT
         self._command(command if data is None else command | _WRITE | data)
-        self._wait(
-            lambda: self._status() >> _SEQUENCE_AT & 3 == self._sequence,
-            "doesn't answer",
-        )
+        self._wait(lambda: self._status() >> _SEQUENCE_AT & 3 == self._sequence, "doesn't answer")
         return self._status() & _DATA
 
     def _command(self, command: int) -> None:

@@ -12,7 +12,6 @@ driver and may hang: call it in a thread with a deadline. Whether the errors sta
 next scan to see.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +21,7 @@ from typing import Final
 from services.devices.hardware.drivers.base import ErrorFile
 from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import evaluate_register, register_value
+from services.devices.health import register_value
 from services.devices.model import Card, Port
 from services.devices.stale_errors import Clearing
 from services.process.errors import DeviceBusy, HardwareError
@@ -44,10 +43,9 @@ _READ_ONLY: Final = ("errors/catfatal_errors", "errors/nonfatal_errors")
 
 @dataclass(frozen=True, slots=True)
 class ClearedRegister:
-    """A register that was cleared."""
+    """A register that was cleared, by its file below the device's folder."""
 
     register: str
-    """Its file below the device's folder."""
     value: int
     """What it read before."""
     now: int | None
@@ -70,31 +68,25 @@ def read_errors(files: DeviceFiles, place: PortPlace | EnginePlace) -> dict[str,
 
 def clear_device_errors(
     files: DeviceFiles, place: PortPlace | EnginePlace
-) -> tuple[ClearedRegister, ...]:
-    """Clear the error registers of a device.
-
-    Returns:
-        The registers that weren't zero.
-
-    Raises:
-        HardwareError: One can't be cleared.
-    """
-    return tuple(_cleared(files, place))
-
-
-def _cleared(files: DeviceFiles, place: PortPlace | EnginePlace) -> Iterator[ClearedRegister]:
+) -> list[ClearedRegister]:
+    """Clear the error registers of a device that aren't zero."""
+    cleared = []
     for each in _clearable(place):
-        value = register_value(files.text(each.read))
-        if not value:
-            continue
-        operation = f"{each.read} of {files.name} ({value:#x}) can't be cleared"
-        if files.path(each.clear) is None:
-            raise HardwareError(f"{operation}: there is no {each.clear}")
-        try:
-            files.write(each.clear, f"{value:#x}\n".encode())
-        except OSError as error:
-            raise translated(error, operation) from error
-        yield ClearedRegister(each.read, value, register_value(files.text(each.read)))
+        if value := register_value(files.text(each.read)):
+            _clear(files, each, value)
+            now = register_value(files.text(each.read))
+            cleared.append(ClearedRegister(each.read, value, now))
+    return cleared
+
+
+def _clear(files: DeviceFiles, register: ErrorFile, value: int) -> None:
+    operation = f"{register.read} of {files.name} ({value:#x}) can't be cleared"
+    if files.path(register.clear) is None:
+        raise HardwareError(f"{operation}: there is no {register.clear}")
+    try:
+        files.write(register.clear, f"{value:#x}\n".encode())
+    except OSError as error:
+        raise translated(error, operation) from error
 
 
 # Clearing what a workload left -------------------------------------------------------------------
@@ -117,9 +109,8 @@ class ClearResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """A clearing with its result."""
+    """The result of a clearing."""
 
-    clearing: Clearing
     outcome: ClearResult
     detail: str = ""
     """A sentence about it, empty where it went well."""
@@ -130,86 +121,48 @@ def _port_errors(driver: str) -> ErrorFile:
 
 
 def clearing_file(files: Sysfs, driver: str, card: str, port: str) -> str | None:
-    """The file of a port that a clearing writes to, below the root; None if there is none.
-
-    Args:
-        files: The root's files.
-        driver: Driver of the port's card.
-        card: Name of the card's class entry.
-        port: Name of the port.
-    """
+    """The file of a port that a clearing writes to, below the root; None if there is none."""
     folder = DRIVER_BY_NAME[driver].folder
     path = files.resolve(f"{folder}/{card}/{port}/{_port_errors(driver).clear}")
-    return path if path is not None and files.exists(path) else None
+    return path if path is not None and files.inode(path) is not None else None
 
 
 def clear_errors(
-    root: Path,
-    clearing: Clearing,
-    locks: Path,
-    calls: DriverCalls = KERNEL,
-    *,
-    lock_seconds: float = LOCK_SECONDS,
+    root: Path, clearing: Clearing, locks: Path, calls: DriverCalls = KERNEL
 ) -> Cleared:
     """Clear the errors of a port if they are still the same and nobody has the port.
 
     Nothing is raised for what the files or the driver do.
-
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        clearing: The port and its errors.
-        locks: Where the locks of cards are.
-        calls: Makes the ioctls of the drivers.
-        lock_seconds: How long to wait for the card's lock.
     """
     card = Card(clearing.driver, clearing.card, None, None)
     place = PortPlace(card, Port(clearing.port, None, "", clearing.port), None)
-    lock = card_lock(locks, clearing.lock or clearing.card, seconds=lock_seconds)
+    lock = card_lock(locks, clearing.lock or clearing.card, seconds=LOCK_SECONDS)
+    register = _port_errors(clearing.driver)
     try:
-        files = DeviceFiles(root, place)
-        if changed := _changed(files, clearing):
+        # Read before the port is opened for nothing, and again when nobody else can have it.
+        if changed := _changed(DeviceFiles(root, place), register, clearing.value):
             return changed
-        if files.path(_port_errors(clearing.driver).clear) is None:
-            text = f"{clearing.port} has no {_port_errors(clearing.driver).clear}"
-            return Cleared(clearing, ClearResult.FAILED, text)
         with lock, port_session(root, place, calls) as session:
-            changed = _changed(session.files, clearing)  # by who had the port until now
-            return changed or _write_away(session.files, clearing)
+            if changed := _changed(session.files, register, clearing.value):
+                return changed
+            _clear(session.files, register, clearing.value)
     except DeviceBusy as error:
-        return Cleared(clearing, ClearResult.BUSY, str(error))
+        return Cleared(ClearResult.BUSY, str(error))
     except HardwareError as error:
         is_forbidden = isinstance(error.__cause__, OSError) and error.__cause__.errno in FORBIDDEN
         outcome = ClearResult.FORBIDDEN if is_forbidden else ClearResult.FAILED
-        text = f"clearing the errors of {clearing.port} resets it, so it has to be opened: {error}"
-        return Cleared(clearing, outcome, text)
+        text = f"errors {clearing.value:#x} of {clearing.port}, which clearing resets: {error}"
+        return Cleared(outcome, text)
+    return Cleared(ClearResult.CLEARED)
 
 
-def _changed(files: DeviceFiles, clearing: Clearing) -> Cleared | None:
+def _changed(files: DeviceFiles, register: ErrorFile, value: int) -> Cleared | None:
     """The result if a register doesn't read any more what is to be cleared; None if it does."""
-    register = _port_errors(clearing.driver).read
-    status = evaluate_register("port-errors", register, clearing.port, files.read(register))
-    if status.value == clearing.value:
+    text = files.text(register.read)
+    if register_value(text) == value:
         return None
-    found = status.problem or status.remark
-    detail = found.message if found else f"{register} of {clearing.port} has no errors any more"
-    return Cleared(clearing, ClearResult.CHANGED, detail)
-
-
-def _write_away(files: DeviceFiles, clearing: Clearing) -> Cleared:
-    file = _port_errors(clearing.driver).clear
-    try:
-        files.write(file, f"{clearing.value:#x}\n".encode())
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno in FORBIDDEN:
-            text = (
-                f"user {os.geteuid()} may not write {file} of {clearing.port}: {reason}; its errors"
-                f" stay until a user writes {clearing.value:#x} there"
-            )
-            return Cleared(clearing, ClearResult.FORBIDDEN, text)
-        text = f"{file} of {clearing.port} doesn't take {clearing.value:#x}: {reason}"
-        return Cleared(clearing, ClearResult.FAILED, text)
-    return Cleared(clearing, ClearResult.CLEARED)
+    found = plain(text, 48) or "nothing"
+    return Cleared(ClearResult.CHANGED, f"{register.read} of {files.name} reads {found} by now")
 
 
 # Why the hardware refused a programming ----------------------------------------------------------
@@ -227,19 +180,13 @@ PR_ERRORS: Final = (
 
 _FOLDERS: Final = ("errors", "errors/fme-errors")
 _MANAGERS: Final = ("fpga_manager", "dfl-fme-mgr")
-_MAX_REGISTERS: Final = 16
 _MAX_STATUS: Final = 200
 _MAX_REASON: Final = 500
 """Characters: the advice comes after it in a pod's Event, whose length is limited."""
 
 
 def why_refused(engine: DeviceFiles, status: int) -> str:
-    """What the hardware reports about its last reconfiguration; empty if nothing.
-
-    Args:
-        engine: Files of the management engine.
-        status: What the driver gave back, 0 where it gives nothing.
-    """
+    """What an engine's files, and the driver's status, say of the last reconfiguration."""
     reasons = [*_status(status), *_managers(engine), *_registers(engine)]
     return clip("; ".join(reasons), _MAX_REASON)
 
@@ -267,12 +214,9 @@ def _managers(engine: DeviceFiles) -> Iterator[str]:
 
 
 def _registers(engine: DeviceFiles) -> Iterator[str]:
-    shown = 0
     for folder in _FOLDERS:
         for name in engine.names(folder):
             if not name.endswith("errors") and name != "first_error":
                 continue
-            value = register_value(engine.text(f"{folder}/{name}"))
-            if value and shown < _MAX_REGISTERS:
-                shown += 1
+            if value := register_value(engine.text(f"{folder}/{name}")):
                 yield f"{folder}/{name} of {engine.name} reads {value:#x}"

@@ -1,20 +1,25 @@
-"""The ioctls of both drivers: their numbers, their structures, and the calls themselves.
+"""Device nodes: the ioctls of both drivers, and which processes have a node open.
 
 Numbers and structures are those of `linux/fpga-dfl.h` and of the out-of-tree driver's
 `intel-fpga.h`: little endian, naturally aligned, `argsz` the structure's own size. A
 `DriverNode` makes them through its `DriverCalls`, and raises `OSError` as the kernel does.
+
+A driver knows whether somebody has a port open: it refuses an opener that wants to be alone
+(O_EXCL). `/proc` says who that is, among the processes that can be seen from here: all of them on
+the host, its own in a pod without `hostPID`. `/proc` is also read where the driver allows the
+opening, so that a port that another process has is never reprogrammed.
 """
 
 import errno
 import fcntl
 import os
+import stat
 import struct
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from services.programming.port_holders import Holder, holders_of
 
 _ARGUMENTS: Final = struct.Struct("<4I")
 
@@ -24,25 +29,17 @@ class Ioctls:
     """The numbers and structures of a driver's ioctls."""
 
     version: int
-    """Gets the version of the driver's interface; on either node."""
+    """On either node; the next three are for a port's node, the rest for an engine's."""
     reset: int
-    """Resets a port."""
     info: int
-    """Gets what a port has."""
     region: int
-    """Gets what a region of a port's memory is like."""
     program: int
-    """Reconfigures a port; on the engine's node."""
     release: int
-    """Takes a port from the physical function."""
     assign: int
-    """Gives a port back to the physical function."""
     info_form: struct.Struct
-    """Structure of `info`."""
     program_form: struct.Struct
-    """Structure of `program`."""
     move_form: struct.Struct
-    """Structure of `release` and `assign`."""
+    """Of `release` and `assign`."""
 
 
 IOCTLS: Final = {
@@ -74,7 +71,7 @@ MAX_REGIONS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class PortInfo:
-    """What a port has."""
+    """What a port has; what is None is not reported by the in-tree driver."""
 
     flags: int
     """None are defined."""
@@ -83,9 +80,8 @@ class PortInfo:
     umsgs: int
     """Number of its unordered messages."""
     capability: int | None = None
-    """What it can do, one bit each; None under the in-tree driver."""
     irqs: int | None = None
-    """Number of its function's interrupts; None under the in-tree driver."""
+    """Number of its function's interrupts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +120,12 @@ _BEFORE_HARDWARE: Final = frozenset(
 
 
 class ProgrammingFailed(OSError):
-    """The driver didn't reconfigure.
-
-    Args:
-        error: What the kernel says.
-        status: The hardware's errors, one bit each; 0 where the driver doesn't say (in-tree).
-    """
+    """The driver didn't reconfigure."""
 
     def __init__(self, error: OSError, status: int) -> None:
         super().__init__(error.errno, error.strerror)
         self.status = status
+        """The hardware's errors, one bit each; 0 where the driver doesn't say (in-tree)."""
 
     @property
     def may_have_begun(self) -> bool:
@@ -152,13 +144,8 @@ class DriverCalls:
     def open(self, path: Path, *, alone: bool = False) -> int:
         """Open a device node for ioctls.
 
-        Args:
-            path: The node.
-            alone: Whether nobody else may have it open. The drivers refuse with EBUSY if somebody
-                has, and refuse others until it is closed (O_EXCL, `dfl_feature_dev_use_begin`).
-
-        Raises:
-            OSError: As the driver answers.
+        Alone means that nobody else may have it open. The drivers refuse with EBUSY if somebody
+        has, and refuse others until it is closed (O_EXCL, `dfl_feature_dev_use_begin`).
         """
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY
         return os.open(path, flags | (os.O_EXCL if alone else 0))
@@ -170,26 +157,22 @@ class DriverCalls:
         argument: int | bytearray,
         data: "array[int] | None" = None,  # noqa: ARG002 - the kernel has its address
     ) -> int:
-        """Make a call; a bytearray holds afterwards what the driver has written.
+        """Make a call.
 
         Args:
             node: The open node.
             request: The ioctl's number.
-            argument: Its structure, or a number.
+            argument: Its structure, which holds afterwards what the driver has written; or 0.
             data: What an address in the structure points to; it must outlive the call.
-
-        Raises:
-            OSError: As the driver answers.
         """
         return fcntl.ioctl(node.descriptor, request, argument)
 
-    def holders(self, node: "DriverNode") -> tuple[Holder, ...]:
+    def holders(self, node: "DriverNode") -> list[str]:
         """The other processes that have an open node open too."""
-        return holders_of(node.descriptor, node.path)
+        return holders_of(node.path, node.descriptor)
 
 
 KERNEL: Final = DriverCalls()
-"""The kernel's drivers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +185,7 @@ class DriverNode:
     calls: DriverCalls = KERNEL
 
     def api_version(self) -> int:
-        """The version of the driver's interface; only 0 is known."""
+        """The version of the driver's interface, to which drivers only ever add; so far 0."""
         return self.calls.ioctl(self, self.ioctls.version, 0)
 
     def reset_port(self) -> None:
@@ -229,15 +212,7 @@ class DriverNode:
         return RegionInfo(index, flags, size, offset)
 
     def program_port(self, port: int, data: "array[int]") -> None:
-        """Reconfigure a port; returns when the hardware has finished. For an engine's node.
-
-        Args:
-            port: The port's number within its card.
-            data: The raw bitstream, an array of bytes.
-
-        Raises:
-            ProgrammingFailed: With EIO if the hardware refused.
-        """
+        """Reconfigure a port of this engine; returns when the hardware has finished."""
         # The kernel reads the bitstream from the address in the structure. An array knows the
         # address of its bytes; they stay there while `data` is referred to and keeps its length.
         address, size = data.buffer_info()
@@ -261,3 +236,50 @@ class DriverNode:
     def _moved(self, port: int) -> bytearray:
         form = self.ioctls.move_form
         return bytearray(form.pack(port) if form.size == 4 else form.pack(form.size, 0, port))
+
+
+def holders_of(node: Path, descriptor: int | None = None) -> list[str]:
+    """The other processes that have a node open: `process 12 (bash)`.
+
+    Args:
+        node: Its path.
+        descriptor: This process' own of the node, whatever the path leads to by now.
+    """
+    own = [] if descriptor is None else [f"/proc/self/fd/{descriptor}"]
+    wanted = {_identity(each) for each in (str(node), *own)} - {None}
+    return list(_search(wanted)) if wanted else []
+
+
+def _identity(path: str) -> tuple[str, int, int] | None:
+    """What two paths of one device have in common: its number; of another file, its inode."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - plain paths, fast
+    except OSError:
+        return None
+    if stat.S_ISCHR(found.st_mode):
+        return "device", found.st_rdev, 0
+    return "file", found.st_dev, found.st_ino
+
+
+def _search(wanted: set[tuple[str, int, int] | None]) -> Iterator[str]:
+    for pid in sorted(int(name) for name in _names("/proc") if name.isdigit()):
+        folder = f"/proc/{pid}"
+        opened = (_identity(f"{folder}/fd/{each}") for each in _names(f"{folder}/fd"))
+        if pid != os.getpid() and any(each in wanted for each in opened):
+            command = _command(Path(folder, "comm"))
+            yield f"process {pid} ({command})" if command else f"process {pid}"
+
+
+def _names(folder: str) -> list[str]:
+    """The names in a folder; none if the process is gone or may not be inspected."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names are all that is needed, fast
+    except OSError:
+        return []
+
+
+def _command(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()[:32]
+    except OSError:
+        return ""

@@ -28,17 +28,7 @@ _UNSAFE: Final = re.compile(r"[^0-9A-Za-z.:-]")
 
 @contextmanager
 def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
-    """Hold a card's lock.
-
-    Args:
-        folder: Where the locks are; created if missing.
-        card: Identifies the card on the host, such as its PCI address.
-        seconds: How long to wait for it.
-
-    Raises:
-        DeviceBusy: Somebody else has had it all that time.
-        HardwareError: The folder can't be used.
-    """
+    """Hold the lock of a card, identified as by `lock_of`; wait for it at most these seconds."""
     path = folder / f"{_UNSAFE.sub('_', card)}.lock"
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)

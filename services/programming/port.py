@@ -4,15 +4,14 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from services.devices.hardware.scan import CLASSES, DRIVER_BY_NAME, DRIVERS
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import Reading
 from services.devices.model import Card, Fme, Inventory, Port
+from services.devices.port_owners import lock_of
 from services.devices.topology import Topology, physical_address
 from services.process.errors import DeviceGone, HardwareError, InvalidSettings
 from services.process.text import listing
@@ -20,6 +19,8 @@ from services.process.text import listing
 _SHOWN: Final = re.compile(r"(?:/dev/|/sys/(?:[^/]+/)*)?([A-Za-z0-9.:-]{1,64})/?")
 _ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 _WRITE: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+_NAMED: Final = 8
+"""Devices that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,6 @@ class EnginePlace:
     def name(self) -> str:
         """Its name, `dfl-fme.0`."""
         return self.fme.name
-
-    @property
-    def folder(self) -> str:
-        """Its folder below the root; the class entry in it is a link."""
-        return f"{CLASSES[self.card.driver]}/{self.card.name}/{self.name}"
-
-    @property
-    def key(self) -> str:
-        """Identifies its card on the node, for as long as the card is there."""
-        return self.card.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +52,26 @@ class PortPlace:
         return self.port.name
 
     @property
-    def folder(self) -> str:
-        """Its folder below the root; the class entry in it is a link."""
-        return f"{CLASSES[self.card.driver]}/{self.card.name}/{self.name}"
-
-    @property
     def interface_id(self) -> str:
         """What a bitstream must fit; empty if that is unknown."""
         return self.engine.fme.interface_id if self.engine else ""
 
     @property
-    def key(self) -> str:
-        """Identifies its card on the node; a virtual function has its engine's key."""
-        return self.engine.key if self.engine else self.card.place
-
-    @property
     def record_key(self) -> str:
         """Identifies the port in the records of what is in ports."""
-        return f"{self.key}-port{self.port.number}"
+        return f"{lock_of(self.card)}-port{self.port.number}"
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it is released to a virtual function, and its driver then can't program it."""
+        driver = DRIVER_BY_NAME[self.card.driver]
+        return bool(physical_address(self.card)) and not driver.programs_virtual
 
 
 def name_behind(root: Path, shown: str) -> str:
     """The name of the device that a path of any form leads to: a link, or one with the root in it.
 
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        shown: What the user gave; returned as it is unless it leads to a part of a card.
+    What the user gave is returned as it is unless it leads to a part of a card.
     """
     if "/" not in shown:
         return shown
@@ -103,9 +88,6 @@ def device_name(shown: str) -> str:
     """What the user named: a device or card as in sysfs, bare or as a path, or a PCI address.
 
     Drivers have no capitals in their names.
-
-    Raises:
-        DeviceGone: It can't be any of these.
     """
     found = _SHOWN.fullmatch(shown)
     if found is None:
@@ -116,87 +98,59 @@ def device_name(shown: str) -> str:
 
 
 def find_port(inventory: Inventory, name: str) -> PortPlace:
-    """A port of a node, by its name or its node.
-
-    Raises:
-        DeviceGone: There is none of that name.
-    """
+    """A port of a node, by its name or its node."""
     wanted = device_name(name)
     for card in inventory.cards:
         for port in card.ports:
             if port.name == wanted:
                 return PortPlace(card, port, _engine_of(inventory, card))
-    raise DeviceGone(f"there is no port {wanted} on this node{_alternatives(inventory, 'ports')}")
+    ports = [port.name for card in inventory.cards for port in card.ports]
+    raise DeviceGone(_nothing(inventory, f"port {wanted}", "ports", ports))
 
 
 def find_engine(inventory: Inventory, name: str) -> EnginePlace:
-    """A management engine of a node, also by its card, or by a virtual function of that.
-
-    Raises:
-        DeviceGone: There is none of that name.
-    """
+    """A management engine of a node, also by its card, or by a virtual function of that."""
     wanted = device_name(name)
     for card in inventory.cards:
         if card.fme is not None and card.fme.name == wanted:
             return EnginePlace(card, card.fme)
-        if _is_called(card, wanted) and (engine := _engine_of(inventory, card)):
+        if wanted in (card.address, card.name) and (engine := _engine_of(inventory, card)):
             return engine
-    raise DeviceGone(f"there is no FME {wanted} on this node{_alternatives(inventory, 'FMEs')}")
+    engines = [card.fme.name for card in inventory.cards if card.fme]
+    raise DeviceGone(_nothing(inventory, f"FME {wanted}", "FMEs", engines))
 
 
 def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
-    """A port or an engine; a card stands for its engine, or without one for its only port.
-
-    Raises:
-        DeviceGone: There is none of that name.
-        InvalidSettings: It is a card without an engine that has several ports, or none.
-    """
+    """A port or an engine; a card stands for its engine, or without one for its only port."""
     wanted = device_name(name)
-    if any(driver.fme.is_one(wanted) for driver in DRIVERS):
+    card = _card_called(inventory, wanted)
+    if _is_engine(wanted) or (card is not None and card.fme is not None):
         return find_engine(inventory, wanted)
-    card = next((card for card in inventory.cards if _is_called(card, wanted)), None)
-    if card is not None and card.fme is not None:
-        return EnginePlace(card, card.fme)
     return find_port(inventory, port_meant(inventory, wanted))
 
 
 def port_meant(inventory: Inventory, name: str) -> str:
-    """The name of the port that the user means: a card or an engine stands for its only port.
-
-    Raises:
-        DeviceGone: There is no such card or engine.
-        InvalidSettings: It has several ports, or none.
-    """
+    """The name of the port that the user means: a card or an engine stands for its only port."""
     wanted = device_name(name)
-    card = next((card for card in inventory.cards if _is_called(card, wanted)), None)
+    card = _card_called(inventory, wanted)
     if card is not None and card.ports:
-        ports = [port.name for port in card.ports]
-    elif card is not None or any(driver.fme.is_one(wanted) for driver in DRIVERS):
-        engine = find_engine(inventory, wanted)
-        ports = [
-            port.name
-            for each in inventory.cards
-            for port in each.ports
-            if _engine_of(inventory, each) == engine
-        ]
+        ports = card.ports
+    elif card is not None or _is_engine(wanted):
+        ports = Topology(inventory.cards).ports(find_engine(inventory, wanted).card)
     else:
         return wanted
     if len(ports) != 1:
-        has = listing(ports) if ports else "no port"
+        has = listing([port.name for port in ports]) if ports else "no port"
         raise InvalidSettings(f"{wanted} has {has}, and one is needed: name the port")
-    return ports[0]
+    return ports[0].name
 
 
-def is_released(place: PortPlace) -> bool:
-    """Whether a port is released to a virtual function, and its driver then can't program it."""
-    return (
-        bool(physical_address(place.card))
-        and not DRIVER_BY_NAME[place.card.driver].programs_virtual
-    )
+def _is_engine(wanted: str) -> bool:
+    return any(driver.fme.is_one(wanted) for driver in DRIVERS)
 
 
-def _is_called(card: Card, wanted: str) -> bool:
-    return wanted in (card.address, card.name)
+def _card_called(inventory: Inventory, wanted: str) -> Card | None:
+    return next((card for card in inventory.cards if wanted in (card.address, card.name)), None)
 
 
 def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
@@ -205,23 +159,15 @@ def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
     return EnginePlace(physical, physical.fme) if physical.fme else None
 
 
-def _alternatives(inventory: Inventory, kind: str) -> str:
-    """What there is, or why there is nothing, for the end of a sentence."""
-    names = list(_names(inventory, kind))
+def _nothing(inventory: Inventory, wanted: str, kind: str, names: list[str]) -> str:
+    """The message for a device that is not there: what there is, or why there is nothing."""
+    sentence = f"there is no {wanted} on this node"
     if names:
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        return f"; its {kind} are {', '.join(names[:8])}{more}"
-    reasons = [*(problem.message for problem in inventory.problems)]
+        shown = listing(names[:_NAMED], more=len(names[_NAMED:]))
+        return f"{sentence}; its {kind} are {shown}"
+    reasons = [problem.message for problem in inventory.problems]
     reasons += [card.failure.message for card in inventory.cards if card.failure]
-    return f": {'; '.join(reasons)}" if reasons else ""
-
-
-def _names(inventory: Inventory, kind: str) -> Iterator[str]:
-    for card in inventory.cards:
-        if kind == "ports":
-            yield from (port.name for port in card.ports)
-        elif card.fme is not None:
-            yield card.fme.name
+    return f"{sentence}: {'; '.join(reasons)}" if reasons else sentence
 
 
 class DeviceFiles:
@@ -230,18 +176,14 @@ class DeviceFiles:
     Reloading the driver or replacing the card makes another folder. Then this one is gone, even if
     another device has its name now.
 
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        place: The device.
-
     Raises:
-        DeviceGone: It isn't there any more.
+        DeviceGone: The device isn't there any more.
     """
 
     def __init__(self, root: Path, place: PortPlace | EnginePlace) -> None:
         self._files = Sysfs(root)
         self._root = root
-        folder = self._files.resolve(place.folder)
+        folder = self._files.resolve(f"{CLASSES[place.card.driver]}/{place.card.name}/{place.name}")
         inode = self._files.inode(folder) if folder else None
         if folder is None or inode is None:
             raise DeviceGone(f"{place.name} is gone")
@@ -258,11 +200,6 @@ class DeviceFiles:
         """The content of an attribute, empty if it can't be read."""
         return self._files.text(f"{self.folder}/{file}")
 
-    def read(self, file: str) -> Reading:
-        """An attribute, or why it can't be read."""
-        path = f"{self.folder}/{file}"
-        return self._files.read(self._files.resolve(path) or path)
-
     def names(self, folder: str = "") -> list[str]:
         """The names in a folder of it, sorted; empty if it can't be listed."""
         return sorted(self._files.names_if_listable(f"{self.folder}/{folder}".rstrip("/")))
@@ -273,11 +210,7 @@ class DeviceFiles:
         return self._root / resolved.lstrip("/") if resolved else None
 
     def write(self, file: str, content: bytes) -> None:
-        """Write an attribute in one go, since a driver takes each write as a value.
-
-        Raises:
-            OSError: It isn't there, is no regular file, or the driver refuses the value.
-        """
+        """Write an attribute in one go, since a driver takes each write as a value."""
         path = self.path(file)
         if path is None:
             raise FileNotFoundError(errno.ENOENT, "no such file")
@@ -290,11 +223,7 @@ class DeviceFiles:
             os.close(descriptor)
 
     def node(self) -> Path:
-        """Where its device node is on this system.
-
-        Raises:
-            HardwareError: It leads nowhere.
-        """
+        """Where its device node is on this system."""
         resolved = self._files.resolve(f"/dev/{self.name}")
         if resolved is None:
             raise HardwareError(f"there is no /dev/{self.name}: is the driver loaded?")

@@ -2,54 +2,36 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from services.process.errors import DeviceBusy, DeviceGone, DeviceRefused, HardwareError
-from services.programming.ioctls import IOCTLS, KERNEL, DriverCalls, DriverNode
+from services.process.text import listing
+from services.programming.ioctls import IOCTLS, KERNEL, DriverCalls, DriverNode, holders_of
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace
-from services.programming.port_holders import Holder, named, who_has
 
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _GONE: Final = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOENT})
 _UNKNOWN: Final = frozenset({errno.ENOTTY, errno.ENOSYS})
+_NAMED: Final = 3
+"""Processes that a message names."""
 
 
+@dataclass(frozen=True, slots=True)
 class PortSession:
-    """A port that nobody else has.
+    """A port that nobody else has."""
 
-    Args:
-        place: The port.
-        files: Its files.
-        node: Its node, opened alone.
-    """
-
-    def __init__(self, place: PortPlace, files: DeviceFiles, node: DriverNode) -> None:
-        self.place = place
-        self.files = files
-        self._node = node
-
-    def check_version(self) -> str:
-        """Check the version of the driver's interface; the text says what is unexpected, if any.
-
-        Drivers only ever add to their interface, so a newer version is no obstacle.
-        """
-        try:
-            version = self._node.api_version()
-        except OSError as error:
-            if error.errno not in _UNKNOWN:
-                raise
-            return f"the driver of {self.place.name} doesn't report the version of its interface"
-        if version:
-            return f"the driver of {self.place.name} has interface version {version}, known is 0"
-        return ""
+    place: PortPlace
+    files: DeviceFiles
+    node: DriverNode
 
     def reset(self) -> None:
         """Reset the port and the function in it."""
         try:
-            self._node.reset_port()
+            self.node.reset_port()
         except OSError as error:
             raise translated(error, f"{self.place.name} can't be reset") from error
 
@@ -59,11 +41,6 @@ def port_session(
     root: Path, place: PortPlace, calls: DriverCalls = KERNEL
 ) -> Iterator[PortSession]:
     """Open a port alone.
-
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        place: The port.
-        calls: Makes the ioctls of its driver.
 
     Raises:
         DeviceBusy: Somebody else has it.
@@ -88,13 +65,7 @@ def port_session(
 
 
 def held_by(root: Path, place: PortPlace, calls: DriverCalls = KERNEL) -> str:
-    """Who holds a port that nobody should have; empty if nobody does.
-
-    The port is opened alone for a moment.
-
-    Raises:
-        HardwareError: It can't be opened, and not because somebody holds it.
-    """
+    """Who holds a port that nobody should have, by opening it alone; empty if nobody does."""
     node = DeviceFiles(root, place).node()
     operation = f"{place.name} can't be opened"
     try:
@@ -132,7 +103,7 @@ def opened_node(
         descriptor = calls.open(node, alone=alone)
     except OSError as error:
         if error.errno == errno.EBUSY and isinstance(place, PortPlace):
-            raise busy(place, who_has(node)) from error
+            raise busy(place, holders_of(node)) from error
         raise translated(error, operation) from error
     try:
         yield DriverNode(descriptor, node, ioctls, calls)
@@ -140,19 +111,16 @@ def opened_node(
         os.close(descriptor)
 
 
-def busy(place: PortPlace, holders: tuple[Holder, ...]) -> DeviceBusy:
-    """The error for a port that is in use, with who has it."""
-    who = named(holders) or "another process, which can't be seen from here"
+def busy(place: PortPlace, holders: Sequence[str]) -> DeviceBusy:
+    """The error for a port that is in use by processes."""
+    who = "another process, which can't be seen from here"
+    if holders:
+        who = listing(holders[:_NAMED], more=len(holders[_NAMED:]))
     return DeviceBusy(f"{place.name} is in use by {who}: end that first, or delete its pod")
 
 
 def translated(error: OSError, operation: str) -> HardwareError:
-    """An OSError as an error of accelbind.
-
-    Args:
-        error: The error.
-        operation: What can't be done because of it, the start of a sentence.
-    """
+    """An OSError as an error of accelbind; the operation that failed starts the sentence."""
     reason = error.strerror or str(error)
     if error.errno == errno.EBUSY:
         return DeviceBusy(f"{operation}: the device is in use ({reason})")

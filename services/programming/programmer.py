@@ -19,27 +19,37 @@ All of it is synchronous and may hang in the driver: call it in a thread that ca
 gone meanwhile, the error says so.
 """
 
+import contextlib
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from services.bitstreams.model import Bitstream
 from services.devices.hardware.scan import scan
-from services.devices.model import Inventory
+from services.devices.health import no_fme
+from services.devices.model import Card, Inventory
+from services.devices.port_owners import lock_of
 from services.names import OPENCL_AFU, canonical_id
 from services.process.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
 from services.process.text import quote
-from services.programming.clock import UserClock
+from services.programming.clock import UserClock, requested_clock
 from services.programming.clock_registers import ClockPolicy, set_user_clock
 from services.programming.error_registers import why_refused
-from services.programming.image import Image, Programmed, check_fits, check_not_released, number_of
-from services.programming.ioctls import KERNEL, MAX_PORT, DriverCalls, DriverNode, ProgrammingFailed
+from services.programming.ioctls import (
+    KERNEL,
+    MAX_PORT,
+    DriverCalls,
+    DriverNode,
+    ProgrammingFailed,
+    holders_of,
+)
 from services.programming.lock import LOCKS, card_lock
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace, find_engine, find_port
-from services.programming.port_holders import who_has
 from services.programming.port_session import (
     PortSession,
     busy,
@@ -65,6 +75,52 @@ OnStep = Callable[[str], None]
 """Called with each step as it starts, for progress displays."""
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What to put into a port."""
+
+    interface_id: str
+    """What the region must have, 32 hex digits."""
+    afu_id: str
+    """What the port shows then, 32 hex digits."""
+    data: "Callable[[], array[int]]"
+    """Gives the raw bitstream, once it is needed."""
+    clock: UserClock | None = None
+    """The user clock that it requests."""
+    record: str | None = None
+    """The id of the OpenCL program that it is, which the port can't show."""
+
+    @classmethod
+    def from_bitstream(cls, bitstream: Bitstream) -> "Image":
+        """The image in a bitstream file."""
+        metadata, opencl = bitstream.metadata, bitstream.opencl
+        return cls(
+            metadata.interface_id,
+            metadata.afu_id,
+            bitstream.raw,
+            requested_clock(metadata.clock_high, metadata.clock_low),
+            opencl.program_id if opencl else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Programmed:
+    """The result of putting an image into a port."""
+
+    port: str
+    interface_id: str
+    afu_id: str
+    """What the port shows now."""
+    before: str
+    """What it showed before, empty if nothing usable."""
+    programmed: bool
+    """Whether it was reconfigured; if not, the function was there."""
+    seconds: float = 0.0
+    """How long it took, once the card was free."""
+    remarks: tuple[str, ...] = ()
+    """What is unexpected, but was no obstacle."""
+
+
 class Programmer:
     """Programs the ports of a node. Several threads may use one at once.
 
@@ -76,7 +132,6 @@ class Programmer:
         scan_cards: Gives the node's cards as they are now.
         calls: Makes the ioctls of the drivers.
         lock_seconds: How long to wait while somebody else works on a card.
-        verify_seconds: How long to wait until a port shows its function.
     """
 
     def __init__(
@@ -89,7 +144,6 @@ class Programmer:
         scan_cards: Callable[[], Inventory] | None = None,
         calls: DriverCalls = KERNEL,
         lock_seconds: float = LOCK_SECONDS,
-        verify_seconds: float = VERIFY_SECONDS,
     ) -> None:
         self._root = root
         self._locks = state_dir / LOCKS
@@ -98,18 +152,11 @@ class Programmer:
         self._scan = scan_cards or partial(scan, root)
         self._calls = calls
         self._lock_seconds = lock_seconds
-        self._verify_seconds = verify_seconds
 
     def ensure(
         self, port: str, image: Image, *, force: bool = False, on_step: OnStep = lambda _: None
     ) -> Programmed:
-        """Make a port carry a function, freshly reset.
-
-        Args:
-            port: The port's name.
-            image: The function.
-            force: Whether to program it even if it is there.
-            on_step: Called with each step as it starts.
+        """Make a port carry a function, freshly reset; `force` programs it even if it is there.
 
         Raises:
             InvalidBitstream: The bitstream doesn't fit the region.
@@ -119,9 +166,9 @@ class Programmer:
             HardwareError: Something else of the card or its files.
         """
         on_step("waiting for the card")
-        with self._locked(find_port(self._scan(), port).key):
+        with self._locked(find_port(self._scan(), port).card):
             place = find_port(self._scan(), port)  # the holder of the lock may have changed it
-            engine = check_fits(place, image)
+            engine = _fitting_engine(place, image)
             with port_session(self._root, place, self._calls) as session:
                 started = time.monotonic()
                 is_there = self._is_there(place, session.files, image) and not force
@@ -142,26 +189,32 @@ class Programmer:
     def _program(
         self, session: PortSession, engine: EnginePlace, image: Image, on_step: OnStep
     ) -> tuple[str, ...]:
-        check_not_released(session.place)
-        remarks = [*filter(None, [session.check_version()])]
+        _check_not_released(session.place)
+        remarks = []
         if image.clock is not None and self._clock is not ClockPolicy.LEAVE:
             on_step("setting the user clock")
-            remarks += self._set_clock(session, image.clock)
+            remarks.append(self._set_clock(session, image.clock))
         data = image.data()
         on_step(f"programming {len(data)} bytes")
         self._reconfigure(session, engine, image, data)
         on_step("verifying")
         self._verify(session, image)
-        remarks += self._record(session, image)
-        return tuple(remarks)
+        key, inode = session.place.record_key, session.files.inode
+        try:
+            self._records.write(key, inode, image.afu_id, image.record)
+        except HardwareError as error:
+            remarks.append(f"{error}; it will be programmed again although it is there")
+        return tuple(filter(None, remarks))
 
-    def _set_clock(self, session: PortSession, clock: UserClock) -> Iterator[str]:
+    def _set_clock(self, session: PortSession, clock: UserClock) -> str:
+        """Set the clock; the remark if it can't be set and need not be."""
         try:
             set_user_clock(session.files, clock)
         except (DeviceRefused, InvalidBitstream) as error:
             if self._clock is ClockPolicy.REQUIRE or not session.files.is_there:
                 raise
-            yield f"{error}; programmed all the same"
+            return f"{error}; programmed all the same"
+        return ""
 
     def _reconfigure(
         self, session: PortSession, engine: EnginePlace, image: Image, data: "array[int]"
@@ -171,10 +224,13 @@ class Programmer:
         failed = f"{place.name} can't be programmed with AFU {image.afu_id}"
         opened = opened_node(files.node(), f"{failed}: {engine.name}", engine, calls=self._calls)
         with opened as node:
-            saved = self._records.save(place.record_key)
-            self._records.distrust(place.record_key, session.files.inode, place.port.afu_id)
+            if place.port.number is None:
+                raise HardwareError(
+                    f"{place.name} doesn't report its number, which programming needs"
+                )
+            saved = self._records.distrust(place.record_key)
             try:
-                node.program_port(number_of(place), data)
+                node.program_port(place.port.number, data)
             except ProgrammingFailed as error:
                 if not error.may_have_begun:
                     self._records.restore(place.record_key, saved)
@@ -188,7 +244,7 @@ class Programmer:
 
     def _verify(self, session: PortSession, image: Image) -> None:
         """Wait until the port shows the function; reading it while it comes up fails (EBUSY)."""
-        deadline = time.monotonic() + self._verify_seconds
+        deadline = time.monotonic() + VERIFY_SECONDS
         while True:
             shown = canonical_id(session.files.text("afu_id"))
             if shown == image.afu_id:
@@ -201,23 +257,16 @@ class Programmer:
             " programmed: the bitstream's metadata may name another function than is in it"
         )
 
-    def _record(self, session: PortSession, image: Image) -> Iterator[str]:
-        key = session.place.record_key
-        try:
-            self._records.write(key, session.files.inode, image.afu_id, image.record)
-        except HardwareError as error:
-            yield f"{error}; it will be programmed again although it is there"
-
     def check(self, port: str, image: Image, *, force: bool = False) -> Programmed:
         """What `ensure` would do; nothing is opened or changed. Raises the same errors."""
         place = find_port(self._scan(), port)
-        check_fits(place, image)
+        _fitting_engine(place, image)
         files = DeviceFiles(self._root, place)
-        if holders := who_has(files.node()):
+        if holders := holders_of(files.node()):
             raise busy(place, holders)
         programmed = force or not self._is_there(place, files, image)
         if programmed:
-            check_not_released(place)
+            _check_not_released(place)
         return Programmed(
             place.name, place.interface_id, image.afu_id, place.port.afu_id, programmed=programmed
         )
@@ -225,15 +274,16 @@ class Programmer:
     def recorded(self, inventory: Inventory) -> dict[str, str]:
         """By port name: the recorded OpenCL program, or `UNKNOWN` if its content is unknown."""
         found: dict[str, str] = {}
-        names = [port.name for card in inventory.cards for port in card.ports]
-        for name in names if self._records.has_any() else ():
-            place = find_port(inventory, name)
-            try:
-                program = self._recorded(place, DeviceFiles(self._root, place))
-            except HardwareError:
-                continue  # gone meanwhile: nothing is known to be in it
-            if program is not None:
-                found[name] = program
+        if not self._records.has_any():
+            return found
+        for card in inventory.cards:
+            for port in card.ports:
+                place = PortPlace(card, port, None)
+                # A port that is gone meanwhile has no files: nothing is known to be in it.
+                with contextlib.suppress(DeviceGone):
+                    program = self._recorded(place, DeviceFiles(self._root, place))
+                    if program is not None:
+                        found[port.name] = program
         return found
 
     def _is_there(self, place: PortPlace, files: DeviceFiles, image: Image) -> bool:
@@ -252,20 +302,13 @@ class Programmer:
     def reset(self, port: str) -> None:
         """Reset a port and the function in it, if nobody has it; raises errors as `ensure`."""
         place = find_port(self._scan(), port)
-        with self._locked(place.key), port_session(self._root, place, self._calls) as session:
+        with self._locked(place.card), port_session(self._root, place, self._calls) as session:
             session.reset()
 
     def release(self, engine: str, port: int) -> None:
         """Take a port from the physical function, so that a virtual one can have it.
 
-        Args:
-            engine: Name of the card's engine.
-            port: The port's number within the card.
-
-        Raises:
-            DeviceBusy: The port is in use, or somebody works on the card.
-            DeviceGone: There is no such engine, or not any more.
-            DeviceRefused: The driver refused: there is no such port, or it is released already.
+        The engine is given by name, the port by its number within the card.
         """
         self._move(engine, port, DriverNode.release_port, "released")
 
@@ -280,7 +323,7 @@ class Programmer:
         failed = f"port {port} of {place.name} can't be {word}"
         if port > MAX_PORT:
             raise DeviceGone(f"{failed}: no port has a number beyond {MAX_PORT}")
-        with self._locked(place.key):
+        with self._locked(place.card):
             path = DeviceFiles(self._root, place).node()
             with opened_node(path, failed, place, calls=self._calls) as node:
                 try:
@@ -288,5 +331,43 @@ class Programmer:
                 except OSError as error:
                     raise translated(error, failed) from error
 
-    def _locked(self, card: str) -> AbstractContextManager[None]:
-        return card_lock(self._locks, card, seconds=self._lock_seconds)
+    def _locked(self, card: Card) -> AbstractContextManager[None]:
+        return card_lock(self._locks, lock_of(card), seconds=self._lock_seconds)
+
+
+def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
+    """The engine that can program a port with an image."""
+    engine, found = place.engine, place.interface_id
+    if engine is None:
+        pci = place.card.pci
+        raise HardwareError(no_fme(place.name, pci.physfn if pci else None).message)
+    if not found:
+        reasons = "; ".join(problem.message for problem in engine.fme.problems)
+        raise HardwareError(f"the region of {place.name} has no usable interface id: {reasons}")
+    if found != image.interface_id:
+        raise InvalidBitstream(
+            f"the bitstream of AFU {image.afu_id} is for regions with interface id"
+            f" {image.interface_id}, and that of {place.name} has {found}: take one made for it"
+        )
+    return engine
+
+
+def _check_not_released(place: PortPlace) -> None:
+    """Refuse a port that the physical function has released, if its driver can't program that.
+
+    The in-tree driver programs through the port's device on the physical function. It deletes that
+    device when the port is released, and does not check for it when it programs
+    (`dfl_fpga_cdev_release_port` in `drivers/fpga/dfl.c`, `fme_bridge_enable_set` in
+    `drivers/fpga/dfl-fme-br.c`). A port on a virtual function is always a released one.
+    """
+    if not place.is_released:
+        return
+    number = "N" if place.port.number is None else place.port.number
+    engine = place.engine.name if place.engine else "FME"
+    physical = place.card.pci.physfn if place.card.pci else ""
+    raise DeviceRefused(
+        f"{place.name} can't be programmed: it is released to virtual function"
+        f" {place.card.address}, and the in-tree driver programs only ports of the physical"
+        f" function; set sriov_numvfs of {physical} to 0, then give the port back:"
+        f" accelbind fpga assign {engine} --port {number}"
+    )

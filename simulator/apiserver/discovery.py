@@ -1,92 +1,68 @@
-"""Discovery: versions, groups, resources and health."""
+"""Discovery, and as much of OpenAPI v3 as kubectl asks for before it sends an object.
 
-import os
+kubectl looks for the parameter `fieldValidation` of a kind's PATCH; where it finds it, it leaves
+the validation to the server.
+"""
 
-from simulator.apiserver import openapi, wire
 from simulator.apiserver.resources import Resource, ResourceTable
 from simulator.apiserver.wire import Json
 
-VERSION = {
-    "major": "1",
-    "minor": "36",
-    "emulationMajor": "1",
-    "emulationMinor": "36",
-    "minCompatibilityMajor": "1",
-    "minCompatibilityMinor": "35",
-    "gitVersion": "v1.36.0+accelbind-stand-in",
-    "platform": f"linux/{os.uname().machine}",
-}
-HEALTH = ("/healthz", "/readyz", "/livez")
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+accelbind-stand-in"}
+_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+_FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
 
 
-def answer(path: str, table: ResourceTable) -> bytes | None:
-    """The body of a discovery path, None where there is nothing."""
+def discover(path: str, table: ResourceTable) -> Json | None:  # noqa: PLR0911 - a table of paths
+    """What a discovery path answers, None where there is nothing."""
+    roots = {_root(resource): resource for resource in table}
+    groups = {resource.group: _group(resource.group, table) for resource in table}
     match path.strip("/").split("/"):
         case ["version"]:
-            found: Json | None = dict(VERSION)
+            return VERSION
         case ["api"]:
-            found = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-        case ["api", "v1"]:
-            found = _resource_list("", "v1", table)
+            return {"kind": "APIVersions", "versions": ["v1"]}
         case ["apis"]:
-            groups = [_group(name, table) for name in table.groups()]
-            found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-        case ["apis", group] if group in table.groups():
-            found = {"kind": "APIGroup", "apiVersion": "v1"} | _group(group, table)
-        case ["apis", group, version]:
-            found = _resource_list(group, version, table)
+            found = [groups[name] for name in sorted(groups) if name]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
         case ["openapi", "v3"]:
-            found = openapi.index(table)
-        case ["openapi", "v3", *root]:
-            found = openapi.document("/".join(root), table)
-        case _:
-            found = None
-    return None if found is None else wire.encode(found) + b"\n"
+            return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in roots}}
+        case ["openapi", "v3", *root] if "/".join(root) in roots:
+            return _openapi("/".join(root), table)
+        case root if "/".join(root) in roots:
+            served = [one for one in table if _root(one) == "/".join(root)]
+            return {
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": served[0].api_version,
+                "resources": [entry for one in served for entry in _entries(one)],
+            }
+    return None
 
 
-def _versions(group: str, table: ResourceTable) -> list[str]:
-    return sorted({one.version for one in table if one.group == group})
+def _root(resource: Resource) -> str:
+    return f"apis/{resource.api_version}" if resource.group else "api/v1"
 
 
 def _group(name: str, table: ResourceTable) -> Json:
-    versions = [
-        {"groupVersion": f"{name}/{version}", "version": version}
-        for version in _versions(name, table)
-    ]
+    found = {one.api_version: one.version for one in table if one.group == name}
+    versions = [{"groupVersion": key, "version": found[key]} for key in sorted(found)]
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _resource_list(group: str, version: str, table: ResourceTable) -> Json | None:
-    served = [one for one in table if (one.group, one.version) == (group, version)]
-    if not served:
-        return None
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": served[0].api_version,
-        "resources": [entry for one in served for entry in _entries(one)],
-    }
-
-
 def _entries(resource: Resource) -> list[Json]:
-    entry: Json = {
-        "name": resource.plural,
-        "singularName": resource.kind.lower(),
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": _VERBS,
-    }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    below = [
-        {
-            "name": f"{resource.plural}/{name}",
-            "singularName": "",
-            "namespaced": resource.namespaced,
-            "kind": resource.kind,
-            "verbs": ["create"] if name == "binding" else ["get", "patch", "update"],
-        }
-        for name in sorted(resource.subresources)
-    ]
-    return [entry, *below]
+    entry = {"singularName": resource.kind.lower(), "namespaced": resource.namespaced}
+    entry |= {"kind": resource.kind, "verbs": _VERBS, "shortNames": resource.short_names}
+    names = (f"{resource.plural}/{name}" for name in sorted(resource.subresources))
+    return [entry | {"name": name} for name in (resource.plural, *names)]
+
+
+def _openapi(root: str, table: ResourceTable) -> Json:
+    paths: Json = {}
+    for one in (one for one in table if _root(one) == root):
+        where = "namespaces/{namespace}/" if one.namespaced else ""
+        kind = {"group": one.group, "version": one.version, "kind": one.kind}
+        operation = {"parameters": [_FIELD_VALIDATION], "x-kubernetes-group-version-kind": kind}
+        operation["responses"] = {"200": {"description": "OK"}}
+        paths[f"/{root}/{where}{one.plural}/{{name}}"] = {"patch": operation, "put": operation}
+    info = {"title": "accelbind API server stand-in", "version": "v1.36"}
+    return {"openapi": "3.0.0", "info": info, "paths": paths}

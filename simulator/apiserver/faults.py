@@ -1,21 +1,22 @@
 """Faults that a test switches on: failures of a server that clients must survive.
 
-Each is a context manager on `ApiServerStandIn`, or a call where it happens once. Those here change
-answers; those that concern connections (refused, cut, silent) are in `standin`, those of watches in
-`watching`.
+Those here change answers, each in a `with` block; of several that match, the newest counts. Those
+that concern connections (refused, cut, silent) are in `standin`.
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import dataclass, field
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from simulator.apiserver import wire
-from simulator.apiserver.http_server import Request, Response
+from simulator.apiserver.http_server import Cut, Request, Response
 from simulator.apiserver.status import StatusError
-from simulator.apiserver.store import event_line
+from simulator.apiserver.watching import event_line
+from simulator.apiserver.wire import encode
 
 Matches: TypeAlias = Callable[[Request], bool]
+Answer: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
 
 
 def every(_request: Request) -> bool:
@@ -25,39 +26,32 @@ def every(_request: Request) -> bool:
 
 def watches(request: Request) -> bool:
     """Matches watches."""
-    return request.query.get("watch") in ("1", "true")
+    return request.is_watch
 
 
 def lists(request: Request) -> bool:
     """Matches GETs that are no watches."""
-    return request.method == "GET" and not watches(request)
+    return request.method == "GET" and not request.is_watch
 
 
 @dataclass(eq=False, slots=True)
 class _Burst:
     matches: Matches
     left: int | None
-    answer: Callable[[], Response]
+    answer: Answer
 
 
-@dataclass(slots=True)
 class Faults:
     """What is switched on."""
 
-    watches_end_at_once: bool = False
-    """Each watch is answered with 200 and a proper end, and nothing in between."""
-    watches_cut_at_once: bool = False
-    """Each watch is cut in the middle of its first line."""
-    bookmarks_need_version: bool = False
-    """A watch with bookmarks and without a version ends with an ERROR event: a 1.36 API server
-    makes a list and a watch of it, which fails where storage can't serve progress requests."""
-    _bursts: list[_Burst] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._bursts: list[_Burst] = []
 
     @contextlib.contextmanager
     def answering(
-        self, answer: Callable[[], Response], *, count: int | None = None, matches: Matches = every
+        self, answer: Answer, *, count: int | None = None, matches: Matches = every
     ) -> Iterator[None]:
-        """Answer matching requests with `answer()`, at most `count` times."""
+        """Answer matching requests with `answer(request)`, at most `count` times."""
         burst = _Burst(matches, count, answer)
         self._bursts.append(burst)
         try:
@@ -68,6 +62,7 @@ class Faults:
     def failing(
         self,
         code: int,
+        message: str = "a fault of the stand-in",
         *,
         count: int | None = None,
         retry_after: int | None = None,
@@ -77,44 +72,67 @@ class Faults:
 
         Args:
             code: HTTP status.
+            message: of the Status in the answer.
             count: how many requests, None for all until the end of the block.
             retry_after: seconds to put into `Retry-After`.
             matches: which requests.
         """
-        headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-        reason = {429: "TooManyRequests", 503: "ServiceUnavailable"}.get(code, "InternalError")
-        error = StatusError(code, reason, f"a fault of the stand-in: {code}")
-        answer = Response(code, error.body(), tuple(headers.items()))
-        return self.answering(lambda: answer, count=count, matches=matches)
+        headers = () if retry_after is None else (("Retry-After", str(retry_after)),)
+        answer = Response(code, StatusError(code, message).body(), headers)
+        return self.answering(lambda _: answer, count=count, matches=matches)
+
+    def dropping(
+        self, *, count: int | None = None, matches: Matches = every
+    ) -> contextlib.AbstractContextManager[None]:
+        """Drop the connection of matching requests instead of answering."""
+
+        def drop(_request: Request) -> Response:
+            raise Cut
+
+        return self.answering(drop, count=count, matches=matches)
 
     def watches_failing(
-        self, code: int, *, count: int | None = None, matches: Matches = watches
+        self,
+        code: int,
+        message: str = "a fault",
+        *,
+        count: int | None = None,
+        matches: Matches = watches,
     ) -> contextlib.AbstractContextManager[None]:
-        """Answer matching watches with 200 and an ERROR event, at once."""
-        error = StatusError(code, "InternalError", f"a fault of the stand-in: {code}")
-        line = event_line("ERROR", wire.encode(error.status()))
-        return self.replaying(line, stream=True, count=count, matches=matches)
+        """Answer watches with 200 and an ERROR event, at once."""
+        line = event_line("ERROR", encode(StatusError(code, message).status()))
+        return self.streaming(line, count=count, matches=matches)
 
-    def replaying(
-        self, body: bytes, *, stream: bool = False, count: int | None = None, matches: Matches
+    def streaming(
+        self,
+        *pieces: bytes,
+        cut: bool = False,
+        count: int | None = None,
+        matches: Matches = watches,
     ) -> contextlib.AbstractContextManager[None]:
-        """Answers matching requests with these bytes: a recorded list or (as a stream) a watch."""
-        if not stream:
-            return self.answering(lambda: Response(200, body), count=count, matches=matches)
+        """Answer watches with these bytes, and a proper end or a cut."""
+
+        async def stream() -> AsyncGenerator[bytes]:
+            for piece in pieces:
+                yield piece
+            if cut:
+                raise Cut
 
         return self.answering(
-            lambda: Response(200, stream=_pieces(body)), count=count, matches=matches
+            lambda _: Response(200, stream=stream()), count=count, matches=matches
         )
+
+    def replaying(
+        self, body: bytes, *, count: int | None = None, matches: Matches
+    ) -> contextlib.AbstractContextManager[None]:
+        """Answers matching requests with these bytes, such as a recorded list."""
+        return self.answering(lambda _: Response(200, body), count=count, matches=matches)
 
     async def before(self, request: Request) -> Response | None:
         """The answer of a fault that is switched on for this request; None without one."""
         for burst in reversed(self._bursts):
             if burst.left != 0 and burst.matches(request):
                 burst.left = None if burst.left is None else burst.left - 1
-                return burst.answer()
+                answer = burst.answer(request)
+                return await answer if inspect.isawaitable(answer) else answer
         return None
-
-
-async def _pieces(*pieces: bytes) -> AsyncGenerator[bytes]:
-    for piece in pieces:
-        yield piece

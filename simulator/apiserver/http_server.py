@@ -1,14 +1,13 @@
 """The HTTP server of the stand-in: uvicorn and starlette, and the faults that tests need.
 
 Tests of clients need more than answers: an answer that stops in the middle of a line, a connection
-that stays open and falls silent, a listener that refuses. So each connection's transport is kept:
-aborting it drops the connection without an end.
+that stays open and falls silent, a listener that refuses.
 """
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import TypeAlias
@@ -25,10 +24,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from services.process.listening import listen
 
 _log = structlog.get_logger(__name__)
-_SHUTDOWN_SECONDS = 0.1
-"""How long a peer may take to answer a TLS close at the server's end (an idle one never does)."""
+_MEDIA_TYPE = "application/json"
 _KEEP_ALIVE_SECONDS = 24 * 3600
-Address: TypeAlias = tuple[str, int]
 
 
 class Cut(Exception):
@@ -40,13 +37,10 @@ class Request:
     """One request, complete.
 
     Args:
-        method: upper case.
         target: as it stood in the request line.
         path: decoded path.
         query: decoded parameters, the last of each name.
         headers: by lower-case name.
-        body: all of it, or nothing where it went over the limit.
-        oversized: whether it did.
     """
 
     method: str
@@ -55,7 +49,11 @@ class Request:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
-    oversized: bool = False
+
+    @property
+    def is_watch(self) -> bool:
+        """Whether it asks for a watch."""
+        return self.query.get("watch") in ("1", "true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +64,13 @@ class Response:
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
     stream: AsyncGenerator[bytes] | None = None
-    content_type: str = "application/json"
 
     def for_starlette(self) -> PlainResponse:
         """The same answer in starlette's terms."""
         made: PlainResponse = (
-            PlainResponse(self.body, self.status, media_type=self.content_type)
+            PlainResponse(self.body, self.status, media_type=_MEDIA_TYPE)
             if self.stream is None
-            else StreamingResponse(self.stream, self.status, media_type=self.content_type)
+            else StreamingResponse(self.stream, self.status, media_type=_MEDIA_TYPE)
         )
         for name, value in (*self.headers, ("Date", formatdate(usegmt=True))):
             made.headers.append(name, value.encode("latin-1", "replace").decode("latin-1"))
@@ -83,99 +80,54 @@ class Response:
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to the process that it runs in."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Captures none."""
-        yield
-
-
-class _Connection(HttpToolsProtocol):
-    """A client's connection, which tells its owner when it opens and when it is lost."""
-
-    owner: "HttpServer"
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
-        """A client has connected."""
-        super().connection_made(transport)
-        if self.client is not None:
-            self.owner.opened(self.client, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone, or was dropped."""
-        super().connection_lost(exc)
-        if self.client is not None:
-            self.owner.lost(self.client)
-
-
 class HttpServer:
     """Listens, and knows its connections."""
 
-    def __init__(self, handler: Handler, *, body_limit: int = 3 * 2**20) -> None:
+    def __init__(self, handler: Handler) -> None:
         self.handler = handler
-        self.body_limit = body_limit
-        self.connections: dict[Address, asyncio.Transport] = {}
-        """The open connections, by the client's address and port."""
         self.port = 0
-        self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self._answers: dict[Address, asyncio.Task[None]] = {}
-        self._closing = False
+        self._server: uvicorn.Server | None = None
 
-    async def listen(self, host: str, port: int, context: ssl.SSLContext) -> int:
-        """Accepts connections and returns the port (that given, or a free one for 0)."""
+    async def listen(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
+        """Accepts connections and returns the port; plain HTTP without a context."""
         listener = listen(host, port)
         self.port = listener.getsockname()[1]
-        self._closing = False
-        self._server = _Server(self._config(context))
-        self._serving = asyncio.create_task(self._server.serve([listener]))
-        while not self._server.started and not self._serving.done():  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0)
+        config = self._config(context)
+        config.load()
+        self._server = uvicorn.Server(config)
+        self._server.lifespan = config.lifespan_class(config)
+        await self._server.startup([listener])  # `serve` would take over the process's signals
         return self.port
 
-    async def refuse(self) -> None:
+    def refuse(self) -> None:
         """Stops listening: new connections are refused, those that exist live on."""
-        if self._server is None or self._serving is None:
-            return
-        for listener in self._server.servers:
+        for listener in self._server.servers if self._server else ():
             listener.close()
-        self._serving.cancel()  # only the tick of uvicorn's clock; its own end takes 0.2 s
-        await asyncio.gather(self._serving, return_exceptions=True)
-        self._server = self._serving = None
 
     async def close(self, grace: float = 2.0) -> None:
         """Stops listening, lets answers under way finish for `grace` seconds, drops the rest."""
-        self._closing = True
-        await self.refuse()
-        for client in self.connections.keys() - self._answers.keys():
-            self.connections[client].close()
-        await _until(lambda: not self._answers, grace)
-        await _until(lambda: not self.connections, _SHUTDOWN_SECONDS)
+        self.refuse()
+        answers = tuple(self._server.server_state.tasks) if self._server else ()
+        if answers:
+            _, late = await asyncio.wait(answers, timeout=grace)
+            for answer in late:
+                answer.cancel()
         self.drop_connections()
-        await _until(lambda: not self.connections, grace)
+        await asyncio.sleep(0)  # the connections' own ends
 
-    def drop_connections(self) -> None:
-        """Drop every connection."""
-        for transport in tuple(self.connections.values()):
-            transport.abort()
+    def drop_connections(self, client: tuple[str, int] | None = None) -> None:
+        """Drop every connection, or that of a client."""
+        for connection in tuple(self._server.server_state.connections) if self._server else ():
+            if not isinstance(connection, HttpToolsProtocol):
+                continue  # there are no others: see `_config`
+            if client in (None, connection.client):
+                connection.transport.abort()
 
-    def opened(self, client: Address, transport: asyncio.Transport) -> None:
-        """Remember a connection."""
-        self.connections[client] = transport
-
-    def lost(self, client: Address) -> None:
-        """Forget a connection, and cancel the answer on it."""
-        self.connections.pop(client, None)
-        if client in self._answers:
-            self._answers[client].cancel()
-
-    def _config(self, context: ssl.SSLContext) -> uvicorn.Config:
+    def _config(self, context: ssl.SSLContext | None) -> uvicorn.Config:
         return uvicorn.Config(
             self._application,
-            http=type("Connection", (_Connection,), {"owner": self}),
-            ssl_context_factory=lambda _config, _default: context,
+            http=HttpToolsProtocol,
+            ssl_context_factory=(lambda _config, _default: context) if context else None,
             interface="asgi3",
             loop="none",
             ws="none",
@@ -190,60 +142,31 @@ class HttpServer:
 
     async def _application(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application: one request, until it is answered or its client has gone."""
-        client: Address = scope["client"]
-        answer = asyncio.create_task(self._answer(scope, receive, send))
-        self._answers[client] = answer
-        await asyncio.wait({answer})
-        del self._answers[client]
-        if answer.cancelled():
-            return
-        error = answer.exception()
-        if error is None:
-            return
-        if not isinstance(error, Cut | ClientDisconnect):  # a bug must be seen in the log
-            _log.error("answer-crashed", path=scope["path"], exc_info=error)
-        if client in self.connections:
-            self.connections[client].abort()
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self.handler(await self._read(starlette.requests.Request(scope, receive)))
         try:
-            sent = response.for_starlette()
-            if self._closing:
-                sent.headers["Connection"] = "close"
-            await sent(scope, receive, send)
-        finally:
-            if response.stream is not None:
-                await response.stream.aclose()
-
-    async def _read(self, request: starlette.requests.Request) -> Request:
-        """The whole request.
-
-        A body over the limit is read to its end too, or the client would meet a reset connection
-        instead of the answer.
-        """
-        body, size = bytearray(), 0
-        async for piece in request.stream():
-            size += len(piece)
-            body += piece if size <= self.body_limit else b""
-        query = request.scope["query_string"].decode("latin-1")
-        target = request.scope["raw_path"].decode("latin-1")
-        return Request(
-            request.method,
-            f"{target}?{query}" if query else target,
-            request.url.path,
-            dict(request.query_params),
-            dict(request.headers),
-            bytes(body) if size <= self.body_limit else b"",
-            oversized=size > self.body_limit,
-        )
+            response = await self.handler(await _read(starlette.requests.Request(scope, receive)))
+            async with contextlib.AsyncExitStack() as stack:
+                if response.stream is not None:
+                    await stack.enter_async_context(contextlib.aclosing(response.stream))
+                await response.for_starlette()(scope, receive, send)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001 - a bug must be seen in the log
+            if not isinstance(error, Cut):
+                _log.exception("answer-crashed", path=scope["path"])
+            self.drop_connections(scope["client"])
+            while (await receive())["type"] != "http.disconnect":
+                pass
 
 
-async def _until(reached: Callable[[], bool], seconds: float) -> None:
-    """Poll until a condition holds, at most for so long."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while not reached():  # noqa: ASYNC110 - the connections' own doing
-                await asyncio.sleep(0.005)
+async def _read(request: starlette.requests.Request) -> Request:
+    """The whole request."""
+    query = request.scope["query_string"].decode("latin-1")
+    target = request.scope["raw_path"].decode("latin-1")
+    return Request(
+        request.method,
+        f"{target}?{query}" if query else target,
+        request.url.path,
+        dict(request.query_params),
+        dict(request.headers),
+        await request.body(),
+    )

@@ -1,11 +1,10 @@
 """Authentication and authorization: bearer tokens, users, and the rules of their roles."""
 
-import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from simulator.apiserver.paths import Target
+from simulator.apiserver.resources import Target
 from simulator.apiserver.wire import Json
 
 
@@ -54,7 +53,6 @@ class Identity:
     username: str = "admin"
     groups: tuple[str, ...] = ("system:masters", "system:authenticated")
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    uid: str = ""
     rules: tuple[Rule, ...] | None = None
     """What the user may do; None is everything."""
 
@@ -64,42 +62,29 @@ class Identity:
 
     def user_info(self) -> Json:
         """The `userInfo` of a review."""
-        info: Json = {"username": self.username}
-        if self.uid:
-            info["uid"] = self.uid
-        info["groups"] = list(self.groups)
-        if self.extra:
-            info["extra"] = {name: list(values) for name, values in self.extra.items()}
-        return info
-
-
-ADMIN = Identity()
+        info: Json = {"username": self.username, "groups": list(self.groups)}
+        extra = {name: list(values) for name, values in self.extra.items()}
+        return info | ({"extra": extra} if extra else {})
 
 
 class Tokens:
     """The bearer tokens that are accepted, each with the user it stands for."""
 
     def __init__(self, admin: str = "") -> None:
-        self.admin = admin or secrets.token_urlsafe(24)
-        self._known: dict[str, Identity] = {self.admin: ADMIN}
+        self._known: dict[str, Identity] = {}
+        self.replace_admin(admin)
 
     def allow(self, token: str, identity: Identity) -> None:
         """Accepts one more token."""
         self._known[token] = identity
 
-    def replace_admin(self, token: str = "") -> str:
-        """Accepts a new administrator's token instead of the old one, and returns it."""
-        self._known.pop(self.admin)
+    def replace_admin(self, token: str = "") -> None:
+        """Accepts this administrator's token, or one that is made up, instead of the old one."""
+        self._known = {key: who for key, who in self._known.items() if who.rules is not None}
         self.admin = token or secrets.token_urlsafe(24)
-        self._known[self.admin] = ADMIN
-        return self.admin
+        self.allow(self.admin, Identity())
 
     def identify(self, authorization: str) -> Identity | None:
         """The user of an `Authorization` header; None where the token is missing or unknown."""
         scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        for known, identity in self._known.items():
-            if hmac.compare_digest(known.encode(), token.strip().encode()):
-                return identity
-        return None
+        return self._known.get(token.strip()) if scheme.lower() == "bearer" else None

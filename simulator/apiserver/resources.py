@@ -1,16 +1,12 @@
 """The resources that the stand-in serves: one table, to which custom resources can be added.
 
-Everything generic (storage, lists, watches, patches, discovery) reads this table; what is special
-about pods, nodes, namespaces and webhook configurations stands in modules of their own.
+Everything generic (storage, lists, watches, patches, discovery) reads this table.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from simulator.apiserver import wire
-from simulator.apiserver.wire import Json
-
-DOMAIN_GROUP = "fpga.intel.com"
+from simulator.apiserver.wire import Json, encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +16,9 @@ class Resource:
     Args:
         group: API group, empty for the core group.
         version: the one version that is served and stored.
-        plural: its name in paths.
-        kind: its name in objects.
-        namespaced: whether its objects live in namespaces.
-        custom: a custom resource: keys are written sorted, no strategic merge.
+        custom: a custom resource: its keys are written sorted.
         schema: OpenAPI v3 schema that its objects must fit, for custom resources.
-        subresources: those that are served, of `status`.
-        short_names: what kubectl accepts instead of the plural.
         selectable: further fields that field selectors may name.
-        counts_generations: whether a change outside metadata and status bumps the generation.
-        empty: what a bookmark of the kind holds besides its metadata.
     """
 
     group: str
@@ -42,8 +31,6 @@ class Resource:
     subresources: frozenset[str] = frozenset()
     short_names: tuple[str, ...] = ()
     selectable: frozenset[str] = frozenset()
-    counts_generations: bool = False
-    empty: Json = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -55,32 +42,23 @@ class Resource:
         """The `apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def qualified(self) -> str:
+        """The plural with its group, as messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
     def encode(self, item: Json) -> bytes:
         """An object as it is stored and sent."""
-        return wire.encode(item, sort=self.custom)
+        return encode(item, sort=self.custom)
 
     def path(self, namespace: str, name: str) -> str:
         """The object's place, as it stands in continue tokens."""
         return f"{namespace}/{name}" if self.namespaced else name
 
+    def path_of(self, item: Json) -> str:
+        """The place of an object."""
+        return self.path(item["metadata"].get("namespace", ""), item["metadata"]["name"])
 
-def _pattern(pattern: str) -> Json:
-    return {"type": "string", "pattern": pattern}
-
-
-def _spec_schema(required: Sequence[str], **properties: Json) -> Json:
-    spec = {"type": "object", "required": list(required), "properties": properties}
-    return {"type": "object", "required": ["spec"], "properties": {"spec": spec}}
-
-
-_INTERFACE = _pattern("^[0-9a-f]{8,32}$")
-FUNCTION_SCHEMA = _spec_schema(
-    ("afuId", "interfaceId", "mode"),
-    afuId=_pattern("^[0-9a-f]{8,40}$"),
-    interfaceId=_INTERFACE,
-    mode=_pattern("^(af|region)$"),
-)
-REGION_SCHEMA = _spec_schema(("interfaceId",), interfaceId=_INTERFACE)
 
 PODS = Resource(
     "",
@@ -88,11 +66,9 @@ PODS = Resource(
     "pods",
     "Pod",
     namespaced=True,
-    subresources=frozenset({"status", "binding"}),
+    subresources=frozenset({"status"}),
     short_names=("po",),
-    selectable=frozenset({"spec.nodeName", "spec.schedulerName", "status.phase"}),
-    counts_generations=True,
-    empty={"spec": {"containers": None}, "status": {}},
+    selectable=frozenset({"spec.nodeName", "status.phase"}),
 )
 NODES = Resource(
     "",
@@ -102,20 +78,8 @@ NODES = Resource(
     namespaced=False,
     subresources=frozenset({"status"}),
     short_names=("no",),
-    selectable=frozenset({"spec.unschedulable"}),
-    empty={"spec": {}, "status": {}},
 )
-NAMESPACES = Resource(
-    "",
-    "v1",
-    "namespaces",
-    "Namespace",
-    namespaced=False,
-    subresources=frozenset({"status"}),
-    short_names=("ns",),
-    selectable=frozenset({"status.phase"}),
-    empty={"spec": {}, "status": {}},
-)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False, short_names=("ns",))
 EVENTS = Resource(
     "",
     "v1",
@@ -123,60 +87,36 @@ EVENTS = Resource(
     "Event",
     namespaced=True,
     short_names=("ev",),
-    selectable=frozenset(
-        {"reason", "type", "source"}
-        | {
-            f"involvedObject.{name}"
-            for name in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")
-        }
-    ),
-    empty={"involvedObject": {}, "source": {}},
+    selectable=frozenset({"reason", "type", "involvedObject.kind", "involvedObject.name"}),
 )
-SECRETS = Resource(
-    "",
-    "v1",
-    "secrets",
-    "Secret",
-    namespaced=True,
-    selectable=frozenset({"type"}),
-)
+SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
+_DOMAIN = "fpga.intel.com"
 FUNCTIONS = Resource(
-    DOMAIN_GROUP,
+    _DOMAIN,
     "v2",
     "acceleratorfunctions",
     "AcceleratorFunction",
     namespaced=True,
     custom=True,
-    schema=FUNCTION_SCHEMA,
     short_names=("af",),
-    counts_generations=True,
 )
 REGIONS = Resource(
-    DOMAIN_GROUP,
-    "v2",
-    "fpgaregions",
-    "FpgaRegion",
-    namespaced=True,
-    custom=True,
-    schema=REGION_SCHEMA,
-    short_names=("fpga",),
-    counts_generations=True,
+    _DOMAIN, "v2", "fpgaregions", "FpgaRegion", namespaced=True, custom=True, short_names=("fpga",)
 )
+_REGISTRATION = "admissionregistration.k8s.io"
 MUTATING = Resource(
-    "admissionregistration.k8s.io",
+    _REGISTRATION,
     "v1",
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
     namespaced=False,
-    counts_generations=True,
 )
 VALIDATING = Resource(
-    "admissionregistration.k8s.io",
+    _REGISTRATION,
     "v1",
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
     namespaced=False,
-    counts_generations=True,
 )
 DEFINITIONS = Resource(
     "apiextensions.k8s.io",
@@ -186,7 +126,6 @@ DEFINITIONS = Resource(
     namespaced=False,
     subresources=frozenset({"status"}),
     short_names=("crd", "crds"),
-    counts_generations=True,
 )
 BUILT_IN = (
     PODS,
@@ -205,29 +144,77 @@ BUILT_IN = (
 class ResourceTable:
     """What is served, by group and plural. Custom resource definitions add to it and take away."""
 
-    def __init__(self, resources: Sequence[Resource] = BUILT_IN) -> None:
-        self._by_key = {resource.key: resource for resource in resources}
+    def __init__(self) -> None:
+        self._by_key = {resource.key: resource for resource in BUILT_IN}
 
     def __iter__(self) -> Iterator[Resource]:
-        return iter(self._by_key.values())
+        return iter(tuple(self._by_key.values()))
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         """The resource at a path, if it is served there."""
         resource = self._by_key.get((group, plural))
         return resource if resource is not None and resource.version == version else None
 
-    def of_kind(self, kind: str) -> Resource | None:
-        """The resource of a kind, whatever its group."""
-        return next((one for one in self if one.kind == kind), None)
-
-    def groups(self) -> list[str]:
-        """All groups but the core one, in order."""
-        return sorted({resource.group for resource in self if resource.group})
+    def of_kind(self, kind: str) -> Resource:
+        """The resource of a kind, whatever its group (KeyError for an unknown one)."""
+        for resource in self:
+            if resource.kind == kind:
+                return resource
+        raise KeyError(kind)
 
     def put(self, resource: Resource) -> None:
         """Adds a resource, or replaces the one of the same group and plural."""
         self._by_key[resource.key] = resource
 
-    def drop(self, key: tuple[str, str]) -> None:
+    def drop(self, resource: Resource) -> None:
         """Takes a resource out."""
-        self._by_key.pop(key, None)
+        self._by_key.pop(resource.key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names: an object or, without a name, a collection.
+
+    Args:
+        namespace: empty for cluster-wide kinds and for lists over all namespaces.
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def path(self) -> str:
+        """The object's place in the store."""
+        return self.resource.path(self.namespace, self.name)
+
+    @property
+    def prefix(self) -> str:
+        """What the paths of the collection begin with."""
+        return f"{self.namespace}/" if self.namespace else ""
+
+
+def parse(path: str, table: ResourceTable) -> Target | None:
+    """The target of a path below `/api/v1` or `/apis/GROUP/VERSION`; None if it names nothing."""
+    match path.strip("/").split("/"):
+        case ["api", version, *parts] if parts:
+            return _target("", version, parts, table)
+        case ["apis", group, version, *parts] if parts:
+            return _target(group, version, parts, table)
+    return None
+
+
+def _target(group: str, version: str, parts: Sequence[str], table: ResourceTable) -> Target | None:
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) > 2:
+        namespace, parts = parts[1], parts[2:]
+    resource = table.find(group, version, parts[0])
+    if resource is None or len(parts) > 3 or "" in parts:
+        return None
+    name, subresource = (*parts[1:], "", "")[:2]
+    if subresource and subresource not in resource.subresources:
+        return None
+    if resource.namespaced != bool(namespace) and (name or not resource.namespaced):
+        return None
+    return Target(resource, namespace, name, subresource)

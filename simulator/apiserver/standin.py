@@ -11,8 +11,10 @@ async with ApiServerStandIn(directory) as api:
         …
 """
 
+import asyncio
 import contextlib
-import secrets
+import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,24 +23,23 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from simulator.apiserver import tls
-from simulator.apiserver.admission import Admission
-from simulator.apiserver.api import Api, Seen
-from simulator.apiserver.asking import timestamp
-from simulator.apiserver.audit import AuditLog
-from simulator.apiserver.definitions import DefinitionController
+from services.process.files import replace_file
+from simulator.apiserver import crd, tls
+from simulator.apiserver.admission import Admission, AuditLog
+from simulator.apiserver.app import App, Seen
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import HttpServer
 from simulator.apiserver.identity import Tokens
-from simulator.apiserver.kubeconfig import kubeconfig, write_kubeconfig
-from simulator.apiserver.namespaces import INITIAL, NamespaceController
-from simulator.apiserver.resources import NAMESPACES, Resource, ResourceTable
+from simulator.apiserver.resources import DEFINITIONS, ResourceTable
 from simulator.apiserver.scheduler import Scheduler
 from simulator.apiserver.store import Store
-from simulator.apiserver.tls import ServingPair
 from simulator.apiserver.watching import Watch
-from simulator.apiserver.wire import Json, decode
+from simulator.apiserver.webhooks import WebhookClient
+from simulator.apiserver.wire import Json, timestamp
 from simulator.apiserver.writing import Writer
+
+_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_NAME = "accelbind-simulator"
 
 
 def _utc_now() -> datetime:
@@ -57,13 +58,11 @@ class Options:
         host: address to listen on, and the one in the kubeconfig.
         port: 0 for any free one.
         token: the administrator's bearer token; made up if empty.
-        names: further names and addresses the own certificate is valid for.
-        pair: certificate and key to serve with instead of an own one.
+        names: further names and addresses that its certificate is valid for.
+        plain: serve HTTP without TLS.
         services: `host:port` of Services that webhook configurations name.
         schedule: whether pods are bound to nodes.
         bookmark_interval: seconds between the bookmarks of a watch.
-        history: changes of each resource that can be watched again.
-        revision: where resource versions start.
         now: the clock.
         new_uid: makes the uids of objects and reviews.
     """
@@ -72,12 +71,10 @@ class Options:
     port: int = 0
     token: str = ""
     names: Sequence[str] = ("localhost",)
-    pair: ServingPair | None = None
+    plain: bool = False
     services: Mapping[str, str] = field(default_factory=dict)
     schedule: bool = True
     bookmark_interval: float = 60.0
-    history: int = 20_000
-    revision: int = 1
     now: Callable[[], datetime] = _utc_now
     new_uid: Callable[[], str] = _new_uid
 
@@ -85,43 +82,34 @@ class Options:
 class ApiServerStandIn:
     """An API server without etcd, in this process."""
 
-    def __init__(
-        self,
-        directory: Path,
-        options: Options = Options(),
-        *,
-        kubeconfig_path: Path | None = None,
-    ) -> None:
+    def __init__(self, directory: Path, options: Options = Options()) -> None:
         self.options = options
-        self.kubeconfig_path = kubeconfig_path or directory / "kubeconfig"
-        self.store = Store(history=options.history, revision=options.revision)
+        self.kubeconfig_path = directory / "kubeconfig"
+        self.store = Store()
         self.table = ResourceTable()
         self.tokens = Tokens(options.token)
         self.faults = Faults()
-        self.audit = AuditLog(directory / "audit.jsonl")
-        self._pair = options.pair or tls.make_pair((options.host, *options.names))
-        self._context = self._pair.context()
-        self.admission = Admission(self.store, options.services, options.new_uid)
-        self.scheduler = Scheduler(self.store, now=options.now)
-        writer = Writer(self.store, self.admission, now=options.now, new_uid=options.new_uid)
-        self._namespaces = NamespaceController(self.store, self.table, writer)
-        self._definitions = DefinitionController(self.store, self.table, now=options.now)
-        self._api = Api(
+        pair = tls.make_pair((options.host, *options.names))
+        self.authority = pair.authority
+        """PEM of the certificate that clients are to trust."""
+        self._context = None if options.plain else pair.context()
+        self._webhooks = WebhookClient(options.services)
+        admission = Admission(self.store, self._webhooks, options.new_uid)
+        writer = Writer(self.store, self.table, admission, now=options.now, new_uid=options.new_uid)
+        self._app = App(
             store=self.store,
             table=self.table,
             writer=writer,
             tokens=self.tokens,
-            audit=self.audit,
+            audit=AuditLog(directory / "audit.jsonl"),
             faults=self.faults,
-            bind=self.scheduler.bind,
-            now=options.now,
             bookmark_interval=options.bookmark_interval,
         )
-        self._server = HttpServer(self._api.handle)
-        for resource in self.table:
-            self.store.shelf(resource)
-        for name in INITIAL:
-            self.seed(_namespace(name, options))
+        self._server = HttpServer(self._app.handle)
+        self._scheduler: asyncio.Task[None] | None = None
+        crd.serve_definitions(self.store, self.table)
+        for name in _NAMESPACES:
+            self.seed(_namespace(name))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -136,24 +124,22 @@ class ApiServerStandIn:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen, write the kubeconfig, and start the scheduler."""
-        self._namespaces.start()
-        self._definitions.start()
+        """Listen (on the same port again after `stop`), write the kubeconfig, schedule."""
         if self.options.schedule:
-            self.scheduler.start()
-        await self._server.listen(self.options.host, self.options.port, self._context)
+            scheduler = Scheduler(self.store, now=self.options.now)
+            self._scheduler = asyncio.create_task(scheduler.run_forever())
+        port = self.port or self.options.port
+        await self._server.listen(self.options.host, port, self._context)
         self.write_kubeconfig()
 
-    async def stop(self, grace: float = 2.0) -> None:
+    async def stop(self) -> None:
         """End watches properly, finish running requests, and close everything."""
-        self._api.closing = True
         self.end_watches()
-        await self._server.close(grace)
-        await self.scheduler.stop()
-        self._namespaces.stop()
-        self._definitions.stop()
-        await self.admission.client.close()
-        self.audit.close()
+        await self._server.close()
+        if self._scheduler is not None:
+            self._scheduler.cancel()
+            await asyncio.gather(self._scheduler, return_exceptions=True)
+        await self._webhooks.aclose()
 
     # What tests look at.
 
@@ -165,86 +151,61 @@ class ApiServerStandIn:
     @property
     def url(self) -> str:
         """Where it answers."""
-        return f"https://{self.options.host}:{self.port}"
-
-    @property
-    def authority(self) -> bytes:
-        """PEM of the CA that clients are to trust."""
-        return self._pair.authority
+        return f"http{'' if self.options.plain else 's'}://{self.options.host}:{self.port}"
 
     @property
     def watches(self) -> frozenset[Watch]:
         """The watches that are open."""
-        return frozenset(self._api.watches)
+        return frozenset(self._app.watches)
 
     @property
     def seen(self) -> Sequence[Seen]:
         """The newest requests that were answered, oldest first."""
-        return tuple(self._api.seen)
-
-    @property
-    def connections(self) -> int:
-        """How many clients are connected."""
-        return len(self._server.connections)
-
-    def kubeconfig(self) -> Json:
-        """The kubeconfig as an object."""
-        return kubeconfig(self.url, self.authority, self.tokens.admin)
+        return tuple(self._app.seen)
 
     def write_kubeconfig(self) -> None:
-        """Writes the kubeconfig (and the token's file) as it is now."""
-        write_kubeconfig(self.kubeconfig_path, self.kubeconfig())
+        """Write the kubeconfig as it is now (JSON, which is YAML)."""
+        config = kubeconfig(self.url, self.authority, self.tokens.admin)
+        content = json.dumps(config, indent=2) + "\n"
+        replace_file(self.kubeconfig_path, content.encode(), mode=0o600)
 
     # Steering what is stored, from beside the API.
-
-    def resource(self, item: Json) -> Resource:
-        """The resource of an object, by its kind (KeyError for an unknown one)."""
-        resource = self.table.of_kind(item["kind"])
-        if resource is None:
-            raise KeyError(item["kind"])
-        return resource
 
     def seed(self, item: Json) -> None:
         """Add an object as if it had always existed: unchecked, without history.
 
         What it lacks of uid, resourceVersion, creationTimestamp and generation is made up.
         """
-        resource = self.resource(item)
-        item = item | {"metadata": dict(item["metadata"])}
-        metadata = item["metadata"]
-        metadata.setdefault("uid", self.options.new_uid())
-        metadata.setdefault("creationTimestamp", timestamp(self.options.now()))
-        if resource.namespaced:
-            metadata.setdefault("namespace", "default")
-        if resource.counts_generations:
-            metadata.setdefault("generation", 1)
-        self.store.seed(resource, item)
+        self.store.seed(self.table.of_kind(item["kind"]), self._completed(item))
 
     def put(self, item: Json) -> Json:
         """Creates or replaces an object unchecked, as a change that watches see."""
-        resource = self.resource(item)
-        item = item | {"metadata": dict(item["metadata"])}
-        if resource.namespaced:
-            item["metadata"].setdefault("namespace", "default")
-        item["metadata"].setdefault("uid", self.options.new_uid())
-        return self.store.write(resource, item)
+        return self.store.write(self.table.of_kind(item["kind"]), self._completed(item))
+
+    def _completed(self, item: Json) -> Json:
+        metadata = dict(item["metadata"])
+        if item["kind"] == DEFINITIONS.kind:
+            item = crd.established(item)
+        if self.table.of_kind(item["kind"]).namespaced:
+            metadata.setdefault("namespace", "default")
+        metadata.setdefault("uid", self.options.new_uid())
+        metadata.setdefault("creationTimestamp", timestamp(self.options.now()))
+        metadata.setdefault("generation", 1)
+        return item | {"metadata": metadata}
 
     def drop(self, kind: str, name: str, namespace: str = "default") -> None:
         """Deletes an object at once, as a change that watches see."""
-        resource = self.resource({"kind": kind})
+        resource = self.table.of_kind(kind)
         self.store.remove(resource, resource.path(namespace, name))
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Json | None:
         """A copy of an object, None where there is none."""
-        resource = self.resource({"kind": kind})
+        resource = self.table.of_kind(kind)
         return self.store.get(resource, resource.path(namespace, name))
 
     def objects(self, kind: str) -> list[Json]:
         """Copies of all objects of a kind."""
-        return [
-            decode(data)
-            for data in self.store.shelf(self.resource({"kind": kind})).objects.values()
-        ]
+        return list(self.store.all(self.table.of_kind(kind)))
 
     # Steering what goes wrong.
 
@@ -271,16 +232,15 @@ class ApiServerStandIn:
         """Drop every connection."""
         self._server.drop_connections()
 
-    def change_token(self, token: str = "") -> str:
+    def change_token(self, token: str = "") -> None:
         """Accept only a new token, and write it where clients find it."""
-        token = self.tokens.replace_admin(token or secrets.token_urlsafe(24))
+        self.tokens.replace_admin(token)
         self.write_kubeconfig()
-        return token
 
     @contextlib.asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
         """Refuse and drop connections inside the block; then listen on the same port."""
-        await self._server.refuse()
+        self._server.refuse()
         self.drop_connections()
         try:
             yield
@@ -288,15 +248,21 @@ class ApiServerStandIn:
             await self._server.listen(self.options.host, self.port, self._context)
 
 
-def _namespace(name: str, options: Options) -> Json:
+def _namespace(name: str) -> Json:
+    labels = {"kubernetes.io/metadata.name": name}
+    metadata = {"name": name, "labels": labels}
+    head = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    return head | {"status": {"phase": "Active"}}
+
+
+def kubeconfig(server: str, authority: bytes, token: str) -> Json:
+    """The configuration of clients as an object."""
+    cluster = {"server": server, "certificate-authority-data": b64encode(authority).decode()}
     return {
-        "kind": NAMESPACES.kind,
         "apiVersion": "v1",
-        "metadata": {
-            "name": name,
-            "uid": options.new_uid(),
-            "labels": {"kubernetes.io/metadata.name": name},
-        },
-        "spec": {"finalizers": ["kubernetes"]},
-        "status": {"phase": "Active"},
+        "kind": "Config",
+        "clusters": [{"name": _NAME, "cluster": cluster}],
+        "users": [{"name": _NAME, "user": {"token": token}}],
+        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME}}],
+        "current-context": _NAME,
     }

@@ -1,17 +1,31 @@
 """Errors as an API server answers them: `v1.Status` objects with code, reason and message.
 
-`StatusError` is raised anywhere below a request and becomes the answer at its edge. The
-constructors below are named for the reasons in `k8s.io/apimachinery/pkg/apis/meta/v1`, and their
-texts follow `k8s.io/apimachinery/pkg/api/errors`.
+`StatusError` is raised anywhere below a request and becomes the answer at its edge. Reasons are
+those of `k8s.io/apimachinery/pkg/apis/meta/v1`, which clients such as kubectl act upon.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from services.process.errors import AccelbindError
-from simulator.apiserver import wire
-from simulator.apiserver.wire import Json
+from simulator.apiserver.resources import Resource
+from simulator.apiserver.wire import Json, encode
+
+REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
 
 
 class StatusError(AccelbindError):
@@ -20,24 +34,20 @@ class StatusError(AccelbindError):
     def __init__(
         self,
         code: int,
-        reason: str,
         message: str,
         *,
+        reason: str | None = None,
         details: Json | None = None,
-        metadata: Json | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.reason = reason
+        self.reason = REASONS.get(code, "InternalError") if reason is None else reason
         self.message = message
         self.details = details
-        self.metadata = metadata or {}
-        self.headers = dict(headers or {})
 
     def status(self) -> Json:
         """The Status object, fields in the order a real API server writes them."""
-        status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": self.metadata}
+        status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
         status |= {"status": "Failure", "message": self.message}
         if self.reason:
             status["reason"] = self.reason
@@ -47,183 +57,63 @@ class StatusError(AccelbindError):
 
     def body(self) -> bytes:
         """The Status as an answer's body."""
-        return wire.encode(self.status()) + b"\n"
-
-
-def success(details: Json) -> Json:
-    """The Status that answers a deletion without an object."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": details,
-    }
+        return encode(self.status()) + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One field that is wrong.
-
-    Args:
-        field: path of the field, such as `spec.containers[0].name`.
-        message: what is wrong with it, without the path.
-        reason: `FieldValueInvalid`, `FieldValueRequired`, …
-    """
+    """One field that is wrong, and what is wrong with it."""
 
     field: str
     message: str
-    reason: str = "FieldValueInvalid"
 
-    def text(self) -> str:
-        """Field and message as they stand in the Status's message."""
+    def __str__(self) -> str:
         return f"{self.field}: {self.message}"
 
 
 def invalid_value(field: str, value: object, why: str) -> Cause:
-    """`field: Invalid value: "value": why`; other values than text stand in JSON's notation."""
-    shown = wire.encode(value).decode()
-    return Cause(field, f"Invalid value: {shown}: {why}")
+    """`field: Invalid value: "value": why`."""
+    return Cause(field, f"Invalid value: {encode(value).decode()}: {why}")
 
 
-def required(field: str, why: str = "") -> Cause:
-    """`field: Required value`."""
-    text = f"Required value: {why}" if why else "Required value"
-    return Cause(field, text, "FieldValueRequired")
-
-
-def unsupported(field: str, value: object, supported: Sequence[str]) -> Cause:
-    """`field: Unsupported value: "value": supported values: …`."""
-    known = ", ".join(f'"{one}"' for one in supported)
-    message = f"Unsupported value: {wire.encode(value).decode()}: supported values: {known}"
-    return Cause(field, message, "FieldValueNotSupported")
-
-
-def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> StatusError:
+def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> StatusError:
     """422: the object is well-formed and does not fit its kind."""
-    texts = [cause.text() for cause in causes]
-    joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    qualified = f"{kind}.{group}" if group else kind
-    return StatusError(
-        422,
-        "Invalid",
-        f'{qualified} "{name}" is invalid: {joined}',
-        details=_details(name, group, kind)
-        | {
-            "causes": [
-                {"reason": cause.reason, "message": cause.message, "field": cause.field}
-                for cause in causes
-            ]
-        },
-    )
+    texts = ", ".join(map(str, causes))
+    qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    listed = texts if len(causes) == 1 else f"[{texts}]"
+    details: Json = {"name": name, "group": resource.group, "kind": resource.kind}
+    details["causes"] = [{"message": one.message, "field": one.field} for one in causes]
+    return StatusError(422, f'{qualified} "{name}" is invalid: {listed}', details=details)
 
 
-def _details(name: str, group: str, kind: str) -> Json:
-    details: dict[str, Any] = {"name": name} if name else {}
-    if group:
-        details["group"] = group
-    return details | {"kind": kind}
-
-
-def _qualified(group: str, plural: str) -> str:
-    return f"{plural}.{group}" if group else plural
-
-
-def not_found(group: str, plural: str, name: str) -> StatusError:
+def not_found(resource: Resource, name: str) -> StatusError:
     """404: no object of this name."""
-    message = f'{_qualified(group, plural)} "{name}" not found'
-    return StatusError(404, "NotFound", message, details=_details(name, group, plural))
+    details = {"name": name, "group": resource.group, "kind": resource.plural}
+    return StatusError(404, f'{resource.qualified} "{name}" not found', details=details)
 
 
-def unknown_path() -> StatusError:
-    """404: no such resource or path."""
-    message = "the server could not find the requested resource"
-    return StatusError(404, "NotFound", message, details={})
-
-
-def already_exists(group: str, plural: str, name: str) -> StatusError:
-    """409: the name is taken."""
-    message = f'{_qualified(group, plural)} "{name}" already exists'
-    return StatusError(409, "AlreadyExists", message, details=_details(name, group, plural))
-
-
-def conflict(group: str, plural: str, name: str, why: str = "") -> StatusError:
+def conflict(resource: Resource, name: str, why: str = "") -> StatusError:
     """409: the object has changed since the sender read it."""
     reason = why or (
         "the object has been modified; please apply your changes to the latest version and try"
         " again"
     )
-    message = f'Operation cannot be fulfilled on {_qualified(group, plural)} "{name}": {reason}'
-    return StatusError(409, "Conflict", message, details=_details(name, group, plural))
+    return StatusError(
+        409, f'Operation cannot be fulfilled on {resource.qualified} "{name}": {reason}'
+    )
 
 
-def forbidden(group: str, plural: str, name: str, why: str) -> StatusError:
+def forbidden(resource: Resource, name: str, why: str) -> StatusError:
     """403: known who asks, and refused."""
-    named = f' "{name}"' if name else ""
-    message = f"{_qualified(group, plural)}{named} is forbidden: {why}"
-    return StatusError(403, "Forbidden", message, details=_details(name, group, plural))
-
-
-def unauthorized() -> StatusError:
-    """401: no or unknown credentials."""
-    return StatusError(401, "Unauthorized", "Unauthorized")
+    named = f'{resource.qualified} "{name}"' if name else resource.qualified
+    return StatusError(403, f"{named} is forbidden: {why}")
 
 
 def bad_request(message: str) -> StatusError:
     """400: not readable as what it should be."""
-    return StatusError(400, "BadRequest", message)
+    return StatusError(400, message)
 
 
 def internal(message: str) -> StatusError:
     """500, with the cause as a real API server repeats it."""
-    return StatusError(
-        500,
-        "InternalError",
-        f"Internal error occurred: {message}",
-        details={"causes": [{"message": message}]},
-    )
-
-
-def expired(message: str, *, continue_token: str = "") -> StatusError:
-    """410: the resource version asked for is no longer kept."""
-    metadata = {"continue": continue_token} if continue_token else None
-    return StatusError(410, "Expired", message, metadata=metadata)
-
-
-def too_large_version(asked: int, current: int) -> StatusError:
-    """504: a resource version that this server has not reached yet."""
-    return StatusError(
-        504,
-        "Timeout",
-        f"Timeout: Too large resource version: {asked}, current: {current}",
-        details={
-            "causes": [
-                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-            ],
-            "retryAfterSeconds": 1,
-        },
-        headers={"Retry-After": "1"},
-    )
-
-
-def unsupported_media(found: str, supported: Sequence[str]) -> StatusError:
-    """415: a body in a language this server does not read."""
-    message = (
-        "the body of the request was in an unknown format - accepted media types include:"
-        f" {', '.join(supported)}"
-    )
-    if found:
-        message += f" (got {found})"
-    return StatusError(415, "UnsupportedMediaType", message)
-
-
-def method_not_allowed(verb: str) -> StatusError:
-    """405: the resource does not know this verb."""
-    message = f"the server does not allow this method on the requested resource ({verb})"
-    return StatusError(405, "MethodNotAllowed", message, details={})
-
-
-def too_large(limit: int) -> StatusError:
-    """413: a body over the limit."""
-    message = f"Request entity too large: limit is {limit}"
-    return StatusError(413, "RequestEntityTooLarge", message)
+    return StatusError(500, f"Internal error occurred: {message}")

@@ -12,7 +12,6 @@ from services.admission.mutate import Policy
 from services.admission.preview import Explained, explain_pod
 from services.devices.model import PluginMode
 from services.mappings.folder import load_folder
-from services.mappings.index import MappingIndex
 from services.mappings.model import API_VERSION, Mode
 from services.mappings.model import Mapping as OneMapping
 from services.names import DOMAIN, UNIT_RESOURCE
@@ -21,7 +20,7 @@ from services.pods.quantity import parse_count
 from services.pods.requests import requesting_containers
 from services.process.errors import InvalidQuantity
 from simulator.cards import NLB3, CardSpec
-from simulator.demo.api import Json
+from simulator.client import Json
 from simulator.demo.cluster import DemoPod, NodePlan, World
 
 MOST_CARDS = 64
@@ -43,11 +42,7 @@ class OwnPods:
 
 
 def read(found: Sequence[tuple[str, FoundPod]], mappings: Path) -> OwnPods:
-    """Plan a cluster for the pods of manifests.
-
-    Args:
-        found: the pods, each with the name of its file.
-        mappings: a folder of AcceleratorFunctions and FpgaRegions.
+    """Plan a cluster for pods, each with the name of its file, and a folder of mappings.
 
     Raises:
         InvalidManifest: a pod cannot be read.
@@ -56,9 +51,16 @@ def read(found: Sequence[tuple[str, FoundPod]], mappings: Path) -> OwnPods:
     snapshot = load_folder(mappings)
     explained = [explain_pod(pod, snapshot.index, Policy(), namespace=None) for _, pod in found]
     asked: Counter[OneMapping] = Counter()
+    units = 0
     for one in explained:
-        for mapping, count in _asked(one, snapshot.index):
-            asked[mapping] += count
+        known = snapshot.index.namespace(one.namespace)
+        for resource, count in _requested(one):
+            domain, _, name = resource.partition("/")
+            mapping = known.by_name.get(name) or next(iter(known.by_resource.get(name, ())), None)
+            if resource == UNIT_RESOURCE:
+                units += count
+            elif domain == DOMAIN and mapping is not None and not one.is_refused:
+                asked[mapping] += count
     every = tuple(
         mapping
         for namespace in snapshot.index.namespaces
@@ -66,7 +68,7 @@ def read(found: Sequence[tuple[str, FoundPod]], mappings: Path) -> OwnPods:
     )
     namespaces = {one.namespace for one in explained} | {one.namespace for one in every}
     world = World(
-        nodes=tuple(_nodes(asked, sum(map(_units, explained)))),
+        nodes=tuple(_nodes(asked, units)),
         mappings=tuple(_object(one) for one in every),
         folder=mappings.resolve(),
         pods=tuple(
@@ -78,29 +80,13 @@ def read(found: Sequence[tuple[str, FoundPod]], mappings: Path) -> OwnPods:
     return OwnPods(world, snapshot.problems)
 
 
-def _asked(one: Explained, index: MappingIndex) -> Iterator[tuple[OneMapping, int]]:
-    """The mappings that an admitted pod uses, by either of their names, and how many of each."""
-    if one.is_refused:
-        return
-    known = index.namespace(one.namespace)
-    for place in requesting_containers(one.found.pod, (f"{DOMAIN}/",)):
+def _requested(one: Explained) -> Iterator[tuple[str, int]]:
+    """What a pod requests of us, by any of the names, and how many of each."""
+    for place in requesting_containers(one.found.pod, (f"{DOMAIN}/", UNIT_RESOURCE)):
         resources = place.container.resources
-        for key, quantity in ((resources and resources.limits) or {}).items():
-            domain, _, name = key.partition("/")
-            found = known.by_name.get(name) or next(iter(known.by_resource.get(name, ())), None)
-            if domain == DOMAIN and found is not None and quantity is not None:
-                yield found, parse_count(quantity)
-
-
-def _units(one: Explained) -> int:
-    """How many identical units a pod asks for, by the name that needs no mapping."""
-    counts = 0
-    for place in requesting_containers(one.found.pod, (UNIT_RESOURCE,)):
-        resources = place.container.resources
-        quantity = ((resources and resources.limits) or {}).get(UNIT_RESOURCE)
-        with contextlib.suppress(InvalidQuantity):  # the API server says what is wrong with it
-            counts += 0 if quantity is None else parse_count(quantity)
-    return counts
+        for resource, quantity in ((resources and resources.limits) or {}).items():
+            with contextlib.suppress(InvalidQuantity):  # the API server says what is wrong with it
+                yield resource, 0 if quantity is None else parse_count(quantity)
 
 
 def _pod(one: Explained, number: int, file: str) -> DemoPod:

@@ -7,15 +7,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import TypeAlias
 
 from rich.console import Console, RenderableType
 
+from simulator.client import Client, Json, Refused
 from simulator.demo import show
-from simulator.demo.api import Api, Json, Refused, Until
 from simulator.demo.cluster import DemoPod, NodePlan, World
 from simulator.demo.reports import PodReport, has_capacity, is_good, is_running, unexpected
 from simulator.demo.stage import Stage
 from simulator.demo.suite import driver_log, raise_suite
+
+Until: TypeAlias = Callable[[Callable[[], Json | None], str], Json]
+"""Polls until a function returns something true; raises if it takes too long."""
 
 PATIENCE = 60.0
 """Seconds for a pod to start, once its node has what it asks for."""
@@ -31,27 +36,20 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Creates pods on a cluster that serves, and shows what becomes of each.
+    """Creates pods on a cluster that serves, and shows what becomes of each."""
 
-    Args:
-        api: its API server.
-        audit: the audit log of that.
-        console: where to show it.
-        until: how to wait.
-        driver_logs: the log of each node's driver.
-        again: whether the cards may still have the functions of an earlier run.
-        verbose: whether to show manifests, whole patches and environments.
-        picture: gets an excerpt of what is shown.
-    """
-
-    api: Api
+    api: Client
     audit: Path
+    """The audit log of the API server."""
     console: Console
     until: Until
     driver_logs: Mapping[str, Path]
+    """The log of each node's driver."""
     again: bool = False
+    """Whether the cards may still have the functions of an earlier run."""
     verbose: bool = False
     picture: Console | None = None
+    """Gets an excerpt of what is shown."""
 
     def show_nodes(self, plans: tuple[NodePlan, ...]) -> None:
         """Wait for the nodes' capacity and show it."""
@@ -70,8 +68,7 @@ class Player:
                 self.picture.print(title, show.pod(report, verbose=False))
             reports.append(report)
         for console in filter(None, (self.console, self.picture)):
-            summary = show.summary(reports, console.width, again=self.again)
-            console.print(show.title("Summary"), summary)
+            console.print(show.title("Summary"), show.summary(reports, again=self.again))
         return reports
 
     def problems(self, reports: list[PodReport]) -> list[str]:
@@ -86,7 +83,7 @@ class Player:
     def _create(self, plan: DemoPod) -> PodReport:
         before = {node: len(driver_calls(log)) for node, log in self.driver_logs.items()}
         try:
-            created = self.api.post(plan.collection, plan.pod)
+            created = self.api.ask("POST", plan.collection, body=plan.pod)
         except Refused as refused:
             return PodReport(plan, None, refused.status)
         patch = newest_patch(self.audit)
@@ -104,7 +101,7 @@ class Player:
         deadline = time.monotonic() + PATIENCE
 
         def poll() -> Json | None:
-            pod = self.api.get(path)
+            pod = self.api.ask("GET", path)
             over = is_running(pod) or _phase(pod) in ("Failed", "Succeeded") or _unscheduled(pod)
             return pod if over or time.monotonic() > deadline else None
 
@@ -112,8 +109,8 @@ class Player:
 
     def _events(self, plan: DemoPod) -> list[str]:
         path = plan.collection.removesuffix("pods") + "events"
-        query = f"fieldSelector=involvedObject.name%3D{plan.name}"
-        events = self.api.get(f"{path}?{query}")["items"]
+        selector = {"fieldSelector": f"involvedObject.name={plan.name}"}
+        events = self.api.ask("GET", path, params=selector)["items"]
         return [f"{one['reason']}: {one['message']}" for one in events if one["type"] == "Warning"]
 
 
@@ -125,17 +122,10 @@ def play(
     verbose: bool = False,
     picture: Console | None = None,
 ) -> bool:
-    """Play the demo.
+    """Play the demo; returns whether all pods were as expected, or ran.
 
-    Args:
-        folder: an empty one, its path short enough for unix sockets in it.
-        console: where to show it.
-        world: the nodes and the pods.
-        verbose: whether to show processes, manifests, whole patches and environments.
-        picture: gets an excerpt of what is shown.
-
-    Returns:
-        Whether all pods were as expected, or ran where nothing was expected.
+    The folder is an empty one, its path short enough for unix sockets in it. `picture` gets an
+    excerpt of what is shown.
 
     Raises:
         AccelbindError: it could not be played to its end; the logs have been shown.
@@ -187,12 +177,12 @@ def _on(stage: Stage, console: Console, act: Callable[[], None]) -> dict[str, in
         stage.kill()
 
 
-def await_capacity(api: Api, plan: NodePlan, until: Until) -> Json:
+def await_capacity(api: Client, plan: NodePlan, until: Until) -> Json:
     """A node, once it has the capacity that its cards provide."""
 
     def poll() -> Json | None:
         with contextlib.suppress(Refused):  # not registered yet
-            node = api.get(f"/api/v1/nodes/{plan.name}")
+            node = api.ask("GET", f"/api/v1/nodes/{plan.name}")
             return node if has_capacity(node, plan) else None
         return None
 
@@ -244,8 +234,12 @@ def _reasons(pod: Json) -> list[str]:
 @contextlib.contextmanager
 def _signals_interrupt(stage: Stage) -> Iterator[None]:
     """Have SIGTERM and SIGHUP end the demo as Ctrl-C does, with everything stopped."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        stage.interrupted = True
+
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, stage.interrupt) for number in numbers]
+    before = [signal.signal(number, interrupt) for number in numbers]
     try:
         yield
     finally:

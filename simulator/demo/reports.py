@@ -6,34 +6,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.names import DOMAIN, UNIT_RESOURCE
-from simulator.demo.api import Json
-from simulator.demo.cluster import ContainerPlan, DemoPod, Expected, NodePlan
+from simulator.client import Json
+from simulator.demo.cluster import DemoPod, Expected, NodePlan
 
 GIVEN = "simulator.accelbind.dev/containers"
 """Annotation in which the kubelet stand-in writes what it gave each container."""
 
-REQUESTED = "accelbind.dev/requested"
-
 
 @dataclass(frozen=True, slots=True)
 class PodReport:
-    """What became of a pod.
-
-    Args:
-        plan: what was to be created.
-        stored: the pod as the API server has it; None if it was refused.
-        refusal: the Status of the API server if it was refused.
-        patch: the webhook's JSON patch.
-        driver_calls: what its node's driver has done meanwhile.
-        reasons: why it does not run, a sentence each.
-    """
+    """What became of a pod."""
 
     plan: DemoPod
     stored: Json | None
+    """The pod as the API server has it; None if it was refused."""
     refusal: Json
+    """The Status of the API server if it was refused."""
     patch: Sequence[Json] = ()
+    """The webhook's JSON patch."""
     driver_calls: Sequence[Json] = ()
+    """What its node's driver has done meanwhile."""
     reasons: Sequence[str] = ()
+    """Why it does not run, a sentence each."""
 
     @property
     def is_running(self) -> bool:
@@ -117,84 +111,35 @@ def is_running(pod: Json) -> bool:
 
 
 def unexpected(report: PodReport, *, again: bool = False) -> list[str]:
-    """What is not as expected, a sentence each.
-
-    Args:
-        report: of a pod.
-        again: whether the cards may still have the functions of an earlier run.
-    """
+    """What is not as expected, a sentence each; `again`: the cards may have their functions."""
     plan = report.plan.expected
     if plan is None:
         return []
-    found = _refusal(plan, report) if plan.refusal else _running(plan, report, again=again)
     return [
         f"{report.plan.name}: {what} is {seen!r}, expected {expected!r}"
-        for what, seen, expected in found
+        for what, seen, expected in _compared(plan, report, again=again)
         if seen != expected
     ]
+
+
+def _compared(
+    plan: Expected, report: PodReport, *, again: bool
+) -> Iterator[tuple[str, object, object]]:
+    status, message = report.refusal, str(report.refusal.get("message", ""))
+    if plan.refusal:
+        yield "the answer", (status.get("code"), status.get("reason")), (403, "Forbidden")
+        missing = [words for words in plan.refusal if words not in message]
+        yield f"missing in the refusal {message!r}", missing, []
+    elif not report.is_running:
+        yield "the outcome", message or list(report.reasons), "running"
+    else:
+        yield "the node", report.node, plan.node
+        yield "the number of devices", len(report.devices), plan.devices
+        programmed = tuple(afu_id for _, afu_id in report.programmed)
+        if programmed or not again:
+            yield "what was programmed", programmed, plan.programmed
 
 
 def is_good(reports: Sequence[PodReport], problems: Sequence[str]) -> bool:
     """Whether there are no problems, and every pod without expectations runs."""
     return not problems and all(one.is_running or one.plan.expected for one in reports)
-
-
-def _refusal(plan: Expected, report: PodReport) -> Iterator[tuple[str, object, object]]:
-    status = report.refusal
-    yield "the answer", (status.get("code"), status.get("reason")), (403, "Forbidden")
-    message = str(status.get("message", ""))
-    yield f"missing in the refusal {message!r}", [w for w in plan.refusal if w not in message], []
-
-
-def _running(
-    plan: Expected, report: PodReport, *, again: bool
-) -> Iterator[tuple[str, object, object]]:
-    stored = report.stored
-    if stored is None or not report.is_running:
-        yield "the outcome", report.refusal.get("message") or list(report.reasons), "running"
-        return
-    yield "the node", report.node, plan.node
-    yield "whether it was patched", bool(report.patch), True
-    noted = json.loads(stored["metadata"].get("annotations", {}).get(REQUESTED, "{}"))
-    asked = {one["name"]: _limits(one) for one in containers(report.plan.pod)}
-    yield f"the annotation {REQUESTED}", noted, asked
-    programmed = tuple(afu_id for _, afu_id in report.programmed)
-    if programmed or not again:
-        yield "what was programmed", programmed, plan.programmed
-    reset = {one["afuId"] for one in report.driver_calls if one["what"] == "reset"}
-    yield "what was reset", reset, set(plan.programmed)
-    got = given(stored)
-    allocated = {json.dumps(one.get("allocated"), sort_keys=True) for one in got.values()}
-    yield "the number of different allocations", len(allocated), 1
-    for container in plan.containers:
-        written = _named(report.plan.pod, container.name)
-        yield from _container(plan, container, written, _named(stored, container.name), got)
-
-
-def _container(
-    plan: Expected, container: ContainerPlan, written: Json, stored: Json, given: Mapping[str, Json]
-) -> Iterator[tuple[str, object, object]]:
-    yield f"{container.name}: limits", _limits(stored), dict(container.limits)
-    mine = [one["name"] for one in written.get("env", [])]
-    kept = [one["name"] for one in stored.get("env", [])][: len(mine)]
-    yield f"{container.name}: its own variables", kept, mine
-    got = given[container.name]
-    seen = environment(got)
-    yield f"{container.name}: env", {name: seen.get(name) for name in container.env}, container.env
-    devices = got.get("devices", [])
-    yield f"{container.name}: number of devices", len(devices), container.devices
-    foreign = [
-        one
-        for one in devices
-        if f"/{plan.node}/root/dev/" not in one["hostPath"]
-        or not one["containerPath"].startswith("/dev/")
-    ]
-    yield f"{container.name}: devices of others", foreign, []
-
-
-def _named(pod: Json, name: str) -> Json:
-    return next(one for one in containers(pod) if one["name"] == name)
-
-
-def _limits(container: Json) -> dict[str, int]:
-    return {name: int(count) for name, count in container["resources"]["limits"].items()}

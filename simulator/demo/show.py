@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.names import DOMAIN
-from simulator.demo.api import Json
+from simulator.client import Json
 from simulator.demo.cluster import NodePlan
 from simulator.demo.reports import (
     PodReport,
@@ -31,12 +31,6 @@ from simulator.demo.stage import Stage
 
 _GAP = 2
 """Columns between two columns of a table."""
-
-_SHORTEST = 12
-"""To how many characters a name may be cut in the table at the end."""
-
-_OUTCOME = 11
-"""Where outcomes of several words are broken."""
 
 WHY_REQUESTS = (
     "Patches change limits and requests, since the API server copies limits to requests before it"
@@ -112,39 +106,18 @@ def pod(report: PodReport, *, verbose: bool) -> RenderableType:
     return table
 
 
-def summary(reports: Sequence[PodReport], width: int, *, again: bool = False) -> RenderableType:
-    """A row for each pod: what it asked for, where it runs, what it got.
-
-    On a narrow screen the names that were asked for are cut; if that is not enough, all is folded.
-    """
-    headings = ("pod", "asked for", "node", "device", "outcome")
-    rows = [
-        (
+def summary(reports: Sequence[PodReport], *, again: bool = False) -> RenderableType:
+    """A row for each pod: what it asked for, where it runs, what it got."""
+    table = _table("pod", "asked for", "node", "device", "outcome")
+    table.columns[1].no_wrap = False  # the one to be cut
+    for report in reports:
+        table.add_row(
             Text(report.plan.name),
             Text("\n".join(report.asked_for) or "-"),
             Text(report.node or "-"),
             Text("\n".join(Path(one).name for one in report.devices) or "-"),
             _outcome(report, again=again),
         )
-        for report in reports
-    ]
-    table = _table(*headings)
-    widest = [
-        max(len(line) for cell in (heading, *map(str, cells)) for line in cell.split("\n"))
-        for heading, *cells in zip(headings, *rows, strict=True)
-    ]
-    widest[4] = min(widest[4], _OUTCOME)
-    left = width - sum(widest) + widest[1] - _GAP * (len(headings) - 1)
-    for column in table.columns:
-        column.no_wrap = False
-        if left < min(widest[1], _SHORTEST):
-            column.overflow = "fold"
-    if left >= min(widest[1], _SHORTEST):
-        widest[1] = min(widest[1], left)
-        for column, wanted in zip(table.columns, widest, strict=True):
-            column.width = wanted
-    for row in rows:
-        table.add_row(*row)
     return table
 
 

@@ -11,20 +11,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from services.process.errors import WorldError
+from simulator.polling import poll_until
 
 T = TypeVar("T")
 
-START_SECONDS = 120.0
 STOP_SECONDS = 30.0
-_POLL_SECONDS = 0.02
-
 
 LONGEST = 40
 """Characters for the folder; a node's sockets add up to 60, and 107 is the kernel's limit."""
@@ -65,14 +62,17 @@ class Stage:
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
-    _starting: bool = False
-    _interrupted: bool = False
+    exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Closed when the processes have ended."""
+    interrupted: bool = False
+    """Whether a signal asks for the end; noticed between starts and polls."""
 
     def start(self, name: str, module: str, *arguments: str | Path) -> Part:
         """Start `python -m module arguments`; the name is unique and names its log."""
+        self._check()
         log = self.folder / "logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
-        with self._uninterrupted(), log.open("wb") as output:
+        with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
@@ -81,25 +81,12 @@ class Stage:
                 env=_environment(),
                 start_new_session=True,
             )
-            part = Part(name, log, process)
-            self.parts.append(part)
+        part = Part(name, log, process)
+        self.parts.append(part)
         return part
 
-    def interrupt(self, *_: object) -> None:
-        """Raise KeyboardInterrupt; while a process is being started, once it is known."""
-        self._interrupted = True
-        if not self._starting:
-            raise KeyboardInterrupt
-
-    @contextlib.contextmanager
-    def _uninterrupted(self) -> Iterator[None]:
-        """Let nothing come between a process and its entry in `parts`."""
-        self._starting = True
-        try:
-            yield
-        finally:
-            self._starting = False
-        if self._interrupted:
+    def _check(self) -> None:
+        if self.interrupted:
             raise KeyboardInterrupt
 
     def announced(self, file: Path, what: str) -> dict[str, Any]:
@@ -110,23 +97,26 @@ class Stage:
 
         return self.until(read, f"{what} to serve")
 
-    def until(self, poll: Callable[[], T | None], what: str, seconds: float = START_SECONDS) -> T:
+    def until(self, poll: Callable[[], T | None], what: str) -> T:
         """Poll until something true is returned.
 
         Raises:
             DemoFailed: it took too long, or a process ended meanwhile.
         """
-        deadline = time.monotonic() + seconds
-        while not (found := poll()):
-            for part in self.parts:
-                if part.ended:
-                    raise DemoFailed(
-                        f"{part.name} ended with {part.process.returncode} before {what}"
-                    )
-            if time.monotonic() > deadline:
-                raise DemoFailed(f"{what}: not after {seconds:.0f} s")
-            time.sleep(_POLL_SECONDS)
-        return found
+
+        def checked() -> T | None:
+            self._check()
+            if found := poll():
+                return found
+            if ended := next((part for part in self.parts if part.ended), None):
+                code = ended.process.returncode
+                raise DemoFailed(f"{ended.name} ended with {code} before {what}")
+            return None
+
+        try:
+            return poll_until(checked, what)
+        except TimeoutError as error:
+            raise DemoFailed(str(error)) from error
 
     def stop(self) -> dict[str, int | str]:
         """Stop all processes, last started first.
@@ -148,6 +138,7 @@ class Stage:
 
     def kill(self) -> None:
         """Kill what is left of each process's group."""
+        self.exits.close()
         for part in self.parts:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(part.process.pid, signal.SIGKILL)

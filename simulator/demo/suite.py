@@ -10,8 +10,8 @@ from services.bitstreams.storage import BitstreamStorage
 from services.names import UNIT_RESOURCE
 from simulator.bitstreams import OPENCL_AFU, make_aocx, make_gbs
 from simulator.cards import lay_out
+from simulator.client import Client, Json
 from simulator.demo import cluster
-from simulator.demo.api import Api, Json
 from simulator.demo.cluster import NodePlan, World
 from simulator.demo.stage import Stage
 from simulator.driver import raw_bitstream
@@ -36,7 +36,7 @@ _PLURALS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgare
 class Suite:
     """How to reach a cluster that serves."""
 
-    api: Api
+    api: Client
     audit: Path
     ports: Mapping[str, int]
     """The port of a process, by its name."""
@@ -58,12 +58,13 @@ def raise_suite(stage: Stage, world: World) -> Suite:
     for plan in world.nodes:
         _start_node(stage, plan, kubeconfig)
     webhook_ports = stage.announced(folder / "webhook.ports", "the webhook")
-    api = Api(kubeconfig)
+    api = stage.exits.enter_context(Client(kubeconfig))
     url = f"https://{HOST}:{webhook_ports['admission']}"
     for namespace in set(world.namespaces) - {cluster.NAMESPACE}:
-        api.post("/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": namespace}})
+        made = {"kind": "Namespace", "metadata": {"name": namespace}}
+        api.ask("POST", "/api/v1/namespaces", body=made)
     for path, obj in registrations(url, issued.ca_certificate, world):
-        api.post(path, obj)
+        api.ask("POST", path, body=obj)
     for plan in world.nodes:
         stage.announced(folder / f"plugin-{plan.name}.ports", f"the plugin of {plan.name}")
     ports = {"api-server": api_ports["https"], "webhook": webhook_ports["admission"]}
@@ -129,16 +130,18 @@ def _bitstream(interface_id: str, afu_id: str) -> bytes:
 
 
 def registrations(url: str, authority: Path, world: World) -> Iterator[tuple[str, Json]]:
-    """The mappings and the two webhook configurations, each with the path of its collection.
-
-    Args:
-        url: where the API server reaches the webhook.
-        authority: the CA of the webhook's certificate.
-        world: has the mappings.
-    """
+    """The mappings and the two webhook configurations, each with the path of its collection."""
     for obj in world.mappings:
         namespace = obj["metadata"].get("namespace", cluster.NAMESPACE)
         yield f"{_API}/namespaces/{namespace}/{_PLURALS[obj['kind']]}", obj
+    yield from webhook_configurations(url, authority)
+
+
+def webhook_configurations(url: str, authority: Path) -> Iterator[tuple[str, Json]]:
+    """Two configurations, each with the path of its collection.
+
+    `url` is where the API server reaches the webhook, `authority` the CA of its certificate.
+    """
     bundle = base64.b64encode(authority.read_bytes()).decode()
     for kind, name, path in (
         ("MutatingWebhookConfiguration", WEBHOOK, "mutate"),

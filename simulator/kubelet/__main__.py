@@ -8,24 +8,20 @@ import argparse
 import asyncio
 import contextlib
 import json
-import random
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import structlog
+from typing import Any
 
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
 from services.process.errors import AccelbindError
 from services.process.files import replace_file
-from services.process.logging import FORMATS, LEVELS, configure
+from services.process.logging import LEVELS, configure
 from services.process.signals import stop_signals
 from simulator.kubelet.agent import NodeAgent
 from simulator.kubelet.standin import KubeletStandIn
-
-LOG = structlog.get_logger()
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -57,50 +53,45 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="between two tries to start a container (default: 10 to 20, by chance)",
     )
     parser.add_argument(
-        "--seed", type=int, help="let chance decide where a real kubelet does, from this seed"
-    )
-    parser.add_argument(
         "--ready-file",
         type=Path,
         help="written as JSON once it serves, and the node is registered if there is a kubeconfig",
     )
     parser.add_argument("--log-level", choices=list(LEVELS), default="info")
-    parser.add_argument("--log-format", choices=list(FORMATS), default="auto")
     return parser.parse_args(arguments)
 
 
 async def run(flags: argparse.Namespace) -> None:
-    """Runs a kubelet until a signal ends it."""
-    seed = flags.seed
+    """Run a kubelet until a signal ends it."""
     kubelet = KubeletStandIn(
         flags.dir.absolute(),
         node_name=flags.node_name,
         pod_logs_dir=flags.pod_logs_dir,
         retry_seconds=flags.retry_seconds,
-        rng=None if seed is None else random.Random(seed),  # noqa: S311 - repeatable on purpose
     )
+    hangup = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
     with stop_signals() as stop:
-        async with kubelet, restarting(kubelet):
+        async with kubelet:
             serving = asyncio.create_task(serve(kubelet, flags.kubeconfig, flags.ready_file))
+            restarting = asyncio.create_task(restart(kubelet, hangup))
             stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if serving.done():
-                serving.result()
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+            tasks: tuple[asyncio.Task[Any], ...] = (serving, restarting, stopping)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for task in done:
+                task.result()
 
 
 async def serve(kubelet: KubeletStandIn, kubeconfig: Path | None, ready_file: Path | None) -> None:
-    """Keeps the node's resources in the log, and with a kubeconfig on the API server, for ever."""
+    """Keep the node on the API server of a kubeconfig, if there is one, until cancelled."""
     config = load_config(kubeconfig) if kubeconfig else None
     async with contextlib.AsyncExitStack() as stack:
-        agent = None
+        group = await stack.enter_async_context(asyncio.TaskGroup())
         if config is not None:
             agent = NodeAgent(kubelet, await stack.enter_async_context(ClusterClient(config)))
-        group = await stack.enter_async_context(asyncio.TaskGroup())
-        group.create_task(log_resources(kubelet))
-        if agent is not None:
             group.create_task(agent.run())
             await agent.registered.wait()
         if ready_file is not None:
@@ -109,50 +100,18 @@ async def serve(kubelet: KubeletStandIn, kubeconfig: Path | None, ready_file: Pa
         await asyncio.get_running_loop().create_future()
 
 
-@contextlib.asynccontextmanager
-async def restarting(kubelet: KubeletStandIn) -> AsyncIterator[None]:
-    """Has SIGHUP restart the kubelet within the block, one restart at a time."""
-    asked = asyncio.Event()
-
-    async def restart() -> None:
-        while True:
-            await asked.wait()
-            asked.clear()
-            await kubelet.restart()
-
-    loop = asyncio.get_running_loop()
-    task = asyncio.create_task(restart())
-    loop.add_signal_handler(signal.SIGHUP, asked.set)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGHUP)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def log_resources(kubelet: KubeletStandIn) -> None:
-    """Logs the node's resources whenever they change."""
-    shown = None
+async def restart(kubelet: KubeletStandIn, hangup: asyncio.Event) -> None:
+    """Restart the kubelet after each SIGHUP."""
     while True:
-        version = kubelet.version
-        resources = kubelet.resources
-        if resources != shown:
-            shown = resources
-            LOG.info(
-                "resources",
-                node=kubelet.node_name,
-                capacity=resources.capacity,
-                allocatable=resources.allocatable,
-            )
-        with contextlib.suppress(TimeoutError):
-            await kubelet.until(lambda: kubelet.version != version, 5)  # noqa: B023 - awaited here
+        await hangup.wait()
+        hangup.clear()
+        await kubelet.restart()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the process; gives its exit code."""
+    """Run the process; return its exit code."""
     flags = parse(arguments)
-    configure(flags.log_level, flags.log_format)
+    configure(flags.log_level, "auto")
     try:
         asyncio.run(run(flags))
     except (AccelbindError, OSError) as error:

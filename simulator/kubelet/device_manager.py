@@ -1,4 +1,13 @@
-"""The kubelet's device manager: its tables, its checkpoint and its two sockets.
+"""The kubelet's device manager: chooses devices, asks plugins, keeps the checkpoint.
+
+The rules, and the order of calls, are those of `kubernetes/kubernetes`,
+pkg/kubelet/cm/devicemanager/manager.go, for the topology manager's default policy (`none`):
+
+- init containers first, then app containers; one resource of one container at a time;
+- what a plain init container got is offered again: the next containers take it first, and a plugin
+  that is asked for a preference must include it; sidecars and app containers keep what they take;
+- a container that already has its devices (the kubelet restarted) is not allocated again;
+- resources that no plugin ever listed are not the device manager's: they are passed over.
 
 A life begins with `start` (the checkpoint is read, all sockets in the folder are deleted, its own
 are made) and ends with `stop` (plugins are dropped, every socket file stays). Changes are on disk
@@ -6,32 +15,60 @@ before anything acts on them.
 """
 
 import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import grpc.aio
+import msgspec
 import structlog
 
-from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse
+from services.kubelet import podresources_pb2 as pb
 from services.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
-from services.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
-from services.kubelet.sockets import (
-    checkpoint_file,
-    plugins_folder,
-    pod_resources_socket,
-    registration_socket,
+from services.kubelet.podresources_pb2_grpc import (
+    PodResourcesListerServicer,
+    add_PodResourcesListerServicer_to_server,
 )
+from services.kubelet.sockets import checkpoint_file, pod_resources_socket, registration_socket
+from services.process.errors import KubeletError
 from services.process.files import replace_file
-from simulator.kubelet.allocator import Allocator, PluginFailed, PreStart
-from simulator.kubelet.files import delete_stale, publish, serving
-from simulator.kubelet.journal import Call, Journal
-from simulator.kubelet.ledger import CorruptCheckpoint, decode_checkpoint, encode_checkpoint
-from simulator.kubelet.podresources import PodResources
-from simulator.kubelet.pods import PodSpec
-from simulator.kubelet.registration import Faults, Registration
-from simulator.kubelet.registry import NodeResources, Registry
+from simulator.kubelet.devices import (
+    NO_NUMA,
+    Checkpoint,
+    CheckpointData,
+    Device,
+    Entry,
+    Granted,
+    NodeResources,
+    Resource,
+    ResourceTable,
+    entry_of,
+    granted,
+)
+from simulator.kubelet.pods import ContainerSpec, Journal, PodSpec
+from simulator.kubelet.registration import (
+    Faults,
+    PluginClient,
+    PluginFailed,
+    Registration,
+    delete_files,
+    serve,
+)
 
 LOG = structlog.get_logger()
+
+T = TypeVar("T")
+ListContext: TypeAlias = grpc.aio.ServicerContext[
+    pb.ListPodResourcesRequest, pb.ListPodResourcesResponse
+]
+
+
+class AllocationFailed(KubeletError):
+    """A pod can't have what it requests, now or later."""
+
+
+class StartRefused(KubeletError):
+    """A container can't be started now."""
 
 
 class DeviceManager:
@@ -46,115 +83,302 @@ class DeviceManager:
         clock: Callable[[], float],
         rng: random.Random | None,
     ) -> None:
-        self.folder = folder
+        """Start without allocations.
+
+        `active` returns the pods that may hold devices. `rng` decides what the real kubelet leaves
+        to chance: the order of a container's resources and of devices without a preference.
+        Without it they are ordered.
+        """
         self.faults = Faults()
-        self._journal = journal
+        self.registered = ResourceTable(clock)
+        self.registration: Registration | None = None
+        """None while the kubelet is stopped."""
+        self._folder = folder
         self._active = active
-        self.registry = Registry(clock)
-        self.allocator = Allocator(self.registry, self._active_uids, self, rng)
-        self._registration: Registration | None = None
+        self._journal = journal
+        self._rng = rng
+        self._entries: dict[tuple[str, str, str], Entry] = {}
         self._servers: list[grpc.aio.Server] = []
 
-    def _active_uids(self) -> Iterable[str]:
-        return [pod.uid for pod in self._active()]
+    # Life
 
     async def start(self) -> None:
-        """Begins a life."""
-        self._make_folders()
+        """Begin a life: restore the checkpoint, delete the files of earlier runs, serve."""
+        own, other = registration_socket(self._folder), pod_resources_socket(self._folder)
+        own.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        other.parent.mkdir(mode=0o750, exist_ok=True)
         self._restore()
-        self._registration = Registration(
-            plugins_folder(self.folder), self.registry, self._journal, self.faults, self._changed
+        self.registration = Registration(
+            own.parent, self.registered, self._journal, self.faults, self._changed
         )
-        registrations = grpc.aio.server()
-        add_RegistrationServicer_to_server(self._registration, registrations)
-        resources = grpc.aio.server()
-        service = PodResources(self._active, self.allocator, self.registry)
-        add_PodResourcesListerServicer_to_server(service, resources)
-        self._servers = [registrations, resources]
-        await self._serve(registrations, resources)
-
-    async def _serve(self, registrations: grpc.aio.Server, resources: grpc.aio.Server) -> None:
-        """Delete the sockets of earlier runs, then publish its own."""
-        own, other = registration_socket(self.folder), pod_resources_socket(self.folder)
-        async with serving(registrations, own) as new_own, serving(resources, other) as new_other:
-            deleted = delete_stale(own.parent, keep={own, checkpoint_file(self.folder)})
-            LOG.info("kubelet starts", folder=str(self.folder), deleted=deleted)
-            publish(new_other, other)
-            publish(new_own, own)
+        self._servers = [grpc.aio.server(), grpc.aio.server()]
+        add_RegistrationServicer_to_server(self.registration, self._servers[0])
+        service = PodResources(self)  # type: ignore[abstract]  # only List is served
+        add_PodResourcesListerServicer_to_server(service, self._servers[1])
+        # 1.36 deletes only sockets; older ones delete all these, which is harder on plugins.
+        delete_files(own.parent, keep={own, checkpoint_file(self._folder)})
+        await serve(self._servers[1], other)
+        await serve(self._servers[0], own)
+        LOG.info("kubelet starts", folder=str(self._folder))
 
     async def stop(self) -> None:
-        """Ends a life; leaves all files."""
-        registration, self._registration = self._registration, None
+        """End a life; leave all files."""
+        registration, self.registration = self.registration, None
         servers, self._servers = self._servers, []
         if registration is not None:
             await registration.close()
         for server in servers:
             await server.stop(None)
 
-    def _make_folders(self) -> None:
-        plugins_folder(self.folder).mkdir(mode=0o750, parents=True, exist_ok=True)
-        pod_resources_socket(self.folder).parent.mkdir(mode=0o750, exist_ok=True)
-
     def _restore(self) -> None:
         try:
-            content = checkpoint_file(self.folder).read_bytes()
-            entries, resources = decode_checkpoint(content)
+            content = checkpoint_file(self._folder).read_bytes()
+            data = msgspec.json.decode(content, type=Checkpoint).data
         except FileNotFoundError:
-            entries, resources = (), ()
-        except CorruptCheckpoint as error:
+            data = CheckpointData()
+        except msgspec.DecodeError as error:
             LOG.warning("checkpoint ignored", reason=str(error))
-            entries, resources = (), ()
-        self.allocator.restore(entries)
-        self.registry.restore(resources)
+            data = CheckpointData()
+        self._entries = {(e.pod_uid, e.container, e.resource): e for e in data.entries or ()}
+        self.registered.restore(data.registered)
 
-    def save(self) -> None:
-        """Writes the checkpoint."""
-        content = encode_checkpoint(self.allocator.ledger, self.registry.registered())
-        replace_file(checkpoint_file(self.folder), content, mode=0o600)
+    def _save(self) -> None:
+        registered = {name: ids or None for name, ids in self.registered.healthy().items()}
+        data = CheckpointData([*self._entries.values()] or None, registered)
+        content = msgspec.json.encode(Checkpoint(data))
+        replace_file(checkpoint_file(self._folder), content, mode=0o600)
 
     def _changed(self) -> None:
-        """Save a change of a plugin, and wake those who wait."""
+        """Save a change of a plugin, and wake waiters."""
         try:
-            self.save()
+            self._save()
         except OSError as error:
             LOG.warning("checkpoint not written", reason=str(error))
         self._journal.ring()
 
-    async def allocate(self, pod: PodSpec) -> None:
-        """Gives a pod's containers their devices."""
-        await self.allocator.allocate(pod)
-
-    async def query_preferred(
-        self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
-    ) -> Collection[str]:
-        """Ask a plugin which of the available devices it prefers."""
-        ids, must = tuple(available), tuple(must_include)
-        self._journal.call(Call("GetPreferredAllocation", resource, ids, must, size))
-        return await self._plugins.client(resource).preferred(available, must_include, size)
-
-    async def query_allocate(
-        self, resource: str, ids: Sequence[str]
-    ) -> ContainerAllocateResponse | None:
-        """Ask a plugin what a container needs for devices."""
-        self._journal.call(Call("Allocate", resource, tuple(ids)))
-        return await self._plugins.client(resource).allocate(ids)
-
-    async def pre_start(self, call: PreStart) -> None:
-        """Let a plugin prepare the devices of a container that is about to start."""
-        self._journal.call(Call("PreStartContainer", call.resource, call.ids))
-        await self._plugins.client(call.resource).pre_start(call)
-
-    async def cut(self, resource: str) -> None:
-        """Breaks the connection to a resource's plugin."""
-        await self._plugins.cut(resource)
-
-    @property
-    def _plugins(self) -> Registration:
-        if self._registration is None:
-            raise PluginFailed("the kubelet is stopped")
-        return self._registration
+    # What there is
 
     @property
     def resources(self) -> NodeResources:
-        """What the node's status says now."""
-        return self.registry.node_resources()
+        """What the node's status reports now."""
+        return self.registered.node_resources()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What active pods have, in the order in which it was allocated; forgets other pods'."""
+        kept = {pod.uid for pod in self._active()}
+        self._entries = {key: each for key, each in self._entries.items() if key[0] in kept}
+        return [*self._entries.values()]
+
+    def in_use(self, resource: str) -> set[str]:
+        """The devices of a resource that active pods have."""
+        return {each for entry in self.entries if entry.resource == resource for each in entry.ids}
+
+    def _of_container(self, pod: PodSpec, container: ContainerSpec) -> list[Entry]:
+        key = (pod.uid, container.name)
+        return [each for each in self._entries.values() if (each.pod_uid, each.container) == key]
+
+    def granted(self, pod: PodSpec, container: ContainerSpec) -> Granted:
+        """What a container starts with."""
+        return granted(self._by_chance(self._of_container(pod, container)))
+
+    def pod_resources(self) -> Iterator[pb.PodResources]:
+        """All pods of the node, from before they are admitted until they end.
+
+        As in the real kubelet: one `ContainerDevices` per device and NUMA node; sidecars and app
+        containers are listed, plain init containers are not.
+        """
+        for pod in self._active():
+            containers = [
+                pb.ContainerResources(
+                    name=container.name,
+                    devices=[
+                        device
+                        for entry in self._of_container(pod, container)
+                        for device in _devices(entry)
+                    ],
+                )
+                for container in pod.containers
+                if not container.runs_to_completion
+            ]
+            yield pb.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
+
+    # Allocation
+
+    async def allocate(self, pod: PodSpec) -> None:
+        """Allocate for all containers of a pod."""
+        reusable: dict[str, set[str]] = {}
+        for container in pod.containers:
+            changed = False
+            for resource, count in self._resources(container):
+                pool = reusable.get(resource, set())
+                ids = await self._choose(pod, container, resource, count, pool)
+                if ids:
+                    await self._allocate(pod, container, resource, ids)
+                    changed = True
+            if changed:
+                try:
+                    self._save()
+                except OSError as error:
+                    raise AllocationFailed(f"failed to write checkpoint file: {error}") from error
+            for entry in self._of_container(pod, container):
+                pool = reusable.setdefault(entry.resource, set())
+                if container.runs_to_completion:
+                    pool.update(entry.ids)
+                else:
+                    pool.difference_update(entry.ids)
+
+    async def _allocate(
+        self, pod: PodSpec, container: ContainerSpec, resource: str, ids: list[str]
+    ) -> None:
+        known = self.registered.registered.get(resource)
+        if known is None:
+            raise AllocationFailed(f"unknown Device Plugin {resource}")
+        if known.stopped_at is not None:
+            raise AllocationFailed(_stopped_text(resource))
+        listed = known.devices or {}
+        devices = [listed.get(each) or Device(each, healthy=True) for each in ids]
+        try:
+            response = await self._client(resource).allocate(ids)
+        except PluginFailed as error:
+            raise AllocationFailed(str(error)) from error
+        if response is None:
+            raise AllocationFailed("no containers return in allocation response")
+        entry = entry_of(pod.uid, container.name, resource, devices, response)
+        self._entries[pod.uid, container.name, resource] = entry
+
+    async def _choose(
+        self, pod: PodSpec, container: ContainerSpec, resource: str, required: int, pool: set[str]
+    ) -> list[str]:
+        """The ids to allocate; none where the container has them already."""
+        known = self.registered.known(resource)
+        if self._has_already(pod, container, resource, required, known):
+            return []
+        chosen = self._by_chance(sorted(pool))[:required]
+        missing = required - len(chosen)
+        if not missing:
+            return chosen
+        available = (known.healthy if known else set()) - self.in_use(resource)
+        if len(available) < missing:
+            raise AllocationFailed(
+                f"requested number of devices unavailable for {resource}."
+                f" Requested: {missing}, Available: {len(available)}"
+            )
+        preferred: Collection[str] = ()
+        if known and known.options and known.options.preferred:
+            offered = self._by_chance(sorted(available.union(chosen)))
+            try:
+                preferred = dict.fromkeys(
+                    await self._client(resource).preferred(offered, chosen, required)
+                )
+            except PluginFailed as error:
+                raise AllocationFailed(
+                    f"device plugin GetPreferredAllocation rpc failed with err: {error}"
+                ) from error
+        wanted = [each for each in preferred if each in available]
+        rest = self._by_chance(sorted(available.difference(wanted)))
+        return chosen + (wanted + rest)[:missing]
+
+    def _has_already(
+        self,
+        pod: PodSpec,
+        container: ContainerSpec,
+        resource: str,
+        required: int,
+        known: Resource | None,
+    ) -> bool:
+        entry = self._entries.get((pod.uid, container.name, resource))
+        had = set(entry.ids) if entry else set()
+        if known is None:
+            raise AllocationFailed(f"cannot allocate unregistered device {resource}")
+        if not known.healthy:
+            raise AllocationFailed(
+                f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+            )
+        if not had <= known.healthy:
+            raise AllocationFailed(
+                "previously allocated devices are no longer healthy;"
+                f" cannot allocate unhealthy devices {resource}"
+            )
+        return len(had) == required
+
+    async def pre_start(self, pod: PodSpec, container: ContainerSpec) -> None:
+        """Have plugins prepare a container that is about to start.
+
+        After a restart of the kubelet, a plugin that has not registered again has announced
+        nothing: it is not called then, and the container starts.
+        """
+        for resource, count in self._resources(container):
+            if not count:
+                continue
+            known = self.registered.registered.get(resource)
+            if known is None:
+                raise StartRefused(
+                    f"endpoint not found in cache for a registered resource: {resource}"
+                )
+            if known.options is None or not known.options.pre_start:
+                continue
+            entry = self._entries.get((pod.uid, container.name, resource))
+            if entry is None:
+                raise StartRefused(
+                    "no devices found allocated in local cache for pod"
+                    f" {pod.uid}, container {container.name}, resource {resource}"
+                )
+            failed = "device plugin PreStartContainer rpc failed with err:"
+            if known.stopped_at is not None:
+                raise StartRefused(f"{failed} {_stopped_text(resource)}")
+            try:
+                await self._client(resource).pre_start(entry.ids)
+            except PluginFailed as error:
+                raise StartRefused(f"{failed} {error}") from error
+
+    async def cut(self, resource: str) -> None:
+        """Break the connection to a resource's plugin, as if the network had."""
+        await self._client(resource).close()
+
+    def _client(self, resource: str) -> PluginClient:
+        if self.registration is None:
+            raise PluginFailed("the kubelet is stopped")
+        return self.registration.client(resource)
+
+    def _resources(self, container: ContainerSpec) -> list[tuple[str, int]]:
+        """The device plugins' resources among a container's limits."""
+        in_use = {entry.resource for entry in self._entries.values()}
+        mine = [e for e in container.limits if self.registered.known(e[0]) or e[0] in in_use]
+        return self._by_chance(mine)
+
+    def _by_chance(self, items: Iterable[T]) -> list[T]:
+        ordered = list(items)
+        if self._rng is not None:
+            self._rng.shuffle(ordered)
+        return ordered
+
+
+def _stopped_text(resource: str) -> str:
+    """The error of a call to a plugin that is gone."""
+    return f"endpoint {resource} has been stopped"
+
+
+def _devices(entry: Entry) -> Iterator[pb.ContainerDevices]:
+    for device_id in entry.ids:
+        nodes = [node for node, ids in entry.by_numa.items() if device_id in ids]
+        for node in nodes:
+            topology = None if node == NO_NUMA else pb.TopologyInfo(nodes=[pb.NUMANode(ID=node)])
+            yield pb.ContainerDevices(
+                resource_name=entry.resource, device_ids=[device_id], topology=topology
+            )
+
+
+class PodResources(PodResourcesListerServicer):
+    """The PodResources service, for tools on the node."""
+
+    def __init__(self, manager: DeviceManager) -> None:
+        self._manager = manager
+
+    async def List(  # noqa: N802 - the protocol's name
+        self,
+        request: pb.ListPodResourcesRequest,  # noqa: ARG002 - it has no fields
+        context: ListContext,  # noqa: ARG002 - nothing can go wrong
+    ) -> pb.ListPodResourcesResponse:
+        """All pods of the node."""
+        return pb.ListPodResourcesResponse(pod_resources=self._manager.pod_resources())

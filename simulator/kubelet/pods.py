@@ -1,14 +1,22 @@
-"""The parts of a pod that a kubelet acts on, read from the object that the API server holds."""
+"""Pods on a node: what a kubelet reads of them, their state, their events, calls for them."""
 
+import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Final
 
 from services.pods.quantity import parse_count
 from services.process.errors import AskerError, InvalidQuantity
+from simulator.kubelet.devices import Granted
 
 ALWAYS: Final = "Always"
+
+KEPT: Final = 10_000
+"""How many calls and events are kept, so that the memory of a long run stays flat."""
 
 
 class InvalidPod(AskerError):
@@ -16,40 +24,17 @@ class InvalidPod(AskerError):
 
 
 @dataclass(frozen=True, slots=True)
-class EnvVar:
-    """One variable of a container, in the order of its spec.
-
-    Attributes:
-        name: its name.
-        value: its value as written; `$(OTHER)` is left as it is.
-        source: the kind of `valueFrom` (`fieldRef`, `configMapKeyRef`, …), or empty. Such a
-            variable has no value here, since nothing of this node resolves references.
-    """
-
-    name: str
-    value: str
-    source: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One container of a pod.
-
-    Attributes:
-        name: its name, unique in the pod.
-        init: whether it stands under `initContainers`.
-        sidecar: an init container that keeps running (`restartPolicy: Always`).
-        limits: whole counts of extended resources by full name, in the order of the spec.
-        env: its variables.
-        image: as written.
-    """
+    """One container of a pod."""
 
     name: str
     init: bool = False
     sidecar: bool = False
+    """An init container that keeps running (`restartPolicy: Always`)."""
     limits: tuple[tuple[str, int], ...] = ()
-    env: tuple[EnvVar, ...] = ()
-    image: str = ""
+    """Whole counts of extended resources by full name, in the order of the spec."""
+    env: tuple[Mapping[str, Any], ...] = ()
+    """Its variables as written: `$(OTHER)` and `valueFrom` are not resolved."""
 
     @property
     def runs_to_completion(self) -> bool:
@@ -58,7 +43,7 @@ class ContainerSpec:
 
     @property
     def field_path(self) -> str:
-        """Where events say that it is."""
+        """Its place in the pod, for events."""
         return f"spec.{'initContainers' if self.init else 'containers'}{{{self.name}}}"
 
 
@@ -69,14 +54,8 @@ class PodSpec:
     uid: str
     namespace: str
     name: str
-    init_containers: tuple[ContainerSpec, ...]
     containers: tuple[ContainerSpec, ...]
-    restart_policy: str = ALWAYS
-
-    @property
-    def all_containers(self) -> tuple[ContainerSpec, ...]:
-        """Init containers first: the order in which a kubelet allocates."""
-        return self.init_containers + self.containers
+    """Init containers first: the order in which a kubelet allocates."""
 
     @property
     def log_folder(self) -> str:
@@ -85,31 +64,16 @@ class PodSpec:
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodSpec:
-    """Reads a pod object.
-
-    Args:
-        pod: a decoded v1 Pod. Without a uid it gets one, without a namespace it is in `default`,
-            as the API server would have done.
-    """
+    """Read a v1 Pod; like the API server, add a uid and the namespace `default` if missing."""
     try:
         metadata, spec = pod["metadata"], pod["spec"]
-        containers = tuple(_container(each, init=False) for each in spec["containers"])
-        read = PodSpec(
-            uid=str(metadata.get("uid") or uuid.uuid4()),
-            namespace=str(metadata.get("namespace") or "default"),
-            name=str(metadata["name"]),
-            init_containers=tuple(
-                _container(each, init=True) for each in spec.get("initContainers") or ()
-            ),
-            containers=containers,
-            restart_policy=str(spec.get("restartPolicy") or ALWAYS),
-        )
+        containers = [_container(each, init=True) for each in spec.get("initContainers") or ()]
+        containers += [_container(each, init=False) for each in spec["containers"]]
+        uid = str(metadata.get("uid") or uuid.uuid4())
+        namespace = str(metadata.get("namespace") or "default")
+        return PodSpec(uid, namespace, str(metadata["name"]), tuple(containers))
     except (KeyError, TypeError, AttributeError, InvalidQuantity) as error:
         raise InvalidPod(f"not a pod that can run: {error!r}") from error
-    names = [each.name for each in read.all_containers]
-    if not containers or len(set(names)) != len(names):
-        raise InvalidPod(f"pod {read.name}: containers are missing or share a name")
-    return read
 
 
 def _container(container: Mapping[str, Any], *, init: bool) -> ContainerSpec:
@@ -123,15 +87,8 @@ def _container(container: Mapping[str, Any], *, init: bool) -> ContainerSpec:
             for name, value in limits.items()
             if is_extended_resource(str(name))
         ),
-        env=tuple(_env(container.get("env") or ())),
-        image=str(container.get("image") or ""),
+        env=tuple(container.get("env") or ()),
     )
-
-
-def _env(variables: Iterable[Mapping[str, Any]]) -> Iterable[EnvVar]:
-    for variable in variables:
-        source = next(iter(variable.get("valueFrom") or {}), "")
-        yield EnvVar(str(variable["name"]), str(variable.get("value") or ""), source)
 
 
 def is_extended_resource(name: str) -> bool:
@@ -143,3 +100,197 @@ def is_extended_resource(name: str) -> bool:
     domain, slash, rest = name.partition("/")
     native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
     return bool(slash and domain and rest) and not native and not name.startswith("requests.")
+
+
+# State
+
+
+def now() -> datetime:
+    """The time of day, for statuses and events."""
+    return datetime.now(UTC)
+
+
+class Phase(StrEnum):
+    """A pod's phase. No pod succeeds: app containers run until they are killed."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    FAILED = "Failed"
+
+
+class Stage(StrEnum):
+    """The state of a container, by its key in a pod's status."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    TERMINATED = "terminated"
+
+
+@dataclass(slots=True)
+class ContainerState:
+    """One container's life so far."""
+
+    spec: ContainerSpec
+    stage: Stage = Stage.WAITING
+    reason: str = "PodInitializing"
+    """Why it waits or has ended (`CreateContainerConfigError`, `Completed`, …)."""
+    message: str = ""
+    exit_code: int = 0
+    granted: Granted = field(default_factory=Granted)
+    """What it was given at its last start."""
+    started: int = 0
+    attempts: int = 0
+    """How often a start was tried, successfully or not."""
+    since: datetime = field(default_factory=now)
+    """When it came into its stage."""
+    killed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to end it while it runs."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs now."""
+        return self.stage is Stage.RUNNING
+
+    @property
+    def restarts(self) -> int:
+        """How often it was started again."""
+        return max(0, self.started - 1)
+
+    @property
+    def env(self) -> list[Mapping[str, Any]]:
+        """All its variables in order: those of `Allocate`, then the spec's."""
+        return [{"name": k, "value": v} for k, v in self.granted.env] + list(self.spec.env)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables as the process sees them, without those from references."""
+        return {e["name"]: str(e.get("value") or "") for e in self.env if "valueFrom" not in e}
+
+    def wait(self, reason: str, message: str) -> None:
+        """Set it to waiting."""
+        self.stage, self.reason, self.message = Stage.WAITING, reason, message
+
+    def run(self, granted: Granted) -> None:
+        """Set it to running, with what it was given."""
+        self.granted = granted
+        self.stage, self.reason, self.message, self.since = Stage.RUNNING, "", "", now()
+        self.killed.clear()
+        self.started += 1
+
+    def end(self, exit_code: int) -> None:
+        """Set it to terminated."""
+        self.stage, self.message, self.exit_code = Stage.TERMINATED, "", exit_code
+        self.since = now()
+        self.reason = "Error" if exit_code else "Completed"
+
+
+@dataclass(slots=True)
+class PodState:
+    """One pod's life so far; a live record, not a copy."""
+
+    spec: PodSpec
+    phase: Phase = Phase.PENDING
+    reason: str = ""
+    """Of a pod that was refused: `UnexpectedAdmissionError`."""
+    message: str = ""
+    containers: dict[str, ContainerState] = field(default_factory=dict)
+    """By name, init containers first."""
+    since: datetime = field(default_factory=now)
+    """When it came to this node."""
+
+    def __post_init__(self) -> None:
+        self.containers = {each.name: ContainerState(each) for each in self.spec.containers}
+
+    @property
+    def active(self) -> bool:
+        """Whether it was not refused, and so holds its devices."""
+        return self.phase is not Phase.FAILED
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more happens, except retries."""
+        if not self.active:
+            return True
+        stuck = any(each.stage is Stage.WAITING and each.message for each in self)
+        return stuck or all(each.stage is not Stage.WAITING for each in self if not each.spec.init)
+
+    def __iter__(self) -> Iterator[ContainerState]:
+        return iter(self.containers.values())
+
+    def __getitem__(self, name: str) -> ContainerState:
+        return self.containers[name]
+
+
+# What happened
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call between the kubelet and a plugin, noted when it begins.
+
+    `method` is a method of either protocol, or `Registered` (the answer to `Register`), or
+    `Disconnected`. `ids` are the devices in question.
+    """
+
+    method: str
+    resource: str
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Event:
+    """A Kubernetes Event on a pod, with the message as `kubectl describe pod` shows it."""
+
+    type: str
+    reason: str
+    message: str
+    pod: PodSpec
+    field_path: str = ""
+    count: int = 1
+    first: datetime = field(default_factory=now)
+    last: datetime = field(default_factory=now)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    """Its name among all events."""
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """What a repetition has in common with it."""
+        return (self.type, self.reason, self.message, self.field_path, self.pod.uid)
+
+
+class Journal:
+    """The calls and events of one kubelet, the newest last, and a signal for waiters."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.calls: deque[Call] = deque(maxlen=KEPT)
+        self.events: deque[Event] = deque(maxlen=KEPT)
+        self._changed = asyncio.Event()
+
+    def call(self, method: str, resource: str, ids: tuple[str, ...] = ()) -> None:
+        """Add a call."""
+        self.calls.append(Call(method, resource, ids))
+        self.ring()
+
+    def event(
+        self, kind: str, reason: str, message: str, pod: PodSpec, field_path: str = ""
+    ) -> None:
+        """Add an event; a repeated one is counted."""
+        new = Event(kind, reason, message, pod, field_path)
+        known = next((each for each in self.events if each.content == new.content), None)
+        if known is None:
+            self.events.append(new)
+        else:
+            known.count, known.last = known.count + 1, now()
+        self.ring()
+
+    def ring(self) -> None:
+        """Wake all waiters: something changed."""
+        self.version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until a condition holds, checked after each change."""
+        while not holds():
+            await self._changed.wait()

@@ -7,54 +7,166 @@ There are two tables, as in the real kubelet, and their difference shows: `_endp
 client that is called, the last one that registered a resource; `_clients` holds the one to
 disconnect when a stream of that resource ends, *whichever* stream that is. So when an old
 stream ends after a new registration, the new client is disconnected (measured on 1.36.2).
+
+Errors are worded as Go's gRPC words them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
 import structlog
 
 from services.kubelet import deviceplugin_pb2 as pb
-from services.kubelet.deviceplugin_pb2_grpc import RegistrationServicer
-from services.kubelet.sockets import API_VERSION
+from services.kubelet.deviceplugin_pb2_grpc import DevicePluginStub, RegistrationServicer
+from services.kubelet.sockets import API_VERSION, HEALTHY, address, dial, listen
 from services.process.errors import KubeletError
-from simulator.kubelet.allocator import PluginFailed
-from simulator.kubelet.client import DIAL_SECONDS, PluginClient
-from simulator.kubelet.journal import Call, Journal
-from simulator.kubelet.pods import is_extended_resource
-from simulator.kubelet.registry import Device, Registry
+from simulator.kubelet.devices import Device, Options, ResourceTable
+from simulator.kubelet.pods import Journal, is_extended_resource
 
 LOG = structlog.get_logger()
 
+T = TypeVar("T")
 Context: TypeAlias = grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty]
+
+PRE_START_SECONDS: Final = 30.0
+"""The deadline of PreStartContainer (`KubeletPreStartContainerRPCTimeoutInSecs`)."""
+
+DIAL_SECONDS: Final = 10.0
+"""How long the kubelet tries to reach the socket of a plugin that registers."""
 
 UNSUPPORTED: Final = (
     'requested API version "%s" is not supported by kubelet. Supported version is ["%s"]'
 )
 
 
+class PluginFailed(KubeletError):
+    """A plugin could not be called, or answered with an error; the text is Go's for the error."""
+
+
+class PluginClient:
+    """A connection to a plugin; once closed it stays closed."""
+
+    def __init__(self, resource: str, path: Path, journal: Journal) -> None:
+        self.resource = resource
+        self._journal = journal
+        self._channel = dial(path)
+        self._stub = DevicePluginStub(self._channel)
+        self._closed = False
+
+    async def connect(self) -> Options:
+        """Dial, and ask what the plugin can do."""
+        self._journal.call("GetDevicePluginOptions", self.resource)
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                await self._channel.channel_ready()
+        except TimeoutError as error:
+            raise PluginFailed("failed to dial device plugin: context deadline exceeded") from error
+        try:
+            options = await self._call(self._stub.GetDevicePluginOptions(pb.Empty()))
+        except PluginFailed as error:
+            raise PluginFailed(f"failed to get device plugin options: {error}") from error
+        return Options(options.pre_start_required, options.get_preferred_allocation_available)
+
+    async def watch(self, on_list: Callable[[str, Iterable[Device]], None]) -> str:
+        """Follow ListAndWatch; returns why it ended."""
+        self._journal.call("ListAndWatch", self.resource)
+        try:
+            call = self._stub.ListAndWatch(pb.Empty())
+        except grpc.aio.UsageError as error:  # it was dropped before it could be asked
+            return str(error)
+        try:
+            while True:
+                response = await self._call(call.read())
+                if not isinstance(response, pb.ListAndWatchResponse):
+                    return "EOF"
+                on_list(self.resource, [_device(each) for each in response.devices])
+        except PluginFailed as error:
+            return str(error)
+        finally:
+            call.cancel()
+
+    async def preferred(
+        self, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> tuple[str, ...]:
+        """Ask which of the available devices the plugin prefers."""
+        self._journal.call("GetPreferredAllocation", self.resource, tuple(available))
+        request = pb.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available,
+            must_include_deviceIDs=must_include,
+            allocation_size=size,
+        )
+        response = await self._call(
+            self._stub.GetPreferredAllocation(
+                pb.PreferredAllocationRequest(container_requests=[request])
+            )
+        )
+        answers = response.container_responses
+        return tuple(answers[0].deviceIDs) if answers else ()
+
+    async def allocate(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse | None:
+        """Ask what a container needs for its devices; None if the answer is empty."""
+        self._journal.call("Allocate", self.resource, tuple(ids))
+        request = pb.ContainerAllocateRequest(devices_ids=ids)
+        response = await self._call(
+            self._stub.Allocate(pb.AllocateRequest(container_requests=[request]))
+        )
+        return response.container_responses[0] if response.container_responses else None
+
+    async def pre_start(self, ids: Sequence[str]) -> None:
+        """Let the plugin prepare the devices of a container that is about to start."""
+        self._journal.call("PreStartContainer", self.resource, tuple(ids))
+        request = pb.PreStartContainerRequest(devices_ids=ids)
+        await self._call(self._stub.PreStartContainer(request, timeout=PRE_START_SECONDS))
+
+    async def close(self) -> None:
+        """End the connection and all calls on it."""
+        self._closed = True
+        await self._channel.close()
+
+    async def _call(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise PluginFailed(go_text(error.code(), error.details() or "")) from error
+        except (asyncio.CancelledError, grpc.aio.UsageError) as error:
+            # gRPC cancels the calls of a channel that is closed as if their caller had been.
+            task = asyncio.current_task()
+            if not self._closed or (task is not None and task.cancelling()):
+                raise
+            text = go_text(grpc.StatusCode.CANCELLED, "grpc: the client connection is closing")
+            raise PluginFailed(text) from error
+
+
+def go_text(code: grpc.StatusCode, details: str) -> str:
+    """An error as Go prints it: `rpc error: code = NotFound desc = …`."""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
+        details = "context deadline exceeded"
+    cancelled = code is grpc.StatusCode.CANCELLED  # the one that Go spells differently
+    name = "Canceled" if cancelled else code.name.title().replace("_", "")
+    return f"rpc error: code = {name} desc = {details}"
+
+
+def _device(device: pb.Device) -> Device:
+    nodes = tuple(node.ID for node in device.topology.nodes)
+    return Device(device.ID, device.health == HEALTHY, nodes)
+
+
 @dataclass(slots=True)
 class Faults:
-    """Faults of registrations that are switched on.
-
-    Attributes:
-        refuse: each is refused with this text, unless it is empty.
-        hang: none is answered.
-        version: the one version of the protocol that is accepted.
-        dial_seconds: how long a plugin's socket is tried.
-    """
+    """Faults of registrations: refused with a text, left unanswered, another protocol version."""
 
     refuse: str = ""
     hang: bool = False
     version: str = API_VERSION
-    dial_seconds: float = DIAL_SECONDS
 
 
 class Registration(RegistrationServicer):
@@ -63,16 +175,16 @@ class Registration(RegistrationServicer):
     def __init__(
         self,
         folder: Path,
-        registry: Registry,
+        resources: ResourceTable,
         journal: Journal,
         faults: Faults,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self._folder = folder
-        self._registry = registry
+        self._resources = resources
         self._journal = journal
         self._faults = faults
-        self._changed = changed
+        self._on_change = on_change
         self._endpoints: dict[str, PluginClient] = {}
         self._clients: dict[str, PluginClient] = {}
         self._watching: set[asyncio.Task[None]] = set()
@@ -81,69 +193,66 @@ class Registration(RegistrationServicer):
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.Empty:  # noqa: N802 - the protocol's name
         """Register a plugin, or refuse it with a reason."""
         resource = request.resource_name
-        self._journal.call(Call("Register", resource))
+        self._journal.call("Register", resource)
         await self._journal.until(lambda: not self._faults.hang)
-        problem = self._problem(request)
-        if not problem:
-            problem = await self._connect(resource, self._folder / request.endpoint)
-        if problem:
-            LOG.warning("registration refused", resource=resource, reason=problem)
-            await context.abort(grpc.StatusCode.UNKNOWN, problem)
-        self._journal.call(Call("Registered", resource))
+        try:
+            self._check(request)
+            await self._connect(PluginClient(resource, self._path(request), self._journal))
+        except KubeletError as error:
+            LOG.warning("registration refused", resource=resource, reason=str(error))
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        self._journal.call("Registered", resource)
         LOG.info("plugin registered", resource=resource, endpoint=request.endpoint)
         return pb.Empty()
 
-    def _problem(self, request: pb.RegisterRequest) -> str:
-        if self._faults.refuse:
-            return self._faults.refuse
-        if request.version != self._faults.version:
-            return UNSUPPORTED % (request.version, self._faults.version)
-        if not is_extended_resource(request.resource_name):
-            return f'the ResourceName "{request.resource_name}" is invalid'
-        return ""
+    def _path(self, request: pb.RegisterRequest) -> Path:
+        return self._folder / request.endpoint
 
-    async def _connect(self, resource: str, path: Path) -> str:
-        """Dial a plugin and start to follow it; returns the error."""
+    def _check(self, request: pb.RegisterRequest) -> None:
+        if self._faults.refuse:
+            raise KubeletError(self._faults.refuse)
+        if request.version != self._faults.version:
+            raise KubeletError(UNSUPPORTED % (request.version, self._faults.version))
+        if not is_extended_resource(request.resource_name):
+            raise KubeletError(f'the ResourceName "{request.resource_name}" is invalid')
+
+    async def _connect(self, client: PluginClient) -> None:
+        """Dial a plugin and start to follow it."""
+        self._clients[client.resource] = client
         try:
-            client = PluginClient(resource, path)
-        except KubeletError as error:
-            return str(error)
-        self._clients[resource] = client
-        self._journal.call(Call("GetDevicePluginOptions", resource))
-        try:
-            options = await client.connect(self._faults.dial_seconds)
-        except PluginFailed as error:
-            self._clients.pop(resource, None)
+            options = await client.connect()
+        except PluginFailed:
+            self._clients.pop(client.resource, None)
             await client.close()
-            return str(error)
-        self._endpoints[resource] = client
-        self._registry.connected(resource, options)
-        self._changed()
-        task = asyncio.create_task(self._follow(client), name=f"kubelet follows {resource}")
+            raise
+        self._endpoints[client.resource] = client
+        self._resources.connected(client.resource, options)
+        self._on_change()
+        task = asyncio.create_task(self._follow(client), name=f"follow {client.resource}")
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
-        return ""
 
     async def _follow(self, client: PluginClient) -> None:
         """Follow one client's stream; at its end the resource's *current* client is dropped."""
-        self._journal.call(Call("ListAndWatch", client.resource))
-        reason = await client.watch(partial(self._listed, client.resource))
-        present = self._clients.pop(client.resource, None)
-        if present is None:
-            await client.close()
-            return
-        LOG.info("plugin lost", resource=client.resource, reason=reason)
-        self._registry.disconnected(client.resource)
-        self._journal.call(Call("Disconnected", client.resource))
-        self._changed()
-        await present.close()
+        reason = await client.watch(self._listed)
+        current = self._clients.pop(client.resource, None)
+        if current is not None:
+            LOG.info("plugin lost", resource=client.resource, reason=reason)
+            self._resources.disconnected(client.resource)
+            self._journal.call("Disconnected", client.resource)
+            self._on_change()
+            await current.close()
         await client.close()
 
     def _listed(self, resource: str, devices: Iterable[Device]) -> None:
-        if self._closed:
-            return
-        self._registry.listed(resource, devices)
-        self._changed()
+        if not self._closed:
+            self._resources.listed(resource, devices)
+            self._on_change()
+
+    @property
+    def followed(self) -> int:
+        """How many streams are followed."""
+        return len(self._watching)
 
     def client(self, resource: str) -> PluginClient:
         """The client of a resource."""
@@ -152,12 +261,8 @@ class Registration(RegistrationServicer):
         except KeyError as error:
             raise PluginFailed(f"unknown Device Plugin {resource}") from error
 
-    async def cut(self, resource: str) -> None:
-        """Breaks the connection to a resource's plugin, as if the network had."""
-        await self.client(resource).close()
-
     async def close(self) -> None:
-        """Drops all plugins, as a kubelet that ends."""
+        """Drop all plugins, like a kubelet that ends."""
         self._closed = True
         for task in self._watching:
             task.cancel()
@@ -167,7 +272,7 @@ class Registration(RegistrationServicer):
 
 
 @contextmanager
-def fault(faults: Faults, journal: Journal, **changes: object) -> Iterator[None]:
+def faulty(faults: Faults, journal: Journal, **changes: object) -> Iterator[None]:
     """Switch faults on inside a `with` block."""
     before = {name: getattr(faults, name) for name in changes}
     try:
@@ -178,3 +283,33 @@ def fault(faults: Faults, journal: Journal, **changes: object) -> Iterator[None]
         for name, value in before.items():
             setattr(faults, name, value)
         journal.ring()
+
+
+async def serve(server: grpc.aio.Server, path: Path) -> None:
+    """Start a server on a socket whose file is neither removed nor reused when it stops.
+
+    A kubelet that ends leaves its sockets; gRPC for Python removes a socket with its server, and a
+    second server of one process on the same path loses its socket to the first. So the server is
+    bound in a scratch folder beside, and the socket is linked to its place: for a watcher, a file
+    is created there, with a new inode.
+    """
+    address(path)  # the scratch path is shorter: check this one
+    scratch = Path(tempfile.mkdtemp(prefix=".k", dir=path.parent.parent))
+    try:
+        listen(server, scratch / "s")
+        await server.start()
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 - on a disk of this machine
+        os.link(scratch / "s", path)
+    finally:
+        shutil.rmtree(scratch)
+
+
+def delete_files(folder: Path, *, keep: Collection[Path], sockets_only: bool = False) -> list[str]:
+    """Delete the files of a folder, but no folders (`CleanupPluginDirectory` of the kubelet)."""
+    deleted = []
+    for path in sorted(folder.iterdir()):
+        if path not in keep and (path.is_socket() if sockets_only else not path.is_dir()):
+            with suppress(FileNotFoundError):
+                path.unlink()
+                deleted.append(path.name)
+    return deleted

@@ -1,13 +1,12 @@
 """What the kubelet reports to the API server, as JSON values: its node, its pods, its events.
 
-The API of a real cluster does not show what a container was given (variables, device nodes,
-annotations, CDI devices). Here it is in the pod's annotation
-`simulator.accelbind.dev/containers`, a JSON object with, by container name:
+The API of a real cluster does not show what a container was given (variables, device nodes, CDI
+devices). Here it is in the pod's annotation `simulator.accelbind.dev/containers`, a JSON object
+with, by container name:
 
     {"env": [{"name": …, "value": …} | {"name": …, "valueFrom": "fieldRef"}, …],
      "devices": [{"containerPath": …, "hostPath": …, "permissions": "rw"}, …],
-     "mounts": [{"containerPath": …, "hostPath": …, "readOnly": …}, …],
-     "annotations": {…}, "cdiDevices": [names],
+     "cdiDevices": [names],
      "allocated": {resource: [device ids]}}
 """
 
@@ -16,9 +15,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from simulator.kubelet.pods import EnvVar
-from simulator.kubelet.registry import NodeResources
-from simulator.kubelet.states import ContainerState, Event, Phase, PodState, Stage
+from simulator.kubelet.devices import NodeResources
+from simulator.kubelet.pods import ContainerState, Event, PodState, Stage
 
 Json: TypeAlias = dict[str, Any]
 
@@ -45,14 +43,7 @@ def node_status(name: str, resources: NodeResources) -> Json:
         "allocatable": NATIVE_RESOURCES | _counts(resources.allocatable),
         "addresses": [{"type": "Hostname", "address": name}],
         "nodeInfo": {"kubeletVersion": KUBELET_VERSION, "operatingSystem": "linux"},
-        "conditions": [
-            {
-                "type": "Ready",
-                "status": "True",
-                "reason": "KubeletReady",
-                "message": "kubelet stand-in is posting ready status",
-            }
-        ],
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
     }
 
 
@@ -60,7 +51,7 @@ def _counts(resources: Mapping[str, int]) -> dict[str, str]:
     return {name: str(count) for name, count in resources.items()}
 
 
-def pod_status(pod: PodState, health: Mapping[str, Mapping[str, Mapping[str, bool]]]) -> Json:
+def pod_status(pod: PodState) -> Json:
     """The status of a pod."""
     status: Json = {
         "phase": pod.phase.value,
@@ -68,68 +59,26 @@ def pod_status(pod: PodState, health: Mapping[str, Mapping[str, Mapping[str, boo
         "message": pod.message or None,
         "startTime": timestamp(pod.since),
     }
-    if pod.phase is Phase.FAILED and pod.reason:
+    if not pod.active:
         return status
-    states = list(pod)
-    status["conditions"] = _conditions(pod)
-    status["initContainerStatuses"] = [
-        _container_status(each, {}) for each in states if each.spec.init
-    ]
-    status["containerStatuses"] = [
-        _container_status(each, health.get(each.spec.name, {}))
-        for each in states
-        if not each.spec.init
-    ]
-    return status
-
-
-def _conditions(pod: PodState) -> list[Json]:
-    initialized = all(
-        each.stage is Stage.TERMINATED and not each.exit_code
-        if each.spec.runs_to_completion
-        else bool(each.started)
-        for each in pod
-        if each.spec.init
-    )
     ready = all(each.running for each in pod if not each.spec.runs_to_completion)
-    return [
-        _condition("PodScheduled", holds=True, reason=""),
-        _condition("Initialized", holds=initialized, reason="ContainersNotInitialized"),
-        _condition("ContainersReady", holds=ready, reason="ContainersNotReady"),
-        _condition("Ready", holds=ready, reason="ContainersNotReady"),
-    ]
+    return status | {
+        "conditions": [
+            {"type": "PodScheduled", "status": "True"},
+            {"type": "Ready", "status": str(ready)},
+        ],
+        "initContainerStatuses": [_container_status(each) for each in pod if each.spec.init],
+        "containerStatuses": [_container_status(each) for each in pod if not each.spec.init],
+    }
 
 
-def _condition(kind: str, *, holds: bool, reason: str) -> Json:
-    if holds:
-        return {"type": kind, "status": "True"}
-    return {"type": kind, "status": "False", "reason": reason}
-
-
-def _container_status(state: ContainerState, health: Mapping[str, Mapping[str, bool]]) -> Json:
-    spec = state.spec
-    done = spec.runs_to_completion and state.stage is Stage.TERMINATED and not state.exit_code
-    status: Json = {
-        "name": spec.name,
-        "image": spec.image,
-        "imageID": "",
-        "ready": state.running or done,
-        "started": state.running,
+def _container_status(state: ContainerState) -> Json:
+    return {
+        "name": state.spec.name,
+        "ready": state.running or (state.spec.init and state.stage is Stage.TERMINATED),
         "restartCount": state.restarts,
         "state": {state.stage.value: _stage(state)},
     }
-    if health:
-        status["allocatedResourcesStatus"] = [
-            {
-                "name": resource,
-                "resources": [
-                    {"resourceID": each, "health": "Healthy" if good else "Unhealthy"}
-                    for each, good in devices.items()
-                ],
-            }
-            for resource, devices in health.items()
-        ]
-    return status
 
 
 def _stage(state: ContainerState) -> Json:
@@ -140,8 +89,7 @@ def _stage(state: ContainerState) -> Json:
             ended = {"exitCode": state.exit_code, "reason": state.reason}
             return ended | {"finishedAt": timestamp(state.since)}
         case Stage.WAITING:
-            waiting = {"reason": state.reason, "message": state.message}
-            return {key: value for key, value in waiting.items() if value}
+            return {"reason": state.reason} | ({"message": state.message} if state.message else {})
 
 
 def given(pod: PodState) -> str:
@@ -162,24 +110,16 @@ def _given(state: ContainerState) -> Json:
             }
             for each in granted.devices
         ],
-        "mounts": [
-            {
-                "containerPath": each.container_path,
-                "hostPath": each.host_path,
-                "readOnly": each.read_only,
-            }
-            for each in granted.mounts
-        ],
-        "annotations": dict(granted.annotations),
         "cdiDevices": list(granted.cdi_devices),
         "allocated": {resource: list(ids) for resource, ids in granted.allocated},
     }
 
 
-def _variable(variable: EnvVar) -> Json:
-    if variable.source:
-        return {"name": variable.name, "valueFrom": variable.source}
-    return {"name": variable.name, "value": variable.value}
+def _variable(variable: Mapping[str, Any]) -> Json:
+    source = variable.get("valueFrom")
+    if source:
+        return {"name": variable["name"], "valueFrom": next(iter(source))}
+    return {"name": variable["name"], "value": variable.get("value", "")}
 
 
 def event_name(event: Event) -> str:
@@ -196,20 +136,17 @@ def event_object(event: Event, node_name: str) -> Json:
         "namespace": pod.namespace,
         "name": pod.name,
         "uid": pod.uid,
-        "fieldPath": event.field_path or None,
     }
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": event_name(event), "namespace": pod.namespace},
-        "involvedObject": {key: value for key, value in involved.items() if value},
+        "involvedObject": involved | ({"fieldPath": event.field_path} if event.field_path else {}),
         "type": event.type,
         "reason": event.reason,
         "message": event.message,
         "firstTimestamp": timestamp(event.first),
         "source": {"component": "kubelet", "host": node_name},
-        "reportingComponent": "kubelet",
-        "reportingInstance": node_name,
     } | event_again(event)
 
 

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 from certs.certificates import read_certificates
 from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
-from certs.store import ClusterStore
 from services.kube.connection import connector
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.memory import CA, LOCATIONS, NAMESPACE, POLICY, SERVICE, TLS
@@ -101,6 +100,6 @@ def serving(api: ApiServerStandIn) -> x509.Certificate:
 
 async def reconcile(api: ApiServerStandIn) -> RoundReport:
     """One round of a replica."""
-    reconciler = CertificateReconciler(POLICY, CertsMetrics(CollectorRegistry()))
+    reconciler = CertificateReconciler(POLICY, LOCATIONS, CertsMetrics(CollectorRegistry()))
     async with connector(api.kubeconfig_path)() as client:
-        return await reconciler.run_once(ClusterStore(client, LOCATIONS))
+        return await reconciler.run_once(client)

@@ -1,9 +1,11 @@
 """Two Secrets and two webhook configurations in memory, a clock that tests set, and reconcilers."""
 
 import asyncio
-import base64
+import json
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -21,9 +23,8 @@ from certs.keeper import CertificateReconciler, ForceRenew, RoundReport
 from certs.metrics import CertsMetrics
 from certs.policy import CertificatePolicy
 from certs.store import CertificateLocations
-from services.kube.client import BadStatus, HttpResponse
-from services.kube.objects import PLURALS, Configuration, Conflict, NamedObject, Secret
-from services.process.errors import ClusterError
+from services.kube.client import ClusterClient, HttpResponse
+from services.kube.objects import PLURALS
 
 NAMESPACE = "accelbind-system"
 CA, TLS = "accelbind-ca", "accelbind-webhook-tls"
@@ -52,128 +53,104 @@ class Clock:
         self.time += timedelta(**much)
 
 
-@dataclass(slots=True)
-class Stored:
-    """An object and its version."""
+class MemoryApi(ClusterClient):
+    """An API server's Secrets and configurations, by name; a configuration has one entry.
 
-    data: Any
-    version: int = 1
-
-
-class MemoryStore:
-    """A `CertificateStore`: a Secret is its data, a configuration the bundle of its one entry."""
-
-    locations = LOCATIONS
+    A Secret is its data, and a configuration the bundle of its entry.
+    """
 
     def __init__(self, clock: Clock, chance: random.Random | None = None) -> None:
+        self.server = "memory"
         self.clock = clock
         self.offset = timedelta(0)
         """How far the API server's clock is ahead."""
-        self.objects = {CA: Stored({}), TLS: Stored({})}
+        self.objects: dict[str, Any] = {CA: {}, TLS: {}}
         for plural in PLURALS:
-            self.objects[f"{plural}/accelbind"] = Stored(b"")
+            self.objects[f"{plural}/accelbind"] = b""
+        self.versions: Counter[str] = Counter()
         self.writes: list[str] = []
         self.conflicts = 0
-        self.on_write: Callable[[str], Any] | None = None
-        """Awaited before a write; may raise what the API server answers."""
-        self.on_read: Callable[[str], Any] | None = None
+        self.on_write: Callable[[str], Awaitable[int | None]] | None = None
+        """Awaited before a write; may return the status of a refusal."""
+        self.lose_answers = False
+        """Whether writes succeed without an answer."""
+        self.unreadable = False
+        """Whether configurations can't be read."""
         self._chance = chance
 
-    async def read_secret(self, name: str) -> Secret:
-        item, date = await self._read(name), self.clock.now() + self.offset
-        if item is None:
-            raise ClusterError(f"Secret {name} does not exist")
-        return Secret(NamedObject(name, item, format_datetime(date, usegmt=True)), item["data"])
-
-    async def ensure_secret(self, name: str) -> Secret:
-        if name not in self.objects:
-            self.objects[name] = Stored({})
-        return await self.read_secret(name)
-
-    async def write_secret(
-        self, read: Secret, data: Mapping[str, bytes], ours: Collection[str]
-    ) -> Secret:
-        kept = {key: value for key, value in read.data.items() if key not in ours}
-        await self._write(read.object, kept | dict(data))
-        return Secret(read.object, kept | dict(data))
-
-    async def read_configuration(self, plural: str, name: str) -> Configuration | None:
-        path = f"{plural}/{name}"
-        item = await self._read(path)
-        if item is None:
-            return None
-        bundle = base64.b64encode(item["data"]).decode()
-        entry = {"name": "pods.accelbind.dev", "clientConfig": {"caBundle": bundle}}
-        return Configuration(NamedObject(path, item | {"webhooks": [entry]}, ""), path)
-
-    async def write_bundle(self, read: Configuration, bundle: bytes) -> bool:
-        if read.bundles(self.locations.owner) == [bundle]:
-            return False
-        await self._write(read.object, bundle)
-        return True
-
-    async def _read(self, path: str) -> dict[str, Any] | None:
-        await self._pass_turns()
-        if self.on_read:
-            self.on_read(path)
-        stored = self.objects.get(path)
-        return None if stored is None else {"data": stored.data, "version": stored.version}
-
-    async def _write(self, read: NamedObject, data: Any) -> None:
-        await self._pass_turns()
-        if self.on_write:
-            await self.on_write(read.path)
-        if self.objects[read.path].version != read.item["version"]:
-            self.conflicts += 1
-            raise Conflict(f"{read.path} has changed")
-        self.put(read.path, data)
-        self.writes.append(read.path)
-
-    async def _pass_turns(self) -> None:
-        for _ in range(self._chance.randrange(4) if self._chance else 1):
+    async def request(
+        self, method: str, path: str, *, body: Any = None, **_: object
+    ) -> HttpResponse:
+        for _turn in range(self._chance.randrange(4) if self._chance else 1):
             await asyncio.sleep(0)
+        name = path.rpartition("/secrets/" if "/secrets/" in path else "/v1/")[2]
+        if method == "GET":
+            if self.unreadable and "/" in name:
+                return HttpResponse(403, b"")
+            return self._answer(name) if name in self.objects else HttpResponse(404, b"")
+        if self.on_write and (refused := await self.on_write(name)):
+            return HttpResponse(refused, b"")
+        if method == "PUT":
+            if body["metadata"]["resourceVersion"] != str(self.versions[name] + 1):
+                self.conflicts += 1
+                return HttpResponse(409, b"")
+            self.writes.append(name)
+            if "webhooks" in body:
+                self.put(name, b64decode(body["webhooks"][0]["clientConfig"]["caBundle"]))
+            else:
+                self.put(name, {key: b64decode(value) for key, value in body["data"].items()})
+        else:
+            self.put(name, {})
+        return HttpResponse(504, b"") if self.lose_answers else self._answer(name)
+
+    def _answer(self, name: str) -> HttpResponse:
+        item: dict[str, Any] = {"metadata": {"resourceVersion": str(self.versions[name] + 1)}}
+        stored = self.objects[name]
+        if isinstance(stored, bytes):
+            config = {"caBundle": b64encode(stored).decode()}
+            item["webhooks"] = [{"name": "pods.accelbind.dev", "clientConfig": config}]
+        else:
+            item["data"] = {key: b64encode(value).decode() for key, value in stored.items()}
+        date = format_datetime(self.clock.now() + self.offset, usegmt=True)
+        return HttpResponse(200, json.dumps(item).encode(), date=date)
 
     def put(self, path: str, data: Any) -> None:
         """Write by hand."""
-        self.objects[path] = Stored(data, self.objects[path].version + 1)
+        self.objects[path] = data
+        self.versions[path] += 1
 
     def edit(self, name: str, **changes: bytes | None) -> None:
         """Edit a Secret by hand; `_` in a key stands for `.`, and None removes it."""
         named = {key.replace("_", "."): value for key, value in changes.items()}
-        data = self.objects[name].data | named
+        data = self.objects[name] | named
         self.put(name, {key: value for key, value in data.items() if value is not None})
 
     @contextmanager
     def refusing(self, *, reads: bool) -> Iterator[None]:
         """Answer 403 to writes of configurations, and to reads of them too."""
 
-        def refuse(path: str) -> None:
-            if "/" in path:
-                raise BadStatus(f"{path}: 403 (its RBAC rules)", HttpResponse(403, b""))
+        async def refuse(path: str) -> int | None:
+            return 403 if "/" in path else None
 
-        async def refuse_write(path: str) -> None:
-            refuse(path)
-
-        self.on_write = refuse_write
-        self.on_read = refuse if reads else None
+        self.on_write, self.unreadable = refuse, reads
         try:
             yield
         finally:
-            self.on_write = self.on_read = None
+            self.on_write, self.unreadable = None, False
 
 
 class Cluster:
-    """A store, a clock and a policy; reconcilers are replicas of `certs run`."""
+    """An API server, a clock and a policy; reconcilers are replicas of `certs run`."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self.clock = Clock()
-        self.store = MemoryStore(self.clock, chance)
+        self.store = MemoryApi(self.clock, chance)
         self.policy = POLICY
 
     def replica(self, force: ForceRenew | None = None) -> "Replica":
         registry = CollectorRegistry()
         reconciler = CertificateReconciler(
-            self.policy, CertsMetrics(registry), force, self.clock.now
+            self.policy, LOCATIONS, CertsMetrics(registry), force, self.clock.now
         )
         return Replica(reconciler, registry, self.store)
 
@@ -187,7 +164,7 @@ class Cluster:
     @property
     def bundle(self) -> list[x509.Certificate]:
         """The CAs that both configurations agree on."""
-        [held] = {self.store.objects[f"{plural}/accelbind"].data for plural in PLURALS}
+        [held] = {self.store.objects[f"{plural}/accelbind"] for plural in PLURALS}
         return list(read_certificates(held))
 
     @property
@@ -196,7 +173,7 @@ class Cluster:
         return certificate
 
     def secret(self, name: str) -> dict[str, bytes]:
-        data: dict[str, bytes] = self.store.objects[name].data
+        data: dict[str, bytes] = self.store.objects[name]
         return data
 
     def edit_pair(self, pair: KeyPair) -> None:
@@ -208,11 +185,11 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A reconciler, its metrics and its store."""
+    """A reconciler, its metrics and its API server."""
 
     reconciler: CertificateReconciler
     registry: CollectorRegistry
-    store: MemoryStore
+    store: MemoryApi
 
     async def run_once(self, **after: float) -> RoundReport:
         """Do a round when some time has passed, such as `minutes=2`."""

@@ -109,14 +109,6 @@ def test_a_name_too_long_for_a_common_name_still_gets_a_certificate() -> None:
     assert names.get_values_for_type(x509.DNSName) == [name]
 
 
-def test_serials_names_and_keys_are_unique() -> None:
-    authorities = [create_authority(NOW, DAY) for _ in range(3)]
-    serving = [issue_serving(authorities[0], parse_names(["a"]), NOW, DAY) for _ in range(3)]
-    assert len({pair.certificate.serial_number for pair in authorities + serving}) == 6
-    assert len({pair.certificate.subject for pair in authorities}) == 3
-    assert len({pair.key.private_numbers() for pair in authorities + serving}) == 6
-
-
 def test_the_certificate_points_to_its_cas_key_with_and_without_an_identifier() -> None:
     authority = create_authority(NOW, DAY)
     bare = rebuilt(authority, without=x509.SubjectKeyIdentifier)

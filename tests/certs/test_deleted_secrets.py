@@ -12,14 +12,12 @@ from prometheus_client import CollectorRegistry
 from certs.certificates import is_signed_by
 from certs.keeper import CertificateReconciler
 from certs.metrics import CertsMetrics
-from certs.store import CertificateLocations, ClusterStore
 from services.kube.client import ClusterClient
 from services.kube.connection import connector
 from services.kube.objects import ensure_secret
 from services.process.errors import ClusterError
 from simulator.apiserver.identity import Identity, rules_of
-from simulator.apiserver.kubeconfig import kubeconfig
-from simulator.apiserver.standin import ApiServerStandIn
+from simulator.apiserver.standin import ApiServerStandIn, kubeconfig
 from tests.certs.cluster import secret, serving, the_bundle
 from tests.certs.memory import CA, LOCATIONS, NAMESPACE, POLICY, TLS
 from tests.support import REPOSITORY
@@ -46,14 +44,16 @@ class Account:
         api.tokens.allow("limited", Identity(ACCOUNT, rules=kept))
         self._path = folder / "account"
         self._path.write_text(json.dumps(kubeconfig(api.url, api.authority, "limited")))
-        self._reconciler = CertificateReconciler(POLICY, CertsMetrics(CollectorRegistry()))
+        self._reconciler = CertificateReconciler(
+            POLICY, LOCATIONS, CertsMetrics(CollectorRegistry())
+        )
 
     def client(self) -> ClusterClient:
         return connector(self._path)()
 
-    async def reconcile(self, locations: CertificateLocations = LOCATIONS) -> None:
+    async def reconcile(self) -> None:
         async with self.client() as client:
-            report = await self._reconciler.run_once(ClusterStore(client, locations))
+            report = await self._reconciler.run_once(client)
         assert not report.problems
 
 

@@ -21,12 +21,6 @@ def test_a_bare_number_of_a_lifetime_counts_days(text: str, days: int) -> None:
     assert (found.lifetime, found.ca_lifetime) == (timedelta(days=days), timedelta(days=days))
 
 
-@pytest.mark.parametrize("text", ["", "d", "-1d", "1y", "1d2h", "9" * 30 + "d"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(InvalidSettings, match="--lifetime: a time is a number"):
-        settings(lifetime=text)
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -55,10 +49,6 @@ def test_what_is_shown_can_be_read_again() -> None:
     again = load(CertsSettings, {name.replace("-", "_"): shown[name] for name in shown})
     assert again.model_dump() == found.model_dump()
     assert again.locations.configurations == ("a", "b")
-
-
-def test_the_overlap_may_be_just_under_two_thirds_of_the_lifetime() -> None:
-    assert settings(lifetime="90d", overlap="1439h").overlap == timedelta(hours=1439)
 
 
 def test_the_names_of_the_service_are_in_the_certificate() -> None:

@@ -104,22 +104,13 @@ def unmet(*, running: bool) -> str:
     Args:
         running: whether there is an engine, so that none needs to be started.
     """
-    of_package = {"docker": "docker.io"}
-    if not os.environ.get("BASE"):
-        of_package["debootstrap"] = "debootstrap"
+    tools = ["docker"] if os.environ.get("BASE") else ["docker", "debootstrap"]
     if not running:
-        of_package |= {
-            "dockerd": "docker.io",
-            "iptables-save": "iptables",
-            "ip": "iproute2",
-            "setpriv": "util-linux",
-        }
-    missing = {package for tool, package in of_package.items() if shutil.which(tool) is None}
+        tools += ["dockerd", "iptables-save", "ip", "setpriv"]
+    missing = [tool for tool in tools if shutil.which(tool) is None]
     if not composes():
-        missing.add("docker-compose")
-    said = []
-    if missing:
-        said.append(f"these Debian packages are missing: {' '.join(sorted(missing))}")
+        missing.append("docker-compose")
+    said = [f"these programs are missing: {' '.join(missing)}"] if missing else []
     if os.geteuid() != 0 and not (running and os.environ.get("BASE")):
         said.append(
             "root alone may start a Docker engine and make the images' base; with an engine that"

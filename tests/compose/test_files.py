@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 STAND_INS = ("simulator.",)
-ONCE = {"cards", "certs", "try"}
 VERBS = {"up", "run", "exec", "down"}
 
 
@@ -58,27 +56,6 @@ def test_packages_are_installed_by_hash() -> None:
         )
 
 
-def test_what_is_copied_is_not_ignored() -> None:
-    let_in = set(re.findall(r"^!(\S+)$", (REPOSITORY / ".dockerignore").read_text(), re.MULTILINE))
-    copied = {
-        name
-        for line in instructions()
-        if line.startswith("COPY") and "--from" not in line
-        for name in line.split()[1:-1]
-    }
-    of_the_build = DOCKERFILE.partition("AS runtime")[2].partition("AS hook\n")[0]
-    last = of_the_build + DOCKERFILE.partition("AS hook-installer")[2]
-    assert re.findall(r"^COPY (?!--from)", last, re.MULTILINE) == [], "it keeps a clone's modes"
-    ways = {name: {name, *map(str, Path(name).parents)} for name in copied - {"."}}
-    assert [name for name, way in ways.items() if not way & let_in] == []
-    assert all((REPOSITORY / name).exists() for name in let_in)
-    packages = re.search(
-        r"^packages = (\[.*\])$", (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE
-    )
-    assert packages
-    assert set(yaml.safe_load(packages[1])) <= let_in
-
-
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_has_no_powers(name: str) -> None:
     service = SERVICES[name]
@@ -86,32 +63,6 @@ def test_a_service_has_no_powers(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert not service.keys() & {"privileged", "user", "ports", "network_mode", "pid", "cap_add"}
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_finds_its_image_and_what_it_waits_for(name: str) -> None:
-    service = SERVICES[name]
-    builders = {one["image"]: each for each, one in SERVICES.items() if "build" in one}
-    first = builders[service["image"]]
-    assert first == name or first in before(name)
-    if "build" in service:
-        assert f"AS {service['build']['target']}\n" in DOCKERFILE
-    assert service["pull_policy"] == "never"
-    for other, how in service.get("depends_on", {}).items():
-        expected = "service_completed_successfully" if other in ONCE else "service_healthy"
-        assert how == {"condition": expected}
-        assert other in ONCE or SERVICES[other]["healthcheck"]["test"]
-    for volume in service["volumes"]:
-        source, target, *_ = volume.split(":")
-        assert source in COMPOSE["volumes"]
-        assert target == f"/{source}"
-        assert target in DOCKERFILE
-
-
-def before(name: str) -> set[str]:
-    """All that a service waits for, and what these wait for."""
-    direct = set(SERVICES[name].get("depends_on", {}))
-    return direct.union(*map(before, direct))
 
 
 @pytest.mark.parametrize("name", SERVICES)

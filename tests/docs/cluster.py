@@ -70,7 +70,6 @@ def _resource(kind: str, api_version: str, word: str = "") -> Resource:
         namespaced=word != "cluster",
         short_names=(word,) if word not in ("", "cluster") else (),
         subresources=frozenset({"status"}),
-        counts_generations=True,
     )
 
 

@@ -65,22 +65,3 @@ def test_make_hook_keeps_to_its_folder_whatever_that_is_called(tmp_path: Path) -
     called = (tmp_path / "called").read_text().splitlines()
     assert called[called.index("--distpath") + 1] == "dist of mine"
     assert called[called.index("--workpath") + 1] == "dist of mine/.work"
-
-
-def test_make_lock_resolves_for_both_files_with_hashes_and_names_no_index(tmp_path: Path) -> None:
-    """With a stand-in for `uv`, which needs a package index."""
-    shutil.copy(REPOSITORY / "Makefile", tmp_path)
-    uv = tmp_path / ".venv-lock" / "bin" / "uv"
-    uv.parent.mkdir(parents=True)
-    uv.write_text('#!/bin/bash\nwords=("$@")\necho "$@" >"${words[-2]}"\n')
-    uv.chmod(0o755)
-    make("lock", folder=tmp_path)
-    for name, which in (
-        ("requirements-dev.lock", "--extra dev"),
-        ("requirements.lock", "--constraint requirements-dev.lock"),
-    ):
-        called = (tmp_path / name).read_text()
-        assert called.startswith("pip compile ")
-        assert called.endswith(f"{which} --output-file {name} pyproject.toml\n")
-        for flag in ("--universal", "--generate-hashes", "--no-emit-index-url"):
-            assert f" {flag} " in called

@@ -1,20 +1,14 @@
 """The cluster's API for a suite that asks one thing after the other, or several from threads."""
 
 import asyncio
-import json
-import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar
 
-from services.kube.client import ClusterClient, HttpResponse
-from services.kube.config import Access, load_config
+from services.kube.client import HttpResponse
 from services.process.errors import ClusterError
+from simulator.client import Client, Json, Refused
 
-Json: TypeAlias = dict[str, Any]
-
-T = TypeVar("T")
+__all__ = ["Api", "Json", "Place", "Refused", "place_of"]
 
 MERGE = "application/merge-patch+json"
 BUSY = 429
@@ -39,15 +33,6 @@ PLURALS = {
 }
 
 
-class Refused(ClusterError):
-    """The API server said no; `code` is its HTTP status, `text` its sentence."""
-
-    def __init__(self, what: str, code: int, text: str) -> None:
-        super().__init__(f"{what}: {code}: {text}")
-        self.code = code
-        self.text = text
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where objects of a kind are."""
@@ -70,58 +55,12 @@ def place_of(item: Json) -> Place:
     return Place(item["apiVersion"], item["kind"], namespace)
 
 
-async def _client(config: Access) -> ClusterClient:
-    """A client of the loop that this runs in."""
-    return ClusterClient(config)
+class Api(Client):
+    """A client that asks an API server again that is too busy, or has gone silent."""
 
+    _has_answered = False
 
-class Api:
-    """A client with an event loop of its own, in a thread; any thread may ask."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        config = load_config(kubeconfig)
-        if config is None:
-            raise ClusterError(f"{kubeconfig} names no cluster")
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
-        self._thread.start()
-        self._client = self._do(_client(config))
-        self._has_answered = False
-        self.server: str = self._client.server
-
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._do(self._client.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str | int] | None = None,
-        body: Json | None = None,
-        content_type: str = "application/json",
-    ) -> Json:
-        """One request; an API server that is too busy, or has gone silent, is asked again."""
-        answer = self._do(self._patiently(method, path, params, body, content_type))
-        try:
-            decoded = json.loads(answer.body) if answer.body else {}
-        except ValueError:
-            decoded = {"message": answer.body[:300].decode(errors="replace")}
-        if answer.status >= 300:
-            raise Refused(f"{method} {path}", answer.status, str(decoded.get("message", "")))
-        found: Json = decoded
-        return found
-
-    async def _patiently(
+    async def _send(
         self,
         method: str,
         path: str,
@@ -133,9 +72,7 @@ class Api:
         while True:
             left -= 1
             try:
-                answer = await self._client.request(
-                    method, path, params=params, body=body, content_type=content_type
-                )
+                answer = await super()._send(method, path, params, body, content_type)
             except ClusterError:
                 if not (left and self._has_answered and method in REPEATABLE):
                     raise

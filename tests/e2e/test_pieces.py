@@ -13,7 +13,7 @@ from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.e2e import api
 from tests.e2e.api import Api, Place
-from tests.e2e.cluster import CantRun, offered
+from tests.e2e.cluster import CantRun
 from tests.e2e.hosts import (
     EVERYWHERE,
     OFFERS,
@@ -24,7 +24,7 @@ from tests.e2e.hosts import (
     local_address,
     takes_devices,
 )
-from tests.e2e.pods import SHOW, Given, is_logical, told_by
+from tests.e2e.pods import SHOW, Given, told_by
 from tests.e2e.settings import WrongSetting, read
 from tests.support import require
 
@@ -43,36 +43,6 @@ def test_what_a_container_writes_is_what_is_read_of_it(tmp_path: Path) -> None:
     (told,) = told_by({"containerStatuses": [state], "initContainerStatuses": None})
     seen = Given(frozenset({f"{devices}/dfl-port.0"}), given)
     assert (done.returncode, told) == (0, ("show", seen)), "and the regular file is none"
-
-
-def test_a_container_that_was_given_nothing_says_so() -> None:
-    state = {"name": "show", "state": {"terminated": {"exitCode": 0}}}
-    assert dict(told_by({"containerStatuses": [state]})) == {"show": Given()}
-    running = {"name": "show", "state": {"running": {}}}
-    assert dict(told_by({"containerStatuses": [running]})) == {}
-
-
-def test_what_a_node_offers_none_of_is_not_offered() -> None:
-    status = {
-        "allocatable": {
-            "cpu": "7910m",
-            "memory": "16Gi",
-            "fpga.intel.com/af-a": "0",
-            "fpga.intel.com/region-b": "2",
-            "b-com.com/accelerator": "40",
-            "nvidia.com/gpu": "1",
-        }
-    }
-    assert offered({"status": status}) == {
-        "fpga.intel.com/region-b": 2,
-        "b-com.com/accelerator": 40,
-    }
-
-
-def test_logical_names_are_told_from_physical_ones() -> None:
-    assert is_logical("fpga.intel.com/arria10-nlb0")
-    assert not is_logical("fpga.intel.com/region-ce48969398f05f33946d560708be108a")
-    assert not is_logical("b-com.com/accelerator")
 
 
 def test_the_address_is_that_from_which_the_api_server_is_reached() -> None:
@@ -102,17 +72,6 @@ def test_a_setting_that_cannot_be_used_is_told(
     named: dict[str, Any] = {"KUBECONFIG": str(kubeconfig)} if environment else {}
     with pytest.raises(WrongSetting, match=words):
         read(named | environment)
-
-
-def test_settings_have_defaults_and_homes_are_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "config").touch()
-    found = read({"KUBECONFIG": "~/config", "HOST_PROCESSES": "1"})
-    assert (found.kubeconfig, found.root) == (tmp_path / "config", None)
-    assert (str(found.kubelet_dir), found.character_devices) == ("/var/lib/kubelet", True)
-    assert found.patience == 180
 
 
 def test_an_offer_that_the_next_mode_has_too_must_go_before_it_is_waited_for(
@@ -164,19 +123,6 @@ async def test_an_api_server_that_goes_silent_is_asked_again(
                 with pytest.raises(ClusterError):  # what was made once isn't made twice
                     await asyncio.to_thread(asking.create, made)
             assert await again == before
-
-
-@pytest.mark.anyio
-async def test_an_api_server_that_never_answered_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api, "OUTAGE_PAUSE", 3600.0)
-    async with ApiServerStandIn(tmp_path) as server:
-        asking = await asyncio.to_thread(Api, server.kubeconfig_path)
-        async with server.away():
-            with pytest.raises(ClusterError):
-                await asyncio.to_thread(asking.list, Place("v1", "Namespace"))
-        await asyncio.to_thread(asking.__exit__)
 
 
 def test_cards_need_a_file_system_whose_device_nodes_can_be_opened(

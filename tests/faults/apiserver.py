@@ -1,25 +1,31 @@
-"""An API server of two kinds of objects that goes wrong in the ways that a test asks for.
+"""The API server stand-in with the words of the reflectors' tests: mappings, faults, requests.
 
-Small on purpose: it knows the lists and watches of custom resources and nothing else, over plain
-HTTP/1.1. Each fault is a context manager; what it does to a request is decided when the request
-comes, and watches that are open are steered by `end_watches`, `cut_watches` and `silence_watches`.
+It serves plain HTTP. Each fault lasts for a `with` block; of several that match, the newest counts.
 """
 
-import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+import shutil
+import tempfile
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
-from urllib.parse import parse_qsl, urlsplit
 
-FUNCTIONS: Final = "acceleratorfunctions"
-REGIONS: Final = "fpgaregions"
-KINDS: Final = {FUNCTIONS: "AcceleratorFunction", REGIONS: "FpgaRegion"}
-GROUP: Final = "/apis/fpga.intel.com/v2/"
+from simulator.apiserver import http_server
+from simulator.apiserver.http_server import Response
+from simulator.apiserver.resources import FUNCTIONS as FUNCTION_RESOURCE
+from simulator.apiserver.resources import REGIONS as REGION_RESOURCE
+from simulator.apiserver.standin import ApiServerStandIn, Options
+from simulator.apiserver.status import StatusError
+from simulator.apiserver.watching import bookmark_line, event_line
+from simulator.apiserver.wire import encode as encode_json
 
-Key: TypeAlias = tuple[str, str]
+FUNCTIONS: Final = FUNCTION_RESOURCE.plural
+REGIONS: Final = REGION_RESOURCE.plural
+_RESOURCES: Final = {FUNCTIONS: FUNCTION_RESOURCE, REGIONS: REGION_RESOURCE}
+event = event_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +35,7 @@ class Request:
     plural: str
     query: Mapping[str, str]
     authorization: str
-
-    @property
-    def is_watch(self) -> bool:
-        return self.query.get("watch") == "1"
+    is_watch: bool
 
     @property
     def is_later_page(self) -> bool:
@@ -40,7 +43,7 @@ class Request:
 
 
 Matches: TypeAlias = Callable[[Request], bool]
-Action: TypeAlias = "Callable[[Request, Connection], Awaitable[None]]"
+Answer: TypeAlias = Callable[[], Response | Awaitable[Response]]
 
 
 def watches(request: Request) -> bool:
@@ -59,293 +62,111 @@ def everything(_request: Request) -> bool:
     return True
 
 
-@dataclass(eq=False, slots=True)
-class _Fault:
-    matches: Matches
-    action: Action
-    left: int | None
-
-
-class Connection:
-    """One client's connection."""
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-
-    async def answer(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        lines = [f"HTTP/1.1 {status} Status", f"Content-Length: {len(body)}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        await self.write("\r\n".join([*lines, "", ""]).encode() + body)
-
-    async def begin(self) -> None:
-        """Begins an answer in chunks."""
-        await self.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-
-    async def chunk(self, data: bytes) -> None:
-        await self.write(b"%x\r\n%s\r\n" % (len(data), data))
-
-    async def end(self) -> None:
-        await self.write(b"0\r\n\r\n")
-
-    async def write(self, data: bytes) -> None:
-        self._writer.write(data)
-        await self._writer.drain()
-
-    def drop(self) -> None:
-        """Ends the connection at once, whatever was promised on it."""
-        self._writer.transport.abort()
-
-
-@dataclass(eq=False, slots=True)
-class _Watch:
-    """An open watch: what waits to be sent, and how it is to end."""
-
-    plural: str
-    connection: Connection
-    lines: list[bytes] = field(default_factory=list)
-    order: str = ""
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+def _read(request: http_server.Request) -> Request:
+    plural = request.path.rpartition("/")[2]
+    authorization = request.headers.get("authorization", "")
+    return Request(plural, request.query, authorization, request.is_watch)
 
 
 class FaultyApiServer:
-    """Serves what was `put`, and the faults that are switched on.
-
-    Attributes:
-        url: where it is, once it runs; the same after it was away.
-        requests: all that came, in order.
-        revision: the resource version of the last change.
-        token: the bearer token it wants.
-        limiting: whether it gives lists in pages; it needn't.
-    """
+    """Serves what was `put`, and the faults that are switched on."""
 
     def __init__(self) -> None:
-        self.url = ""
-        self.requests: list[Request] = []
-        self.revision = 1
-        self.token = "secret"  # noqa: S105 - of this server only
-        self.limiting = True
-        self.objects: dict[str, dict[Key, bytes]] = {plural: {} for plural in KINDS}
-        self._events: dict[str, list[tuple[int, bytes]]] = {plural: [] for plural in KINDS}
-        self._oldest = 0
-        self._faults: list[_Fault] = []
-        self._watches: list[_Watch] = []
-        self._pages: dict[str, tuple[int, list[bytes]]] = {}
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._port = 0
+        self._folder = Path(tempfile.gettempdir()) / f"api-{uuid.uuid4()}"
+        options = Options(plain=True, token="secret", schedule=False)  # noqa: S106 - of this server only
+        self._api = ApiServerStandIn(self._folder, options)
+        self._store = self._api.store
+        self.end_watches = self._api.end_watches
+        self.cut_watches = self._api.cut_watches
+        self.silence_watches = self._api.silence_watches
+        self.away = self._api.away
+        self.compact = self._api.compact
+
+    @property
+    def url(self) -> str:
+        return self._api.url
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that came, in order."""
+        return [_read(seen.request) for seen in self._api.seen]
+
+    @property
+    def open_watches(self) -> int:
+        return len(self._api.watches)
+
+    @property
+    def token(self) -> str:
+        return self._api.tokens.admin
+
+    @token.setter
+    def token(self, token: str) -> None:
+        self._api.tokens.replace_admin(token)
+
+    @property
+    def revision(self) -> int:
+        """The resource version of the last change."""
+        return self._store.revision
+
+    @revision.setter
+    def revision(self, revision: int) -> None:
+        self._store.advance(revision)
 
     # What it holds
 
     def put(self, plural: str, namespace: str, name: str, **spec: object) -> int:
         """Creates or replaces an object; watches hear of it."""
-        key = (namespace, name)
-        kind = "MODIFIED" if key in self.objects[plural] else "ADDED"
-        self.revision += 1
-        data = encode(plural, namespace, name, self.revision, spec)
-        self.objects[plural][key] = data
-        return self._happened(plural, kind, data)
+        self._api.put(json.loads(encode(plural, namespace, name, 0, spec)))
+        return self.revision
 
     def delete(self, plural: str, namespace: str, name: str) -> int:
         """Deletes an object; watches hear of it."""
-        data = json.loads(self.objects[plural].pop((namespace, name)))
-        self.revision += 1
-        data["metadata"]["resourceVersion"] = str(self.revision)
-        return self._happened(plural, "DELETED", json.dumps(data).encode())
+        self._store.remove(_RESOURCES[plural], f"{namespace}/{name}")
+        return self.revision
 
-    def fill(self, plural: str, objects: Iterable[tuple[Key, bytes]]) -> None:
-        """Takes many objects that were there all along."""
-        self.objects[plural] |= dict(objects)
-
-    def compact(self) -> None:
-        """Forgets all changes so far: whoever wants to go on from before is too late."""
-        self.revision += 1
-        self._oldest = self.revision
-        self._events = {plural: [] for plural in KINDS}
-        self._pages.clear()
+    def fill(self, plural: str, objects: Iterable[tuple[tuple[str, str], bytes]]) -> None:
+        """Takes many objects that were there all along, in whatever bytes."""
+        held = self._store.shelf(_RESOURCES[plural]).objects
+        held.update(("/".join(key), data) for key, data in objects)
 
     def bookmark(self) -> None:
         """Tells open watches the revision."""
-        for watch in self._watches:
-            self._send(watch, event("BOOKMARK", _bookmark(watch.plural, self.revision)))
+        for watch in self._api.watches:
+            watch.send(bookmark_line(watch.resource, self.revision))
 
     def send_line(self, plural: str, line: bytes) -> None:
         """Sends a line of any kind to open watches."""
-        for watch in self._watches:
-            if watch.plural == plural:
-                self._send(watch, line)
-
-    def _happened(self, plural: str, kind: str, data: bytes) -> int:
-        line = event(kind, data)
-        self._events[plural].append((self.revision, line))
-        self.send_line(plural, line)
-        return self.revision
-
-    def _send(self, watch: _Watch, line: bytes) -> None:
-        watch.lines.append(line)
-        watch.wake.set()
+        for watch in self._api.watches:
+            if watch.resource.plural == plural:
+                watch.send(line)
 
     # How it runs
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["FaultyApiServer"]:
         """Serves; on any port at first, on the same one later."""
-        await self.start()
+        self._folder.mkdir()
+        await self._api.start()
         try:
             yield self
         finally:
             await self.stop()
 
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self._port}"
-
     async def stop(self) -> None:
         """Goes away: connections break, new ones are refused."""
-        if self._server is not None:
-            self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._watches.clear()
-
-    @asynccontextmanager
-    async def away(self) -> AsyncIterator[None]:
-        """Connections break, new ones are refused."""
-        await self.stop()
-        try:
-            yield
-        finally:
-            await self.start()
-
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(writer)
-        try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                while not writer.is_closing():
-                    request = _read(await reader.readuntil(b"\r\n\r\n"))
-                    self.requests.append(request)
-                    await self._action(request)(request, connection)
-        finally:
-            writer.transport.abort()
-
-    def _action(self, request: Request) -> Action:
-        for fault in self._faults:
-            if fault.left != 0 and fault.matches(request):
-                fault.left = fault.left - 1 if fault.left is not None else None
-                return fault.action
-        return self._serve
-
-    async def _serve(self, request: Request, connection: Connection) -> None:
-        if request.authorization != f"Bearer {self.token}":
-            await connection.answer(401, status(401, "Unauthorized"), {})
-        elif request.is_watch:
-            await self._watch(request, connection)
-        else:
-            await self._list(request, connection)
-
-    # Lists
-
-    async def _list(self, request: Request, connection: Connection) -> None:
-        token = request.query.get("continue", "")
-        if token:
-            if token not in self._pages:
-                text = "The provided continue parameter is too old"
-                await connection.answer(410, status(410, text), {})
-                return
-            revision, items = self._pages[token]
-        else:
-            revision = self.revision
-            held = self.objects[request.plural]
-            items = [held[key] for key in sorted(held)]
-        limit = (self.limiting and int(request.query.get("limit", 0))) or len(items)
-        page, rest = items[:limit], items[limit:]
-        following = ""
-        if rest:
-            following = f"{request.plural}-{revision}-{len(rest)}"
-            self._pages[following] = (revision, rest)
-        await connection.answer(200, encode_list(request.plural, revision, page, following), {})
-
-    # Watches
-
-    async def _watch(self, request: Request, connection: Connection) -> None:
-        since = int(request.query["resourceVersion"])
-        await connection.begin()
-        if since < self._oldest:
-            text = f"too old resource version: {since} ({self._oldest})"
-            await connection.chunk(event("ERROR", status(410, text)))
-            await connection.end()
-            return
-        watch = _Watch(request.plural, connection)
-        watch.lines = [line for revision, line in self._events[request.plural] if revision > since]
-        self._watches.append(watch)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(float(request.query["timeoutSeconds"])):
-                    await self._stream(watch)
-            if not watch.order:
-                await connection.end()
-        finally:
-            self._watches.remove(watch)
-
-    async def _stream(self, watch: _Watch) -> None:
-        while True:
-            lines, watch.lines = watch.lines, []
-            if lines:
-                await watch.connection.chunk(b"".join(lines))
-            if watch.order == "end":
-                await watch.connection.end()
-                return
-            if watch.order == "cut":
-                half = event("ADDED", encode(watch.plural, "cut", "in-half", 1, {}))
-                await watch.connection.chunk(half[: len(half) // 2])
-                watch.connection.drop()
-                return
-            if watch.order == "silence":
-                await asyncio.Event().wait()
-            if not watch.lines:
-                watch.wake.clear()
-                await watch.wake.wait()
-
-    @property
-    def open_watches(self) -> int:
-        return len(self._watches)
-
-    def end_watches(self) -> None:
-        """Ends open watches as a server does after a time."""
-        self._order("end")
-
-    def cut_watches(self) -> None:
-        """Breaks the connections of open watches in the middle of a line."""
-        self._order("cut")
-
-    def silence_watches(self) -> None:
-        """Open watches stay open, but nothing comes on them any more, and no end."""
-        self._order("silence")
-
-    def _order(self, order: str) -> None:
-        for watch in self._watches:
-            watch.order = order
-            watch.wake.set()
+        self._api.drop_connections()
+        await self._api.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     # Faults
 
-    @contextmanager
-    def fault(
-        self, action: Action, *, matches: Matches = everything, times: int | None = None
-    ) -> Iterator[None]:
-        """Does something else with requests that match, at most so many times."""
-        fault = _Fault(matches, action, times)
-        self._faults.append(fault)
-        try:
-            yield
-        finally:
-            self._faults.remove(fault)
+    def answering_with(
+        self, answer: Answer, *, matches: Matches = everything, times: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Gives these answers to requests that match, at most so many times."""
+        return self._api.faults.answering(
+            lambda _: answer(), count=times, matches=lambda request: matches(_read(request))
+        )
 
     def answering(
         self,
@@ -355,110 +176,51 @@ class FaultyApiServer:
         headers: Mapping[str, str] | None = None,
         matches: Matches = everything,
         times: int | None = None,
-    ) -> contextlib.AbstractContextManager[None]:
+    ) -> AbstractContextManager[None]:
         """Answers with a status."""
-
-        async def action(_request: Request, connection: Connection) -> None:
-            await connection.answer(code, status(code, text), headers or {})
-
-        return self.fault(action, matches=matches, times=times)
+        answer = Response(code, status(code, text), tuple((headers or {}).items()))
+        return self.answering_with(lambda: answer, matches=matches, times=times)
 
     def saying(
-        self, line: bytes, *, matches: Matches = watches, times: int | None = None
-    ) -> contextlib.AbstractContextManager[None]:
-        """Answers watches with one line, and a proper end."""
+        self, *lines: bytes, matches: Matches = watches, times: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Answers watches with these lines, and a proper end."""
 
-        async def action(_request: Request, connection: Connection) -> None:
-            await connection.begin()
-            await connection.chunk(line)
-            await connection.end()
+        async def stream() -> AsyncGenerator[bytes]:
+            for line in lines:
+                yield line
 
-        return self.fault(action, matches=matches, times=times)
-
-    def closing_at_once(self) -> contextlib.AbstractContextManager[None]:
-        """Ends each watch as soon as it is open, properly."""
-
-        async def action(_request: Request, connection: Connection) -> None:
-            await connection.begin()
-            await connection.end()
-
-        return self.fault(action, matches=watches)
+        return self.answering_with(
+            lambda: Response(200, stream=stream()), matches=matches, times=times
+        )
 
     def dropping(
         self, *, matches: Matches = everything, times: int | None = None
-    ) -> contextlib.AbstractContextManager[None]:
+    ) -> AbstractContextManager[None]:
         """Breaks the connection instead of answering."""
+        return self._api.faults.dropping(
+            count=times, matches=lambda request: matches(_read(request))
+        )
 
-        async def action(_request: Request, connection: Connection) -> None:
-            connection.drop()
-
-        return self.fault(action, matches=matches, times=times)
-
-    def replacing(
-        self, body: bytes, *, matches: Matches = lists, times: int | None = None
-    ) -> contextlib.AbstractContextManager[None]:
+    def replacing(self, body: bytes, *, matches: Matches = lists) -> AbstractContextManager[None]:
         """Answers with a body of the test's own."""
-
-        async def action(_request: Request, connection: Connection) -> None:
-            await connection.answer(200, body, {})
-
-        return self.fault(action, matches=matches, times=times)
+        return self.answering_with(lambda: Response(200, body), matches=matches)
 
 
 def encode(
     plural: str, namespace: str, name: str, revision: int, spec: Mapping[str, object]
 ) -> bytes:
-    """An object as the API server would send it."""
-    return json.dumps(
-        {
-            "apiVersion": "fpga.intel.com/v2",
-            "kind": KINDS[plural],
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "resourceVersion": str(revision),
-                "uid": f"uid-{namespace}-{name}-{revision}",
-            },
-            "spec": spec,
-        }
-    ).encode()
-
-
-def encode_list(plural: str, revision: int, items: Iterable[bytes], following: str) -> bytes:
-    """A page of a list."""
-    metadata = {"resourceVersion": str(revision), "continue": following}
-    return b'{"apiVersion":"fpga.intel.com/v2","kind":"%sList","metadata":%s,"items":[%s]}' % (
-        KINDS[plural].encode(),
-        json.dumps(metadata).encode(),
-        b",".join(items),
-    )
-
-
-def event(kind: str, data: bytes) -> bytes:
-    """A line of a watch."""
-    return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
+    """An object as an API server could send it."""
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "resourceVersion": str(revision),
+        "uid": f"uid-{namespace}-{name}-{revision}",
+    }
+    head = {"apiVersion": "fpga.intel.com/v2", "kind": _RESOURCES[plural].kind}
+    return json.dumps({**head, "metadata": metadata, "spec": spec}).encode()
 
 
 def status(code: int, text: str) -> bytes:
     """A Status, as errors come."""
-    return json.dumps(
-        {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": text, "code": code}
-    ).encode()
-
-
-def _bookmark(plural: str, revision: int) -> bytes:
-    return json.dumps(
-        {"kind": KINDS[plural], "metadata": {"resourceVersion": str(revision)}}
-    ).encode()
-
-
-def _read(head: bytes) -> Request:
-    first, *lines = head.decode("latin-1").split("\r\n")
-    target = urlsplit(first.split(" ")[1])
-    headers = dict(line.split(": ", 1) for line in lines if line)
-    lower = {name.lower(): value for name, value in headers.items()}
-    return Request(
-        plural=target.path.removeprefix(GROUP),
-        query=dict(parse_qsl(target.query)),
-        authorization=lower.get("authorization", ""),
-    )
+    return encode_json(StatusError(code, text).status())

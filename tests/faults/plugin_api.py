@@ -1,25 +1,21 @@
 """The API server stand-in as a process that can be killed, frozen and started again."""
 
-import json
 import signal
-import socket
-import ssl
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from simulator.apiserver.tls import make_pair
-from tests.support import Process, Processes, eventually, python_module
+from simulator.client import Client, Json
+from tests.support import Process, Processes, python_module
 
 ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
 NODE: Final = "n1"
-TOKEN: Final = "a-token-of-the-test"  # noqa: S105 - of a stand-in that only the test can reach
-ANSWER_SECONDS: Final = 60.0
 
 
 class ApiServer:
-    """The test's end of the process. It comes back on its port, with its certificate, but empty."""
+    """The test's end of the process.
+
+    It comes back empty, on its port, with another certificate and token.
+    """
 
     def __init__(self, processes: Processes, folder: Path) -> None:
         self.kubeconfig = folder / "kubeconfig"
@@ -28,17 +24,7 @@ class ApiServer:
         self._process: Process | None = None
         self._frozen = False
         self._mode = ""
-        pair = make_pair(["127.0.0.1", "localhost"])
-        folder.mkdir()
-        for name, content in (
-            ("crt", pair.certificate),
-            ("key", pair.key),
-            ("ca", pair.authority),
-        ):
-            (folder / name).write_bytes(content)
-        self._context = ssl.create_default_context(cafile=str(folder / "ca"))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = int(free.getsockname()[1])
+        self._port = 0
 
     @property
     def up(self) -> bool:
@@ -47,26 +33,12 @@ class ApiServer:
 
     def start(self) -> None:
         """Starts it, with the node and its pods."""
-        folder = self._folder
-        self._process = process = self._processes.start(
-            python_module(
-                *("simulator.apiserver", "--dir", folder, "--port", str(self._port)),
-                *("--token", TOKEN, "--no-scheduler", "--tls-cert", folder / "crt"),
-                *("--tls-key", folder / "key", "--tls-ca", folder / "ca"),
-                *("--kubeconfig-out", self.kubeconfig),
-            ),
-            name="apiserver",
-        )
-
-        def answers() -> bool:
-            process.assert_running()
-            try:
-                self._ask("GET", "/api/v1/nodes")
-            except OSError:
-                return False
-            return True
-
-        eventually(answers, timeout=60, what="the API server stand-in")
+        ports = self._folder / "ports"
+        ports.unlink(missing_ok=True)
+        command = python_module("simulator.apiserver", "--dir", self._folder)
+        command += ["--port", str(self._port), "--ports-file", str(ports)]
+        self._process = self._processes.start(command, name="apiserver")
+        self._port = self._process.ports(ports)["https"]
         annotations = {ANNOTATION: self._mode} if self._mode else {}
         node = {"kind": "Node", "apiVersion": "v1"}
         self._ask("POST", "/api/v1/nodes", node | {"metadata": _named(NODE, annotations)})
@@ -102,22 +74,10 @@ class ApiServer:
             self.start()
         self.annotate(self._mode)
 
-    def _ask(self, method: str, path: str, body: object = None) -> Any:
+    def _ask(self, method: str, path: str, body: Json | None = None) -> None:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        request = urllib.request.Request(
-            f"https://127.0.0.1:{self._port}{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": kind},
-        )
-        try:
-            with urllib.request.urlopen(  # noqa: S310 - as above
-                request, timeout=ANSWER_SECONDS, context=self._context
-            ) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                raise AssertionError(f"{method} {path}: {error.code} {error.read()!r}") from error
+        with Client(self.kubeconfig) as client:
+            client.ask(method, path, body=body, content_type=kind)
 
 
 def _named(name: str, annotations: dict[str, str]) -> dict[str, object]:

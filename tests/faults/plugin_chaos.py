@@ -115,88 +115,76 @@ class Storm:
             time.sleep(self.chance.uniform(0, pause))  # a fault comes at any moment
 
     def _actions(self) -> list[tuple[int, Callable[[], str]]]:
-        cards = [
-            (4, self._come),
-            (4, self._go),
-            (3, self._split),
-            (3, self._join),
-            (5, self._program),
-            (10, self._ruin),
-            (5, self._mend_one),
-            (2, self._flap),
-        ]
-        kubelet = [
+        """What may happen, and how often one of it happens against the others."""
+        model, chance, one_of, folder = self.model, self.chance, self._one_of, self.folder
+        actions: list[tuple[int, Callable[[], str]]] = [
             (4, self._restart),
             (1, self._restart_often),
             (2, self._kill_kubelet),
             (2, self._freeze),
-            (2, self._refuse),
-            (2, self._hang_registration),
-            (1, self._speak),
-            (3, self._cut),
+            (2, lambda: self._fault(refuse=chance.choice(("", "not in the mood", "ü" * 5000)))),
+            (2, lambda: self._fault(hang=chance.random() < 0.5)),
+            (1, lambda: self._fault(version=chance.choice(("v1beta1", "v2")))),
+            (3, lambda: one_of(sorted(self.kubelet.view().offered), self._cut)),
             (2, self._delete_sockets),
             (1, self._remove_folder),
-            (2, self._stop),
+            (2, lambda: self._order("stop")),
+            (4, self._admit),
+            (3, lambda: one_of(sorted(self.pods), self._end_pod)),
+            (2, self._burst),
+            (2, self._no_cdi_folder),
         ]
-        pods = [(4, self._admit), (3, self._end_pod)]
-        machine = [(2, self._burst), (2, self._no_cdi_folder)]
+        if self.mode != "units":
+            actions += [
+                (4, lambda: model.add() if len(model.physical()) < MOST_CARDS else ""),
+                (4, lambda: one_of(model.physical(), model.remove)),
+                (
+                    3,
+                    lambda: one_of(
+                        sorted({*model.physical()} & {*model.with_ports()}), model.split
+                    ),
+                ),
+                (3, lambda: one_of(model.virtual(), model.join)),
+                (5, lambda: one_of(model.with_ports(), model.program)),
+                (10, lambda: one_of(model.with_ports(), self._ruin)),
+                (5, lambda: one_of(list(model.cards), self._mend)),
+                (2, lambda: one_of(model.with_ports(), self.flap)),
+            ]
         if self.powers.mount:
-            machine += [(2, self._fill_cdi), (2, self._fill_sockets)]
+            actions.append((2, lambda: fill(folder / "cdi/filler", chance)))
+            actions.append((2, lambda: fill_inodes(folder / "k/filler", chance)))
         if self.powers.hang:
-            machine += [(5, self._hang)]
+            actions.append((5, lambda: one_of(model.with_ports(), self._hang)))
         if self.powers.uevents:
-            machine += [(1, self._flood)]
-        if self.mode == "units":
-            cards = []
-        api = [(3, self._annotate), (2, self._freeze_api), (1, self._kill_api), (3, self._mend_api)]
-        return [*cards, *kubelet, *pods, *machine, *(api if self.api else [])]
+            actions.append((1, self._flood))
+        if (api := self.api) is not None:
+            actions += [
+                (3, lambda: self._annotate(api)),
+                (2, lambda: _did(api.freeze, "the API server is frozen")),
+                (1, lambda: _did(api.kill, "the API server is killed")),
+                (3, lambda: _did(api.mend, "the API server answers")),
+            ]
+        return actions
+
+    def _one_of(self, found: list[str], act: Callable[[str], str]) -> str:
+        """Does something to one of what there is."""
+        return act(self.chance.choice(found)) if found else ""
 
     # Cards
 
-    def _come(self) -> str:
-        return self.model.add() if len(self.model.physical()) < MOST_CARDS else ""
+    def _ruin(self, address: str) -> str:
+        return self.model.ruin(address, self.chance.choice(list(Fault)))
 
-    def _go(self) -> str:
-        found = self.model.physical()
-        return self.model.remove(self.chance.choice(found)) if found else ""
+    def _hang(self, address: str) -> str:
+        return self.model.hang(address, self.chance.choice(list(Hang)))
 
-    def _split(self) -> str:
-        found = [each for each in self.model.physical() if self.model.cards[each].ports]
-        return self.model.split(self.chance.choice(found)) if found else ""
-
-    def _join(self) -> str:
-        found = self.model.virtual()
-        return self.model.join(self.chance.choice(found)) if found else ""
-
-    def _program(self) -> str:
-        found = self.model.with_ports()
-        return self.model.program(self.chance.choice(found)) if found else ""
-
-    def _ruin(self) -> str:
-        found = self.model.with_ports()
-        if not found:
-            return ""
-        return self.model.ruin(self.chance.choice(found), self.chance.choice(list(Fault)))
-
-    def _hang(self) -> str:
-        found = self.model.with_ports()
-        if not found:
-            return ""
-        return self.model.hang(self.chance.choice(found), self.chance.choice(list(Hang)))
-
-    def _mend_one(self) -> str:
-        found = list(self.model.cards)
-        if not found:
-            return ""
-        address = self.chance.choice(found)
+    def _mend(self, address: str) -> str:
         self.model.mend(address)
         return f"{address} is mended"
 
-    def _flap(self) -> str:
-        found = self.model.with_ports()
-        if not found:
-            return ""
-        address, times = self.chance.choice(found), self.chance.randrange(2, 8)
+    def flap(self, address: str) -> str:
+        """Breaks a card several times, and mends it each time."""
+        times = self.chance.randrange(2, 8)
         for _ in range(times):
             self.model.ruin(address, self.chance.choice(SURE))
             self.model.mend(address)
@@ -240,26 +228,11 @@ class Storm:
         self.kubelet.thaw()
         return "the kubelet was frozen for a while"
 
-    def _refuse(self) -> str:
-        refuse = self.chance.choice(("", "not in the mood", "ü" * 5000))
-        self.kubelet.ask("fault", refuse=refuse)
-        return f"registrations are {'refused' if refuse else 'taken'}"
+    def _fault(self, **fault: object) -> str:
+        self.kubelet.ask("fault", **fault)
+        return f"registrations: {str(fault)[:60]}"
 
-    def _hang_registration(self) -> str:
-        hang = self.chance.random() < 0.5
-        self.kubelet.ask("fault", hang=hang)
-        return f"registrations {'hang' if hang else 'are answered'}"
-
-    def _speak(self) -> str:
-        version = self.chance.choice(("v1beta1", "v2"))
-        self.kubelet.ask("fault", version=version)
-        return f"the kubelet speaks {version}"
-
-    def _cut(self) -> str:
-        offered = sorted(self.kubelet.view().offered)
-        if not offered:
-            return ""
-        resource = self.chance.choice(offered)
+    def _cut(self, resource: str) -> str:
         with contextlib.suppress(AssertionError):  # it was lost meanwhile
             self.kubelet.ask("cut_stream", resource=resource)
         return f"the stream of {resource} is cut"
@@ -274,36 +247,14 @@ class Storm:
         with contextlib.suppress(AssertionError):  # there is none, or one has been made in it
             self.kubelet.ask("remove_folder")
         for name in list(self.pods):  # the checkpoint is gone with it, and so is who has what
-            self.kubelet.ask("delete", uid=f"uid-{name}")
-            self._forget(name)
+            self._end_pod(name)
         return "the folder is removed"
 
-    def _stop(self) -> str:
-        return self._order("stop")
-
-    # The API server
-
-    def _annotate(self) -> str:
-        assert self.api is not None
+    def _annotate(self, api: ApiServer) -> str:
         mode = self.chance.choice(ANNOTATED)
-        self.api.annotate(mode)
+        api.annotate(mode)
         self.mode = mode or FLAGGED
         return f"the node's annotation says {mode or 'nothing'}"
-
-    def _freeze_api(self) -> str:
-        assert self.api is not None
-        self.api.freeze()
-        return "the API server is frozen"
-
-    def _kill_api(self) -> str:
-        assert self.api is not None
-        self.api.kill()
-        return "the API server is killed"
-
-    def _mend_api(self) -> str:
-        assert self.api is not None
-        self.api.mend()
-        return "the API server answers"
 
     # Pods
 
@@ -318,10 +269,7 @@ class Storm:
         self.kubelet.ask("admit", pod=pod)
         return f"pod p{self.named} wants {resource}"
 
-    def _end_pod(self) -> str:
-        if not self.pods:
-            return ""
-        name = self.chance.choice(sorted(self.pods))
+    def _end_pod(self, name: str) -> str:
         self.kubelet.ask("delete", uid=f"uid-{name}")
         self._forget(name)
         return f"pod {name} ends"
@@ -366,12 +314,6 @@ class Storm:
         aside.rmdir()
         return "the CDI folder was made anew"
 
-    def _fill_cdi(self) -> str:
-        return fill(self.folder / "cdi/filler", self.chance)
-
-    def _fill_sockets(self) -> str:
-        return fill_inodes(self.folder / "k/filler", self.chance)
-
     # Quiet ---------------------------------------------------------------------------------------
 
     def _ensure_kubelet(self) -> None:
@@ -393,19 +335,14 @@ class Storm:
         self.kubelet.ask("fault", refuse="", hang=False, version="v1beta1")
         if not plugins_folder(self.kubelet.folder).joinpath("kubelet.sock").exists():
             self.kubelet.ask("restart")
-        self._ensure_up()
+        if self.kubelet.ask("stopped"):
+            self.kubelet.ask("start")
         self.say("all is put right")
         self.await_truth()
         view = self.kubelet.view()
         for name in set(view.failed) & set(self.pods):
-            self.kubelet.ask("delete", uid=f"uid-{name}")
-            self._forget(name)
+            self._end_pod(name)
         return view
-
-    def _ensure_up(self) -> None:
-        """Starts a kubelet that is stopped within its process."""
-        if self.kubelet.ask("stopped"):
-            self.kubelet.ask("start")
 
     def await_truth(self) -> None:
         """Waits until the kubelet's view is what the model says."""
@@ -465,8 +402,7 @@ class Storm:
 
     def _cut_all(self) -> None:
         for resource in sorted(self.kubelet.view().capacity):  # also those that have no devices
-            with contextlib.suppress(AssertionError):  # it is lost
-                self.kubelet.ask("cut_stream", resource=resource)
+            self._cut(resource)
 
     def check(self) -> Held:
         """What the plugin holds at a quiet point: no more than its resources need."""
@@ -487,7 +423,8 @@ class Storm:
         _same([name for name in plugin.cdi_files() if name.startswith(".")], [], "halves of files")
         if self.mode != "units":
             truth = self.model.offered(self.mode)
-            ids = {key for devices in truth.values() for key in devices}
+            prefix = "regiondevel-" if self.mode == "regiondevel" else ""
+            ids = {f"{prefix}{key}" for devices in truth.values() for key in devices}
             _same(plugin.cdi_devices(), ids, "the devices in CDI files")
         if self.baseline is None:
             return True
@@ -498,6 +435,11 @@ class Storm:
         assert held.threads <= self.baseline.threads + SLACK, (held, self.baseline)
         assert sum(held.tasks.values()) <= TASKS + TASKS_A_SERVER * len(held.listening), held.tasks
         return True
+
+
+def _did(act: Callable[[], None], words: str) -> str:
+    act()
+    return words
 
 
 def _same(found: object, wanted: object, what: str) -> None:

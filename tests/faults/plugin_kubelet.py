@@ -176,7 +176,7 @@ class Control:
         orders: dict[str, Callable[..., Any]] = {
             "ping": lambda: "pong",
             "view": self._view,
-            "stopped": lambda: self._kubelet._devices._registration is None,
+            "stopped": lambda: self._kubelet.devices.registration is None,
             "stop": self._kubelet.stop,
             "start": self._kubelet.start,
             "restart": self._kubelet.restart,
@@ -194,8 +194,8 @@ class Control:
 
     def _fault(self, **values: object) -> None:
         for name, value in values.items():
-            setattr(self._kubelet._devices.faults, name, value)
-        self._kubelet._journal.ring()
+            setattr(self._kubelet.devices.faults, name, value)
+        self._kubelet.journal.ring()
 
     async def _adopt(self, pod: dict[str, Any]) -> None:
         self._kubelet.adopt(pod)
@@ -216,19 +216,16 @@ class Control:
 
     def _view(self) -> dict[str, Any]:
         kubelet = self._kubelet
-        devices, registration = kubelet._devices, kubelet._devices._registration
-        kubelet._devices.allocator.forget_inactive()
-        resources = kubelet.resources
-        offered, lost = {}, {}
-        for resource, endpoint in devices.registry._endpoints.items():
-            if endpoint.stopped or endpoint.options is None:
-                lost[resource] = resources.capacity.get(resource, 0)
+        devices, resources = kubelet.devices, kubelet.resources
+        offered: dict[str, Devices] = {}
+        lost: dict[str, int] = {}
+        for name, resource in devices.registered.registered.items():
+            if resource.options is None or resource.stopped_at is not None:
+                lost[name] = resources.capacity.get(name, 0)
                 continue
-            healthy = devices.registry.healthy(resource)
-            listed = devices.registry._devices.get(resource, {})
-            offered[resource] = {
-                key: (key in healthy, device.numa_nodes[0] if device.numa_nodes else None)
-                for key, device in listed.items()
+            offered[name] = {
+                key: (device.healthy, device.numa_nodes[0] if device.numa_nodes else None)
+                for key, device in (resource.devices or {}).items()
             }
         return {
             "offered": {resource: found for resource, found in offered.items() if found},
@@ -238,16 +235,16 @@ class Control:
             "ledger": {
                 f"{each.pod_uid} {each.container} {each.resource}": (
                     each.ids,
-                    each.response.SerializeToString(deterministic=True).hex(),
+                    each.response.hex(),
                 )
-                for each in devices.allocator.ledger
+                for each in devices.entries
             },
             "running": [
                 pod.spec.name for pod in kubelet.pods if pod.active and all(c.running for c in pod)
             ],
             "failed": {pod.spec.name: pod.message for pod in kubelet.pods if not pod.active},
             "calls": Counter(call.method for call in kubelet.calls),
-            "alive": len(registration._watching) if registration else 0,
+            "alive": devices.registration.followed if devices.registration else 0,
         }
 
 

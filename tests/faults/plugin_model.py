@@ -206,9 +206,10 @@ class Model:
 
     # Choices -------------------------------------------------------------------------------------
 
-    def physical(self) -> list[str]:
-        """Addresses of cards that are no virtual functions."""
-        return [address for address, card in self.cards.items() if card.physical is None]
+    def physical(self, *, with_ports: bool = False) -> list[str]:
+        """Addresses of cards that are no virtual functions; all, or those that have ports left."""
+        found = [address for address, card in self.cards.items() if card.physical is None]
+        return [address for address in found if self.cards[address].ports or not with_ports]
 
     def virtual(self) -> list[str]:
         """Addresses of virtual functions."""

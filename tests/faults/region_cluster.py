@@ -6,7 +6,6 @@ patched by the webhook, bound by the scheduler, and run by the kubelet, as anywh
 """
 
 import asyncio
-from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,12 +21,12 @@ from services.kube.config import load_config
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
-from simulator.demo.suite import ASKS_FOR_ACCELERATORS
+from simulator.demo.suite import webhook_configurations
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.agent import NodeAgent
+from simulator.kubelet.pods import Phase, PodState
 from simulator.kubelet.standin import KubeletStandIn
-from simulator.kubelet.states import Phase, PodState
-from tests.simulator.apiserver.support import client_of, register
+from tests.simulator.apiserver.support import client_of, created
 from tests.support import Process, Processes, clean_environment, eventually_async
 from tests.webhook.running import Webhook, start_webhook
 
@@ -190,8 +189,9 @@ async def region_cluster(
             api.put(mapping(name, afu_id))
         http = await stack.enter_async_context(client_of(api))
         webhook = await _webhook(folder / "webhook", api, stack)
-        for kind, path in (("Mutating", "/mutate"), ("Validating", "/validate")):
-            await register(http, _configuration(webhook, kind, path))
+        url = f"https://localhost:{webhook.port}"
+        for path, configuration in webhook_configurations(url, webhook.tls / "ca.crt"):
+            await created(http, path, configuration)
         kubelet = KubeletStandIn(folder / "k", node_name="n1", retry_seconds=0.2)
         await stack.enter_async_context(kubelet)
         await stack.enter_async_context(_node(kubelet, api))
@@ -212,35 +212,6 @@ async def _webhook(folder: Path, api: ApiServerStandIn, stack: AsyncExitStack) -
 
     await eventually_async(ready, PATIENCE, what="the webhook is ready")
     return running
-
-
-def _configuration(webhook: Webhook, kind: str, path: str) -> Json:
-    bundle = b64encode((webhook.tls / "ca.crt").read_bytes()).decode()
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": f"{kind}WebhookConfiguration",
-        "metadata": {"name": "accelbind"},
-        "webhooks": [
-            {
-                "name": f"{path[1:]}.accelbind.dev",
-                "clientConfig": {
-                    "url": f"https://localhost:{webhook.port}{path}",
-                    "caBundle": bundle,
-                },
-                "matchConditions": [{"name": "asks", "expression": ASKS_FOR_ACCELERATORS}],
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-                "rules": [
-                    {
-                        "operations": ["CREATE"],
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "resources": ["pods"],
-                    }
-                ],
-            }
-        ],
-    }
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cards import CardSpec
-from simulator.kubelet.states import Phase, PodState
+from simulator.kubelet.pods import Phase, PodState
 from tests.faults.region_cluster import FUNCTIONS, PATIENCE, RegionCluster, pod, region_cluster
 from tests.support import Processes, soak
 

@@ -1,14 +1,12 @@
 """Gives bent GBS and AOCX files to the parser and judges what comes out.
 
-    python -m tests.fuzz.bitstreams --inputs 1000000 --seed 7
-    python -m tests.fuzz.bitstreams --seed 7 --show 4711 > case.bin
+    python -m tests.fuzz.bitstreams SEED NUMBER > case.bin
 
 Each must give a bitstream that holds what it says, or an `InvalidBitstream` with a sentence; no
 other exception. The process's peak memory is in the report: what a file unpacks to must not show
 there.
 """
 
-import argparse
 import gzip
 import json
 import random
@@ -16,9 +14,7 @@ import re
 import struct
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,57 +31,23 @@ from simulator.bitstreams import (
     make_aocx,
     make_gbs,
 )
+from tests.fuzz.report import Report
 
 INTERFACE: Final = "ce48969398f05f33946d560708be108a"
 AFU: Final = "d8424dc4a4a3c413f89e433683f9040b"
 PROGRAM: Final = "0123456789abcdef0123456789abcdef01234567"
-MAX_FAILURES: Final = 10
 MAX_TEXT: Final = 1000
 BOMBS: Final = 1 / 20_000
 """Which part of the inputs unpacks to more than is allowed: each takes a second to refuse."""
 
 EDGES: Final = (
-    0,
-    1,
-    2,
-    63,
-    64,
-    255,
-    4095,
-    4096,
-    0xFF00,
-    0xFFFF,
-    2**31,
-    2**32 - 1,
-    2**63,
-    2**64 - 1,
+    *(0, 1, 2, 63, 64, 255, 4095, 4096, 0xFF00, 0xFFFF),
+    *(2**31, 2**32 - 1, 2**63, 2**64 - 1),
 )
 VALUES: Final[tuple[Any, ...]] = (
     None, True, 0, -1, 2**64, 10**30, 1e308, "", "auto", "auto-300", "nan", "9" * 100, [], {},
     [[]] * 50, "\0", "\ud7ff", AFU, AFU.upper(), "../" * 10, "x" * 3000,
 )  # fmt: skip
-
-
-@dataclass
-class Report:
-    """What came out of a run."""
-
-    seed: int
-    inputs: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-    slowest: float = 0.0
-    seconds: float = 0.0
-    peak_mib: float = 0.0
-
-    def __str__(self) -> str:
-        outcomes = ", ".join(f"{count} {name}" for name, count in self.outcomes.items())
-        summary = (
-            f"seed {self.seed}: {self.inputs} inputs in {self.seconds:.0f} s ({outcomes}),"
-            f" slowest {self.slowest * 1e3:.0f} ms, peak memory {self.peak_mib:.1f} MiB,"
-            f" {len(self.failures)} failures"
-        )
-        return "\n".join([summary, *self.failures])
 
 
 def make_input(seed: int, number: int) -> bytes:
@@ -160,19 +122,8 @@ def _bent_elf_header(chance: random.Random) -> bytes:
     (headers,) = struct.unpack_from("<Q", data, 40)
     for _ in range(chance.randrange(1, 4)):
         start = chance.choice((0, headers + 64 * chance.randrange(7)))
-        offset, form = chance.choice(
-            (
-                (0, "<I"),
-                (4, "<I"),
-                (8, "<Q"),
-                (24, "<Q"),
-                (32, "<Q"),
-                (40, "<Q"),
-                (58, "<H"),
-                (60, "<H"),
-                (62, "<H"),
-            )
-        )
+        places = ((0, "<I"), (4, "<I"), (8, "<Q"), (24, "<Q"), (32, "<Q"), (40, "<Q"))
+        offset, form = chance.choice((*places, (58, "<H"), (60, "<H"), (62, "<H")))
         value = chance.choice(EDGES) % 2 ** (8 * struct.calcsize(form))
         struct.pack_into(form, data, min(start + offset, len(data) - 8), value)
     return bytes(data)
@@ -180,13 +131,8 @@ def _bent_elf_header(chance: random.Random) -> bytes:
 
 def _sections(chance: random.Random) -> bytes:
     names = (
-        ".acl.rand_hash",
-        ".acl.fpga.bin",
-        ".acl.gbs.gz",
-        ".acl.target",
-        "",
-        "." * 300,
-        ".text",
+        *(".acl.rand_hash", ".acl.fpga.bin", ".acl.gbs.gz", ".acl.target"),
+        *("", "." * 300, ".text"),
     )
     listed = [
         (chance.choice(names), chance.choice((b"", PROGRAM.encode(), chance.randbytes(40))))
@@ -228,16 +174,8 @@ def _number(chance: random.Random, data: bytes) -> bytes:
 
 
 MAKERS: Final[Sequence[Callable[[random.Random], bytes]]] = (
-    _gbs,
-    _bent_metadata,
-    _bent_json,
-    _aocx,
-    _aocx_around_bent_gbs,
-    _aocx_around_bent_gzip,
-    _aocx_around_gzip_and_more,
-    _bent_elf_header,
-    _sections,
-    _rubbish,
+    *(_gbs, _bent_metadata, _bent_json, _aocx, _aocx_around_bent_gbs, _aocx_around_bent_gzip),
+    *(_aocx_around_gzip_and_more, _bent_elf_header, _sections, _rubbish),
 )
 BENDERS: Final[Sequence[Callable[[random.Random, bytes], bytes]]] = (_flip, _cut, _splice, _number)
 
@@ -270,48 +208,33 @@ def check(found: Bitstream, data: bytes) -> None:
 
 
 def fuzz(*, seed: int, inputs: int, seconds: float) -> Report:
-    """Judges so many inputs, or as many as the time allows."""
-    report, begin = Report(seed), time.monotonic()
-    for number in range(inputs):
-        data = make_input(seed, number)
+    """Judge so many inputs, or as many as the time allows; `memory_mib` is the process's peak."""
+    report, begin = Report("tests.fuzz.bitstreams", seed), time.monotonic()
+    while report.inputs < inputs and report.seconds <= seconds and not report.is_enough:
+        data = make_input(seed, report.inputs)
         before = time.monotonic()
-        if before - begin > seconds:
-            break
         try:
             report.outcomes[judge(data)] += 1
         except Exception as error:  # noqa: BLE001 - that is what is looked for
-            report.failures.append(f"--seed {seed} --show {number}: {error!r:.300}")
+            report.fail(report.inputs, error)
         report.slowest = max(report.slowest, time.monotonic() - before)
         report.inputs += 1
-        if len(report.failures) >= MAX_FAILURES:
-            break
-    report.seconds = time.monotonic() - begin
-    report.peak_mib = _peak_mib()
+        report.seconds = time.monotonic() - begin
+    # getrusage counts what the process was forked from too.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    peak = int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[0])
+    report.memory_mib = peak / 1024
     return report
 
 
-def _peak_mib() -> float:
-    """Most that this process ever had in memory; getrusage counts what it was forked from too."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[0]) / 1024
-
-
-def main() -> int:
-    """Runs from the command line."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--inputs", type=int, default=100_000)
-    options.add_argument("--seconds", type=float, default=1e9)
-    options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--show", type=int, help="write one input to stdout instead")
-    options.add_argument("--json", action="store_true")
-    chosen = options.parse_args()
-    if chosen.show is not None:
-        sys.stdout.buffer.write(make_input(chosen.seed, chosen.show))
-        return 0
-    report = fuzz(seed=chosen.seed, inputs=chosen.inputs, seconds=chosen.seconds)
-    print(json.dumps(vars(report)) if chosen.json else report)  # noqa: T201 - its output
-    return 1 if report.failures else 0
+def main(seed: str, number: str, seconds: str = "") -> None:
+    """Write one input to stdout, or fuzz with so many inputs and write the report as JSON."""
+    if not seconds:
+        sys.stdout.buffer.write(make_input(int(seed), int(number)))
+    else:
+        report = fuzz(seed=int(seed), inputs=int(number), seconds=float(seconds))
+        print(json.dumps(vars(report)))  # noqa: T201 - its output
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(*sys.argv[1:])

@@ -22,7 +22,7 @@ from services.mappings.model import read_entry
 from services.process.errors import InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
-from webhook.app import Readiness, build_app
+from webhook.app import AdmissionApp
 from webhook.handler import REJECTED, AdmissionHandler, RejectionReason, status_body
 from webhook.metrics import AdmissionMetrics
 
@@ -49,7 +49,7 @@ class Webhook:
         self.index = _index(mappings)
         self._policy = Policy(domains=tuple(domains))
         handler = AdmissionHandler(self, self._policy, AdmissionMetrics(), max_body=MAX_BODY)
-        self._app = build_app(handler, Readiness(list), version="1")
+        self._app = AdmissionApp(handler, str)
 
     def answer(self, endpoint: str, body: bytes) -> tuple[int, bytes, str]:
         """The function behind the endpoints.

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from urllib.parse import parse_qs, urlsplit
 
-from simulator.apiserver.paths import parse
+from simulator.apiserver.http_server import Request
+from simulator.apiserver.resources import parse
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.manifests.rendering import Json, of_kind
 
@@ -75,10 +75,10 @@ def asked(api: ApiServerStandIn) -> set[Ask]:
     """All that was asked for since the start."""
     found = set()
     for seen in api.seen:
-        split = urlsplit(seen.target)
-        target = parse(split.path, api.table)
-        assert target is not None, f"{seen.target} is no object's or list's"
-        verb = VERBS.get(seen.method) or _reading(seen.method, target.name, split.query)
+        request = seen.request
+        target = parse(request.path, api.table)
+        assert target is not None, f"{request.target} is no object's or list's"
+        verb = VERBS.get(request.method) or _reading(request, target.name)
         resource = target.resource.plural + (f"/{target.subresource}" if target.subresource else "")
         found.add(Ask(verb, target.resource.group, resource, target.namespace, target.name))
         if verb == "patch" and seen.code == CREATED:  # server-side apply needs both verbs then
@@ -86,10 +86,10 @@ def asked(api: ApiServerStandIn) -> set[Ask]:
     return found
 
 
-def _reading(method: str, name: str, query: str) -> str:
-    if method == "POST":
+def _reading(request: Request, name: str) -> str:
+    if request.method == "POST":
         return "create"
-    if parse_qs(query).get("watch", ["0"])[0] in ("1", "true"):
+    if request.is_watch:
         return "watch"
     return "get" if name else "list"
 

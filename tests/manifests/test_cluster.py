@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-import httpx2
 import pytest
 
 from plugin.node_mode import ANNOTATION
@@ -23,7 +22,6 @@ from simulator.kubelet.standin import KubeletStandIn
 from tests.manifests.rendering import (
     NAMESPACE,
     Json,
-    of_kind,
     one,
     own_overlay,
     rendered,
@@ -31,7 +29,6 @@ from tests.manifests.rendering import (
 )
 from tests.manifests.rights import asked, beyond, idle, rights_of
 from tests.plugin.support import AF, REGION, container, functions, pod
-from tests.simulator.apiserver.support import client_of
 from tests.support import Process, Processes, eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
@@ -40,7 +37,6 @@ PATIENCE = 90.0
 """Seconds for a process to start, on a machine that is busy with others."""
 
 WEBHOOK = f"accelbind-webhook.{NAMESPACE}.svc"
-SAMPLES = "accelbind-samples"
 KNOWN = ("Namespace", "Secret", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 CERTIFICATES = ("accelbind-ca", "accelbind-webhook-tls")
 
@@ -116,80 +112,6 @@ async def webhook(
     services[WEBHOOK] = f"127.0.0.1:{ports['admission']}"
     await eventually_async(lambda: bundled(api), timeout=PATIENCE)
     return process
-
-
-async def create(client: httpx2.AsyncClient, item: Json) -> httpx2.Response:
-    """Creates an object of the samples."""
-    group = item["apiVersion"]
-    root = f"/apis/{group}" if "/" in group else f"/api/{group}"
-    if item["kind"] == "Namespace":
-        return await client.post(f"{root}/namespaces", json=item)
-    plural = f"{item['kind'].lower()}s"
-    return await client.post(f"{root}/namespaces/{SAMPLES}/{plural}", json=item)
-
-
-def plain_pod(name: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [{"name": "c", "image": "i:1"}]},
-    }
-
-
-def asking(name: str, resource: str) -> Json:
-    made = plain_pod(name)
-    made["spec"]["containers"][0]["resources"] = {"limits": {resource: 1}}
-    return made
-
-
-async def test_a_cluster_of_the_manifests_serves_its_samples(
-    tmp_path: Path, processes: Processes
-) -> None:
-    samples = rendered("samples")
-    async with cluster(tmp_path) as (api, services), client_of(api) as client:
-        certs(processes, api, tmp_path)
-        process = await webhook(processes, api, tmp_path, services)
-        for item in samples:
-            if item["kind"] in ("Namespace", "AcceleratorFunction", "FpgaRegion"):
-                created = await create(client, item)
-                assert created.status_code == 201, created.text
-        noted = api.get("AcceleratorFunction", "arria10-nlb0", SAMPLES) or {}
-        assert noted["metadata"]["annotations"]["accelbind.dev/resource"].startswith("af-ce4.d84.")
-
-        pods = of_kind(samples, "Pod")
-        template = one(samples, "Deployment", "loopback")["spec"]["template"]
-        pods.append({"apiVersion": "v1", "kind": "Pod", **template})
-        pods[-1]["metadata"]["name"] = "of-a-deployment"
-        for item in pods:
-            made = await eventually_async(partial(admitted, client, item), timeout=PATIENCE)
-            limits = [each["resources"]["limits"] for each in made["spec"]["containers"]]
-            for each in limits:
-                (name,) = (resource for resource in each if "/" in resource)
-                assert name.startswith(
-                    ("fpga.intel.com/af-", "fpga.intel.com/region-", "b-com.com/")
-                )
-        refused = await create(client, asking("refused", "fpga.intel.com/arria10-nlbo"))
-        assert refused.status_code in (400, 403, 422)
-        assert "arria10-nlb0" in refused.json()["message"], "the nearest name"
-
-        process.kill()
-        assert (await create(client, plain_pod("plain"))).status_code == 201
-        assert (await create(client, asking("lost", "fpga.intel.com/arria10"))).status_code == 500
-        mapping = one(samples, "FpgaRegion", "arria10")
-        path = f"/apis/fpga.intel.com/v2/namespaces/{SAMPLES}/fpgaregions/arria10"
-        labelled = {"metadata": {"labels": {"team": "a"}}}
-        merge = {"Content-Type": "application/merge-patch+json"}
-        answer = await client.patch(path, json=labelled, headers=merge)
-        assert answer.status_code == 200, "what leaves the spec as it is needs no webhook"
-        mapping["metadata"]["name"] = "another"
-        assert (await create(client, mapping)).status_code == 500
-
-
-async def admitted(client: httpx2.AsyncClient, item: Json) -> Json | None:
-    """A pod as it was stored; None while the webhook doesn't know the mapping yet."""
-    answer = await create(client, item)
-    return answer.json() if answer.status_code == 201 else None
 
 
 async def test_the_webhook_asks_for_what_its_account_may_and_for_all_of_it(

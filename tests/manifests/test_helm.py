@@ -11,8 +11,6 @@ import pytest
 import yaml
 
 from certs.authority import create_authority
-from simulator.apiserver.resources import Resource
-from simulator.apiserver.standin import ApiServerStandIn
 from tests.docs import blocks
 from tests.manifests.helm import (
     CHART,
@@ -37,7 +35,6 @@ from tests.manifests.rendering import (
     workloads,
 )
 from tests.manifests.test_rendering import NEWEST, check
-from tests.simulator.apiserver.support import client_of
 from tests.support import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples" / "helm"
@@ -169,15 +166,7 @@ def test_what_helm_must_not_delete_is_kept() -> None:
 
 
 class Case(NamedTuple):
-    """Values, and what they change.
-
-    Args:
-        values: As in values.yaml; a pool's go to the pool `default`.
-        kind: Of the object.
-        name: Of the object.
-        path: Where in the object, or in its pods' spec where it begins with `pod`.
-        expected: What is there; None if the object must be missing.
-    """
+    """A line of values.yaml beside this file, which says what its fields are."""
 
     values: Json
     kind: str
@@ -186,198 +175,18 @@ class Case(NamedTuple):
     expected: Any
 
 
-WEBHOOK = ("Deployment", "accelbind-webhook")
-CERTS = ("Deployment", "accelbind-certs")
-PLUGIN = ("DaemonSet", "accelbind-plugin")
-DIGEST = f"sha256:{'0' * 64}"
-RESOURCES = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
 PEM = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem.decode()
-GIVEN = {"source": "existingSecret", "existingSecret": "own", "caBundle": PEM}
-TAINT = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
-
-
-def pool(**fields: Any) -> Json:
-    return {"pools": [{"name": "default"} | fields]}
-
-
-def variable(name: str, value: str) -> Json:
-    return {"name": name, "value": value}
-
-
+CASES = [
+    Case(*line)
+    for line in yaml.safe_load(
+        (Path(__file__).parent / "values.yaml")
+        .read_text()
+        .replace("DIGEST", f"sha256:{'0' * 64}")
+        .replace("BUNDLE", json.dumps(PEM))
+    )
+]
 checked: set[str] = set()
 """Objects that fit their schema, as text: most are the same with each value."""
-NFD = "nfd.k8s-sigs.io/v1alpha1"
-
-CASES = [
-    *(
-        Case(
-            {"images": {part: {"repository": "r.example/x", "tag": "9"}}},
-            *of,
-            path,
-            "r.example/x:9",
-        )
-        for part, of, path in (
-            ("webhook", WEBHOOK, "pod.containers.0.image"),
-            ("plugin", PLUGIN, "pod.containers.0.image"),
-            ("certs", CERTS, "pod.containers.0.image"),
-        )
-    ),
-    *(
-        Case({"images": {part: {"digest": DIGEST}}}, *of, path, f"accelbind-{part}@{DIGEST}")
-        for part, of, path in (
-            ("webhook", WEBHOOK, "pod.containers.0.image"),
-            ("plugin", PLUGIN, "pod.containers.0.image"),
-            ("certs", CERTS, "pod.containers.0.image"),
-        )
-    ),
-    *(
-        Case(
-            pool(mode="region", programming="oci-hook") | {"images": {"hookInstaller": given}},
-            *PLUGIN,
-            "pod.initContainers.0.image",
-            image,
-        )
-        for given, image in (
-            ({"repository": "h", "tag": "9"}, "h:9"),
-            ({"digest": DIGEST}, f"accelbind-hook-installer@{DIGEST}"),
-        )
-    ),
-    *(
-        Case({"images": {"pullSecrets": ["s"]}}, *of, "pod.imagePullSecrets", [{"name": "s"}])
-        for of in (WEBHOOK, PLUGIN, CERTS)
-    ),
-    *(
-        Case(
-            {"images": {"pullPolicy": "Always"}}, *of, "pod.containers.0.imagePullPolicy", "Always"
-        )
-        for of in (WEBHOOK, PLUGIN, CERTS)
-    ),
-    Case({"domains": ["a.example"]}, *WEBHOOK, "pod.containers.0.args.-1", "--domain=a.example"),
-    Case({"webhook": {"replicas": 3}}, *WEBHOOK, "spec.replicas", 3),
-    Case({"webhook": {"hostNetwork": True}}, *WEBHOOK, "pod.hostNetwork", True),
-    Case({"webhook": {"args": ["--x"]}}, *WEBHOOK, "pod.containers.0.args.-1", "--x"),
-    Case(
-        {"webhook": {"env": [variable("A", "b")]}},
-        *(*WEBHOOK, "pod.containers.0.env.-1", variable("A", "b")),
-    ),
-    Case(
-        {"webhook": {"podAnnotations": {"a": "b"}}},
-        *(*WEBHOOK, "spec.template.metadata.annotations", {"a": "b"}),
-    ),
-    Case({"webhook": {"resources": RESOURCES}}, *WEBHOOK, "pod.containers.0.resources", RESOURCES),
-    Case({"certificates": GIVEN}, *WEBHOOK, "pod.volumes.0.secret.secretName", "own"),
-    Case({"certificates": GIVEN}, *CERTS, "", None),
-    Case({"certificates": GIVEN}, "Secret", "accelbind-ca", "", None),
-    Case({"certificates": {"replicas": 2}}, *CERTS, "spec.replicas", 2),
-    Case({"certificates": {"args": ["--x"]}}, *CERTS, "pod.containers.0.args.-1", "--x"),
-    Case(
-        {"certificates": {"podAnnotations": {"a": "b"}}},
-        *(*CERTS, "spec.template.metadata.annotations", {"a": "b"}),
-    ),
-    Case(
-        {"certificates": {"resources": RESOURCES}},
-        *(*CERTS, "pod.containers.0.resources", RESOURCES),
-    ),
-    Case({"pools": []}, *PLUGIN, "", None),
-    Case(
-        {"pools": [{"name": "b"}]},
-        "DaemonSet",
-        "accelbind-plugin-b",
-        "metadata.name",
-        "accelbind-plugin-b",
-    ),
-    *(
-        Case(pool(**fields), *PLUGIN, path, expected)
-        for fields, path, expected in (
-            ({"mode": "bdf"}, "pod.serviceAccountName", "accelbind-plugin"),
-            ({"mode": "regiondevel"}, "pod.serviceAccountName", "accelbind-plugin-mappings"),
-            ({"mode": "region"}, "pod.serviceAccountName", "accelbind-plugin-region"),
-            ({"mode": "region"}, "pod.containers.0.resources.limits.memory", "1Gi"),
-            (
-                {"mode": "units", "units": 7},
-                "pod.containers.0.env.-1",
-                variable("ACCELBIND_UNITS", "7"),
-            ),
-            (
-                {"nodeSelector": {"a": "b"}},
-                "pod.nodeSelector",
-                {"kubernetes.io/os": "linux", "a": "b"},
-            ),
-            ({"affinity": {"nodeAffinity": {}}}, "pod.affinity", {"nodeAffinity": {}}),
-            ({"tolerations": [TAINT]}, "pod.tolerations", [TAINT]),
-            ({"tolerations": []}, "pod.tolerations", []),
-            (
-                {"enforceMappings": "never"},
-                "pod.containers.0.env.-1",
-                variable("ACCELBIND_ENFORCE_MAPPINGS", "never"),
-            ),
-            (
-                {"mode": "region", "programming": "none"},
-                "pod.containers.0.env.-1",
-                variable("ACCELBIND_PROGRAMMING", "none"),
-            ),
-            ({"podLogs": True}, "pod.volumes.2.name", "pod-logs"),
-            ({"cdi": True}, "pod.containers.0.env.-1", variable("ACCELBIND_CDI", "true")),
-            ({"args": ["--x"]}, "pod.containers.0.args.-1", "--x"),
-            ({"env": [variable("A", "b")]}, "pod.containers.0.env.-1", variable("A", "b")),
-            ({"podAnnotations": {"a": "b"}}, "spec.template.metadata.annotations", {"a": "b"}),
-            ({"updateStrategy": {"type": "OnDelete"}}, "spec.updateStrategy", {"type": "OnDelete"}),
-            ({"priorityClassName": "p"}, "pod.priorityClassName", "p"),
-            ({"resources": RESOURCES}, "pod.containers.0.resources", RESOURCES),
-        )
-    ),
-    Case({"kubelet": {"root": "/k"}}, *PLUGIN, "pod.volumes.1.hostPath.path", "/k/pod-resources"),
-    Case(
-        pool(mode="region") | {"bitstreams": {"hostPath": "/b"}},
-        *(*PLUGIN, "pod.volumes.-1.hostPath.path", "/b"),
-    ),
-    Case(
-        pool(mode="region") | {"bitstreams": {"volume": {"nfs": {"server": "s", "path": "/"}}}},
-        *(*PLUGIN, "pod.volumes.-1", {"name": "bitstreams", "nfs": {"server": "s", "path": "/"}}),
-    ),
-    Case(
-        {"crds": {"install": False}},
-        *("CustomResourceDefinition", "fpgaregions.fpga.intel.com", "", None),
-    ),
-    Case(
-        {"namespace": {"create": True, "labels": {"a": "b"}}},
-        *("Namespace", NAMESPACE, "metadata.labels.a", "b"),
-    ),
-    Case({"networkPolicies": {"enabled": False}}, "NetworkPolicy", "accelbind-nobody", "", None),
-    Case(
-        {"networkPolicies": {"enabled": False}, "monitoring": {"enabled": True}},
-        *("NetworkPolicy", "accelbind-metrics", "", None),
-    ),
-    Case(
-        {"monitoring": {"enabled": True, "namespace": "m"}},
-        *("NetworkPolicy", "accelbind-metrics"),
-        "spec.ingress.0.from.0.namespaceSelector.matchLabels",
-        {"kubernetes.io/metadata.name": "m"},
-    ),
-    *(
-        Case(
-            {"monitoring": {"enabled": True, "labels": {"release": "x"}}},
-            *(kind, name, "metadata.labels.release", "x"),
-        )
-        for kind, name in (
-            ("PodMonitor", "accelbind"),
-            ("PrometheusRule", "accelbind"),
-        )
-    ),
-    Case(
-        {"nodeFeatureRule": {"enabled": True, "apiVersion": "nfd.openshift.io/v1alpha1"}},
-        *("NodeFeatureRule", "accelbind", "apiVersion", "nfd.openshift.io/v1alpha1"),
-    ),
-    Case(
-        {"openshift": {"scc": True}},
-        *("SecurityContextConstraints", "accelbind-plugin", "allowPrivilegedContainer", False),
-    ),
-    Case(
-        {"openshift": {"scc": True}},
-        *("SecurityContextConstraints", "accelbind-plugin-region", "users"),
-        [f"system:serviceaccount:{NAMESPACE}:accelbind-plugin-region"],
-    ),
-]
 
 
 def found(items: list[Json], case: Case) -> Any:
@@ -400,7 +209,7 @@ def test_a_value_changes_what_it_says(case: Case) -> None:
         assert found(items, case) == case.expected
     for item in items:
         if (text := json.dumps(item, sort_keys=True)) not in checked:
-            check(item | ({"apiVersion": NFD} if item["kind"] == "NodeFeatureRule" else {}), NEWEST)
+            check(item, NEWEST)
             checked.add(text)
 
 
@@ -466,7 +275,8 @@ def test_conditions_of_the_webhooks_are_those_of_the_domains() -> None:
 
 
 def test_a_bundle_of_ones_own_is_in_every_webhook() -> None:
-    items = with_values({"certificates": GIVEN})
+    given = {"source": "existingSecret", "existingSecret": "own", "caBundle": PEM}
+    items = with_values({"certificates": given})
     bundles = {
         webhook["clientConfig"]["caBundle"]
         for item in items
@@ -498,45 +308,3 @@ def test_commands_of_the_documents_name_flags_that_helm_has() -> None:
         assert CHART in {REPOSITORY / word.removeprefix("../") for word in words}
         known = run_helm(command, "--help").stdout
         assert all(f"{each} " in known for each in words if each.startswith("--")), text
-
-
-# A server-side dry run
-
-
-@pytest.mark.anyio
-@pytest.mark.usefixtures("no_proxy")
-async def test_an_api_server_would_take_all_of_it(tmp_path: Path) -> None:
-    rendered_ones = [item for values in [{}, *all_values()] for item in with_values(values)]
-    items = {json.dumps(item, sort_keys=True): item for item in rendered_ones}
-    assert len(items) > 100
-    api = ApiServerStandIn(tmp_path)
-    for item in items.values():
-        make_known(api, item)
-    async with api, client_of(api) as client:
-        api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        for item in items.values():
-            if item["kind"] != "Namespace":
-                answer = await client.post(path_of(api, item), json=item)
-                assert answer.status_code == 201, f"{named(item)}: {answer.text}"
-
-
-def make_known(api: ApiServerStandIn, item: Json) -> None:
-    """Has the stand-in take objects of a kind that it does not serve by itself."""
-    group, _, version = item["apiVersion"].rpartition("/")
-    kind = item["kind"]
-    if (group, kind) not in {(each.group, each.kind) for each in api.table}:
-        plural = f"{kind.lower()}s".replace("ys", "ies")
-        spread = "namespace" in item["metadata"]
-        resource = Resource(group, version, plural, kind, namespaced=spread, custom=True)
-        api.table.put(resource)
-        api.store.shelf(resource)
-
-
-def path_of(api: ApiServerStandIn, item: Json) -> str:
-    """Where an object is created without being stored."""
-    group, _, version = item["apiVersion"].rpartition("/")
-    (resource,) = (each for each in api.table if (each.group, each.kind) == (group, item["kind"]))
-    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
-    namespace = item["metadata"].get("namespace")
-    where = f"{root}/namespaces/{namespace}" if namespace else root
-    return f"{where}/{resource.plural}?dryRun=All&fieldValidation=Strict"

@@ -1,8 +1,5 @@
 """The samples are what the webhook takes, each as its mode has it."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import kubernetes_validate
 import pytest
 import yaml
@@ -12,43 +9,6 @@ from tests.manifests.rendering import MANIFESTS, rendered
 from tests.support import REPOSITORY
 
 SAMPLES = MANIFESTS / "samples"
-Explain = Callable[[Path, Path], tuple[int, str]]
-BECOMES = {
-    "af": "fpga.intel.com/af-ce4.d84.",
-    "region": "fpga.intel.com/region-ce48969398f05f33946d560708be108a",
-    "regiondevel": "fpga.intel.com/region-ce48969398f05f33946d560708be108a",
-    "init-container": "fpga.intel.com/af-ce4.d84.",
-    "non-root": "fpga.intel.com/af-ce4.d84.",
-    "deployment": "fpga.intel.com/af-ce4.d84.",
-    "units": "",
-}
-
-
-@pytest.fixture
-def explain(capsys: pytest.CaptureFixture[str]) -> Explain:
-    """Gives exit code and output of `accelbind explain` for a pod and a folder of mappings."""
-
-    def run(sample: Path, mappings: Path) -> tuple[int, str]:
-        code = main(["explain", "-f", str(sample), "--mappings", str(mappings)])
-        printed = capsys.readouterr()
-        assert "warning" not in printed.err
-        return code, printed.out
-
-    return run
-
-
-def test_every_sample_is_known_here() -> None:
-    assert {path.stem for path in (SAMPLES / "pods").glob("*.yaml")} == set(BECOMES)
-
-
-@pytest.mark.parametrize("name", BECOMES)
-def test_a_sample_is_admitted(name: str, explain: Explain) -> None:
-    code, text = explain(SAMPLES / "pods" / f"{name}.yaml", SAMPLES / "mappings")
-    assert code == 0, text
-    wanted = BECOMES[name]
-    assert f"becomes {wanted}" in text if wanted else "admitted unchanged" in text
-    if name == "region":
-        assert "FPGA_AFU_1" in text
 
 
 @pytest.mark.parametrize("path", ["manifests/samples/pods", "examples/pods"])
@@ -69,11 +29,6 @@ def test_the_workload_without_root_passes_the_level_restricted(path: str) -> Non
     assert own["capabilities"] == {"drop": ["ALL"]}
     limits = container["resources"]["limits"]
     assert {"hugepages-2Mi", "memory"} <= set(limits), "huge pages need CPU or memory as well"
-
-
-def test_without_its_mapping_a_sample_is_refused(tmp_path: Path, explain: Explain) -> None:
-    code, text = explain(SAMPLES / "pods" / "af.yaml", tmp_path)
-    assert code == 1, text
 
 
 def test_nothing_is_wrong_with_the_mappings() -> None:

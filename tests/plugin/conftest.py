@@ -1,12 +1,14 @@
 """A rack of synthetic cards, a kubelet stand-in, and the plugin between them in this process."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from simulator.cards import Rack
+from simulator.driver import DriverStandIn
 from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import Bed, Pods
 
 
 @pytest.fixture
@@ -29,3 +31,16 @@ async def kubelet(
     """A kubelet stand-in that runs and retries at once."""
     async with KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as standin:
         yield standin
+
+
+@pytest.fixture
+def bed(short_dir: Path, rack: Rack, kubelet: KubeletStandIn) -> Bed:
+    """All of it, for plugins in this process."""
+    return Bed(short_dir, rack, kubelet, Pods())
+
+
+@pytest.fixture
+def driver(rack: Rack) -> Iterator[DriverStandIn]:
+    """What the ioctls of the rack's cards do."""
+    with DriverStandIn(rack.root) as driver:
+        yield driver

@@ -3,12 +3,15 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from plugin.node_parts import NodeParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
+from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
 from services.kube.connection import Connection, connector
 from services.kube.events import EventRecord
@@ -16,8 +19,11 @@ from services.kube.list_watch import WatchTimeouts
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.apiserver.standin import ApiServerStandIn
-from simulator.cards import A10_INTERFACE, NLB0, NLB3
-from simulator.driver import SimulatedCalls
+from simulator.bitstreams import make_gbs
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, Rack
+from simulator.driver import SimulatedCalls, raw_bitstream
+from simulator.kubelet.pods import PodState
+from simulator.kubelet.standin import KubeletStandIn
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 """The resource of NLB0 on an A10 card."""
@@ -98,6 +104,11 @@ def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]
     return env
 
 
+def is_running(state: PodState) -> bool:
+    """Whether container `c` of a pod runs."""
+    return state["c"].running
+
+
 def container(
     name: str, resource: str, count: int = 1, env: list[dict[str, str]] | None = None
 ) -> dict[str, Any]:
@@ -140,14 +151,14 @@ async def running(
     """
     stop = asyncio.Event()
     connection = Connection(connector(api.kubeconfig_path)) if api else None
-    plugin = Plugin(
+    parts = NodeParts(
         options,
-        pods,
-        connection=connection,
+        connection,
+        pods=pods,
         driver_calls=SimulatedCalls(),
         record_event=(events if events is not None else []).append,
-        timeouts=QUICK,
     )
+    plugin = Plugin(parts, QUICK)
     task = asyncio.create_task(plugin.serve(stop))
     try:
         yield plugin
@@ -159,4 +170,87 @@ async def running(
             await connection.aclose()
 
 
-__all__ = ["AF", "NLB0", "NLB3", "REGION", "Pods", "container", "functions", "pod", "running"]
+@dataclass
+class Bed:
+    """A node for a test: synthetic cards, a kubelet stand-in, and plugins in this process.
+
+    Args:
+        folder: Where all of it is.
+        rack: The cards.
+        kubelet: The kubelet.
+        pods: What the API server has.
+    """
+
+    folder: Path
+    rack: Rack
+    kubelet: KubeletStandIn
+    pods: Pods
+
+    def running(
+        self,
+        mode: PluginMode = PluginMode.AF,
+        *,
+        events: list[EventRecord] | None = None,
+        **values: Any,
+    ) -> AbstractAsyncContextManager[Plugin]:
+        """The plugin in a mode, with settings."""
+        return running(settings(self.folder, mode, **values), self.pods, events=events)
+
+    async def offers(self, count: int, resource: str = AF) -> None:
+        """Waits until as many devices are offered."""
+        await self.kubelet.until(lambda: self.kubelet.allocatable.get(resource, 0) == count)
+
+    async def start(self, name: str, *containers: dict[str, Any], **more: Any) -> PodState:
+        """A pod of this name, once its containers run or wait."""
+        spec = self.pods.add(pod(name, *containers, **more))
+        return await self.kubelet.settled(await self.kubelet.admit(spec))
+
+    def install(self, *afus: str, carrying: str = "") -> None:
+        """Installs synthetic bitstreams; `carrying` is what is in them whatever they say."""
+        for afu in afus:
+            data = make_gbs(A10_INTERFACE, afu, raw_bitstream(carrying or afu))
+            self.install_file("new.gbs", data)
+
+    def install_file(self, name: str, data: bytes) -> Path:
+        """Installs a file of bitstreams; the file that was installed."""
+        source = self.folder / name
+        source.write_bytes(data)
+        BitstreamStorage(self.folder / "bitstreams").install(source, force=True)
+        return source
+
+    async def wants(self, name: str, *afus: str) -> PodState:
+        """A pod whose container wants functions in as many regions, once it runs or waits."""
+        await self.kubelet.until(lambda: self.kubelet.allocatable.get(REGION, 0) >= len(afus))
+        return await self.start(name, container("c", REGION, len(afus), functions(*afus)))
+
+    async def restart(self, state: PodState) -> None:
+        """Restarts container `c` of a pod, and waits until it runs."""
+        await self.kubelet.restart_container(state, "c")
+        await self.runs(state)
+
+    async def runs(self, state: PodState) -> None:
+        """Waits until container `c` of a pod runs."""
+        await self.kubelet.until(lambda: state["c"].running)
+
+    @property
+    def said(self) -> str:
+        """What the events of pods say."""
+        return "\n".join(event.message for event in self.kubelet.events)
+
+    def calls(self, method: str) -> int:
+        """How many calls of a method the kubelet has made or got."""
+        return [call.method for call in self.kubelet.calls].count(method)
+
+
+__all__ = [
+    "AF",
+    "NLB0",
+    "NLB3",
+    "REGION",
+    "Bed",
+    "Pods",
+    "container",
+    "functions",
+    "pod",
+    "running",
+]

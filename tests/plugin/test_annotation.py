@@ -1,13 +1,12 @@
 """The node's annotation is followed, whatever the API server does.
 
-The API server and the kubelet are stand-ins in this process, over real TLS and real sockets; so is
-the plugin, except where its process is the point.
+API server, kubelet and plugin are in this process, over real TLS and real sockets.
 """
 
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,27 +20,26 @@ from services.devices.model import PluginMode
 from services.kube import node_watcher
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.card_faults import Fault
-from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
+from simulator.cards import A10_INTERFACE, NLB0, CardSpec
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
     AF,
     NLB3,
     REGION,
+    Bed,
     container,
     functions,
     pod,
     running,
     settings,
 )
-from tests.plugin.test_process import resident_mib, sockets, start
-from tests.support import Process, Processes, eventually_async
+from tests.plugin.test_process import sockets
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 90.0
 """Seconds for a process to start and register, on a machine that is busy with others."""
-
-UNITS = "b-com.com/accelerator"
 
 
 @pytest.fixture
@@ -74,13 +72,13 @@ def mapping(name: str, afu: str = "") -> dict[str, Any]:
     }
 
 
-def begin(processes: Processes, folder: Path, api: ApiServerStandIn, *flags: str | Path) -> Process:
-    return start(processes, folder, "--kubeconfig", api.kubeconfig_path, *flags)
+def with_api(bed: Bed, api: ApiServerStandIn, **values: Any) -> AbstractAsyncContextManager[Plugin]:
+    return running(settings(bed.folder, **values), api=api)
 
 
 async def offers(kubelet: KubeletStandIn, **counts: int) -> None:
     """Waits until just this is offered, and everything else that ever was has capacity 0."""
-    wanted = {{"af": AF, "region": REGION, "units": UNITS}[key]: n for key, n in counts.items()}
+    wanted = {{"af": AF, "region": REGION}[key]: n for key, n in counts.items()}
 
     def as_wanted() -> bool:
         offered = {name: count for name, count in kubelet.capacity.items() if count}
@@ -89,12 +87,8 @@ async def offers(kubelet: KubeletStandIn, **counts: int) -> None:
     await kubelet.until(as_wanted, timeout=PATIENCE)
 
 
-def registrations(kubelet: KubeletStandIn) -> int:
-    return [call.method for call in kubelet.calls].count("Registered")
-
-
-def has_registered(kubelet: KubeletStandIn, times: int) -> bool:
-    return registrations(kubelet) >= times
+def has_registered(bed: Bed, times: int) -> bool:
+    return bed.calls("Registered") >= times
 
 
 def events(api: ApiServerStandIn, reason: str) -> list[dict[str, Any]]:
@@ -115,234 +109,191 @@ def counts(api: ApiServerStandIn, reason: str, wanted: list[int]) -> bool:
 
 
 def sample(plugin: Plugin, name: str, **labels: str) -> float | None:
-    return plugin.registry.get_sample_value(name, labels)
+    return plugin.parts.registry.get_sample_value(name, labels)
 
 
 async def test_the_annotation_is_followed_and_pods_run_on(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
-    api: ApiServerStandIn,
-    processes: Processes,
-    *,
-    figure: Callable[[str], None],
+    bed: Bed, api: ApiServerStandIn, figure: Callable[[str], None]
 ) -> None:
     for _ in range(2):
-        rack.add_card(CardSpec())
+        bed.rack.add_card(CardSpec())
     annotate(api, None)
-    plugin = begin(processes, short_dir, api)
-    await offers(kubelet, af=2)
-    admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
+    async with with_api(bed, api):
+        await offers(bed.kubelet, af=2)
+        started = await bed.start("p", container("c", AF))
 
-    annotate(api, "region")
-    began = time.monotonic()
-    await offers(kubelet, region=2)
-    figure(f"another mode is served {time.monotonic() - began:.3f} s after the annotation")
-    assert admitted["c"].running
-    assert kubelet.in_use(AF) == {"dfl-port.0"}
-    spec = pod("q", container("c", REGION, 1, functions(NLB0)))
-    api.put(spec)
-    api.put(mapping("nlb0", NLB0))
-    wants = await kubelet.settled(await kubelet.admit(spec))
-    assert wants["c"].running, "the gate of mode region asks this API server"
-    await eventually_async(lambda: len(sockets(short_dir)) == 2)
-    assert not [line for line in plugin.stderr.splitlines() if json.loads(line)["level"] == "error"]
+        annotate(api, "region")
+        began = time.monotonic()
+        await offers(bed.kubelet, region=2)
+        figure(f"another mode is served {time.monotonic() - began:.3f} s after the annotation")
+        assert started["c"].running
+        assert bed.kubelet.in_use(AF) == {"dfl-port.0"}
+        spec = pod("q", container("c", REGION, 1, functions(NLB0)))
+        api.put(spec)
+        api.put(mapping("nlb0", NLB0))
+        wants = await bed.kubelet.settled(await bed.kubelet.admit(spec))
+        assert wants["c"].running, "the policy of mode region asks this API server"
+        await eventually_async(lambda: len(sockets(bed.folder)) == 2)
 
 
 async def test_two_modes_serve_the_same_resource_one_after_the_other(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, api: ApiServerStandIn
+    bed: Bed, api: ApiServerStandIn
 ) -> None:
-    rack.add_card(CardSpec())
+    bed.rack.add_card(CardSpec())
     annotate(api, "region")
     spec = pod("p", container("c", REGION))
     api.put(spec)
     api.put(mapping("devel"))
-    async with running(settings(short_dir), api=api):
-        await offers(kubelet, region=1)
+    async with with_api(bed, api):
+        await offers(bed.kubelet, region=1)
         annotate(api, "regiondevel")
-        await kubelet.until(partial(has_registered, kubelet, 2))
-        await offers(kubelet, region=1)
-        given = await kubelet.settled(await kubelet.admit(spec))
+        await bed.kubelet.until(partial(has_registered, bed, 2))
+        await offers(bed.kubelet, region=1)
+        given = await bed.kubelet.settled(await bed.kubelet.admit(spec))
         assert {each.container_path for each in given["c"].granted.devices} >= {"/dev/dfl-fme.0"}
 
 
 async def test_an_annotation_that_names_no_mode_keeps_the_one_before(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
-    api: ApiServerStandIn,
-    capsys: pytest.CaptureFixture[str],
+    bed: Bed, api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rack.add_card(CardSpec())
+    bed.rack.add_card(CardSpec())
     annotate(api, "region")
-    values = settings(short_dir, PluginMode.UNITS)
-    async with running(values, api=api) as plugin:
-        await offers(kubelet, region=1)
-        assert set(kubelet.capacity) == {REGION}, "nothing was offered in the mode of the flag"
+    async with with_api(bed, api, mode=PluginMode.UNITS) as plugin:
+        await offers(bed.kubelet, region=1)
+        assert set(bed.kubelet.capacity) == {REGION}, "nothing was offered in the mode of the flag"
         annotate(api, "nonsense")
         await told(api, "ModeAnnotationInvalid", '"nonsense", which is none of af, region')
         assert sample(plugin, "accelbind_node_mode_annotation_invalid") == 1
         assert sample(plugin, "accelbind_node_mode", mode="region", source="annotation") == 1
-        await offers(kubelet, region=1)
+        await offers(bed.kubelet, region=1)
         annotate(api, "af")
         await told(api, "ModeChanged", "mode af: its annotation says so; it was region")
-        await offers(kubelet, af=1)
+        await offers(bed.kubelet, af=1)
     assert capsys.readouterr().out.count("the node's annotation is not understood") == 1
 
 
 async def test_a_region_that_is_broken_while_its_mode_changes_stays_under_its_resource(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, api: ApiServerStandIn
+    bed: Bed, api: ApiServerStandIn
 ) -> None:
-    card = rack.add_card(CardSpec())
+    card = bed.rack.add_card(CardSpec())
     annotate(api, "region")
-    async with running(settings(short_dir), api=api):
-        await offers(kubelet, region=1)
-        rack.break_(card, Fault.INTERFACE_ALL_F)
-        await kubelet.until(lambda: kubelet.allocatable == {REGION: 0})
+    async with with_api(bed, api):
+        await offers(bed.kubelet, region=1)
+        bed.rack.break_(card, Fault.INTERFACE_ALL_F)
+        await bed.kubelet.until(lambda: bed.kubelet.allocatable == {REGION: 0})
         for count, mode in enumerate(("regiondevel", "region"), 2):
             annotate(api, mode)
-            await kubelet.until(partial(has_registered, kubelet, count), timeout=PATIENCE)
-            await kubelet.until(lambda: kubelet.capacity == {REGION: 1})
-            assert kubelet.allocatable == {REGION: 0}
-        rack.heal(card, Fault.INTERFACE_ALL_F)
-        await offers(kubelet, region=1)
+            await bed.kubelet.until(partial(has_registered, bed, count), timeout=PATIENCE)
+            await bed.kubelet.until(lambda: bed.kubelet.capacity == {REGION: 1})
+            assert bed.kubelet.allocatable == {REGION: 0}
+        bed.rack.heal(card, Fault.INTERFACE_ALL_F)
+        await offers(bed.kubelet, region=1)
 
 
 async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_next(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
-    api: ApiServerStandIn,
-    monkeypatch: pytest.MonkeyPatch,
+    bed: Bed, api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mode_serving, "WITHDRAW_SECONDS", 0.2)
-    rack.add_card(CardSpec())
+    bed.rack.add_card(CardSpec())
     annotate(api, None)
-    async with running(settings(short_dir), api=api) as plugin:
-        await offers(kubelet, af=1)
-        with kubelet.refusing("not now"):
-            await kubelet.cut_stream(AF)
+    async with with_api(bed, api) as plugin:
+        await offers(bed.kubelet, af=1)
+        with bed.kubelet.faulty(refuse="not now"):
+            await bed.kubelet.cut_stream(AF)
             annotate(api, "region")
             await eventually_async(lambda: plugin.serving.mode is PluginMode.REGION)
-        await offers(kubelet, region=1)
+        await offers(bed.kubelet, region=1)
 
 
 async def test_an_api_server_that_is_away_delays_and_never_stops(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
-    api: ApiServerStandIn,
-    capsys: pytest.CaptureFixture[str],
+    bed: Bed, api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rack.add_card(CardSpec())
+    bed.rack.add_card(CardSpec())
     annotate(api, "region")
     async with contextlib.AsyncExitStack() as stack:
         async with api.away():
-            await stack.enter_async_context(running(settings(short_dir), api=api))
-            await offers(kubelet, af=1)
+            await stack.enter_async_context(with_api(bed, api))
+            await offers(bed.kubelet, af=1)
             assert "hasn't returned this node's annotations yet" in capsys.readouterr().out
-        await offers(kubelet, region=1)
+        await offers(bed.kubelet, region=1)
         async with api.away():
             annotate(api, "af")
-            await kubelet.restart()  # at the same moment
-            await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 1)
-        await offers(kubelet, af=1)
+            await bed.kubelet.restart()  # at the same moment
+            await bed.kubelet.until(lambda: sum(bed.kubelet.allocatable.values()) == 1)
+        await offers(bed.kubelet, af=1)
 
 
 async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_it(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, api: ApiServerStandIn
+    bed: Bed, api: ApiServerStandIn
 ) -> None:
-    rack.add_card(CardSpec())
+    bed.rack.add_card(CardSpec())
     annotate(api, "region")
-    async with running(settings(short_dir), api=api):
-        await offers(kubelet, region=1)
-        await eventually_async((short_dir / "k/device-plugins/accelbind/offered.json").exists)
-    await kubelet.until(lambda: kubelet.allocatable == {REGION: 0})
+    async with with_api(bed, api):
+        await offers(bed.kubelet, region=1)
+        await eventually_async((bed.folder / "k/device-plugins/accelbind/offered.json").exists)
+    await bed.kubelet.until(lambda: bed.kubelet.allocatable == {REGION: 0})
     async with contextlib.AsyncExitStack() as stack:
         async with api.away():
-            plugin = await stack.enter_async_context(running(settings(short_dir), api=api))
-            await offers(kubelet, region=1)
-            assert set(kubelet.capacity) == {REGION}, "its ports were not offered otherwise"
+            plugin = await stack.enter_async_context(with_api(bed, api))
+            await offers(bed.kubelet, region=1)
+            assert set(bed.kubelet.capacity) == {REGION}, "its ports were not offered otherwise"
             assert sample(plugin, "accelbind_node_mode", mode="region", source="last") == 1
         annotate(api, None)
-        await offers(kubelet, af=1)
+        await offers(bed.kubelet, af=1)
 
 
 async def test_the_annotation_changes_under_load_and_nothing_lingers(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
-    api: ApiServerStandIn,
-    capsys: pytest.CaptureFixture[str],
+    bed: Bed, api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for afu in (NLB0, NLB0, NLB3):
-        rack.add_card(CardSpec(afu_ids=(afu,)))
+        bed.rack.add_card(CardSpec(afu_ids=(afu,)))
     annotate(api, None)
-    async with running(settings(short_dir), api=api):
-        await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 3, timeout=PATIENCE)
-        held = await kubelet.settled(await kubelet.admit(pod("held", container("c", AF))))
+    async with with_api(bed, api):
+        await bed.kubelet.until(
+            lambda: sum(bed.kubelet.allocatable.values()) == 3, timeout=PATIENCE
+        )
+        held = await bed.kubelet.settled(await bed.kubelet.admit(pod("held", container("c", AF))))
         for number in range(12):
             annotate(api, ("region", "regiondevel", "nonsense", None)[number % 4])
             if number % 3 == 0:
                 api.cut_watches()
             if number % 4 == 1:
-                await kubelet.restart()
-            loaded = await kubelet.admit(pod(f"p{number}", container("c", AF)))
-            await kubelet.settled(loaded)
-            await kubelet.delete_pod(loaded)
+                await bed.kubelet.restart()
+            loaded = await bed.kubelet.admit(pod(f"p{number}", container("c", AF)))
+            await bed.kubelet.settled(loaded)
+            await bed.kubelet.delete_pod(loaded)
         annotate(api, "region")
-        await offers(kubelet, region=3)
+        await offers(bed.kubelet, region=3)
         assert held["c"].running
-        assert kubelet.in_use(AF) == {"dfl-port.0"}
-        await eventually_async(lambda: len(sockets(short_dir)) == 2)
+        assert bed.kubelet.in_use(AF) == {"dfl-port.0"}
+        await eventually_async(lambda: len(sockets(bed.folder)) == 2)
         annotate(api, None)
-        await kubelet.until(
-            lambda: sorted(count for count in kubelet.capacity.values() if count) == [1, 2]
+        await bed.kubelet.until(
+            lambda: sorted(count for count in bed.kubelet.capacity.values() if count) == [1, 2]
         )
     assert "mistake" not in capsys.readouterr().out
 
 
 async def test_what_is_wrong_on_a_node_is_told_as_events_on_it(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, api: ApiServerStandIn
+    bed: Bed, api: ApiServerStandIn
 ) -> None:
     annotate(api, None)
-    async with running(settings(short_dir), api=api) as plugin:
+    async with with_api(bed, api) as plugin:
         await told(api, "NoDriver", "load the driver")
-        card = rack.add_card(CardSpec(driver="opae"))
+        card = bed.rack.add_card(CardSpec(driver="opae"))
         await told(api, "CardsFound", "1")
-        await offers(kubelet, af=1)
+        await offers(bed.kubelet, af=1)
         for count in ([1], [2]):
-            rack.break_(card, Fault.AFU_EMPTY)
+            bed.rack.break_(card, Fault.AFU_EMPTY)
             await eventually_async(partial(counts, api, "DeviceUnhealthy", count))
-            rack.heal(card, Fault.AFU_EMPTY)
+            bed.rack.heal(card, Fault.AFU_EMPTY)
             await eventually_async(partial(counts, api, "DeviceHealthy", count))
         bad = await told(api, "DeviceUnhealthy", "intel-fpga-port.0")
         assert "afu_id" in bad["message"]
         assert bad["involvedObject"]["uid"] == "n1"
-        rack.break_(card, Fault.PORT_ERRORS)
+        bed.rack.break_(card, Fault.PORT_ERRORS)
         await told(api, "ErrorsCleared", "intel-fpga-port.0")
-        async with running(settings(short_dir, ports_file=short_dir / "second"), api=api):
+        async with with_api(bed, api, ports_file=bed.folder / "second"):
             await told(api, "SecondPlugin", "another accelbind plugin serves on this node")
         assert sample(plugin, "accelbind_events_total", outcome="created")
         assert sample(plugin, "accelbind_events_total", outcome="refused") == 0
-
-
-async def test_memory_is_bounded_with_an_api_server_64_cards_and_changing_modes(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
-    api: ApiServerStandIn,
-    processes: Processes,
-    *,
-    figure: Callable[[str], None],
-) -> None:
-    for number in range(64):
-        rack.add_card(CardSpec(driver="dfl" if number % 2 else "opae"))
-    annotate(api, None)
-    plugin = begin(processes, short_dir, api)
-    await offers(kubelet, af=64)
-    annotate(api, "region")
-    await offers(kubelet, region=64)
-    resident = resident_mib(plugin)
-    figure(f"resident with 64 cards and an API server {resident:.1f} MiB")
-    assert resident < 96

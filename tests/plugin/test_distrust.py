@@ -1,32 +1,28 @@
 """A node that serves or has served mode regiondevel: what its ports show is not trusted."""
 
-import json
 import shutil
 from array import array
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from accelbind.cli import main
-from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
 from services.kubelet.sockets import plugins_folder
 from services.node.node_mark import wanted_mark
 from services.node.offer_memory import last_mode
 from services.process.errors import DeviceRefused
-from services.programming.distrust import Mark, read_mark
-from services.programming.image import Image
-from services.programming.programmer import Programmer
+from services.programming.programmer import Image, Programmer
+from services.programming.records import Mark, read_marks
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
-from simulator.kubelet.standin import KubeletStandIn
-from simulator.kubelet.states import PodState
-from tests.plugin.support import REGION, Pods, container, functions, pod, running, settings
+from tests.plugin.support import REGION, Bed, running, settings
 from tests.plugin.test_annotation import annotate, offers
 from tests.support import eventually_async
 
@@ -38,25 +34,16 @@ ADDRESS = "0000:5e:00.0"
 
 
 @pytest.fixture(autouse=True)
-def driver(rack: Rack) -> Iterator[DriverStandIn]:
-    with DriverStandIn(rack.root) as driver:
-        yield driver
-
-
-@pytest.fixture(autouse=True)
-def storage(short_dir: Path) -> None:
-    for afu in (NLB0, NLB3):
-        source = short_dir / "new.gbs"
-        source.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
-        BitstreamStorage(short_dir / "bitstreams").install(source)
+def bitstreams(bed: Bed, driver: DriverStandIn) -> None:  # noqa: ARG001 - it only has to run
+    bed.install(NLB0, NLB3)
 
 
 def image(afu_id: str) -> Image:
     return Image(A10_INTERFACE, afu_id, lambda: array("B", raw_bitstream(afu_id)))
 
 
-def add_card(rack: Rack, shows: str) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(shows,), address=ADDRESS))
+def add_card(bed: Bed, shows: str = NLB0) -> None:
+    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(shows,), address=ADDRESS))
 
 
 def lasting(folder: Path) -> Path:
@@ -67,25 +54,19 @@ def was_served(folder: Path, mode: PluginMode) -> bool:
     return last_mode(plugins_folder(folder / "k")) is mode
 
 
-async def serve(folder: Path, kubelet: KubeletStandIn, mode: PluginMode) -> None:
+async def serve(bed: Bed, mode: PluginMode, **values: Any) -> None:
     """Has a mode served for a moment."""
-    before = len([call for call in kubelet.calls if call.method == "Registered"])
-    async with running(settings(folder, mode), Pods()):
-        await kubelet.until(
-            lambda: len([call for call in kubelet.calls if call.method == "Registered"]) > before
-        )
-        await eventually_async(partial(was_served, folder, mode))
+    async with bed.running(mode, **values):
+        await eventually_async(partial(was_served, bed.folder, mode))
 
 
-async def start(folder: Path, kubelet: KubeletStandIn, name: str, afu: str) -> PodState:
-    """Starts a container in mode region, on a plugin of its own."""
-    pods = Pods()
-    async with running(settings(folder, PluginMode.REGION), pods):
-        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
-        spec = pod(name, container("c", REGION, 1, functions(afu)))
-        state = await kubelet.settled(await kubelet.admit(pods.add(spec)))
-        await kubelet.delete_pod(state)
-    return state
+async def start(bed: Bed, name: str, afu: str = NLB0, **values: Any) -> bool:
+    """Whether a container starts in mode region, on a plugin of its own."""
+    async with bed.running(PluginMode.REGION, **values):
+        state = await bed.wants(name, afu)
+        runs = state["c"].running
+        await bed.kubelet.delete_pod(state)
+    return runs
 
 
 @pytest.mark.parametrize(
@@ -139,137 +120,121 @@ def damaged(folder: Path) -> None:
     ("then", "between"), [(nothing, None), (reboot, AF), (older_plugin, None), (damaged, AF)]
 )
 async def test_what_a_tenant_programmed_in_regiondevel_is_replaced_before_the_first_start(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
+    bed: Bed,
     driver: DriverStandIn,
-    *,
     then: Callable[[Path], None],
     between: PluginMode | None,
 ) -> None:
     """Its image shows the id of another namespace's function."""
-    add_card(rack, NLB0)
-    await serve(short_dir, kubelet, REGIONDEVEL)
-    then(short_dir)
+    add_card(bed)
+    await serve(bed, REGIONDEVEL)
+    then(bed.folder)
     if between is not None:
-        await serve(short_dir, kubelet, between)
-    assert (await start(short_dir, kubelet, "first", NLB0))["c"].running
+        await serve(bed, between)
+    assert await start(bed, "first")
     assert [each.afu_id for each in driver.programmed] == [NLB0]
-    assert (await start(short_dir, kubelet, "second", NLB0))["c"].running
+    assert await start(bed, "second")
     assert len(driver.programmed) == 1
-    reboot(short_dir)
-    assert (await start(short_dir, kubelet, "third", NLB0))["c"].running
+    reboot(bed.folder)
+    assert await start(bed, "third")
     assert len(driver.programmed) == 2
 
 
 async def test_a_card_that_is_away_while_the_mode_changes_is_programmed_once_it_is_back(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+    bed: Bed, driver: DriverStandIn
 ) -> None:
-    add_card(rack, NLB0)
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
-    await serve(short_dir, kubelet, REGIONDEVEL)
-    rack.remove_card(ADDRESS)
-    await serve(short_dir, kubelet, AF)
-    add_card(rack, NLB0)
-    assert (await start(short_dir, kubelet, "p", NLB0))["c"].running
+    add_card(bed)
+    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    await serve(bed, REGIONDEVEL)
+    bed.rack.remove_card(ADDRESS)
+    await serve(bed, AF)
+    add_card(bed)
+    assert await start(bed, "p")
     assert [each.afu_id for each in driver.programmed] == [NLB0]
 
 
 async def test_a_folder_of_records_that_can_not_be_written_loses_no_distrust(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+    bed: Bed, driver: DriverStandIn
 ) -> None:
-    add_card(rack, NLB0)
-    (short_dir / "file").write_text("")
+    add_card(bed)
+    (bed.folder / "file").write_text("")
     for mode in (REGIONDEVEL, AF):
-        options = settings(short_dir, mode, state_dir=short_dir / "file/state")
-        async with running(options, Pods()):
-            await eventually_async(partial(was_served, short_dir, mode))
-    assert (await start(short_dir, kubelet, "p", NLB0))["c"].running
+        await serve(bed, mode, state_dir=bed.folder / "file/state")
+    assert await start(bed, "p")
     assert len(driver.programmed) == 1
 
 
 async def test_a_half_programmed_port_stays_one_whatever_modes_are_served(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+    bed: Bed, driver: DriverStandIn
 ) -> None:
-    add_card(rack, NLB0)
-    programmer = Programmer(rack.root, short_dir / "state", calls=SimulatedCalls())
+    add_card(bed)
+    programmer = Programmer(bed.rack.root, bed.folder / "state", calls=SimulatedCalls())
     driver.refuse = True
     with pytest.raises(DeviceRefused, match="must be reprogrammed"):
         programmer.ensure("dfl-port.0", image(NLB3))
     driver.refuse = False
     for mode in (REGIONDEVEL, AF):
-        await serve(short_dir, kubelet, mode)
+        await serve(bed, mode)
         assert programmer.check("dfl-port.0", image(NLB0)).programmed
-    assert (await start(short_dir, kubelet, "p", NLB0))["c"].running
+    assert await start(bed, "p")
     assert len(driver.programmed) == 1
 
 
 async def test_a_kubelets_folder_that_takes_only_sockets_loses_distrust_in_a_reboot_only(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+    bed: Bed, driver: DriverStandIn
 ) -> None:
     """As where SELinux enforces."""
-    add_card(rack, NLB0)
-    lasting(short_dir).write_text("no folder")
+    add_card(bed)
+    lasting(bed.folder).write_text("no folder")
     with capture_logs() as logs:
-        async with running(settings(short_dir, REGIONDEVEL), Pods()):
-            await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) == 1)
+        async with bed.running(REGIONDEVEL):
+            await bed.offers(1, REGION)
     assert "it is lost in a reboot" in [line.get("loss") for line in logs]
-    assert (await start(short_dir, kubelet, "p", NLB0))["c"].running
+    assert await start(bed, "p")
     assert len(driver.programmed) == 1
 
 
-async def test_no_region_is_offered_for_programming_until_the_mark_is_written(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    add_card(rack, NLB0)
-    lasting(short_dir).write_text("no folder")
+async def test_no_region_is_offered_for_programming_until_the_mark_is_written(bed: Bed) -> None:
+    add_card(bed)
+    folder = lasting(bed.folder)
+    folder.write_text("no folder")
     with capture_logs() as logs:
-        options = settings(short_dir, REGIONDEVEL, state_dir=lasting(short_dir) / "state")
-        async with running(options, Pods()):
+        async with bed.running(REGIONDEVEL, state_dir=folder / "state"):
             told = "no device is offered until the node's mark of mode regiondevel is written"
             await eventually_async(lambda: told in [line["event"] for line in logs])
-            assert REGION not in kubelet.capacity
-            lasting(short_dir).unlink()
-            await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) == 1)
-    assert read_mark(lasting(short_dir)) == OPEN
+            assert REGION not in bed.kubelet.capacity
+            folder.unlink()
+            await bed.offers(1, REGION)
+    assert read_marks(folder) == OPEN
 
 
 async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_record(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
-    driver: DriverStandIn,
+    bed: Bed, driver: DriverStandIn
 ) -> None:
     """`--mode regiondevel` on a node annotated region: that mode is never served."""
-    add_card(rack, NLB0)
+    add_card(bed)
     driver.refuse = True
     with pytest.raises(DeviceRefused):
-        Programmer(rack.root, short_dir / "state", calls=SimulatedCalls()).ensure(
+        Programmer(bed.rack.root, bed.folder / "state", calls=SimulatedCalls()).ensure(
             "dfl-port.0", image(NLB3)
         )
-    before = {path: path.read_bytes() for path in (short_dir / "state/records").iterdir()}
-    (short_dir / "api").mkdir()
-    async with ApiServerStandIn(short_dir / "api") as api:
+    before = {path: path.read_bytes() for path in (bed.folder / "state/records").iterdir()}
+    (bed.folder / "api").mkdir()
+    async with ApiServerStandIn(bed.folder / "api") as api:
         annotate(api, "region")
-        async with running(settings(short_dir, REGIONDEVEL), api=api):
-            await offers(kubelet, region=1)
-    assert [json.loads(each)["program"] for each in before.values()] == [""]
+        async with running(settings(bed.folder, REGIONDEVEL), api=api):
+            await offers(bed.kubelet, region=1)
+    assert list(before.values()) == [b""]
     assert {path: path.read_bytes() for path in before} == before
-    assert read_mark(lasting(short_dir)) is None
+    assert read_marks(lasting(bed.folder)) is None
 
 
 # Where nothing is programmed before a container starts -------------------------------------------
 
 
-async def verified(folder: Path, kubelet: KubeletStandIn, name: str, afu: str) -> tuple[bool, str]:
-    """Whether a container starts with `--programming=none`, and what its pod's events say."""
-    pods, before = Pods(), len(kubelet.events)
-    async with running(settings(folder, PluginMode.REGION, programming="none"), pods):
-        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
-        spec = pod(name, container("c", REGION, 1, functions(afu)))
-        state = await kubelet.settled(await kubelet.admit(pods.add(spec)))
-        await kubelet.delete_pod(state)
-    return state["c"].running, "\n".join(each.message for each in list(kubelet.events)[before:])
+async def verified(bed: Bed, name: str) -> bool:
+    """Whether a container starts with `--programming=none`."""
+    return await start(bed, name, programming="none")
 
 
 def fpga_program(folder: Path, afu: str) -> int:
@@ -282,23 +247,19 @@ def fpga_program(folder: Path, afu: str) -> int:
     return main(command, driver_calls=SimulatedCalls())
 
 
-async def tenant(folder: Path, kubelet: KubeletStandIn, _driver: DriverStandIn) -> None:
+async def tenant(bed: Bed) -> None:
     """Mode regiondevel was served, and a tenant may have programmed the port."""
-    await serve(folder, kubelet, REGIONDEVEL)
+    await serve(bed, REGIONDEVEL)
 
 
-async def refused_start(folder: Path, kubelet: KubeletStandIn, driver: DriverStandIn) -> None:
+async def refused_start(bed: Bed) -> None:
     """The plugin has begun to program the port, and the hardware refused."""
-    driver.refuse = True
-    assert not (await start(folder, kubelet, "refused", NLB3))["c"].started
-    driver.refuse = False
+    assert not await start(bed, "refused", NLB3)
 
 
-async def refused_by_hand(folder: Path, _kubelet: KubeletStandIn, driver: DriverStandIn) -> None:
+async def refused_by_hand(bed: Bed) -> None:
     """`accelbind fpga program` has begun to program the port, and the hardware refused."""
-    driver.refuse = True
-    assert fpga_program(folder, NLB3) != 0
-    driver.refuse = False
+    assert fpga_program(bed.folder, NLB3) != 0
 
 
 @pytest.mark.parametrize(
@@ -306,23 +267,21 @@ async def refused_by_hand(folder: Path, _kubelet: KubeletStandIn, driver: Driver
     [(tenant, nothing), (tenant, reboot), (refused_start, reboot), (refused_by_hand, reboot)],
 )
 async def test_a_port_of_unknown_content_is_refused_until_it_is_programmed_by_hand(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
+    bed: Bed,
     driver: DriverStandIn,
-    *,
-    before: Callable[[Path, KubeletStandIn, DriverStandIn], Awaitable[None]],
+    before: Callable[[Bed], Awaitable[None]],
     then: Callable[[Path], None],
 ) -> None:
     """It still shows the function that the container wants."""
-    add_card(rack, NLB0)
-    assert (await verified(short_dir, kubelet, "trusted", NLB0))[0]
-    await before(short_dir, kubelet, driver)
-    then(short_dir)
-    runs, said = await verified(short_dir, kubelet, "first", NLB0)
-    assert not runs
-    assert "the content of dfl-port.0 is unknown" in said
-    assert "accelbind fpga program dfl-port.0 FILE" in said
-    assert fpga_program(short_dir, NLB0) == 0
-    assert (await verified(short_dir, kubelet, "second", NLB0))[0]
+    add_card(bed)
+    assert await verified(bed, "trusted")
+    driver.refuse = True
+    await before(bed)
+    driver.refuse = False
+    then(bed.folder)
+    assert not await verified(bed, "first")
+    assert "the content of dfl-port.0 is unknown" in bed.said
+    assert "accelbind fpga program dfl-port.0 FILE" in bed.said
+    assert fpga_program(bed.folder, NLB0) == 0
+    assert await verified(bed, "second")
     assert [each.afu_id for each in driver.programmed] == [NLB0]

@@ -66,39 +66,28 @@ def growth(held: list[Held]) -> float:
     return (held[-1].anonymous - warm.anonymous) / MIB
 
 
+def storm(folder: Path, processes: Processes, mode: str, figure: Callable[[str], None]) -> None:
+    length = soak(short=5, full=1800)
+    with stormy(folder, processes, mode, length.seed) as made:
+        if mode == FLAGGED:
+            made.api = ApiServer(processes, folder / "api")
+        held = weather(made, processes, length.seconds)
+        figure(told(made, held, length.seed))
+        assert growth(held) < GROWTH_MIB
+
+
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_the_kubelet_knows_the_truth_after_every_storm(
     short_dir: Path, processes: Processes, figure: Callable[[str], None]
 ) -> None:
-    length = soak(short=5, full=1800)
-    with stormy(short_dir, processes, "af", length.seed) as made:
-        held = weather(made, processes, length.seconds)
-        figure(told(made, held, length.seed))
-        assert growth(held) < GROWTH_MIB
+    storm(short_dir, processes, "af", figure)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("mode", ["region", "regiondevel", "units", "bdf"])
-def test_it_does_so_in_every_mode(
+@pytest.mark.parametrize("mode", ["region", "regiondevel", "units", "bdf", FLAGGED])
+def test_it_does_so_in_every_mode_and_whatever_becomes_of_the_api_server(
     short_dir: Path, processes: Processes, figure: Callable[[str], None], mode: str
 ) -> None:
-    length = soak(short=10, full=1800)
-    with stormy(short_dir, processes, mode, length.seed) as made:
-        held = weather(made, processes, length.seconds)
-        figure(told(made, held, length.seed))
-        assert growth(held) < GROWTH_MIB
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-def test_it_follows_the_nodes_annotation_whatever_becomes_of_the_api_server(
-    short_dir: Path, processes: Processes, figure: Callable[[str], None]
-) -> None:
-    length = soak(short=10, full=1800)
-    with stormy(short_dir, processes, FLAGGED, length.seed) as made:
-        made.api = ApiServer(processes, short_dir / "api")
-        held = weather(made, processes, length.seconds)
-        figure(told(made, held, length.seed))
-        assert growth(held) < GROWTH_MIB
+    storm(short_dir, processes, mode, figure)

@@ -7,40 +7,37 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from accelbind import hook
 from plugin.hook_server import HookServer
+from plugin.node_parts import NodeParts
 from plugin.process import Plugin
-from plugin.settings import PluginSettings
-from services.bitstreams.storage import BitstreamStorage
 from services.containers import hook_call
 from services.containers.hook_call import HookCall
 from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
+from services.node.start_gate import RegionStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, KubeletError, NotAllowed
-from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, CardSpec, Rack
-from simulator.driver import DriverStandIn, raw_bitstream
-from simulator.kubelet.standin import KubeletStandIn
-from simulator.kubelet.states import PodState
+from simulator.driver import DriverStandIn
 from tests.plugin.support import (
     NLB0,
     NLB3,
     REGION,
+    Bed,
     Pods,
-    container,
-    functions,
-    pod,
-    running,
+    is_running,
+    mapping_both_functions,
     settings,
 )
 from tests.support import REPOSITORY, eventually_async
@@ -48,24 +45,14 @@ from tests.support import REPOSITORY, eventually_async
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def driver(rack: Rack) -> Iterator[DriverStandIn]:
-    with DriverStandIn(rack.root) as driver:
-        yield driver
-
-
-def hooked(folder: Path) -> PluginSettings:
-    cdi = folder / "cdi"
-    return settings(
-        folder, PluginMode.REGION, programming="oci-hook", cdi_dir=cdi, hook_path=folder / "hook"
-    )
-
-
-def install(folder: Path, *afus: str) -> None:
-    for afu in afus:
-        source = folder / "new.gbs"
-        source.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
-        BitstreamStorage(folder / "bitstreams").install(source)
+def hooked(bed: Bed, **values: Any) -> AbstractAsyncContextManager[Plugin]:
+    cdi, path = bed.folder / "cdi", bed.folder / "hook"
+    options: dict[str, Any] = {
+        "programming": "oci-hook",
+        "cdi_dir": cdi,
+        "hook_path": path,
+    } | values
+    return bed.running(PluginMode.REGION, **options)
 
 
 class Runtime:
@@ -120,215 +107,169 @@ def runtime(short_dir: Path) -> Runtime:
     return Runtime(short_dir)
 
 
-def said(kubelet: KubeletStandIn) -> str:
-    return "\n".join(event.message for event in kubelet.events)
+@pytest.fixture
+def card(rack: Rack) -> str:
+    return rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
 
 
-def state_of(kubelet: KubeletStandIn, uid: str) -> PodState:
-    (found,) = (each for each in kubelet.pods if each.spec.uid == uid)
-    return found
+def hook_calls(plugin: Plugin, outcome: str) -> float | None:
+    name = "accelbind_hook_calls_total"
+    return plugin.parts.registry.get_sample_value(name, {"outcome": outcome})
 
 
-def runs(state: PodState, name: str = "c") -> bool:
-    return state[name].running
-
-
-async def admitted(
-    kubelet: KubeletStandIn, pods: Pods, *afus: str, name: str = "p", count: int = 1
-) -> str:
-    spec = pods.add(pod(name, container("c", REGION, count, functions(*afus))))
-    await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= count)
-    await kubelet.settled(await kubelet.admit(spec))
-    return str(spec["metadata"]["uid"])
-
-
+@pytest.mark.usefixtures("card")
 async def test_a_container_is_let_on_once_its_function_was_programmed(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+    bed: Bed, driver: DriverStandIn, runtime: Runtime
 ) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    install(short_dir, NLB3)
-    pods, runtime = Pods(), Runtime(short_dir)
-    async with running(hooked(short_dir), pods) as plugin:
-        uid = await admitted(kubelet, pods, NLB3)
+    bed.install(NLB3)
+    async with hooked(bed) as plugin:
+        await bed.wants("p", NLB3)
         assert driver.done == []  # PreStartContainer leaves that to the hook
-        assert await runtime.start(uid) == (0, "")
+        assert await runtime.start("uid-of-p") == (0, "")
         assert [each.what for each in driver.done] == ["programmed", "reset"]
-        assert await runtime.start(uid) == (0, "")
+        assert await runtime.start("uid-of-p") == (0, "")
         assert [each.what for each in driver.done] == ["programmed", "reset", "reset"]
-        assert plugin.metrics._hooks.labels("allowed")._value.get() == 2
-        path = short_dir / "state" / "hook.sock"
+        assert hook_calls(plugin, "allowed") == 2
+        path = bed.folder / "state" / "hook.sock"
         assert path.stat().st_mode & 0o777 == 0o600
     assert not path.exists()
 
 
+@pytest.mark.usefixtures("card")
 async def test_what_the_container_says_of_itself_counts_for_nothing(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn, runtime: Runtime
+    bed: Bed, driver: DriverStandIn, runtime: Runtime
 ) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    install(short_dir, NLB3)
-    pods = Pods()
-    async with running(hooked(short_dir), pods):
-        uid = await admitted(kubelet, pods, NLB0)
+    bed.install(NLB3)
+    async with hooked(bed):
+        await bed.wants("p", NLB0)
         env = (f"FPGA_REGION_1={A10_INTERFACE}", f"FPGA_AFU_1={NLB3}")
-        assert await runtime.start(uid, env=env) == (0, "")
+        assert await runtime.start("uid-of-p", env=env) == (0, "")
         assert driver.programmed == []
 
 
+@pytest.mark.usefixtures("card", "driver")
 @pytest.mark.parametrize("written", [True, False])
 async def test_the_allocation_names_the_device_by_cdi_alone_and_has_the_old_annotation(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, written: bool
+    bed: Bed, written: bool
 ) -> None:
     """A runtime that knows no CDI calls no hook, and so must make no device nodes either."""
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    cdi = bed.folder / "cdi"
     if not written:
-        (short_dir / "cdi").touch()
-    pods = Pods()
-    async with running(hooked(short_dir), pods):
-        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
-        spec = pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
-        state = await kubelet.settled(await kubelet.admit(spec))
-        assert runs(state) is written
+        cdi.touch()
+    async with hooked(bed):
+        state = await bed.wants("p", NLB0)
+        assert state["c"].running is written
         if not written:  # neither the nodes nor the hook could be found
-            assert "accelbind-fpga.json doesn't describe dfl-fme.0, so" in said(kubelet)
-            (short_dir / "cdi").unlink()
-            await kubelet.until(lambda: runs(state))
+            assert "accelbind-fpga.json doesn't describe dfl-fme.0, so" in bed.said
+            cdi.unlink()
+            await bed.runs(state)
         granted = state["c"].granted
         assert list(granted.devices) == []
         assert list(granted.cdi_devices) == ["intel.cdi.k8s.io/fpga=dfl-fme.0"]
         assert dict(granted.annotations) == {"com.intel.fpga.mode": "fpga.intel.com/region"}
-        (described,) = json.loads((short_dir / "cdi" / "accelbind-fpga.json").read_text())[
-            "devices"
-        ]
+        (described,) = json.loads((cdi / "accelbind-fpga.json").read_text())["devices"]
         edits = described["containerEdits"]
         assert [each["path"] for each in edits["deviceNodes"]] == ["/dev/dfl-port.0"]
-        assert [each["path"] for each in edits["hooks"]] == [str(short_dir / "hook")]
+        assert [each["path"] for each in edits["hooks"]] == [str(bed.folder / "hook")]
 
 
+@pytest.mark.usefixtures("card", "driver")
 async def test_a_cdi_file_that_was_removed_is_there_again_before_a_container_starts(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
+    bed: Bed, runtime: Runtime
 ) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(hooked(short_dir).model_copy(update={"scan_interval": 600.0}), pods):
-        uid = await admitted(kubelet, pods, NLB0)
-        assert await runtime.start(uid) == (0, "")
-        file = short_dir / "cdi" / "accelbind-fpga.json"
+    async with hooked(bed, scan_interval=600.0):
+        state = await bed.wants("p", NLB0)
+        assert await runtime.start("uid-of-p") == (0, "")
+        file = bed.folder / "cdi" / "accelbind-fpga.json"
         file.unlink()
-        await kubelet.restart_container(state_of(kubelet, uid), "c")
+        await bed.restart(state)
         assert file.exists()
 
 
+@pytest.mark.usefixtures("card", "driver")
 async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+    bed: Bed, runtime: Runtime
 ) -> None:
-    happened: list[EventRecord] = []
-    for _ in range(2):
-        rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods, runtime = Pods(), Runtime(short_dir)
-    async with running(hooked(short_dir), pods, events=happened) as plugin:
-        unhooked = state_of(kubelet, await admitted(kubelet, pods, NLB0))
-        assert runs(unhooked)
-        await kubelet.restart_container(unhooked, "c")
-        assert not runs(unhooked)
-        assert "has not called accelbind's OCI hook for the last start with" in said(kubelet)
-        assert "containerd 1.7 or newer with enable_cdi, or CRI-O" in said(kubelet)
-        assert plugin.metrics._hooks.labels("missing")._value.get() >= 1
-        events = [each for each in happened if each.reason == "HookMissing"]
-        assert {(each.object.kind, each.object.name, each.warning) for each in events} == {
+    events: list[EventRecord] = []
+    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    async with hooked(bed, events=events) as plugin:
+        unhooked = await bed.wants("p", NLB0)
+        assert is_running(unhooked)
+        await bed.kubelet.restart_container(unhooked, "c")
+        assert not is_running(unhooked)
+        assert "has not called accelbind's OCI hook for the last start with" in bed.said
+        assert "containerd 1.7 or newer with enable_cdi, or CRI-O" in bed.said
+        assert hook_calls(plugin, "missing")
+        missing = [each for each in events if each.reason == "HookMissing"]
+        assert {(each.object.kind, each.object.name, each.warning) for each in missing} == {
             ("Pod", "p", True)
         }
         # Somebody repairs the runtime, and another container of the node is started by its hook.
-        other = await admitted(kubelet, pods, NLB0, name="other")
-        started = state_of(kubelet, other)["c"]
+        started = (await bed.wants("other", NLB0))["c"]
         assert started.running
         (device,) = (each.partition("=")[2] for each in started.granted.cdi_devices)
-        assert await runtime.start(other, nodes=(device.replace("fme", "port"),)) == (0, "")
-        await kubelet.until(lambda: runs(unhooked))
+        node = device.replace("fme", "port")
+        assert await runtime.start("uid-of-other", nodes=(node,)) == (0, "")
+        await bed.runs(unhooked)
 
 
+@pytest.mark.usefixtures("driver")
 async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_until_it_is_deleted(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+    bed: Bed, card: str
 ) -> None:
     """The kubelet starts it with these nodes, and without the hook, whatever is in the port."""
-    happened: list[EventRecord] = []
-    address = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods, events=happened):
-        before = state_of(kubelet, await admitted(kubelet, pods, NLB0))
-        assert runs(before)
-    rack.set_afu(address, NLB3)
-    async with running(hooked(short_dir), pods, events=happened):
-        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
-        await kubelet.restart_container(before, "c")
-        assert not runs(before)
-        assert "the kubelet gives it /dev/dfl-port.0 without CDI" in said(kubelet)
-        assert "delete the pod" in said(kubelet)
-        assert {each.reason for each in happened if each.warning} == {"HookMissing"}
-        await kubelet.delete_pod(before)
-        assert runs(state_of(kubelet, await admitted(kubelet, pods, NLB0, name="after")))
+    events: list[EventRecord] = []
+    async with bed.running(PluginMode.REGION, events=events):
+        before = await bed.wants("p", NLB0)
+        assert is_running(before)
+    bed.rack.set_afu(card, NLB3)
+    async with hooked(bed, events=events):
+        await bed.offers(1, REGION)
+        await bed.kubelet.restart_container(before, "c")
+        assert not is_running(before)
+        assert "the kubelet gives it /dev/dfl-port.0 without CDI" in bed.said
+        assert "delete the pod" in bed.said
+        assert {each.reason for each in events if each.warning} == {"HookMissing"}
+        await bed.kubelet.delete_pod(before)
+        assert (await bed.wants("after", NLB0))["c"].running
 
 
 async def test_a_refusal_is_on_stderr(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn, runtime: Runtime
+    bed: Bed, driver: DriverStandIn, runtime: Runtime, card: str
 ) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(hooked(short_dir), pods):
-        uid = await admitted(kubelet, pods, NLB3)
-        code, reason = await runtime.start(uid)
-        assert code == 1
-        assert f"accelbind-hook: no bitstream for AFU {NLB3}" in reason
-        pods.mapped = EMPTY_INDEX
-        code, reason = await runtime.start(uid)
-        assert code == 1
-        assert "no AcceleratorFunction of mode region in namespace ns maps that" in reason
-        code, reason = await runtime.start("uid-of-another", nodes=("dfl-port.0",))
-        assert code == 1
-        assert "dfl-fme.0, which the kubelet has not allocated to it" in reason
+    async with hooked(bed) as plugin:
+        await bed.wants("p", NLB3)
+
+        async def refusal(uid: str) -> str:
+            code, reason = await runtime.start(uid)
+            assert code == 1
+            return reason
+
+        assert f"accelbind-hook: no bitstream for AFU {NLB3}" in await refusal("uid-of-p")
+        bed.pods.mapped = EMPTY_INDEX
+        unmapped = "no AcceleratorFunction of mode region in namespace ns maps that"
+        assert unmapped in await refusal("uid-of-p")
+        foreign = "dfl-fme.0, which the kubelet has not allocated to it"
+        assert foreign in await refusal("uid-of-another")
+        bed.pods.mapped = mapping_both_functions()
+        said = runtime.arguments()
+        bed.rack.remove_card(card)  # or a plugin that can't tell yet what is in it
+        await eventually_async(lambda: not plugin.parts.state.advertised.resources)
+        code, reason = await asyncio.to_thread(runtime.run, runtime.state("uid-of-p"), *said)
+        assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)
         assert driver.done == []
 
 
-async def test_while_the_api_server_is_away_only_what_was_allowed_goes_on(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
+@pytest.mark.usefixtures("card", "driver")
+async def test_without_api_server_what_was_allowed_goes_on_and_without_a_scan_nobody(
+    bed: Bed, runtime: Runtime
 ) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(hooked(short_dir), pods):
-        uid = await admitted(kubelet, pods, NLB0)
-        pods.error = ClusterError("the API server https://k can't be reached")
-        assert await runtime.start(uid) == (0, "")
-
-
-async def test_a_container_whose_region_is_not_seen_is_not_let_on(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
-) -> None:
-    """A plugin that has just started, or has lost the card, can't tell what is in it."""
-    address = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(hooked(short_dir), pods) as plugin:
-        uid = await admitted(kubelet, pods, NLB0)
-        assert await runtime.start(uid) == (0, "")
-        said = runtime.arguments()
-        rack.remove_card(address)
-        await eventually_async(lambda: not plugin.state.advertised.resources)
-        code, reason = await asyncio.to_thread(runtime.run, runtime.state(uid), *said)
-        assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)
-
-
-async def test_before_the_cards_were_read_nobody_is_let_on(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
-    runtime: Runtime,
-) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(
-        hooked(short_dir).model_copy(update={"scan_interval": 600.0}), pods
-    ) as plugin:
-        uid = await admitted(kubelet, pods, NLB0)
-        plugin.state.inventory = None
-        code, reason = await runtime.start(uid)
+    async with hooked(bed, scan_interval=600.0) as plugin:
+        await bed.wants("p", NLB0)
+        bed.pods.error = ClusterError("the API server https://k can't be reached")
+        assert await runtime.start("uid-of-p") == (0, "")
+        plugin.parts.state.inventory = None
+        code, reason = await runtime.start("uid-of-p")
         assert (code, "the cards have not been read yet" in reason) == (1, True)
 
 
@@ -358,7 +299,7 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
         tmp_path / "hook.sock",
         checkpoint=checkpoint,
         regions=dict,
-        policy=Gate(),
+        policy=cast("RegionStartPolicy", Gate()),
         calls=BlockingCalls(),
         count=lambda _: None,
         on_call=called.append,
@@ -370,19 +311,18 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
     assert called == [who]  # a hook that refuses was called all the same
 
 
+@pytest.mark.usefixtures("card", "driver")
 async def test_a_hook_that_floods_or_says_nothing_holds_up_no_other(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
+    bed: Bed, runtime: Runtime
 ) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(hooked(short_dir), pods):
-        uid = await admitted(kubelet, pods, NLB0)
-        path = str(short_dir / "state" / "hook.sock")
+    async with hooked(bed):
+        await bed.wants("p", NLB0)
+        path = str(bed.folder / "state" / "hook.sock")
         with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as flood:
             silent.connect(path)
             flood.connect(path)
             await asyncio.to_thread(flood_until_cut, flood)
-            assert await runtime.start(uid) == (0, "")
+            assert await runtime.start("uid-of-p") == (0, "")
 
 
 def flood_until_cut(connection: socket.socket) -> None:
@@ -420,13 +360,6 @@ def test_the_annotations_that_say_who_is_starting_are_handed_on() -> None:
     assert set(hook.ANNOTATIONS) == {*itertools.chain(*hook_call._NAMES), *hook_call._TYPES}
 
 
-@pytest.mark.parametrize("annotations", ["3", '"io.kubernetes.pod.uid"'])
-def test_annotations_that_are_none_are_refused(runtime: Runtime, annotations: str) -> None:
-    (runtime.bundle / "config.json").write_text("{}")
-    code, reason = runtime.run(f'{{"bundle": "{runtime.bundle}", "annotations": {annotations}}}')
-    assert (code, "annotations of the container's state can't be read" in reason) == (1, True)
-
-
 def test_a_closed_stdin_is_refused() -> None:
     command = [sys.executable, "-I", str(REPOSITORY / "accelbind" / "hook.py")]
     done = subprocess.run(
@@ -462,28 +395,33 @@ def test_what_never_ends_is_waited_for_only_so_long(runtime: Runtime, endless: s
         assert "didn't tell all of the container within 1 s" in process.stderr.read()
 
 
+NO_CONFIG = "bundle/config.json is not a container's configuration"
+NO_ANNOTATIONS = "annotations of the container's state can't be read"
+
+
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "config", "said"),
     [
-        ("", "no state of a container"),
-        ("{}", "no state"),
-        ('{"bundle": "/nowhere"}', "can't be read"),
+        ("", "{}", "no state of a container"),
+        ("{}", "{}", "no state"),
+        ('{"bundle": "/nowhere"}', "{}", "can't be read"),
+        ('{"bundle": "BUNDLE", "annotations": 3}', "{}", NO_ANNOTATIONS),
+        ('{"bundle": "BUNDLE", "annotations": "io.kubernetes.pod.uid"}', "{}", NO_ANNOTATIONS),
+        (None, "[]", NO_CONFIG),
+        (None, '{"linux": [1]}', NO_CONFIG),
+        (None, '{"linux": {"devices": 3}}', NO_CONFIG),
+        (None, '{"linux": {"devices": [3]}}', NO_CONFIG),
     ],
 )
-def test_a_state_that_is_none_is_refused(runtime: Runtime, state: str, said: str) -> None:
-    code, reason = runtime.run(state)
-    assert code == 1
-    assert said in reason
-
-
-@pytest.mark.parametrize(
-    "config", ["[]", '{"linux": [1]}', '{"linux": {"devices": 3}}', '{"linux": {"devices": [3]}}']
-)
-def test_a_configuration_that_is_none_is_refused(runtime: Runtime, config: str) -> None:
+def test_what_is_no_state_or_configuration_is_refused(
+    runtime: Runtime, state: str | None, config: str, said: str
+) -> None:
     (runtime.bundle / "config.json").write_text(config)
-    code, reason = runtime.run(runtime.state("uid"))
+    if state is None:
+        state = runtime.state("uid")
+    code, reason = runtime.run(state.replace("BUNDLE", str(runtime.bundle)))
     assert (code, reason.count("\n")) == (1, 1)
-    assert "bundle/config.json is not a container's configuration" in reason
+    assert said in reason
 
 
 def test_unknown_arguments_are_refused(runtime: Runtime) -> None:
@@ -509,5 +447,5 @@ async def test_a_socket_that_can_not_be_made_ends_the_plugin_in_words(
     options = settings(short_dir, PluginMode.REGION, **told, state_dir=short_dir / "file" / "state")
     with capture_logs() as logs, pytest.raises(KubeletError, match="the OCI hook's socket"):
         async with asyncio.timeout(60):
-            await Plugin(options, Pods()).serve(asyncio.Event())
+            await Plugin(NodeParts(options, pods=Pods())).serve(asyncio.Event())
     assert [line["event"] for line in logs if line["log_level"] in {"error", "critical"}] == []

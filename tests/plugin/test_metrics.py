@@ -1,37 +1,149 @@
-from prometheus_client import generate_latest
+"""What is counted, and what a scrape finds of devices, their holders and their cards."""
 
-from plugin.metrics import PluginMetrics
-from services.process.http import new_registry
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from plugin.metrics import NodeCollector, PluginMetrics
+from plugin.node_mode import NodeMode
+from services.containers.holders import Holder, Holders
+from services.devices.model import Card, Device, PciFunction, PluginMode, Problem
+from services.devices.resources import AdvertisedResources, OfferMemory
+from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
+from services.node.state import NodeState
+from services.process.http import build_info, new_registry
+from tests.plugin.promlint import lint
+
+OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)
+BAD = replace(OK, id="p1", healthy=False, reasons=(Problem("a", "m"), Problem("b", "m")))
+CARD = Card("dfl", "region0", PciFunction("0000:5e:00.0", numa_node=1), None)
+SENSORS = CardSensors(
+    "dfl",
+    "region0",
+    "0000:5e:00.0",
+    temperatures=(Gauge("Board", 38.5), Gauge('odd "label"', 40.0)),
+    powers=(Gauge("Board", 23.0),),
+    registers=(ErrorRegister("dfl-fme.0", "fme_errors", 0x40),),
+    bus_errors=BusErrors(correctable=3, fatal=0),
+)
 
 
-def test_what_happens_is_counted() -> None:
-    registry = new_registry()
-    metrics = PluginMetrics(registry)
-    metrics.allocated("d/r", "given")
-    metrics.registered("d/r", "ok")
-    metrics.prestarted("refused")
-    metrics.errors_cleared("cleared")
-    metrics.scanned(0.004)
-    text = generate_latest(registry).decode()
-    for line in (
-        'accelbind_allocations_total{outcome="given",resource="d/r"} 1.0',
-        'accelbind_registrations_total{outcome="ok",resource="d/r"} 1.0',
-        'accelbind_prestart_total{outcome="refused"} 1.0',
-        'accelbind_prestart_total{outcome="allowed"} 0.0',
-        'accelbind_scan_seconds_bucket{le="0.005"} 1.0',
-        'accelbind_scan_seconds_bucket{le="0.001"} 0.0',
-    ):
-        assert line in text
+@dataclass
+class Node:
+    """What is known, as a test has it: the scanner, the holders and the sensors in one."""
+
+    state: NodeState = field(default_factory=lambda: NodeState(PluginMode.AF))
+    holders: Holders = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    found: tuple[CardSensors, ...] = ()
+    hanging: Any = 1
+    registry: CollectorRegistry = field(default_factory=new_registry)
+
+    def __post_init__(self) -> None:
+        self.metrics = PluginMetrics(self.registry)
+        known, scanner = cast("Any", self), cast("Any", Node.__new__(Node))
+        scanner.hanging = ("one", "other")
+        mode = NodeMode(PluginMode.AF)
+        self.registry.register(NodeCollector(self.state, mode, scanner, known, known))
+
+    def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
+        placed = {device.id: device for device in devices}
+        self.state.advertised = AdvertisedResources(
+            {"d/r": placed} if placed else {}, not_offered, OfferMemory(PluginMode.AF)
+        )
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"accelbind_{name}", labels)
+
+    def text(self) -> str:
+        return generate_latest(self.registry).decode()
 
 
-def test_no_series_of_a_resource_stays_when_it_has_ended() -> None:
-    registry = new_registry()
-    metrics = PluginMetrics(registry)
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def test_no_series_of_a_resource_stays_when_it_has_ended(node: Node) -> None:
     for resource in ("d/r", "d/s"):
-        metrics.registered(resource, "ok")
-        metrics.registered(resource, "failed")
-        metrics.allocated(resource, "given")
-    metrics.forget("d/r")
-    text = generate_latest(registry).decode()
-    assert 'resource="d/r"' not in text
-    assert 'accelbind_registrations_total{outcome="failed",resource="d/s"} 1.0' in text
+        node.metrics.registrations.labels(resource, "ok").inc()
+        node.metrics.registrations.labels(resource, "failed").inc()
+        node.metrics.allocations.labels(resource, "given").inc()
+    node.metrics.forget("d/r")
+    assert 'resource="d/r"' not in node.text()
+    assert node.value("registrations_total", outcome="failed", resource="d/s") == 1
+
+
+def test_devices_are_counted_as_a_scrape_finds_them(node: Node) -> None:
+    def count(resource: str, health: str, reason: str) -> float | None:
+        return node.value("devices", resource=resource, health=health, reason=reason)
+
+    node.offer(OK, BAD, replace(OK, id="p2"), not_offered=(replace(BAD, resource=""),) * 2)
+    assert count("d/r", "Healthy", "") == 2
+    assert count("d/r", "Unhealthy", "a") == 1
+    assert count("", "Unhealthy", "a") == 2
+    node.offer(replace(BAD, healthy=True, reasons=()))
+    assert count("d/r", "Healthy", "") == 1
+    assert count("d/r", "Unhealthy", "a") is None
+
+
+def test_each_device_has_a_series_and_each_of_its_reasons(node: Node) -> None:
+    node.offer(OK, BAD)
+    labels = {"resource": "d/r", "card": "region0", "numa_node": "1"}
+    assert node.value("device_healthy", device="p0", **labels) == 1
+    assert node.value("device_healthy", device="p1", **labels) == 0
+    for reason in ("a", "b"):
+        assert node.value("device_reason", device="p1", resource="d/r", reason=reason) == 1
+    node.offer(not_offered=(replace(BAD, resource=""),) * 2)
+    assert node.text().count("accelbind_device_healthy{") == 1, "two of one name, one series"
+    node.offer()
+    assert "accelbind_device_healthy{" not in node.text()
+    assert "accelbind_device_reason{" not in node.text()
+
+
+def test_a_device_that_a_container_has_names_it(node: Node) -> None:
+    node.offer(OK)
+    node.holders = {
+        ("d/r", "p0"): (Holder("ns", "p", "c"), Holder("ns", "p", "i")),
+        ("nvidia.com/gpu", "0"): (Holder("ns", "p", "c"),),
+    }
+    labels = {"device": "p0", "resource": "d/r", "namespace": "ns", "pod": "p"}
+    assert node.value("device_holder", container="c", **labels) == 1
+    assert node.value("device_holder", container="i", **labels) == 1
+    assert "nvidia" not in node.text()
+    node.holders = {}
+    assert "accelbind_device_holder{" not in node.text()
+
+
+def test_a_card_shows_what_it_measures(node: Node) -> None:
+    node.cards, node.found = (CARD,), (SENSORS,)
+    card, place = {"card": "region0"}, {"pci_address": "0000:5e:00.0"}
+    assert node.value("card_info", driver="dfl", numa_node="1", **place, **card) == 1
+    assert node.value("card_temperature_celsius", sensor="Board", **card) == 38.5
+    assert node.value("card_power_watts", sensor="Board", **card) == 23
+    assert node.value("card_errors", part="dfl-fme.0", register="fme_errors", **card) == 0x40
+    bus = {**place, **card}
+    assert node.value("pci_errors_total", severity="correctable", **bus) == 3
+    assert node.value("pci_errors_total", severity="fatal", **bus) == 0
+    assert node.value("pci_errors_total", severity="nonfatal", **bus) is None
+    assert (node.value("hanging_reads"), node.value("hanging_sensors")) == (2, 1)
+    node.cards, node.found = (), ()
+    assert "region0" not in node.text()
+
+
+def test_a_card_that_measures_nothing_has_no_series(node: Node) -> None:
+    node.cards = (Card("dfl", "region1", None, None),)
+    node.found = (CardSensors("dfl", "region1", "", problem=Problem("sensors-hung", "m")),)
+    shown = [line for line in node.text().splitlines() if "region1" in line]
+    assert shown == [
+        'accelbind_card_info{card="region1",driver="dfl",numa_node="",pci_address=""} 1.0'
+    ]
+
+
+def test_the_names_and_helps_of_all_metrics_are_as_prometheus_wants_them(node: Node) -> None:
+    node.offer(OK, BAD)
+    node.cards, node.found = (CARD,), (SENSORS,)
+    build_info(node.registry, "plugin")
+    assert lint(node.text()) == []

@@ -94,28 +94,21 @@ async def test_until_the_annotation_is_told_the_mode_counts_that_was_served_last
     assert mode.choice == FLAG
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Path:
-    """Where the plugin remembers, below the kubelet's folder of device plugins."""
+@pytest.mark.parametrize(
+    ("content", "mode"),
+    [
+        (encode(OfferMemory(REGION)), REGION),
+        *((each, None) for each in (b"", b"[]", b"{}", b'{"mode": 7}', b"\xff", b"[" * 100_000)),
+    ],
+)
+def test_the_mode_that_was_served_last_is_in_the_memory_of_what_was_offered(
+    tmp_path: Path, content: bytes, mode: PluginMode | None
+) -> None:
     file = tmp_path / FILE
     file.parent.mkdir(exist_ok=True)
-    return file
-
-
-def test_the_mode_that_was_served_last_is_in_the_memory_of_what_was_offered(
-    tmp_path: Path, memory: Path
-) -> None:
     assert last_mode(tmp_path) is None
-    memory.write_bytes(encode(OfferMemory(REGION)))
-    assert last_mode(tmp_path) is REGION
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"mode": 7}', b"\xff", b"[" * 100_000])
-def test_a_memory_that_is_none_tells_no_mode(tmp_path: Path, memory: Path, content: bytes) -> None:
-    memory.write_bytes(content)
-    assert last_mode(tmp_path) is None
-
-
-def test_what_is_no_file_tells_no_mode(tmp_path: Path, memory: Path) -> None:
-    os.mkfifo(memory)
+    file.write_bytes(content)
+    assert last_mode(tmp_path) is mode
+    file.unlink()
+    os.mkfifo(file)
     assert last_mode(tmp_path) is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
@@ -109,36 +110,6 @@ async def test_from_start_to_sigterm(
     assert plugin.stderr.count("no access to the API server: --mode counts") == 1
 
 
-async def test_interrupting_it_is_as_good(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, processes: Processes
-) -> None:
-    rack.add_card(CardSpec())
-    plugin = start(processes, short_dir)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-    plugin.popen.send_signal(signal.SIGINT)
-    assert await ended(plugin) == 0
-    assert sockets(short_dir) == ["kubelet.sock"]
-
-
-async def test_killed_and_started_again_it_offers_the_same_and_leaves_no_socket(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, processes: Processes
-) -> None:
-    rack.add_card(CardSpec())
-    first = start(processes, short_dir)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-    admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
-    await asyncio.to_thread(first.kill)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 0})
-    stale = sockets(short_dir)
-    assert len(stale) == 2
-    start(processes, short_dir)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-    assert set(sockets(short_dir)) & set(stale) == {"kubelet.sock"}
-    assert len(sockets(short_dir)) == 2
-    assert admitted["c"].running
-    assert kubelet.in_use(AF) == {"dfl-port.0"}
-
-
 def test_it_ends_though_a_scan_hangs_and_no_kubelet_is_there(
     short_dir: Path, processes: Processes
 ) -> None:
@@ -150,7 +121,7 @@ from plugin.settings import PluginSettings
 from services.devices.hardware.scan import Scanner
 Scanner.scan = lambda scanner: print("hangs", flush=True) or threading.Event().wait()
 folder = Path(sys.argv[1])
-settings = PluginSettings(kubelet_dir=folder / "k", metrics_port=0)
+settings = PluginSettings(kubelet_dir=folder / "k", state_dir=folder / "state", metrics_port=0)
 asyncio.run(plugin.process.run(settings))
 """
     process = processes.start([sys.executable, "-c", script, short_dir])
@@ -176,3 +147,70 @@ def test_what_stands_in_the_way_of_a_start_is_one_line(
     errors = [line for line in plugin.stderr.splitlines() if not line.startswith("{")]
     assert len(errors) == 1
     assert text.replace("{port}", port) in errors[0]
+
+
+# Several plugins on a node -----------------------------------------------------------------------
+
+WAITS = "another accelbind plugin serves on this node: waiting until it ends"
+
+
+def waiting(plugins: list[Process]) -> list[Process]:
+    return [each for each in plugins if each.stderr.count(WAITS)]
+
+
+async def test_of_plugins_that_start_in_the_same_instant_one_serves_and_a_kill_hands_over(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    processes: Processes,
+    figure: Callable[[str], None],
+) -> None:
+    rack.add_card(CardSpec())
+    plugins = [start(processes, short_dir) for _ in range(3)]
+    await eventually_async(lambda: len(waiting(plugins)) == 2, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
+    assert len(sockets(short_dir)) == 2
+    assert [call.method for call in kubelet.calls].count("Registered") == 1
+    [first] = [each for each in plugins if each not in waiting(plugins)]
+    stale = sockets(short_dir)
+    os.kill(first.pid, signal.SIGKILL)
+    began = time.monotonic()
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 0})
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+    figure(f"the next one serves {time.monotonic() - began:.2f} s after a kill -9")
+    assert set(sockets(short_dir)) & set(stale) == {"kubelet.sock"}
+    assert len(sockets(short_dir)) == 2
+    assert admitted["c"].running
+    assert kubelet.in_use(AF) == {"dfl-port.0"}
+    others = [each for each in waiting(plugins) if "the other plugin has ended" not in each.stderr]
+    assert len(others) == 1, "the third one waits on"
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+async def test_a_second_plugin_waits_for_its_port_too_and_ends_when_told(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, processes: Processes, free_port: int
+) -> None:
+    rack.add_card(CardSpec())
+    port = ("--metrics-port", str(free_port))
+    plugins = [start(processes, short_dir, *port) for _ in range(3)]
+    await eventually_async(lambda: len(waiting(plugins)) == 2, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    [first] = [each for each in plugins if each not in waiting(plugins)]
+    second, third = waiting(plugins)
+    await eventually_async(lambda: "Address already in use" in second.stderr, timeout=60)
+    os.kill(second.pid, signal.SIGTERM)
+    assert await ended(second) == 0
+    os.kill(first.pid, signal.SIGKILL)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 0}, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    assert '"plugin starts"' in third.stderr
+    os.kill(third.pid, signal.SIGINT)
+    assert await ended(third) == 0
+    assert sockets(short_dir) == ["kubelet.sock"]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from plugin import registration
-from plugin.kubelet_watch import KubeletWatch
+from plugin.kubelet_folder import KubeletFolder
+from plugin.mode_serving import first_of
 from plugin.registration import Registration, RegistrationState
-from plugin.resource_set import MAX_LINGERING, ResourceSet
+from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
-from plugin.waiting import first_of
 from services.devices.model import Device, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.process.errors import KubeletError
@@ -34,7 +34,7 @@ def tree(**resources: str) -> AdvertisedResources:
     )
 
 
-def no_server(_devices: Mapping[str, Device]) -> ResourceServer:
+def no_server(_devices: Mapping[str, Device], _path: Path) -> ResourceServer:
     raise AssertionError("no kubelet, no server")
 
 
@@ -44,10 +44,8 @@ def make(resource: str, devices: Mapping[str, Device]) -> Registration:
         resource,
         devices,
         create_server=no_server,
-        next_path=lambda: Path("/nowhere"),
-        kubelet=KubeletWatch(Path("/nowhere")),
-        on_attempt=lambda *_: None,
-        backoff=Backoff(),
+        folder=KubeletFolder(Path("/nowhere")),
+        on_attempt=lambda _: None,
     )
 
 
@@ -82,19 +80,6 @@ async def test_a_resource_without_devices_lingers_and_ends() -> None:
         assert gone.devices == {}
         assert "a" in ours.registrations
         await eventually_async(lambda: set(ours.registrations) == {"b"})
-
-
-async def test_of_many_resources_without_devices_the_oldest_end_sooner() -> None:
-    names = [f"r{number:02}" for number in range(MAX_LINGERING + 4)]
-    ended: list[str] = []
-    async with fleet(60, on_end=ended.append) as ours:
-        for name in names:
-            ours.apply(tree(**{name: "x"}))
-        assert ended == names[:3]
-        assert set(ours.registrations) == set(names[3:])
-        ours.apply(tree(**{names[3]: "x"}))
-        assert ours.registrations[names[3]].devices
-        assert ended == names[:3]
 
 
 async def test_what_a_predecessor_offered_ends_unless_it_is_there_again() -> None:
@@ -136,28 +121,14 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
         await eventually_async(lambda: steps == ["begins", "has ended", "begins"])
 
 
-async def test_a_resource_that_comes_back_keeps_its_endpoint() -> None:
+async def test_a_resource_that_comes_back_keeps_its_registration() -> None:
     async with fleet(0.05) as ours:
-        ours.apply(tree(a="x"))
+        ours.apply(tree(a="x", b="y"))
         first = ours.registrations["a"]
         ours.apply(tree())
-        ours.apply(tree())
         ours.apply(tree(a="x"))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):  # longer than it would linger
-                await asyncio.Event().wait()
-        assert ours.registrations == {"a": first}
+        await eventually_async(lambda: ours.registrations == {"a": first})  # b has lingered as long
         assert set(first.devices) == {"x"}
-
-
-async def test_a_resource_that_ended_starts_anew() -> None:
-    async with fleet(0) as ours:
-        ours.apply(tree(a="x"))
-        first = ours.registrations["a"]
-        ours.apply(tree())
-        await eventually_async(lambda: not ours.registrations)
-        ours.apply(tree(a="x"))
-        assert ours.registrations["a"] is not first
 
 
 async def test_closing_ends_every_task_and_timer() -> None:
@@ -199,12 +170,9 @@ async def test_the_first_of_several_is_named_and_the_others_end() -> None:
     assert asyncio.all_tasks() <= before
 
 
-async def test_what_the_first_raises_comes_out() -> None:
+async def test_what_the_first_raises_comes_out_and_a_cancelled_wait_leaves_nothing() -> None:
     with pytest.raises(ValueError, match="no"):
         await first_of({"slow": never(), "broken": failing()})
-
-
-async def test_waiting_for_the_first_can_be_cancelled() -> None:
     before = asyncio.all_tasks()
     task = asyncio.create_task(first_of({"slow": never(), "slower": never()}))
     await eventually_async(lambda: len(asyncio.all_tasks() - before) == 3)
@@ -226,26 +194,31 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "STABLE_SECONDS", 0.0)
-    backoff = Backoff(0.001, 0.002)
+    monkeypatch.setattr(registration, "REGISTER_FIRST_SECONDS", 0.0001)
 
-    def hopeless(_devices: Mapping[str, Device]) -> ResourceServer:
+    def hopeless(_devices: Mapping[str, Device], _path: Path) -> ResourceServer:
         raise KubeletError("the kubelet took ten seconds and hasn't asked for the devices")
 
+    pauses: list[float] = []
+    pause = Backoff.pause
+
+    def noted(self: Backoff, asked: float = 0) -> float:
+        pauses.append(pause(self, asked))
+        return pauses[-1]
+
+    monkeypatch.setattr(Backoff, "pause", noted)
     short_dir.joinpath("kubelet.sock").touch()
-    kubelet = KubeletWatch(short_dir)
-    endpoint = Registration(
+    ours = Registration(
         "a",
         {"x": device("x", "a")},
         create_server=hopeless,
-        next_path=lambda: short_dir / "a.sock",
-        kubelet=kubelet,
-        on_attempt=lambda *_: None,
-        backoff=backoff,
+        folder=KubeletFolder(short_dir),
+        on_attempt=lambda _: None,
     )
-    tasks = [asyncio.create_task(kubelet.watch()), asyncio.create_task(endpoint.keep_registered())]
+    task = asyncio.create_task(ours.keep_registered())
     try:
-        await eventually_async(lambda: backoff.failures > 5)
+        await eventually_async(lambda: len(pauses) > 8)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        task.cancel()
+        await asyncio.wait([task])
+    assert max(pauses) > 10 * pauses[0]

@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
+from prometheus_client import CollectorRegistry
 
+from plugin.metrics import PluginMetrics
 from plugin.server import MAX_DETAILS, ResourceServer
 from services.devices.model import Device, DeviceNode, PluginMode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
@@ -16,6 +19,7 @@ from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
 from services.node.start_gate import StartPolicy
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
+from services.process.http import new_registry
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -39,19 +43,6 @@ def devices(*each: Device) -> dict[str, Device]:
     return {one.id: one for one in each}
 
 
-class Counts:
-    def __init__(self) -> None:
-        self.allocations: list[str] = []
-        self.prestarts: list[str] = []
-
-    def allocated(self, resource: str, outcome: str) -> None:
-        assert resource == RESOURCE
-        self.allocations.append(outcome)
-
-    def prestarted(self, outcome: str) -> None:
-        self.prestarts.append(outcome)
-
-
 class Gate:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -63,28 +54,43 @@ class Gate:
             raise self.error
 
 
-@asynccontextmanager
-async def serving(
-    folder: Path,
+def create(
+    path: Path,
     *given: Device,
     gate: StartPolicy | None = None,
     mode: PluginMode = PluginMode.AF,
-    counts: Counts | None = None,
-) -> AsyncIterator[tuple[ResourceServer, rpc.DevicePluginStub]]:
-    server = ResourceServer(
+    registry: CollectorRegistry | None = None,
+) -> ResourceServer:
+    return ResourceServer(
         RESOURCE,
         devices(*given),
+        path,
         mode=mode,
         device_root="/host",
         policy=gate,
-        metrics=counts or Counts(),
+        metrics=PluginMetrics(registry or new_registry()),
     )
-    await server.start(folder / "s.sock")
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, *given: Device, **values: Any
+) -> AsyncIterator[tuple[ResourceServer, rpc.DevicePluginStub]]:
+    server = create(folder / "s.sock", *given, **values)
+    await server.start()
     try:
-        async with dial(folder / "s.sock") as dialled:
+        async with asyncio.timeout(60), dial(folder / "s.sock") as dialled:
             yield server, rpc.DevicePluginStub(dialled)
     finally:
         await server.close()
+
+
+def counted(registry: CollectorRegistry, name: str) -> dict[str, float]:
+    """How often each outcome was counted."""
+    samples = [each for family in registry.collect() for each in family.samples]
+    return {
+        each.labels["outcome"]: each.value for each in samples if each.name == name and each.value
+    }
 
 
 def told(answer: object) -> list[tuple[str, str, list[int]]]:
@@ -96,7 +102,7 @@ def told(answer: object) -> list[tuple[str, str, list[int]]]:
 
 async def test_the_devices_are_streamed_at_once_with_health_and_topology(short_dir: Path) -> None:
     given = [device("b"), device("a", numa_node=1), device("c", healthy=False, numa_node=0)]
-    async with serving(short_dir, *given) as (_, stub), asyncio.timeout(60):
+    async with serving(short_dir, *given) as (_, stub):
         first = await stub.ListAndWatch(pb.Empty()).read()
         assert told(first) == [("a", "Healthy", [1]), ("b", "Healthy", []), ("c", "Unhealthy", [0])]
         assert isinstance(first, pb.ListAndWatchResponse)
@@ -104,7 +110,7 @@ async def test_the_devices_are_streamed_at_once_with_health_and_topology(short_d
 
 
 async def test_every_change_is_streamed_to_every_stream(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
         for stream in streams:
             assert told(await stream.read()) == [("a", "Healthy", [])]
@@ -117,10 +123,7 @@ async def test_every_change_is_streamed_to_every_stream(short_dir: Path) -> None
 
 
 async def test_what_does_not_change_the_list_is_not_streamed(short_dir: Path) -> None:
-    async with (
-        serving(short_dir, device("a", healthy=False)) as (server, stub),
-        asyncio.timeout(60),
-    ):
+    async with serving(short_dir, device("a", healthy=False)) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
         other = Device("a", RESOURCE, healthy=False, reasons=(Problem("q", "other"),))
@@ -130,7 +133,7 @@ async def test_what_does_not_change_the_list_is_not_streamed(short_dir: Path) ->
 
 
 async def test_a_slow_stream_skips_to_the_newest_list(short_dir: Path) -> None:
-    async with serving(short_dir) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         assert told(await stream.read()) == []
         many = [device(f"{n:060}") for n in range(200)]
@@ -153,7 +156,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 async def test_closing_ends_streams_first_and_waits_for_nothing(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
         await server.close()
@@ -163,43 +166,37 @@ async def test_closing_ends_streams_first_and_waits_for_nothing(short_dir: Path)
         assert not server.cut.is_set(), "our own end was taken for the kubelet's"
 
 
-async def test_the_kubelets_end_of_a_stream_is_noticed_without_sending(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
-        stream = stub.ListAndWatch(pb.Empty())
-        await stream.read()
-        assert server.opened.is_set()
-        assert not server.cut.is_set()
-        stream.cancel()
-        await server.cut.wait()
-
-
-async def test_the_end_of_a_connection_is_noticed_without_sending(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, _), asyncio.timeout(60):
+async def test_the_end_of_a_stream_or_its_connection_is_noticed_without_sending(
+    short_dir: Path,
+) -> None:
+    async with serving(short_dir, device("a")) as (server, _):
         async with dial(short_dir / "s.sock") as other:
             await rpc.DevicePluginStub(other).ListAndWatch(pb.Empty()).read()
+            assert server.opened.is_set()
+            assert not server.cut.is_set()
         await server.cut.wait()
 
 
 async def test_who_looks_on_neither_cuts_the_kubelets_stream_nor_hides_that_it_is_cut(
     short_dir: Path,
 ) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         kubelets = stub.ListAndWatch(pb.Empty())
         await kubelets.read()
         one, other = stub.ListAndWatch(pb.Empty()), stub.ListAndWatch(pb.Empty())
         await one.read()
         await other.read()
         one.cancel()
-        await eventually_async(lambda: len(server._streams) == 2)
+        await eventually_async(lambda: server._streams == 2)
         assert not server.cut.is_set()
         kubelets.cancel()
         await server.cut.wait()
-        assert len(server._streams) == 1
+        assert server._streams == 1
 
 
 async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
-    counts = Counts()
-    async with serving(short_dir, device("a"), device("b"), counts=counts) as (_, stub):
+    registry = new_registry()
+    async with serving(short_dir, device("a"), device("b"), registry=registry) as (_, stub):
         answer = await stub.Allocate(
             pb.AllocateRequest(
                 container_requests=[
@@ -220,14 +217,7 @@ async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
         {"ACCELBIND_AF_X": "0000:a"},
         {"ACCELBIND_AF_X": "0000:b,0000:a"},
     ]
-    assert counts.allocations == ["given", "given"]
-
-
-async def test_units_are_told_which_they_are(short_dir: Path) -> None:
-    async with serving(short_dir, device("7"), mode=PluginMode.UNITS) as (_, stub):
-        request = pb.ContainerAllocateRequest(devices_ids=["7"])
-        answer = await stub.Allocate(pb.AllocateRequest(container_requests=[request]))
-    assert answer.container_responses[0].envs["ACCELERATOR_UNITS"] == "7"
+    assert counted(registry, "accelbind_allocations_total") == {"given": 2}
 
 
 async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
@@ -237,39 +227,31 @@ async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
 
 
 async def test_a_device_that_is_not_there_is_refused(short_dir: Path) -> None:
-    counts = Counts()
-    async with serving(short_dir, device("a"), counts=counts) as (_, stub):
+    registry = new_registry()
+    async with serving(short_dir, device("a"), registry=registry) as (_, stub):
         request = pb.ContainerAllocateRequest(devices_ids=["z"])
         code, text = await refusal(stub.Allocate(pb.AllocateRequest(container_requests=[request])))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert text == f"no device 'z': {RESOURCE} has a"
-    assert counts.allocations == ["refused"]
+    assert counted(registry, "accelbind_allocations_total") == {"refused": 1}
 
 
 async def test_without_a_gate_the_kubelet_is_not_told_to_ask_and_containers_start(
     short_dir: Path,
 ) -> None:
-    counts = Counts()
-    async with serving(short_dir, device("a"), counts=counts) as (_, stub):
+    registry = new_registry()
+    async with serving(short_dir, device("a"), registry=registry) as (_, stub):
         options = await stub.GetDevicePluginOptions(pb.Empty())
         assert not options.pre_start_required
         assert options.get_preferred_allocation_available
         await stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=["a"]))
-    assert counts.prestarts == []
-
-
-async def test_a_gate_that_has_no_objection_lets_a_container_start(short_dir: Path) -> None:
-    gate, counts = Gate(), Counts()
-    async with serving(short_dir, device("a"), gate=gate, counts=counts) as (_, stub):
-        assert (await stub.GetDevicePluginOptions(pb.Empty())).pre_start_required
-        await stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=["a"]))
-    assert gate.asked == [(RESOURCE, ["a"])]
-    assert counts.prestarts == ["allowed"]
+    assert counted(registry, "accelbind_prestart_total") == {}
 
 
 @pytest.mark.parametrize(
     ("error", "code", "text", "outcome"),
     [
+        (None, "OK", "", "allowed"),
         (NotAllowed("not that one"), "FAILED_PRECONDITION", "not that one", "refused"),
         (ClusterError("away"), "UNAVAILABLE", "away", "unverifiable"),
         (KubeletError("no file"), "UNAVAILABLE", "no file", "unverifiable"),
@@ -283,42 +265,18 @@ async def test_a_gate_that_has_no_objection_lets_a_container_start(short_dir: Pa
     ],
 )
 async def test_what_a_gate_raises_becomes_the_code_and_text_of_the_pods_event(
-    short_dir: Path, error: Exception, code: str, text: str, outcome: str
+    short_dir: Path, error: Exception | None, code: str, text: str, outcome: str
 ) -> None:
-    counts = Counts()
-    async with serving(short_dir, device("a"), gate=Gate(error), counts=counts) as (_, stub):
-        request = pb.PreStartContainerRequest(devices_ids=["a"])
-        assert await refusal(stub.PreStartContainer(request)) == (grpc.StatusCode[code], text)
-    assert counts.prestarts == [outcome]
-
-
-async def test_devices_of_one_node_are_preferred_and_those_that_must_be_included_are(
-    short_dir: Path,
-) -> None:
-    given = [device("a", numa_node=0), device("b", numa_node=1), device("c", numa_node=1)]
-    ids = [each.id for each in given]
-    asked = [
-        pb.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=2),
-        pb.ContainerPreferredAllocationRequest(
-            available_deviceIDs=ids, must_include_deviceIDs=["a"], allocation_size=2
-        ),
-        pb.ContainerPreferredAllocationRequest(available_deviceIDs=[*ids, "z"], allocation_size=9),
-        pb.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=-1),
-    ]
-    async with serving(short_dir, *given) as (_, stub):
-        answer = await stub.GetPreferredAllocation(
-            pb.PreferredAllocationRequest(container_requests=asked)
-        )
-    chosen = [list(each.deviceIDs) for each in answer.container_responses]
-    assert chosen == [["b", "c"], ["a", "b"], ["a", "b", "c"], []]
-
-
-async def test_a_server_answers_its_own_call(short_dir: Path) -> None:
-    async with serving(short_dir) as (server, _):
-        await server.alive(60)
-        (short_dir / "s.sock").unlink()
-        with pytest.raises(KubeletError, match=r"doesn't answer on .*s\.sock: UNAVAILABLE"):
-            await server.alive(60)
+    gate, registry = Gate(error), new_registry()
+    async with serving(short_dir, device("a"), gate=gate, registry=registry) as (_, stub):
+        assert (await stub.GetDevicePluginOptions(pb.Empty())).pre_start_required
+        call = stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=["a"]))
+        if error is None:
+            await call
+        else:
+            assert await refusal(call) == (grpc.StatusCode[code], text)
+    assert gate.asked == [(RESOURCE, ["a"])]
+    assert counted(registry, "accelbind_prestart_total") == {outcome: 1}
 
 
 def sockets_in(folder: Path) -> list[Path]:
@@ -329,10 +287,8 @@ async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_can_be_clos
     short_dir: Path,
 ) -> None:
     for number in range(30):
-        server = ResourceServer(
-            RESOURCE, {}, mode=PluginMode.AF, device_root="/", policy=None, metrics=Counts()
-        )
-        task = asyncio.create_task(server.start(short_dir / f"{number}.sock"))
+        server = create(short_dir / f"{number}.sock")
+        task = asyncio.create_task(server.start())
         for _ in range(number % 5):  # a step of the loop further each time
             await asyncio.sleep(0)
         task.cancel()
@@ -346,7 +302,7 @@ async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
     short_dir: Path,
 ) -> None:
     for steps in range(12):
-        async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+        async with serving(short_dir, device("a")) as (server, stub):
             stream = stub.ListAndWatch(pb.Empty())
             await stream.read()
             task = asyncio.create_task(server.close())
@@ -360,20 +316,6 @@ async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
                 assert sockets_in(short_dir) == [], f"cancelled after {steps} steps"
 
 
-async def test_a_server_that_has_not_started_is_not_alive() -> None:
-    server = ResourceServer(
-        RESOURCE,
-        {},
-        mode=PluginMode.AF,
-        device_root="/",
-        policy=None,
-        metrics=Counts(),
-    )
-    with pytest.raises(KubeletError, match="is not served"):
-        await server.alive(1)
-    await server.close()
-
-
 def is_behind(server: ResourceServer) -> bool:
     return server.has_unsent_update
 
@@ -382,7 +324,7 @@ def is_behind(server: ResourceServer) -> bool:
 async def test_who_ends_a_resource_can_tell_whether_the_kubelet_knows_that_nothing_is_left(
     short_dir: Path,
 ) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         assert not is_behind(server)  # nobody listens
         streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
         for stream in streams:
@@ -397,7 +339,7 @@ async def test_who_ends_a_resource_can_tell_whether_the_kubelet_knows_that_nothi
 
 
 async def test_a_stream_that_was_cut_has_told_the_kubelet_nothing(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
         stream.cancel()

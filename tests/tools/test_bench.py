@@ -10,16 +10,15 @@ from services.admission.mutate import Policy
 from services.admission.pod_review import answer
 from services.admission.review import ReviewOutcome
 from tools.bench import __main__ as bench
-from tools.bench import admission, measure, plugin, scan, serving, sync
-from tools.bench.reviews import SIZES, different, index, review, strangers
+from tools.bench import admission, measure, plugin, scan, serving, webhook
+from tools.bench.reviews import SIZES, different, index, review
 
 LITTLE: dict[Any, dict[str, Any]] = {
     measure: {"ROUND_SECONDS": 1e-5, "ROUNDS": 3},
-    admission: {"MANY": 20},
+    admission: {"MANY": ((20, 1), (20, 2))},
     scan: {"COUNTS": (1, 3)},
-    serving: {"MANY": ((20, 2),), "REQUESTS": 3, "STRANGERS": 2}
-    | dict.fromkeys(("ROUNDS", "LATE_ROUNDS", "CONNECTIONS", "DIFFERENT"), 2),
-    sync: {"NUMBER": 2000, "CHANGES": 10},
+    serving: {"REQUESTS": 3, "ROUNDS": 2, "DIFFERENT": 2},
+    webhook: {"MAPPINGS": ((0, 1), (600, 3))},
     plugin: {"CARDS": 2, "EVENTS": 2, "STARTS": 1, "RESTARTS": 1, "CALLS": 10, "IDLE_SECONDS": 0.2},
 }
 """So little of everything that a bench takes seconds."""
@@ -65,14 +64,6 @@ def test_no_two_reviews_are_alike_and_all_are_patched() -> None:
     assert {found.outcome for found in answers} == {ReviewOutcome.PATCHED}
 
 
-def test_strangers_ask_each_for_something_else_in_another_namespace() -> None:
-    bodies = strangers(review("small"), 5)
-    answers = [answer(body, index(6, 6), Policy(), validating=False) for body in bodies]
-    assert {found.outcome for found in answers} == {ReviewOutcome.PATCHED}
-    assert len({found.namespace for found in answers}) == 5
-    assert len({rewrite.logical for found in answers for rewrite in found.rewrites}) == 5
-
-
 def test_mappings_are_spread_over_namespaces() -> None:
     made = index(100, namespaces=10)
     assert (len(made), len(made.namespaces)) == (100, 10)
@@ -87,5 +78,5 @@ def test_timing_is_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_figure_is_its_median_its_99th_percentile_and_its_most() -> None:
     values = [number / 1000 for number in range(1000)]
-    shown = plugin.row("calls", values, 1e3, "ms", "3 ms")
-    assert shown == ("calls", "499.50 ms", "990.00 ms", "999.00 ms", "3 ms")
+    shown = plugin.row("calls", values, 1e3, "ms", "5 ms")
+    assert shown == ("calls", "499.50 ms", "990.00 ms", "999.00 ms", "5 ms")

@@ -134,7 +134,7 @@ class Bed:
     def add(self, uevent: bool = False, **spec: Any) -> dict[str, Any]:
         """Puts a card in, and its drivers behind its nodes."""
         spec["afu_ids"] = tuple(spec.get("afu_ids", ())) or CardSpec().afu_ids
-        spec["faults"] = tuple(map(Fault, spec.get("faults", ())))
+        spec["faults"] = tuple(Fault(each) for each in spec.get("faults", ()))
         address = self.rack.add_card(CardSpec(**spec))
         function = self.rack._functions[address]
         fme, ports = str(function.fme_name), list(map(function.port_name, function.ports))

@@ -16,8 +16,8 @@ from services.bitstreams.storage import BitstreamStorage
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
-from simulator.kubelet.states import PodState
 from tests.plugin.support import REGION, container, functions, pod
 from tests.support import Process, Processes, eventually_async
 from tests.umockdev.beds import TestBed

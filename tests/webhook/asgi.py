@@ -8,7 +8,7 @@ from services.admission.mutate import Policy
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import parse
 from tests.webhook.reviews import AFU, INTERFACE, NAME
-from webhook.app import Readiness, build_app
+from webhook.app import AdmissionApp
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics
 
@@ -36,7 +36,7 @@ class Bench:
     Args:
         max_body: Bytes that a review may have.
         verbose: Whether admitted pods are logged.
-        reasons: What is missing for readiness.
+        missing: Why the process is not ready.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class Bench:
         *,
         max_body: int = 100_000,
         verbose: bool = False,
-        reasons: Sequence[str] = (),
+        missing: str = "",
     ) -> None:
         self.mappings = Fixed()
         self.figures = AdmissionMetrics()
         self.handler = AdmissionHandler(
             self.mappings, Policy(), self.figures, max_body=max_body, verbose=verbose
         )
-        self.app = build_app(self.handler, Readiness(lambda: list(reasons)), version="1")
+        self.app = AdmissionApp(self.handler, lambda: missing)
 
     def ask(
         self,

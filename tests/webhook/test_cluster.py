@@ -10,7 +10,6 @@ import pytest
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
 
-from accelbind.cli import main
 from services.process.errors import InvalidSettings
 from tests.faults.apiserver import FaultyApiServer
 from tests.services.kube.following import write_kubeconfig
@@ -147,15 +146,6 @@ def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
     assert webhook.process.terminate() == 0
 
 
-def test_a_kubeconfig_that_is_none_ends_it_with_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pair = [tmp_path / "c", tmp_path / "k"]
-    flags = ["--tls-cert", str(pair[0]), "--tls-key", str(pair[1]), "--kubeconfig", "nowhere"]
-    assert main(["webhook", *flags]) == 1
-    assert capsys.readouterr().err.startswith("error: ")
-
-
 def test_nothing_to_take_mappings_from_is_said_with_what_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -173,8 +163,6 @@ def test_a_folder_goes_stale_when_it_is_gone(tmp_path: Path) -> None:
     source = choose_source(
         WebhookSettings(tls_cert=Path("c"), tls_key=Path("k"), mappings=folder, max_staleness=5)
     )
-    assert staleness(source, 5) == "mappings not loaded"
-    source.load()
     assert staleness(source, 5) == ""
     assert re.match(r"mappings are \d+ s old, which is over -1 s", staleness(source, -1))
 
@@ -192,7 +180,6 @@ async def test_watches_are_short_so_that_silence_is_soon_noticed(
             max_staleness=allowed,
         )
         source = choose_source(settings)
-        source.load()
         following = asyncio.create_task(source.follow())
         await eventually_async(lambda: server.open_watches == 2, timeout=60)
         following.cancel()

@@ -23,11 +23,14 @@ from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import Webhook
 from tests.webhook.test_floods import MEBIBYTE, peak, review
-from tests.webhook.test_server import client_context, connect, ended, head, serving
+from tests.webhook.test_server import client_context, connect, ended, head, port_of, serving
 from webhook import acceptor
 from webhook import limits as connection_limits
 from webhook.ledger import EvictionReason, Limits
 from webhook.limits import HEADER_BYTES, MAX_HEADERS
+
+pytestmark = pytest.mark.anyio
+
 
 CLOSING = "closing connections to stay within limits"
 HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500
@@ -86,7 +89,7 @@ def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(
         async with serving(tmp_path, Bench().app, limits=Limits(handshakes=10)) as server:
             kept = await connect(server)
             assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
-            port = server.acceptors[0].port
+            port = port_of(server)
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(25)]
             counts = server.limiter.evictions.counts
             await eventually_async(lambda: counts[EvictionReason.HANDSHAKES] == 15)
@@ -102,17 +105,14 @@ def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(
     assert line["reason"] == EvictionReason.HANDSHAKES
 
 
-def test_an_unfinished_head_counts_with_what_its_headers_take(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path, Bench().app) as server:
-            _, writer = await connect(server)
-            writer.write(b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEADERS)
-            least = HEADER_BYTES * MAX_HEADERS
-            await eventually_async(lambda: server.limiter.ledger.held_bytes >= least)
-            writer.transport.abort()
-            await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
-
-    asyncio.run(scenario())
+async def test_an_unfinished_head_counts_with_what_its_headers_take(tmp_path: Path) -> None:
+    async with serving(tmp_path, Bench().app) as server:
+        _, writer = await connect(server)
+        writer.write(b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEADERS)
+        least = HEADER_BYTES * MAX_HEADERS
+        await eventually_async(lambda: server.limiter.ledger.held_bytes >= least)
+        writer.transport.abort()
+        await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
 
 
 @pytest.mark.parametrize(
@@ -125,37 +125,31 @@ def test_an_unfinished_head_counts_with_what_its_headers_take(tmp_path: Path) ->
     ],
     ids=["128 KiB", "over 8 KiB", "cut off", "plain HTTP"],
 )
-def test_a_hello_that_is_too_long_is_not_read(tmp_path: Path, sent: bytes) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path, Bench().app) as server:
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
-            writer.write(sent)
-            assert await ended(reader), "nothing is answered"
-            await eventually_async(lambda: server.limiter.ledger.connections == 0)
-            writer.transport.abort()
-
-    asyncio.run(scenario())
+async def test_a_hello_that_is_too_long_is_not_read(tmp_path: Path, sent: bytes) -> None:
+    async with serving(tmp_path, Bench().app) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        writer.write(sent)
+        assert await ended(reader), "nothing is answered"
+        await eventually_async(lambda: server.limiter.ledger.connections == 0)
+        writer.transport.abort()
 
 
-def test_a_client_that_does_not_wait_for_answers_is_cut_off(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path, Bench().app) as server:
-            reader, writer = await connect(server)
-            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n" * 200)
-            with contextlib.suppress(ConnectionError):
-                while await reader.read(65536):
-                    pass
-            assert server.limiter.evictions.counts[EvictionReason.PIPELINED] == 1
-            writer.transport.abort()
-
-    asyncio.run(scenario())
+async def test_a_client_that_does_not_wait_for_answers_is_cut_off(tmp_path: Path) -> None:
+    async with serving(tmp_path, Bench().app) as server:
+        reader, writer = await connect(server)
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n" * 200)
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(65536):
+                pass
+        assert server.limiter.evictions.counts[EvictionReason.PIPELINED] == 1
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize("talks", [False, True], ids=["says nothing", "speaks no TLS to its end"])
 def test_a_handshake_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, talks: bool) -> None:
     async def scenario() -> tuple[bool, int]:
         async with serving(tmp_path, Bench().app, limits=Limits(handshake_seconds=0.1)) as server:
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
             writer.write(HELLO[:20] if talks else b"")
             gone = await ended(reader)
             writer.transport.abort()
@@ -164,22 +158,19 @@ def test_a_handshake_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, t
     assert asyncio.run(scenario()) == (True, 1)
 
 
-def test_handshakes_under_way_are_counted_until_they_end(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(tmp_path, Bench().app) as server:
-            ledger = server.limiter.ledger
-            _, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
-            await eventually_async(lambda: ledger.handshakes == 1)
-            _, other = await connect(server)
-            await eventually_async(lambda: (ledger.connections, ledger.handshakes) == (2, 1))
-            writer.write(b"no TLS at all\r\n\r\n")
-            await eventually_async(lambda: (ledger.connections, ledger.handshakes) == (1, 0))
-            other.transport.abort()
-            writer.transport.abort()
-            await eventually_async(lambda: ledger.connections == 0)
-            assert sum(server.limiter.evictions.counts.values()) == 0
-
-    asyncio.run(scenario())
+async def test_handshakes_under_way_are_counted_until_they_end(tmp_path: Path) -> None:
+    async with serving(tmp_path, Bench().app) as server:
+        ledger = server.limiter.ledger
+        _, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        await eventually_async(lambda: ledger.handshakes == 1)
+        _, other = await connect(server)
+        await eventually_async(lambda: (ledger.connections, ledger.handshakes) == (2, 1))
+        writer.write(b"no TLS at all\r\n\r\n")
+        await eventually_async(lambda: (ledger.connections, ledger.handshakes) == (1, 0))
+        other.transport.abort()
+        writer.transport.abort()
+        await eventually_async(lambda: ledger.connections == 0)
+        assert sum(server.limiter.evictions.counts.values()) == 0
 
 
 def ask_without_reading(port: int) -> ssl.SSLSocket:
@@ -190,41 +181,18 @@ def ask_without_reading(port: int) -> ssl.SSLSocket:
     return secured
 
 
-def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
+async def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
     async def much(_scope: object, _receive: object, send: Callable[..., Awaitable[None]]) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         part = {"type": "http.response.body", "body": b" " * MEBIBYTE, "more_body": True}
         for _ in range(200):  # more than sockets hold
             await send(part)
 
-    async def scenario() -> None:
-        async with serving(tmp_path, much, limits=Limits(request_seconds=0.5)) as server:
-            with await asyncio.to_thread(ask_without_reading, server.acceptors[0].port):
-                counts = server.limiter.evictions.counts
-                await eventually_async(lambda: counts[EvictionReason.SLOW] == 1)
-                await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
-
-    asyncio.run(scenario())
-
-
-def test_a_connection_that_has_never_asked_goes_before_one_that_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_limits, "LEAST_SECONDS", 0.01)
-
-    async def scenario() -> None:
-        async with serving(tmp_path, Bench().app, limits=Limits(connections=4)) as server:
-            known = await connect(server)
-            assert (await ask(*known)).startswith(b"HTTP/1.1 200")
-            idle = [await connect(server) for _ in range(6)]
-            assert [await ended(reader) for reader, _ in idle[:3]] == [True] * 3
-            assert (await ask(*known)).startswith(b"HTTP/1.1 200")
-            assert (await ask(*idle[-1])).startswith(b"HTTP/1.1 200")
-            assert server.limiter.evictions.counts[EvictionReason.CONNECTIONS] == 3
-            for _, writer in [known, *idle]:
-                writer.transport.abort()
-
-    asyncio.run(scenario())
+    async with serving(tmp_path, much, limits=Limits(request_seconds=0.5)) as server:
+        with await asyncio.to_thread(ask_without_reading, port_of(server)):
+            counts = server.limiter.evictions.counts
+            await eventually_async(lambda: counts[EvictionReason.SLOW] == 1)
+            await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
 
 
 def test_new_connections_wait_while_those_before_them_are_still_young(
@@ -234,7 +202,7 @@ def test_new_connections_wait_while_those_before_them_are_still_young(
 
     async def scenario() -> bytes:
         async with serving(tmp_path, Bench().app, limits=Limits(handshakes=4)) as server:
-            port = server.acceptors[0].port
+            port = port_of(server)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             await eventually_async(lambda: server.limiter.ledger.handshakes == 1)
             flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
@@ -255,25 +223,22 @@ def test_new_connections_wait_while_those_before_them_are_still_young(
     [(head(len(body())) + body(), 200), (b"POST / HTTP/1.1\r\n" + b"a:b\r\n" * 3000, 431)],
     ids=["after a review", "after a refusal"],
 )
-def test_nothing_is_left_of_a_connection_that_its_client_resets(
+async def test_nothing_is_left_of_a_connection_that_its_client_resets(
     tmp_path: Path, sent: bytes, status: int
 ) -> None:
     """A timer that kept it for 120 s would let anybody fill the memory."""
 
-    async def scenario() -> None:
-        async with serving(tmp_path, Bench().app) as server:
-            reader, writer = await connect(server)
-            await eventually_async(lambda: len(server._connections) == 1)
-            left = weakref.ref(server._connections[0].transport)
-            writer.write(sent)
-            assert (await reader.readline()).split()[1] == b"%d" % status
-            linger = struct.pack("ii", 1, 0)  # makes the socket end with a reset
-            connected = writer.get_extra_info("socket")
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            writer.transport.abort()
-            await eventually_async(lambda: gc.collect() >= 0 and left() is None)
-
-    asyncio.run(scenario())
+    async with serving(tmp_path, Bench().app) as server:
+        reader, writer = await connect(server)
+        await eventually_async(lambda: len(server._connections) == 1)
+        left = weakref.ref(server._connections[0].transport)
+        writer.write(sent)
+        assert (await reader.readline()).split()[1] == b"%d" % status
+        linger = struct.pack("ii", 1, 0)  # makes the socket end with a reset
+        connected = writer.get_extra_info("socket")
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+        await eventually_async(lambda: gc.collect() >= 0 and left() is None)
 
 
 class Failing(socket.socket):
@@ -294,19 +259,16 @@ def test_without_file_descriptors_accepting_waits_and_goes_on(
 ) -> None:
     monkeypatch.setattr(acceptor, "RETRY_SECONDS", 0.05)
 
-    async def scenario() -> int:
-        async with serving(tmp_path, Bench().app) as server:
-            (before,) = server.acceptors
-            before.close()
-            listener = Failing(fileno=listen("127.0.0.1", 0).detach())
-            server.acceptors = [server.accept_from(listener)]
+    listener = Failing(fileno=listen("127.0.0.1", 0).detach())
+
+    async def scenario() -> None:
+        async with serving(tmp_path, Bench().app, listener=listener) as server:
             _, writer = await connect(server)
             writer.transport.abort()
-            return listener.calls
 
     with capture_logs() as logs:
-        calls = asyncio.run(scenario())
-    assert Failing.failures < calls < 10  # the listener was readable all the time
+        asyncio.run(scenario())
+    assert Failing.failures < listener.calls < 10  # the listener was readable all the time
     assert len([line for line in logs if line["event"] == "can't accept connections"]) == 1
 
 

@@ -71,7 +71,7 @@ def play(ledger: Ledger, *steps: str) -> list[str]:
             id="the oldest of requests that are under way",
         ),
         pytest.param(
-            "open a, secure a, open b, secure b, hold b 60, hold a 60",
+            "open a, secure a, open b, secure b, start b, hold b 60, start a, hold a 60",
             "b memory",
             id="the oldest unfinished request, not the oldest connection",
         ),
@@ -183,6 +183,7 @@ def test_newcomers_do_not_push_out_connections_that_were_answered() -> None:
     [
         (3 * MEBIBYTE, 2048, 400, 24 * MEBIBYTE),
         (64 * MEBIBYTE, 2048, 400, 256 * MEBIBYTE),
+        (3 * MEBIBYTE, -1, 400, 24 * MEBIBYTE),
         (3 * MEBIBYTE, 512, 312, 24 * MEBIBYTE),
         (3 * MEBIBYTE, 100, 16, 24 * MEBIBYTE),
     ],

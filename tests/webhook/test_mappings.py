@@ -1,17 +1,14 @@
 """Reviews of mappings over the webhook's own HTTP face."""
 
-import base64
 import json
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import AFU, INTERFACE, NAME, response_of, review
 
 KIND = {"group": "fpga.intel.com", "version": "v2", "kind": "AcceleratorFunction"}
-ANNOTATION = "accelbind.dev/resource"
 
 
 def mapping(name: str = "new", **spec: object) -> dict[str, Any]:
@@ -62,14 +59,6 @@ def test_nothing_is_admitted_that_mappings_not_loaded_yet_may_clash_with() -> No
     }
 
 
-def test_the_resource_is_noted() -> None:
-    bench = Bench()
-    response = response_of(bench.ask("/mutate-mapping", body(mapping(mode="region")))[2])
-    (operation,) = json.loads(base64.b64decode(response["patch"]))
-    assert operation["value"] == {ANNOTATION: f"region-{INTERFACE}"}
-    assert bench.figures.requests == {("mutate-mapping", "patched", ""): 1}
-
-
 def test_a_refused_mapping_is_logged_as_one() -> None:
     with capture_logs() as logs:
         Bench(verbose=True).ask("/validate-mapping", body(mapping(mode="no")))
@@ -79,15 +68,3 @@ def test_a_refused_mapping_is_logged_as_one() -> None:
     assert "spec.mode must be af or region" in refused["message"]
     assert (admitted["event"], admitted["mapping"]) == ("mapping admitted", "new")
     assert "pod" not in refused.keys() | admitted.keys()
-
-
-@pytest.mark.parametrize("path", ["/validate-mapping", "/mutate-mapping"])
-def test_what_is_no_review_or_too_large_is_rejected(path: str) -> None:
-    bench = Bench(max_body=1000)
-    assert bench.ask(path, b"{}")[0] == 400
-    older = body(mapping()).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1")
-    status, _, answer = Bench().ask(path, older)
-    assert (status, "set admissionReviewVersions to v1" in answer.decode()) == (400, True)
-    assert bench.ask(path, b" " * 600, b" " * 600)[0] == 413
-    assert bench.ask(path, b"{}", headers=[(b"content-type", b"text/plain")])[0] == 415
-    assert bench.ask(path, method="GET")[0] == 405

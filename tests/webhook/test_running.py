@@ -1,23 +1,18 @@
 """The webhook as a real process, over verified TLS."""
 
 import concurrent.futures
-import contextlib
 import http.client
-import json
-import socket
 import ssl
-from pathlib import Path
 
 import pytest
 
 from certs.folder import issue
-from tests.support import eventually, require_shared
+from tests.support import eventually
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, mapping_yaml, patch_of, pod, response_of
 from tests.webhook.running import HEADERS, Webhook
 
 MAX_BODY = 3 * 1024 * 1024
-MEBIBYTES = 1024
 
 
 def head(length: str, *more: str) -> bytes:
@@ -59,39 +54,6 @@ def test_many_connections_are_served_at_once(webhook: Webhook) -> None:
         assert all(pool.map(review, range(64)))
     for connection in connections:
         connection.close()
-
-
-@pytest.mark.parametrize("size", ["small", "medium", "large-env"])
-def test_recorded_reviews_are_answered(webhook: Webhook, size: str) -> None:
-    recorded = require_shared("recorded", "kube-apiserver-1.36", f"admissionreview-{size}.json")
-    content = recorded.read_bytes()
-    uid = json.loads(content)["request"]["uid"]
-    variables = [
-        operation["value"]["name"]
-        for operation in patch_of(webhook.ask("/pods?timeout=10s", content).body, uid)
-        if operation["path"].endswith("/env/-")
-    ]
-    assert variables == ["FPGA_REGION_1", "FPGA_AFU_1", "FPGA_REGION_2", "FPGA_AFU_2"]
-
-
-def test_a_body_in_chunks_without_a_length_is_read(webhook: Webhook) -> None:
-    whole = body()
-    chunks = [whole[at : at + 200] for at in range(0, len(whole), 200)]
-    with webhook.raw() as secured:
-        secured.sendall(head("Transfer-Encoding: chunked"))
-        for chunk in chunks:
-            secured.sendall(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
-        status, answer = exchange(secured, b"0\r\n\r\n")
-    assert status == 200
-    assert patch_of(answer)
-
-
-def test_a_body_of_the_largest_size_is_read_and_a_larger_one_refused(webhook: Webhook) -> None:
-    full = body() + b" " * (MAX_BODY - len(body()))
-    assert webhook.ask("/mutate", full).status == 200
-    refused = webhook.ask("/mutate", full + b" ")
-    assert refused.status == 413
-    assert refused.message == f"a review may have at most {MAX_BODY} bytes"
 
 
 def test_after_a_body_too_large_the_connection_goes_on(webhook: Webhook) -> None:
@@ -138,6 +100,7 @@ def test_requests_sent_without_waiting_are_answered_in_order(webhook: Webhook) -
         b"POST /mutate HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"POST /mutate HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"POST /mutate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        head("Content-Length: 2", "Connection: Upgrade", "Upgrade: websocket") + b"{}",
     ],
 )
 def test_what_is_no_http_is_a_400(webhook: Webhook, request_: bytes) -> None:
@@ -145,30 +108,6 @@ def test_what_is_no_http_is_a_400(webhook: Webhook, request_: bytes) -> None:
         secured.sendall(request_)
         assert secured.recv(12) in {b"HTTP/1.1 400", b"HTTP/1.1 415"}
     assert webhook.ask("/mutate", body()).status == 200
-
-
-def test_an_upgrade_is_not_taken_up(webhook: Webhook) -> None:
-    with webhook.raw() as secured:
-        upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
-        secured.sendall(head("Content-Length: 2", *upgrade) + b"{}")
-        assert secured.recv(12) == b"HTTP/1.1 400"
-
-
-def test_plain_http_and_unknown_clients_get_nothing(webhook: Webhook) -> None:
-    with socket.create_connection(("localhost", webhook.port), timeout=60) as plain:
-        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        with contextlib.suppress(ConnectionResetError):
-            assert not plain.recv(100).startswith(b"HTTP")
-    stranger = http.client.HTTPSConnection("localhost", webhook.port, timeout=60)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        stranger.request("GET", "/healthz")
-    stranger.close()
-
-
-def test_probes_answer_on_both_ports(webhook: Webhook) -> None:
-    for path in ("/healthz", "/readyz"):
-        for found in (webhook.get(path), webhook.plain(path)):
-            assert (found.status, found.text) == (200, "ok\n")
 
 
 def test_metrics_count_what_was_answered(webhook: Webhook) -> None:
@@ -183,19 +122,6 @@ def test_metrics_count_what_was_answered(webhook: Webhook) -> None:
     assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") > 1.7e9
     assert webhook.metric("accelbind_ready") == 1
     assert "accelbind_build_info{" in webhook.plain("/metrics").text
-
-
-def test_refusals_are_in_the_log(webhook: Webhook) -> None:
-    webhook.ask("/mutate", body(pod("fpga.intel.com/wrong"), uid="in-the-log"))
-    (line,) = [line for line in webhook.events("pod refused") if line["uid"] == "in-the-log"]
-    assert (line["pod"], line["namespace"], line["reason"]) == ("nlb", "default", "unknown-name")
-
-
-def test_it_is_small(webhook: Webhook) -> None:
-    webhook.ask("/mutate", body())
-    status = Path(f"/proc/{webhook.process.pid}/status").read_text().splitlines()
-    (resident,) = [int(line.split()[1]) for line in status if line.startswith("VmRSS")]
-    assert resident < 90 * MEBIBYTES
 
 
 def test_mappings_are_followed_and_bad_ones_named(start: Starter) -> None:

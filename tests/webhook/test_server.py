@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -27,13 +28,18 @@ App = Callable[..., Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def serving(
-    folder: Path, app: App, *, limits: Limits | None = None
+    folder: Path,
+    app: App,
+    *,
+    limits: Limits | None = None,
+    listener: socket.socket | None = None,
 ) -> AsyncIterator[AdmissionServer]:
     issue(folder / "tls", ["localhost"])
     certificates = CertificateSource(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
     certificates.load()
     server = AdmissionServer(app, certificates.context, limits=limits)
-    task = asyncio.create_task(server.serve(sockets=[listen("127.0.0.1", 0)]))
+    sockets = [listener or listen("127.0.0.1", 0)]
+    task = asyncio.create_task(server.serve(sockets=sockets))
     await server.listening.wait()
     sweeper = asyncio.create_task(server.sweep(interval=0.02))
     try:
@@ -42,6 +48,11 @@ async def serving(
         sweeper.cancel()
         server.should_exit = True
         await asyncio.wait_for(task, 60)
+
+
+def port_of(server: AdmissionServer) -> int:
+    assert server.acceptor is not None
+    return int(server.acceptor.listener.getsockname()[1])
 
 
 def client_context() -> ssl.SSLContext:
@@ -53,8 +64,7 @@ def client_context() -> ssl.SSLContext:
 
 
 async def connect(server: AdmissionServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    port = server.acceptors[0].port
-    return await asyncio.open_connection("127.0.0.1", port, ssl=client_context())
+    return await asyncio.open_connection("127.0.0.1", port_of(server), ssl=client_context())
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
@@ -112,7 +122,7 @@ def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
                 length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
                 await reader.readexactly(length)
                 (connection,) = server._connections
-                assert connection.waiting_since is None
+                assert connection.deadline is None
                 await _ticks(0.4)
             writer.close()
             return lines
@@ -213,11 +223,11 @@ def test_readiness_waits_for_mappings_and_certificate(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, str]:
         webhook = Webhook(settings(tmp_path))
         assert await webhook._probe_readiness() == (200, "ok\n")
-        assert webhook._state().ready
+        assert webhook._state()["ready"]
         webhook.mappings.loaded = False
         webhook.certificates.validity = None
         webhook.handler.draining = True
-        assert not webhook._state().ready
+        assert not webhook._state()["ready"]
         return await webhook._probe_readiness()
 
     missing = "mappings not loaded, certificate not loaded, stopping\n"

@@ -1,6 +1,6 @@
 """`make bench`: the measurements of docs/performance.md.
 
-`python -m tools.bench serving sync` runs some of them, by the names in `BENCHES`.
+`python -m tools.bench serving webhook` runs some of them, by the names in `BENCHES`.
 """
 
 import os
@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from tools.bench import admission, plugin, scan, serving, sync, webhook
+from tools.bench import admission, plugin, scan, serving, webhook
 from tools.bench.measure import machine
 
 BENCHES = {
     "admission": ("Admission: bytes to bytes, without TLS and HTTP", admission),
     "serving": ("Serving: admissions over TLS, against fixed bytes", serving),
-    "sync": ("Mappings: an API server's, in one namespace and in many", sync),
-    "webhook": ("Webhook: the process, following an API server", webhook),
+    "webhook": ("Webhook: the process, and mappings of an API server", webhook),
     "plugin": ("Plugin: the process, against a kubelet", plugin),
     "scan": ("Scan: sysfs to cards; tree: cards to resources", scan),
 }
@@ -25,11 +24,7 @@ BENCHES = {
 
 
 def main(chosen: Sequence[str] = ()) -> None:
-    """Runs benches and prints a table each.
-
-    Args:
-        chosen: names of some; all if empty.
-    """
+    """Run the chosen benches, or all, and print a table each."""
     if unknown := set(chosen) - set(BENCHES):
         raise SystemExit(f"no bench is called {', '.join(unknown)}: choose of {', '.join(BENCHES)}")
     console = Console(width=120, highlight=False)

@@ -3,12 +3,10 @@
 import hashlib
 import json
 import uuid
-from pathlib import Path
 from typing import Any
 
-from services.mappings.index import MappingIndex, MappingTable
+from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import Mapping, parse
-from services.names import DOMAIN
 
 NAMESPACE = "default"
 FUNCTION = "arria10.dcp1.0-nlb0-orchestrated"
@@ -24,34 +22,9 @@ SIZES = {
 """Name → containers, env variables a container, kilobytes of annotations."""
 
 
-RECORDED = Path(__file__).parents[3] / "shared" / "recorded" / "kube-apiserver-1.36"
-
-
-def recorded() -> dict[str, bytes]:
-    """Reviews that an API server sent, by size; none where the recordings aren't at hand."""
-    found = {size: RECORDED / f"admissionreview-{size}.json" for size in SIZES}
-    return {size: path.read_bytes() for size, path in found.items() if path.exists()}
-
-
 def different(body: bytes, number: int) -> list[bytes]:
     """As many reviews like one, of which no two are alike in anything that a pod says itself."""
     return [_varied(json.loads(body), each) for each in range(number)]
-
-
-def strangers(body: bytes, number: int) -> list[bytes]:
-    """As many reviews, each of another namespace and for another function of `index`.
-
-    Args:
-        body: what they are like.
-        number: how many; the index has more mappings, each in a namespace of its own.
-    """
-    asked = f"{DOMAIN}/{FUNCTION}".encode()
-    return [
-        each.replace(asked, f"{DOMAIN}/function-{at}".encode()).replace(
-            f'"namespace":"{NAMESPACE}"'.encode(), f'"namespace":"team-{at}"'.encode()
-        )
-        for at, each in enumerate(different(body, number), 1)
-    ]
 
 
 def _varied(whole: dict[str, Any], number: int) -> bytes:
@@ -134,14 +107,13 @@ def _container(name: str, variables: int, *, asks: bool) -> dict[str, object]:
 
 def index(count: int, namespaces: int = 1) -> MappingIndex:
     """Mappings, of which the first is the one that the reviews ask for, as a webhook has them."""
-    table = MappingTable()
-    table.upsert(_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU))
+    mappings = [_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU)]
     for number in range(1, count):
         place = number % namespaces
         namespace = NAMESPACE if place == 0 else f"team-{place}"
         afu = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
-        table.upsert(_mapping(namespace, f"function-{number}", INTERFACE, afu))
-    return table.snapshot()
+        mappings.append(_mapping(namespace, f"function-{number}", INTERFACE, afu))
+    return build_index(mappings)
 
 
 def _mapping(namespace: str, name: str, interface: str, afu: str) -> Mapping:

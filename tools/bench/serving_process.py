@@ -20,7 +20,7 @@ from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from tools.bench.reviews import index
-from webhook.app import Readiness, build_app
+from webhook.app import AdmissionApp
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics
 from webhook.server import AdmissionServer
@@ -36,12 +36,12 @@ class Fixed:
 
     loaded = True
 
-    def __init__(self, number: int, namespaces: int) -> None:
-        self.index: MappingIndex = index(number, namespaces)
+    def __init__(self, number: int) -> None:
+        self.index: MappingIndex = index(number)
 
 
-async def whole(receive: Receive) -> None:
-    """Reads the whole body."""
+async def plain(receive: Receive, send: Send) -> None:
+    """Read the whole body, and answer fixed bytes."""
     parts, more = [], True
     while more:
         message = await receive()
@@ -49,23 +49,18 @@ async def whole(receive: Receive) -> None:
         more = message["more_body"]
     if not b"".join(parts):
         raise AssertionError("the benchmark sends bodies")
-
-
-async def plain(receive: Receive, send: Send) -> None:
-    """Reads the whole body, and answers fixed bytes."""
-    await whole(receive)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(FIXED))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": FIXED})
 
 
-async def serve(folder: Path, number: int, namespaces: int) -> None:
+async def serve(folder: Path, number: int) -> None:
     """Serves until SIGTERM, with the certificate in a folder; `ports.json` there says where."""
     certificates = CertificateSource(folder / "tls.crt", folder / "tls.key")
     certificates.load()
-    mappings = Fixed(number, namespaces)
+    mappings = Fixed(number)
     handler = AdmissionHandler(mappings, Policy(), AdmissionMetrics(), max_body=MAX_BODY)
-    webhook = build_app(handler, Readiness(list))
+    webhook = AdmissionApp(handler, str)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == PLAIN:
@@ -87,10 +82,10 @@ async def serve(folder: Path, number: int, namespaces: int) -> None:
 
 
 def main() -> None:
-    """Runs the process, as its arguments say: folder, mappings, namespaces."""
-    folder, mappings, namespaces = sys.argv[1:]
+    """Run the process; its arguments are the folder and the number of mappings."""
+    folder, mappings = sys.argv[1:]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    uvloop.run(serve(Path(folder), int(mappings), int(namespaces)))
+    uvloop.run(serve(Path(folder), int(mappings)))
 
 
 if __name__ == "__main__":

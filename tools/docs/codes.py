@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from accelbind.exits import Exit
-from plugin import messages, node_mode
+from plugin import node_mode, server
 from services.admission import mapping_review, pod_review, review
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
 from services.admission.review import ReviewOutcome
@@ -22,8 +22,7 @@ from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
 from services.programming.error_registers import ClearResult
 from tools.docs.texts import attribute_docstrings, code, members, table
-from webhook.endpoints import ENDPOINTS
-from webhook.handler import REJECTED, RejectionReason
+from webhook.handler import ENDPOINTS, REJECTED, RejectionReason
 from webhook.ledger import EvictionReason
 from webhook.limits import CLIENT_REFUSALS
 
@@ -124,11 +123,11 @@ def exits() -> str:
 
 def errors() -> str:
     """Return the gRPC code of each kind of error."""
-    rows = [(code(kind.__name__), code(each.name), _first(kind)) for kind, each in messages.CODES]
-    other = attribute_docstrings(messages)["OTHER_CODE"]
-    rows.append(("any other of these", code(messages.OTHER_CODE.name), other))
-    internal = attribute_docstrings(messages)["INTERNAL_CODE"]
-    rows.append(("none of these", code(messages.INTERNAL_CODE.name), internal))
+    rows = [(code(kind.__name__), code(each.name), _first(kind)) for kind, each in server.CODES]
+    other = attribute_docstrings(server)["OTHER_CODE"]
+    rows.append(("any other of these", code(server.OTHER_CODE.name), other))
+    internal = attribute_docstrings(server)["INTERNAL_CODE"]
+    rows.append(("none of these", code(server.INTERNAL_CODE.name), internal))
     return table(("error (first match)", "code", "meaning"), rows)
 
 

@@ -9,16 +9,11 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from certs.metrics import CertsMetrics
-from plugin.metrics import PluginMetrics
-from plugin.node_mode import NodeMode
-from plugin.observers import NodeObservers
+from plugin.node_parts import NodeParts
 from plugin.settings import PluginSettings
-from services.devices.model import PluginMode
-from services.node.state import NodeState
-from services.process.blocking import BlockingCalls
 from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
-from webhook.metrics import AdmissionMetrics, AdmissionSnapshot, WebhookCollector
+from webhook.metrics import COUNTERS, GAUGES, LABELS, AdmissionMetrics, WebhookCollector
 
 UNITS: Final = {
     "seconds": "seconds",
@@ -92,36 +87,16 @@ def _shown(family: Metric, wrapped: dict[str, tuple[str, ...]]) -> Shown:
 def of_webhook() -> CollectorRegistry:
     """Return the registry of `accelbind webhook`."""
     registry = _registry("webhook")
-    state = AdmissionSnapshot(
-        mappings={},
-        rejected=0,
-        age=0.0,
-        outdated=False,
-        watch_failures={},
-        certificate_ends=0.0,
-        certificate_failing=False,
-        certificate_failures=0,
-        clients_refused={},
-        ready=True,
-        connections=0,
-        handshakes=0,
-        held_bytes=0,
-        evicted={},
-    )
+    state: dict[str, float | dict[str, float]] = {
+        name: {} if name in LABELS else 0.0 for name in (*GAUGES, *COUNTERS)
+    }
     registry.register(WebhookCollector(AdmissionMetrics(), lambda: state))
     return registry
 
 
 def of_plugin() -> CollectorRegistry:
     """Return the registry of `accelbind plugin`."""
-    registry = _registry("plugin")
-    metrics = PluginMetrics(registry)
-    state = NodeState(PluginMode.AF)
-    observers = NodeObservers(PluginSettings(node_name="n1"), state, BlockingCalls())
-    metrics.show_mode(NodeMode(PluginMode.AF))
-    metrics.show_node(state, observers.holders, observers.sensing, lambda: 0)
-    metrics.show(observers.permissions)
-    return registry
+    return NodeParts(PluginSettings(node_name="n1")).registry
 
 
 def of_certs() -> CollectorRegistry:

@@ -47,10 +47,8 @@ class Entry(NamedTuple):
 def list_entries(files: Sysfs, driver: Driver) -> list[Entry] | Problem | None:
     """The entries of a driver's class folder that may be cards, by number.
 
-    Regions inside an engine, which the folder lists too, are recognized by their links.
-
-    Returns:
-        None if there is no such folder; a problem if it can't be listed.
+    Regions inside an engine, which the folder lists too, are recognized by their links. Without
+    such a folder the answer is None.
     """
     folder = files.resolve(driver.folder)
     if folder is None:
@@ -66,11 +64,7 @@ def list_entries(files: Sysfs, driver: Driver) -> list[Entry] | Problem | None:
 
 
 def read_card(files: Sysfs, entry: Entry) -> Card | None:
-    """Read a card.
-
-    Returns:
-        None if it is no card: it has neither engine nor port, or is gone by now.
-    """
+    """Read a card; None if it is none: it has neither engine nor port, or is gone by now."""
     driver = entry.driver
     folder = files.resolve(entry.path)
     if folder is None:
@@ -102,7 +96,7 @@ def failed_card(entry: Entry, pci: PciFunction | None, failure: Problem) -> Card
 
 def _dangling(files: Sysfs, entry: Entry) -> Card | None:
     """The card of an entry that leads nowhere, unless the entry itself is gone."""
-    if not files.exists(entry.path):
+    if files.inode(entry.path) is None:
         return None
     address, _ = address_in(entry.target)
     pci = read_function(files, address) if address else None
@@ -111,26 +105,13 @@ def _dangling(files: Sysfs, entry: Entry) -> Card | None:
 
 
 def part_folder(files: Sysfs, card: str, name: str) -> str:
-    """The folder of an engine or port, which may be a link within the root.
-
-    Args:
-        files: The root's files.
-        card: Folder of its card, resolved.
-        name: Its folder's name there.
-    """
+    """The folder of an engine or port of a resolved card, which may be a link within the root."""
     folder = f"{card}/{name}"
     return files.resolve(folder) or folder
 
 
 class _Part:
-    """An engine or a port while it is read: it collects the problems.
-
-    Args:
-        files: The root's files.
-        card: Folder of its card.
-        name: Its folder's name.
-        remarks: Problems of the card that make nothing unhealthy; added to.
-    """
+    """An engine or a port while it is read: it collects its problems, and remarks of its card."""
 
     def __init__(self, files: Sysfs, card: str, name: str, remarks: list[Problem]) -> None:
         self._files = files

@@ -43,17 +43,18 @@ AT_ONCE: Final = 1024
 PAUSE_SECONDS: Final = 0.02
 """Between two reads: a burst of events, such as a card's, is two scans at most."""
 
-_SUBSYSTEMS: Final = {"fpga_manager", "fpga_bridge", "dfl", "pci"} | {
-    driver.folder.rpartition("/")[2] for driver in DRIVERS
-}
-_PARTS: Final = {
+_CLASSES: Final = "|".join(driver.folder.rpartition("/")[2] for driver in DRIVERS)
+_PARTS: Final = "|".join(
     kind.prefix.rpartition("-")[0] or kind.prefix
     for driver in DRIVERS
     for kind in (driver.entry, driver.fme, driver.port)
-}
-_SUBSYSTEM = re.compile(rf"SUBSYSTEM=(?:(platform)|{'|'.join(_SUBSYSTEMS)})(?:\0|$)".encode())
-_PLATFORM_DEVICE = re.compile(rf"DEVPATH=[^\0]*/(?:{'|'.join(_PARTS)})[^/\0]*(?:\0|$)".encode())
-"""Parts of a card that are platform devices: `dfl-port.0`, `intel-fpga-fme.1`."""
+)
+"""Starts of the names of a card's parts, some of which are platform devices: `dfl-port.0`."""
+
+_RELEVANT: Final = re.compile(
+    rf"SUBSYSTEM=(?:fpga_manager|fpga_bridge|dfl|pci|{_CLASSES})(?:\0|$)"
+    rf"|DEVPATH=[^\0]*/(?:{_PARTS})[^/\0]*(?:\0|$)".encode()
+)
 
 _UID_MAP: Final = Path("/proc/self/uid_map")
 _ALL_USERS: Final = ["0", "0", "4294967295"]
@@ -63,18 +64,11 @@ log = structlog.get_logger(room="card-events")
 
 def is_relevant(message: bytes) -> bool:
     """Whether an event may be about a card or a part of one, whatever happened to it."""
-    found = _SUBSYSTEM.search(message)
-    if found is None:
-        return False
-    return not found[1] or _PLATFORM_DEVICE.search(message) is not None
+    return _RELEVANT.search(message) is not None
 
 
 def kernel_socket() -> socket.socket:
-    """A socket that gets the kernel's uevents.
-
-    Raises:
-        OSError: This process can't have one.
-    """
+    """A socket that gets the kernel's uevents."""
     opened = socket.socket(
         socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, KOBJECT_UEVENT
     )
@@ -100,16 +94,10 @@ async def follow_card_events(
     request_rescan: Callable[[], None],
     *,
     connect: Callable[[], socket.socket] = kernel_socket,
-    relevant: Callable[[bytes], bool] = is_relevant,
 ) -> None:
-    """Request rescans until cancelled; returns when no uevents are to be had.
+    """Request rescans in the event loop until cancelled; return when no uevents are to be had.
 
     The first one is requested at once, for what happened before.
-
-    Args:
-        request_rescan: Called in the event loop; it should only note that a scan is due.
-        connect: Opens the socket.
-        relevant: Whether a message is about a card.
     """
     if not gets_uevents():
         log.info("no uevents with hostUsers: false, new cards are found by the periodic scan")
@@ -117,7 +105,7 @@ async def follow_card_events(
         with connect() as source:
             request_rescan()
             while True:
-                if await _receive(source, relevant):
+                if await _receive(source):
                     request_rescan()
                 await asyncio.sleep(PAUSE_SECONDS)
     except OSError as error:
@@ -127,17 +115,13 @@ async def follow_card_events(
         )
 
 
-async def _receive(source: socket.socket, relevant: Callable[[bytes], bool]) -> bool:
-    """Wait for messages and read all that are there; whether one of them was about a card.
-
-    Raises:
-        OSError: The socket is broken.
-    """
+async def _receive(source: socket.socket) -> bool:
+    """Wait for messages and read all that are there; whether one of them was about a card."""
     found = False
     try:
         message = await asyncio.get_running_loop().sock_recv(source, MAX_MESSAGE)
         for _ in range(AT_ONCE):
-            found = found or relevant(message)
+            found = found or is_relevant(message)
             message = source.recv(MAX_MESSAGE)
     except BlockingIOError:
         return found
@@ -146,4 +130,4 @@ async def _receive(source: socket.socket, relevant: Callable[[bytes], bool]) -> 
             raise
         log.debug("uevents were lost")
         return True
-    return found or relevant(message)
+    return found or is_relevant(message)

@@ -8,29 +8,20 @@ from services.devices.model import PciFunction
 DEVICES = "/sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _INNERMOST = re.compile(rf"((?:.*/)?({_ADDRESS.pattern}))(?:/.*)?", re.DOTALL)
+_SLOT_NAME = re.compile(rf"^PCI_SLOT_NAME=[ \t]*({_ADDRESS.pattern})[ \t]*$", re.MULTILINE)
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _ACCELERATOR = "0x1200"
 """Start of the class of a processing accelerator (`0x120000`)."""
 
 
 def address_in(path: str) -> tuple[str, str]:
-    """The innermost PCI address among the folders of a path, and the path up to it.
-
-    Returns:
-        Both empty if there is none.
-    """
+    """The innermost PCI address among the folders of a path, and the path up to it, or empty."""
     found = _INNERMOST.fullmatch(path)
     return (found[2], found[1]) if found else ("", "")
 
 
 def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciFunction:
-    """Read a function from sysfs, physical or virtual.
-
-    Args:
-        files: The root's files.
-        address: Its address.
-        folder: Its folder, resolved; None to look it up on the PCI bus.
-    """
+    """Read a function, physical or virtual; without its folder it is looked up on the PCI bus."""
     if folder is None:
         folder = files.resolve(f"{DEVICES}/{address}")
     if not folder:
@@ -45,30 +36,18 @@ def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciF
 
 
 def function_of(files: Sysfs, entry: str) -> PciFunction | None:
-    """The PCI function that a card's class entry belongs to; None if there is none to be found.
-
-    Args:
-        files: The root's files.
-        entry: The entry's folder, resolved.
-    """
+    """The PCI function that a card's resolved class entry belongs to; None if there is none."""
     address, folder = function_folder(files, entry)
     return read_function(files, address, folder) if address else None
 
 
 def function_folder(files: Sysfs, entry: str) -> tuple[str, str]:
-    """Address and folder of the PCI function that a card's class entry belongs to.
+    """Address and folder of the PCI function that a card's resolved class entry belongs to.
 
     It is the nearest folder above the entry that is named like a PCI address. An entry that
     stands elsewhere (a copy of sysfs whose links were replaced by what they led to) names it by
     its `device` link, even if that leads nowhere, or by `PCI_SLOT_NAME` in the function's
-    `uevent`.
-
-    Args:
-        files: The root's files.
-        entry: The entry's folder, resolved.
-
-    Returns:
-        Both empty if there is none to be found; the folder empty if the function has none.
+    `uevent`. What is not to be found is empty.
     """
     address, folder = address_in(entry)
     if address:
@@ -81,16 +60,8 @@ def function_folder(files: Sysfs, entry: str) -> tuple[str, str]:
     address, _ = address_in(files.link(link))
     if address:
         return address, files.resolve(f"{DEVICES}/{address}") or ""
-    address = _slot_name(files.text(f"{resolved}/uevent")) if resolved else ""
-    return (address, resolved) if address else ("", "")
-
-
-def _slot_name(uevent: str) -> str:
-    for line in uevent.splitlines():
-        key, _, value = line.partition("=")
-        if key == "PCI_SLOT_NAME" and _ADDRESS.fullmatch(value.strip()):
-            return value.strip()
-    return ""
+    slot = _SLOT_NAME.search(files.text(f"{resolved}/uevent")) if resolved else None
+    return (slot[1], resolved) if slot else ("", "")
 
 
 def accelerators(files: Sysfs) -> list[str]:

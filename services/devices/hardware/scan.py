@@ -30,7 +30,6 @@ DRIVERS: Final = (OPAE, DFL)
 DRIVER_BY_NAME: Final = {driver.name: driver for driver in DRIVERS}
 
 CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
-"""The class folders, by the names of their drivers."""
 
 PATIENCE: Final = 1.0
 """Seconds within which all cards must answer, and then each; one takes a third of a millisecond."""
@@ -42,14 +41,7 @@ T = TypeVar("T")
 
 
 class Scanner:
-    """Scans a node repeatedly. It knows what hangs, so keep one; concurrent scans take turns.
-
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        patience: Seconds within which a card must answer.
-        files: Gives the files of a root.
-        drivers: The drivers whose cards are read.
-    """
+    """Scans a node repeatedly. It knows what hangs, so keep one; concurrent scans take turns."""
 
     def __init__(
         self,
@@ -65,8 +57,6 @@ class Scanner:
         self._files = files
         self._calls = BlockingCalls()
         self._listed: dict[str, list[Entry]] = {}
-        self._pci: dict[str, PciFunction | None] = {}
-        """Where each card was when it could be read last."""
         self._turn = threading.Lock()
 
     @property
@@ -79,12 +69,7 @@ class Scanner:
 
         A broken card is in the answer with its reasons and takes nothing from the others. What
         hangs for the first time delays the answer by twice the patience; what hangs on, by nothing.
-
-        Returns:
-            The cards in a stable order; without any, the reason why there is none.
-
-        Raises:
-            HardwareError: The system gives no thread to read in.
+        The order of cards is stable; without any, the reason why there is none is in the answer.
         """
         with self._turn:
             files = self._files(self._root)
@@ -124,31 +109,27 @@ class Scanner:
         missing = [entry for entry in entries if entry.key not in found]
         if missing:
             found |= self._unread(files, missing)
-        cards = {entry.key: card for entry in entries if (card := found[entry.key]) is not None}
-        self._pci = {key: card.pci for key, card in cards.items()}
-        return list(cards.values())
+        return [card for entry in entries if (card := found[entry.key]) is not None]
 
     def _unread(self, files: Sysfs, entries: Sequence[Entry]) -> dict[str, Card]:
-        """Cards that don't answer, on the PCI functions that they were on.
+        """Cards that don't answer, on their PCI functions.
 
-        If a card has never answered, the PCI bus knows its function: the files of a function need
-        neither the card nor its driver.
+        The link of an entry names the function, and reading that needs neither the card nor its
+        driver.
         """
         addresses = {entry.key: address_in(entry.target)[0] for entry in entries}
         functions = self._call(
             {
                 f"{DEVICES}/{address}": partial(read_function, files, address)
-                for key, address in addresses.items()
-                if address and key not in self._pci
+                for address in filter(None, addresses.values())
             }
         )
         hanging = set(self.hanging)
         cards = {}
         for entry in entries:
             address = addresses[entry.key]
-            pci = self._pci.get(entry.key) or functions.get(f"{DEVICES}/{address}")
-            if pci is None and address:
-                pci = PciFunction(address)
+            here = PciFunction(address) if address else None
+            pci = functions.get(f"{DEVICES}/{address}", here)
             failure = Problem("card-hung", f"reading {entry.shown} {self._hangs}")
             if entry.key not in hanging:
                 text = f"{entry.shown} is not read: {len(hanging)} reads hang already"
@@ -168,7 +149,7 @@ class Scanner:
         return reasons.get(DEVICES) or self._folder_hangs(DEVICES)
 
     def _explain_nothing(self, files: Sysfs) -> Problem:
-        if not files.exists("/sys"):
+        if files.inode("/sys") is None:
             text = f"there is no sys folder below {self._root}: name the host's root with --root"
             return Problem("no-sysfs", text)
         idle = accelerators(files)

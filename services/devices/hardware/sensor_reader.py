@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from services.devices.hardware.card import part_folder
 from services.devices.hardware.pci import function_folder
@@ -58,32 +58,14 @@ _SENSOR = re.compile(r"sensor[0-9]{1,9}")
 _CHANNEL = re.compile(r"(temp|power)[0-9]{1,4}_(?:input|average)")
 _ERRORS = re.compile(r"(?!inject)(?:[a-z0-9]{1,32}_)?errors")
 
-_Parse = Callable[[str], float | None]
-_MILLI_CELSIUS: Final[_Parse] = partial(celsius, unit=1e-3)
-_MILLI_WATTS: Final[_Parse] = partial(watts, unit=1e-3)
-_MICRO_WATTS: Final[_Parse] = partial(watts, unit=1e-6)
-
-
-class _Channel(NamedTuple):
-    """A file that holds what a sensor measures."""
-
-    kind: str
-    """`temp` or `power`."""
-    label: str
-    file: str
-    """Its path below the root."""
-    parse: _Parse
-    """Makes °C or W of its text."""
+_MILLI_CELSIUS: Final[Callable[[str], float | None]] = partial(celsius, unit=1e-3)
+_MICRO_WATTS: Final[Callable[[str], float | None]] = partial(watts, unit=1e-6)
+_Reading = tuple[str, str, float | None]
+"""`temp` or `power`, a sensor's label, and what it measures in °C or W."""
 
 
 class SensorReader:
-    """Reads cards' sensors repeatedly; one call at a time.
-
-    Args:
-        root: Folder below which `sys/` is.
-        patience: Seconds within which a card must answer.
-        files: Gives the files of a root.
-    """
+    """Reads cards' sensors repeatedly; one call at a time."""
 
     def __init__(
         self,
@@ -103,18 +85,12 @@ class SensorReader:
         return tuple(key for key in self._calls.abandoned if key != _ALL_SENSORS)
 
     def read(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
-        """What the sensors of cards read now.
+        """What the sensors of each card read now.
 
-        Args:
-            cards: As the last scan found them. Cards that it could not read are not read here.
-
-        Returns:
-            One for each card, in their order.
-
-        Raises:
-            HardwareError: The system gives no thread to read in.
+        Cards that the last scan could not read are not read here.
         """
         files = self._files(self._root)
+        hangs = f"hangs: no answer within {self._patience:g} s"
         wanted = {f"{CLASSES[card.driver]}/{card.name}": card for card in cards}
         found = self._calls.run_all(
             _ALL_SENSORS,
@@ -127,13 +103,12 @@ class SensorReader:
             what="reading sensors",
         )
         return tuple(
-            found[path] if path in found else _nothing(card, card.failure or self._hangs(path))
+            found.get(path)
+            or _nothing(
+                card, card.failure or Problem(HUNG, f"reading the sensors of {path} {hangs}")
+            )
             for path, card in wanted.items()
         )
-
-    def _hangs(self, path: str) -> Problem:
-        text = f"reading the sensors of {path} hangs: no answer within {self._patience:g} s"
-        return Problem(HUNG, text)
 
 
 def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
@@ -145,8 +120,8 @@ def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
     registers: list[ErrorRegister] = []
     if card.fme is not None:
         engine = part_folder(files, entry, card.fme.name)
-        for each in itertools.islice(_search(files, engine), MAX_CHANNELS):
-            values[each.kind].append((each.label, each.parse(files.text(each.file))))
+        for kind, name, value in itertools.islice(_search(files, engine), MAX_CHANNELS):
+            values[kind].append((name, value))
         registers.extend(_engine_registers(files, engine, card.fme.name))
     for port in card.ports:
         file = f"{part_folder(files, entry, port.name)}/errors/errors"
@@ -169,10 +144,10 @@ def _nothing(card: Card, problem: Problem | None) -> CardSensors:
 # Where the sensors are ---------------------------------------------------------------------------
 
 
-def _search(files: Sysfs, engine: str) -> Iterator[_Channel]:
+def _search(files: Sysfs, engine: str) -> Iterator[_Reading]:
     """The sensors below an engine: its own first, then folder by folder in the order of names."""
-    yield _Channel("temp", "thermal_mgmt", f"{engine}/thermal_mgmt/temperature", celsius)
-    yield _Channel("power", "power_mgmt", f"{engine}/power_mgmt/consumed", watts)
+    yield "temp", "thermal_mgmt", celsius(files.text(f"{engine}/thermal_mgmt/temperature"))
+    yield "power", "power_mgmt", watts(files.text(f"{engine}/power_mgmt/consumed"))
     todo = deque([(engine, 0)])
     for _ in range(MAX_FOLDERS):
         if not todo:
@@ -188,12 +163,11 @@ def _search(files: Sysfs, engine: str) -> Iterator[_Channel]:
                 todo.append((below, depth + 1))
 
 
-def _monitor(files: Sysfs, folder: str) -> Iterator[_Channel]:
-    names = files.names_if_listable(folder)
+def _monitor(files: Sysfs, folder: str) -> Iterator[_Reading]:
     owner = files.text(f"{folder}/name")
     power = board_watts if "bmc" in owner else _MICRO_WATTS
     seen: set[str] = set()
-    for name in _by_number(names):
+    for name in _by_number(files.names_if_listable(folder)):
         found = _CHANNEL.fullmatch(name)
         channel = name.partition("_")[0]
         if found is None or channel in seen:
@@ -201,16 +175,16 @@ def _monitor(files: Sysfs, folder: str) -> Iterator[_Channel]:
         seen.add(channel)
         own_label = label(files.text(f"{folder}/{channel}_label"))
         parse = _MILLI_CELSIUS if found[1] == "temp" else power
-        yield _Channel(found[1], own_label or label(owner, channel), f"{folder}/{name}", parse)
+        yield found[1], own_label or label(owner, channel), parse(files.text(f"{folder}/{name}"))
 
 
-def _sensor(files: Sysfs, folder: str) -> Iterator[_Channel]:
+def _sensor(files: Sysfs, folder: str) -> Iterator[_Reading]:
     kind = files.text(f"{folder}/type").lower()
     shown = label(files.text(f"{folder}/name")) or folder.rpartition("/")[2]
     if "temperature" in kind:
-        yield _Channel("temp", shown, f"{folder}/value", _MILLI_CELSIUS)
+        yield "temp", shown, celsius(files.text(f"{folder}/value"), unit=1e-3)
     elif "power" in kind:
-        yield _Channel("power", shown, f"{folder}/value", _MILLI_WATTS)
+        yield "power", shown, watts(files.text(f"{folder}/value"), unit=1e-3)
 
 
 def _by_number(names: Iterable[str]) -> list[str]:

@@ -35,9 +35,6 @@ class Sysfs:
     """The files of one scan. Paths are below the root and start with `/`.
 
     Folders that turned out not to be links are remembered, so make a new one for each scan.
-
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
     """
 
     def __init__(self, root: Path) -> None:
@@ -56,11 +53,7 @@ class Sysfs:
             return False
 
     def resolve(self, path: str) -> str | None:
-        """The path without links, starting with `/`; None if it leads nowhere.
-
-        Args:
-            path: Path below the root, with or without a leading `/`.
-        """
+        """The path without links, starting with `/`; None if it leads nowhere."""
         here, links = "", 0
         todo = path.split("/")[::-1]
         while todo:
@@ -138,22 +131,14 @@ class Sysfs:
             return ""
 
     def inode(self, path: str) -> int | None:
-        """The inode number of a folder or file, None if it isn't there."""
+        """The inode number of a folder, a file or a link to nowhere, None if it isn't there."""
         try:
             return os.lstat(self._root + path).st_ino
         except OSError:
             return None
 
-    def exists(self, path: str) -> bool:
-        """Whether something stands there, if only a link to nowhere."""
-        return os.path.lexists(self._root + path)
-
     def names(self, path: str) -> list[str]:
-        """The names in a folder, unsorted.
-
-        Raises:
-            OSError: It can't be listed.
-        """
+        """The names in a folder, unsorted; an `OSError` if it can't be listed."""
         return os.listdir(self._root + path)  # noqa: PTH208 - names are all that is needed, fast
 
     def names_if_listable(self, path: str) -> list[str]:
@@ -172,11 +157,7 @@ class Sysfs:
             return []
 
     def node(self, name: str) -> NodeState:
-        """What stands at the place of a device node.
-
-        Args:
-            name: File name below `/dev`.
-        """
+        """What stands at the place of a device node, a file below `/dev`."""
         path = f"/dev/{name}"
         try:
             kind = stat.S_IFMT(os.lstat(self._root + path).st_mode)

@@ -54,14 +54,12 @@ def configurations(url: str, bundle: bytes) -> list[Json]:
 @contextmanager
 def answering(api: ApiServerStandIn, answers: Answers) -> Iterator[None]:
     """Has the stand-in give these answers: an object, an error's code, None for its own."""
-    found: list[Json | int | None] = []
 
     def matches(request: Request) -> bool:
-        found[:] = [answers(request)]
-        return found[0] is not None
+        return answers(request) is not None
 
-    def respond() -> Response:
-        answer = found[0]
+    def respond(request: Request) -> Response:
+        answer = answers(request)
         if isinstance(answer, int):
             status = {"kind": "Status", "code": answer, "message": "as the test says"}
             return Response(answer, json.dumps(status).encode())

@@ -34,7 +34,7 @@ from tests.accelbind.doctor.answers import (
 from tests.accelbind.running import run_process
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import REPOSITORY
-from webhook.endpoints import ENDPOINTS
+from webhook.handler import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
 

@@ -759,22 +759,3 @@ def test_the_last_check_of_a_mutated_pod_has_the_plain_audit_key() -> None:
     for validating, key in ((True, "reason"), (False, "reason-again")):
         decision = decide(decode(obj), usual(), Policy(), validating=validating)
         assert decision.audit == {key: "unknown-name"}
-
-
-def test_the_codes_of_refusals_and_of_unchanged_pods_never_change() -> None:
-    assert [reason.value for reason in RefusalReason] == [
-        "unknown-name",
-        "unusable-mapping",
-        "unmapped-resource",
-        "invalid-quantity",
-        "requests-differ",
-        "too-many-units",
-        "mixed-modes",
-        "env-not-allowed",
-        "shared-device",
-    ]
-    assert [reason.value for reason in UnchangedReason] == [
-        "nothing-asked",
-        "mirror-pod",
-        "already-physical",
-    ]

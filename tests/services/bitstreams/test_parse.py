@@ -9,11 +9,9 @@ import pytest
 
 from services import names
 from services.bitstreams import gbs, model
-from services.bitstreams import parse as bitstream_files
-from services.bitstreams.gbs import MAX_METADATA, parse_gbs, parse_start
+from services.bitstreams.gbs import MAX_METADATA
 from services.bitstreams.model import Kind, Metadata, OpenCl
 from services.bitstreams.parse import (
-    check_is,
     function_of,
     interface_of,
     parse,
@@ -69,11 +67,6 @@ class TestGbs:
         assert found.metadata.version == 640
         assert found.metadata.contexts == 1
         assert found.metadata.magic == 488605312
-        assert repr(found) == f"<gbs {INTERFACE}/{AFU}, 5 bytes raw>"
-
-    def test_a_bitstream_is_not_copied_before_it_is_programmed(self) -> None:
-        data = make_gbs(INTERFACE, AFU)
-        assert parse_gbs(data).body.obj is data
 
     def test_ids_are_read_in_any_case_with_and_without_dashes(self) -> None:
         found = parse(make_gbs("CE489693-98F0-5F33-946D-560708BE108A", f" {AFU.upper()}"))
@@ -166,16 +159,6 @@ class TestGbs:
         for length in range(len(GBS_MAGIC), len(data) + 1):
             with pytest.raises(InvalidBitstream, match=r"it ends (within|after)"):
                 parse(data[:length])
-
-    def test_the_first_bytes_are_enough_for_the_metadata(self) -> None:
-        data = make_gbs(INTERFACE, AFU, b"x" * 10_000)
-        metadata, start = parse_start(data[: gbs.MAX_START])
-        assert metadata.afu_id == AFU
-        assert data[start:] == b"x" * 10_000
-
-    def test_what_starts_otherwise_is_no_gbs(self) -> None:
-        with pytest.raises(InvalidBitstream, match="doesn't start as a GBS does"):
-            parse_start(b"\x7fELF")
 
     def test_a_file_beyond_the_limit_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         data = make_gbs(INTERFACE, AFU)
@@ -390,23 +373,6 @@ class TestFiles:
     )
     def test_the_name_of_a_folder_spells_its_interface(self, name: str, found: str | None) -> None:
         assert interface_of(name) == found
-
-    def test_a_file_in_another_ones_place_is_noticed(self) -> None:
-        found = parse(make_gbs(INTERFACE, AFU))
-        check_is(found, INTERFACE, AFU, Kind.GBS)
-        for other in (
-            (AFU, AFU, Kind.GBS),
-            (INTERFACE, PROGRAM, Kind.GBS),
-            (INTERFACE, AFU, Kind.AOCX),
-        ):
-            with pytest.raises(
-                InvalidBitstream, match=f"another bitstream: a GBS of function {AFU}"
-            ):
-                check_is(found, *other)
-
-    def test_either_kind_is_told_by_its_first_bytes(self) -> None:
-        assert bitstream_files.parse(memoryview(make_gbs(INTERFACE, AFU))).kind is Kind.GBS
-        assert bitstream_files.parse(memoryview(make_aocx(INTERFACE, PROGRAM))).kind is Kind.AOCX
 
 
 def test_a_gbs_is_read_without_the_library_for_elf_files() -> None:

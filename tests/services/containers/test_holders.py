@@ -21,70 +21,93 @@ def active(name: str, *held: Held) -> ActivePod:
 RUNNING = active("a", Held("c", AF, ("p0",)))
 
 
-def test_a_container_is_known_from_both_places_once() -> None:
-    found = find_holders([entry("1")], ["ns_a_1"], [RUNNING])
-    assert found == {(AF, "p0"): (Holder("ns", "a", "c"),)}
+A, B = active("a"), active("b")
+INIT_ONLY = [entry("1", "init")]
+NOBODY: dict[tuple[str, str], tuple[Holder, ...]] = {}
 
 
-def test_an_init_container_is_known_from_the_checkpoint() -> None:
-    entries = [entry("1", "init", "p0", "p1"), entry("1", "c", "p0")]
-    found = find_holders(entries, ["ns_a_1"], [RUNNING])
-    assert found == {
-        (AF, "p0"): (Holder("ns", "a", "c"), Holder("ns", "a", "init")),
-        (AF, "p1"): (Holder("ns", "a", "init"),),
-    }
+def of(*holders: tuple[str, str], key: str = "p0") -> dict[tuple[str, str], tuple[Holder, ...]]:
+    """The holders of one device: pod (empty if unknown) and container."""
+    return {(AF, key): tuple(Holder("ns" if pod else "", pod, name) for pod, name in holders)}
 
 
-def test_an_init_container_alone_makes_its_pod_a_holder() -> None:
-    found = find_holders([entry("1", "init")], ["ns_a_1"], [active("a")])
-    assert found == {(AF, "p0"): (Holder("ns", "a", "init"),)}
+@pytest.mark.parametrize(
+    ("entries", "folders", "pods", "found"),
+    [
+        ([entry("1")], ["ns_a_1"], [RUNNING], of(("a", "c"))),  # known from both places
+        ([entry("1", "init")], ["ns_a_1"], [A], of(("a", "init"))),  # plain init containers
+        (
+            [entry("1", "init", "p0", "p1"), entry("1", "c", "p0")],
+            ["ns_a_1"],
+            [RUNNING],
+            of(("a", "c"), ("a", "init")) | of(("a", "init"), key="p1"),
+        ),
+        ([], [], [RUNNING], of(("a", "c"))),  # not in the checkpoint yet
+        ([entry("1")], ["ns_a_1"], [], NOBODY),  # its pod has ended
+        ([entry("1")], ["ns_a_1", "ns_b_2"], [B], NOBODY),
+        ([entry("1")], [], [], NOBODY),  # without a folder, and all active pods are known
+        ([entry("1")], ["ns_b_2"], [B], NOBODY),
+        (INIT_ONLY, ["ns_b_2"], [B, A], of(("", "init"))),  # a pod that is about to start
+        ([entry("1")], ["ns_a_1", "ns_b_1"], [A, B], of(("", "c"))),  # two folders claim a UID
+        ([entry("1")], ["ns_b_1", "ns_a_1"], [A, B], of(("", "c"))),
+        *(
+            ([entry("1")], [folder], [A], of(("", "c")))
+            for folder in ("", "_", "ns_a", "ns_a_1_x", "_a_1", "ns__1", "ns_a_", "a")
+        ),
+        (  # made again under its name: the entries of the old one do not count
+            [entry("1", "c", "p1"), entry("1", "init", "p2"), entry("2", "c", "p0")],
+            ["ns_a_1", "ns_a_2"],
+            [RUNNING],
+            of(("a", "c")),
+        ),
+        (  # PodResources lists a container's devices in parts
+            [entry("1", "c", "p0", "p1")],
+            ["ns_a_1"],
+            [active("a", Held("c", AF, ("p0",)), Held("c", AF, ("p1",)))],
+            of(("a", "c")) | of(("a", "c"), key="p1"),
+        ),
+        (  # without folders, equal devices name the init containers too
+            [entry("1", "c", "p0"), entry("1", "init", "p0", "p1")],
+            [],
+            [RUNNING],
+            of(("a", "c"), ("a", "init")) | of(("a", "init"), key="p1"),
+        ),
+        (  # without PodResources every entry counts
+            [entry("1", "c", "p0"), entry("2", "c", "p1")],
+            ["ns_a_1"],
+            None,
+            of(("a", "c")) | of(("", "c"), key="p1"),
+        ),
+        (  # an unknown holder may be one that is known
+            [entry("1", "c"), entry("1", "init"), entry("2", "c")],
+            [],
+            [RUNNING],
+            of(("", "init"), ("a", "c")),
+        ),
+        (
+            [entry("1", "c"), entry("1", "init")],
+            [],
+            [active("a", Held("d", AF, ("p1",)))],
+            of(("", "c"), ("", "init")) | of(("a", "d"), key="p1"),
+        ),
+    ],
+)
+def test_the_holders_of_devices(
+    entries: list[Entry],
+    folders: list[str],
+    pods: list[ActivePod] | None,
+    found: dict[tuple[str, str], tuple[Holder, ...]],
+) -> None:
+    assert find_holders(entries, folders, pods) == found
 
 
-def test_a_container_that_the_checkpoint_does_not_have_yet_counts() -> None:
-    assert find_holders([], [], [RUNNING]) == {(AF, "p0"): (Holder("ns", "a", "c"),)}
-
-
-def test_a_pod_that_has_come_to_its_end_has_nothing() -> None:
-    assert find_holders([entry("1")], ["ns_a_1"], []) == {}
-    assert find_holders([entry("1")], ["ns_a_1", "ns_b_2"], [active("b")]) == {}
-
-
-def test_an_entry_without_folder_is_of_a_pod_that_is_gone_if_all_others_are_known() -> None:
-    assert find_holders([entry("1")], [], []) == {}
-    assert find_holders([entry("1")], ["ns_b_2"], [active("b")]) == {}
-
-
-def test_an_entry_without_folder_may_be_of_a_pod_that_is_about_to_start() -> None:
-    found = find_holders([entry("1", "init")], ["ns_b_2"], [active("b"), active("a")])
-    assert found == {(AF, "p0"): (Holder("", "", "init"),)}
-
-
-@pytest.mark.parametrize("folders", [["ns_a_1", "ns_b_1"], ["ns_b_1", "ns_a_1"]])
-def test_a_uid_that_two_folders_claim_is_nobodys(folders: list[str]) -> None:
-    pods = [active("a"), active("b")]
-    assert find_holders([entry("1")], folders, pods) == {(AF, "p0"): (Holder("", "", "c"),)}
-
-
-@pytest.mark.parametrize("folder", ["", "_", "ns_a", "ns_a_1_x", "_a_1", "ns__1", "ns_a_", "a"])
-def test_folders_of_other_names_tell_nothing(folder: str) -> None:
-    assert find_holders([entry("1")], [folder], [active("a")]) == {
-        (AF, "p0"): (Holder("", "", "c"),)
-    }
-
-
-def test_pods_of_one_name_in_two_namespaces_are_two() -> None:
+def test_namespaces_and_resources_keep_equal_names_apart() -> None:
     pods = [ActivePod("n1", "a"), ActivePod("n2", "a")]
-    entries = [entry("1", "c", "p0"), entry("2", "c", "p1")]
-    found = find_holders(entries, ["n1_a_1", "n2_a_2"], pods)
-    assert found == {(AF, "p0"): (Holder("n1", "a", "c"),), (AF, "p1"): (Holder("n2", "a", "c"),)}
-
-
-def test_devices_of_one_name_in_two_resources_are_two() -> None:
     entries = [entry("1"), entry("2", resource=REGION)]
-    found = find_holders(entries, ["ns_a_1", "ns_b_2"], [active("a"), active("b")])
-    assert {device: [each.pod for each in holders] for device, holders in found.items()} == {
-        (AF, "p0"): ["a"],
-        (REGION, "p0"): ["b"],
+    found = find_holders(entries, ["n1_a_1", "n2_a_2"], pods)
+    assert found == {
+        (AF, "p0"): (Holder("n1", "a", "c"),),
+        (REGION, "p0"): (Holder("n2", "a", "c"),),
     }
 
 
@@ -124,12 +147,6 @@ def test_a_device_of_an_active_pod_is_never_taken_for_free(
         assert found.keys() == {(AF, key) for uid, key in held if uid in alive}
 
 
-def test_the_entries_of_a_pod_made_anew_under_its_name_are_not_its_own() -> None:
-    entries = [entry("1", "c", "p1"), entry("1", "init", "p2"), entry("2", "c", "p0")]
-    folders = ["ns_a_1", "ns_a_2"]
-    assert find_holders(entries, folders, [RUNNING]) == {(AF, "p0"): (Holder("ns", "a", "c"),)}
-
-
 def test_a_pod_that_has_ended_and_is_listed_all_the_same_has_nothing() -> None:
     ended = ActivePod("ns", "a", (), ("c",))
     entries = [entry("1", "c", "p0"), entry("1", "init", "p0")]
@@ -141,31 +158,6 @@ def test_a_pod_that_has_ended_and_is_listed_all_the_same_has_nothing() -> None:
     }
 
 
-def test_devices_that_podresources_tells_in_parts_are_one_set() -> None:
-    both = active("a", Held("c", AF, ("p0",)), Held("c", AF, ("p1",)))
-    found = find_holders([entry("1", "c", "p0", "p1")], ["ns_a_1"], [both])
-    assert set(found) == {(AF, "p0"), (AF, "p1")}
-
-
-def test_a_holder_of_unknown_pod_is_left_out_if_it_may_be_one_that_is_known() -> None:
-    entries = [entry("1", "c", "p0"), entry("1", "init", "p0")]
-    told = active("a", Held("d", AF, ("p1",)))
-    assert find_holders(entries, [], [told]) == {
-        (AF, "p0"): (Holder("", "", "c"), Holder("", "", "init")),
-        (AF, "p1"): (Holder("ns", "a", "d"),),
-    }
-    twice = [*entries, entry("2", "c", "p0")]
-    assert find_holders(twice, [], [RUNNING]) == {
-        (AF, "p0"): (Holder("", "", "init"), Holder("ns", "a", "c"))
-    }
-
-
-def test_without_log_folders_equal_devices_name_the_init_containers_too() -> None:
-    entries = [entry("1", "c", "p0"), entry("1", "init", "p0", "p1")]
-    both = (Holder("ns", "a", "c"), Holder("ns", "a", "init"))
-    assert find_holders(entries, [], [RUNNING]) == {(AF, "p0"): both, (AF, "p1"): both[1:]}
-
-
 @pytest.mark.parametrize("cautious", [False, True])
 def test_a_pod_that_was_found_earlier_is_known_to_have_ended(cautious: bool) -> None:
     entries, others = [entry("1", "c", "p0"), entry("1", "init", "p1")], [active("b")]
@@ -175,11 +167,3 @@ def test_a_pod_that_was_found_earlier_is_known_to_have_ended(cautious: bool) -> 
     entries.append(entry("2", "init", "p2"))  # a new pod, with the name of the one that has ended
     found = find_holders(entries, [], [active("a")], known=known, cautious=cautious)
     assert found[AF, "p2"] == (Holder("", "", "init"),)
-
-
-def test_without_podresources_whoever_has_an_entry_counts() -> None:
-    entries = [entry("1", "c", "p0"), entry("2", "c", "p1")]
-    assert find_holders(entries, ["ns_a_1"], None) == {
-        (AF, "p0"): (Holder("ns", "a", "c"),),
-        (AF, "p1"): (Holder("", "", "c"),),
-    }

@@ -42,7 +42,7 @@ def test_mappings_are_asked_where_they_should(enforce: Enforce, modes: set[Plugi
 
 def test_functions_that_are_mapped_may_be_had() -> None:
     known = mappings(function("a", "region"), function("b", "region", afu=NLB3))
-    check_functions(WantedFunctions(WHO, (NLB0, NLB3, NLB0)), known, ARRIA)
+    check_functions(WantedFunctions(WHO, (NLB0, NLB3, NLB0), ARRIA), known)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_functions_that_are_mapped_may_be_had() -> None:
 )
 def test_functions_that_are_not_mapped_may_not(known: tuple[Object, ...], interface: str) -> None:
     with pytest.raises(NotMapped, match=r"wants AFU .* no AcceleratorFunction of mode region in"):
-        check_functions(WantedFunctions(WHO, (NLB0, NLB3)), mappings(*known), interface)
+        check_functions(WantedFunctions(WHO, (NLB0, NLB3), interface), mappings(*known))
 
 
 def test_a_resource_that_is_mapped_may_be_had() -> None:

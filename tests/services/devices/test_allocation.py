@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from services.devices.allocation import (
     HOOK_ANNOTATION,
@@ -28,61 +26,33 @@ def nodes(*names: str, host: str = "") -> tuple[NodeMount, ...]:
     return tuple(NodeMount(f"/dev/{name}", f"{host}/dev/{name}", "rw") for name in names)
 
 
+AF, REGION_MODE, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
+UNITS, BDF = PluginMode.UNITS, PluginMode.BDF
+
+
 @pytest.mark.parametrize(
-    ("mode", "resource", "ids", "envs", "names"),
+    ("mode", "resource", "ids", "addresses", "names"),
     [
+        (AF, AF_NLB0, "dfl-port.1 dfl-port.0", "5f:00.0 5e:00.0", "dfl-port.1 dfl-port.0"),
+        (AF, AF_NLB0, "dfl-port.2 dfl-port.3", "60:00.0", "dfl-port.2 dfl-port.3"),
         (
-            PluginMode.AF,
-            AF_NLB0,
-            ["dfl-port.1", "dfl-port.0"],
-            {AF_VARIABLE: "0000:5f:00.0,0000:5e:00.0"},
-            ["dfl-port.1", "dfl-port.0"],
+            *(REGION_MODE, REGION, "dfl-fme.2 dfl-fme.0", "60:00.0 5e:00.0"),
+            "dfl-port.2 dfl-port.3 dfl-port.0",
         ),
-        (
-            PluginMode.AF,
-            AF_NLB0,
-            ["dfl-port.2", "dfl-port.3"],
-            {AF_VARIABLE: "0000:60:00.0"},
-            ["dfl-port.2", "dfl-port.3"],
-        ),
-        (
-            PluginMode.REGION,
-            REGION,
-            ["dfl-fme.2", "dfl-fme.0"],
-            {REGION_VARIABLE: "0000:60:00.0,0000:5e:00.0"},
-            ["dfl-port.2", "dfl-port.3", "dfl-port.0"],
-        ),
-        (
-            PluginMode.REGIONDEVEL,
-            REGION,
-            ["dfl-fme.0"],
-            {REGION_VARIABLE: "0000:5e:00.0"},
-            ["dfl-port.0", "dfl-fme.0"],
-        ),
-        (
-            PluginMode.UNITS,
-            UNIT,
-            ["3", "0", "1"],
-            {"ACCELERATOR_UNITS": "3,0,1", "ACCELERATOR_DEVICES": "3,0,1"},
-            [],
-        ),
-        (
-            PluginMode.BDF,
-            UNIT,
-            ["5f:00.0", "60:00.0-1"],
-            {
-                "ACCELERATOR_UNITS": "5f:00.0,60:00.0-1",
-                "ACCELERATOR_DEVICES": "5f:00.0,60:00.0-1",
-            },
-            ["dfl-port.1", "dfl-port.3"],
-        ),
+        (DEVEL, REGION, "dfl-fme.0", "5e:00.0", "dfl-port.0 dfl-fme.0"),
+        (UNITS, UNIT, "3 0 1", "", ""),
+        (BDF, UNIT, "5f:00.0 60:00.0-1", "", "dfl-port.1 dfl-port.3"),
     ],
 )
 def test_a_container_gets_the_nodes_and_variables_of_its_devices(
-    mode: PluginMode, resource: str, ids: list[str], envs: dict[str, str], names: list[str]
+    mode: PluginMode, resource: str, ids: str, addresses: str, names: str
 ) -> None:
-    given_ = allocate(tree(mode).resources[resource], ids, mode=mode)
-    assert given_ == ContainerAllocation(envs=envs, devices=nodes(*names))
+    listed = ",".join(f"0000:{each}" for each in addresses.split())
+    variable = AF_VARIABLE if mode is AF else REGION_VARIABLE
+    units = dict.fromkeys(("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES"), ids.replace(" ", ","))
+    given_ = allocate(tree(mode).resources[resource], ids.split(), mode=mode)
+    envs = {variable: listed} if addresses else units
+    assert given_ == ContainerAllocation(envs=envs, devices=nodes(*names.split()))
     assert given_.annotations == {}
     assert given_.cdi_devices == ()
 
@@ -96,12 +66,6 @@ def test_the_host_path_has_the_host_root_and_the_container_path_never(
     devices = tree(PluginMode.AF).resources[AF_NLB0]
     answer = allocate(devices, ["dfl-port.0"], mode=PluginMode.AF, host_root=host_root)
     assert answer.devices == nodes("dfl-port.0", host=before)
-
-
-def test_the_host_root_is_the_root_unless_told() -> None:
-    devices = tree(PluginMode.AF).resources[AF_NLB0]
-    answer = allocate(devices, ["dfl-port.0"], mode=PluginMode.AF)
-    assert answer.devices[0].host_path == "/dev/dfl-port.0"
 
 
 def test_devices_that_the_runtime_knows_are_named_beside_their_nodes() -> None:
@@ -158,11 +122,6 @@ def test_devices_without_pci_function_leave_their_variable_empty() -> None:
     assert allocate(devices, ["dfl-port.0"], mode=PluginMode.AF).envs == {AF_VARIABLE: ""}
 
 
-def test_nothing_asked_is_nothing_given() -> None:
-    devices = tree(PluginMode.AF).resources[AF_NLB0]
-    assert allocate(devices, [], mode=PluginMode.AF) == ContainerAllocation()
-
-
 def test_an_unknown_id_is_refused_with_the_ids_there_are() -> None:
     devices = tree(PluginMode.AF).resources[AF_NLB0]
     with pytest.raises(NotAllowed) as refused:
@@ -189,20 +148,3 @@ def test_an_id_of_a_resource_without_devices_is_refused() -> None:
 )
 def test_a_variable_is_named_for_its_resource(resource: str, variable: str) -> None:
     assert resource_variable(resource) == variable
-
-
-@given(st.sampled_from(PluginMode), st.data())
-def test_each_device_asked_for_is_in_the_answer_once(mode: PluginMode, data: st.DataObject) -> None:
-    resource, devices = next(iter(tree(mode).resources.items()))
-    ids = data.draw(st.lists(st.sampled_from(sorted(devices)), min_size=1))
-    answer = allocate(devices, ids, mode=mode)
-    wanted = [devices[each] for each in dict.fromkeys(ids)]
-    assert [node.container_path for node in answer.devices] == [
-        f"/dev/{node.name}" for device in wanted for node in device.nodes
-    ]
-    listed = ",".join(dict.fromkeys(ids))
-    addresses = ",".join(dict.fromkeys(a for device in wanted for a in device.pci_addresses))
-    assert set(answer.envs.values()) == {
-        listed if mode in {PluginMode.UNITS, PluginMode.BDF} else addresses
-    }
-    assert resource_variable(resource) in answer.envs or "ACCELERATOR_UNITS" in answer.envs

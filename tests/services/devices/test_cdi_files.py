@@ -1,8 +1,6 @@
 import errno
-import json
 import os
 import resource
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +9,6 @@ import pytest
 
 from services.devices import cdi_files
 from services.devices.cdi_files import CdiFolder, CdiWrite
-from tests.support import Processes, eventually
 
 NAME = "accelbind-fpga.json"
 OLD = b'{"old": 1}\n'
@@ -144,53 +141,3 @@ def test_a_missing_permission_is_named(
     (problem,) = CdiFolder(tmp_path).write(NEW).problems
     assert os.strerror(code) in problem
     assert f"as user {os.geteuid()}: let it write to {tmp_path}" in problem
-
-
-def test_content_reaches_the_disk_before_the_name_and_the_name_before_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[str] = []
-    sync, replace = os.fsync, Path.replace
-
-    def note_sync(descriptor: int) -> None:
-        steps.append("folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "file")
-        sync(descriptor)
-
-    def note_replace(self: Path, target: Path) -> Path:
-        steps.append("rename")
-        return replace(self, target)
-
-    monkeypatch.setattr(os, "fsync", note_sync)
-    monkeypatch.setattr(Path, "replace", note_replace)
-    CdiFolder(tmp_path).write(NEW)
-    assert steps == ["file", "rename", "folder"]
-
-
-WRITER = """
-import itertools, json, sys
-from pathlib import Path
-from services.devices.cdi_files import CdiFolder
-folder = CdiFolder(Path(sys.argv[1]))
-for number in itertools.count():
-    folder.write(json.dumps([number] * 20000).encode())
-"""
-
-
-def test_a_killed_writer_leaves_a_whole_file_and_its_successor_no_halves(
-    tmp_path: Path, processes: Processes
-) -> None:
-    folder = tmp_path / "cdi"
-    writer = processes.start([sys.executable, "-c", WRITER, folder])
-    seen = set()
-
-    def has_changed() -> bool:
-        seen.add((folder / NAME).stat().st_mtime_ns if (folder / NAME).exists() else 0)
-        return len(seen) > 3
-
-    eventually(has_changed, interval=0.001)
-    writer.kill()
-    content = json.loads((folder / NAME).read_bytes())
-    assert len(content) == 20000
-    assert len(set(content)) == 1
-    CdiFolder(folder).write(NEW)
-    assert names(folder) == [NAME]

@@ -12,6 +12,7 @@ from services.devices.health import (
 from services.devices.model import Problem
 
 AFU = "d8424dc4a4a3c413f89e433683f9040b"
+OWN = "afu_id of dfl-port.0"
 
 
 def evaluate_afu(reading: Reading) -> tuple[str, Problem | None]:
@@ -25,46 +26,25 @@ def test_an_id_is_read_in_any_case_with_or_without_dashes(text: str) -> None:
     assert evaluate_afu(Reading(text)) == (AFU, None)
 
 
+CRASHED = "afu_id of dfl-port.0 is all f: the card's firmware has crashed"
+
+
 @pytest.mark.parametrize(
-    ("reading", "reason", "message"),
+    ("reading", "state", "message"),
     [
-        (Reading(failure=Failure.MISSING), "afu-id-missing", "dfl-port.0 has no afu_id"),
-        (
-            Reading(failure=Failure.UNREADABLE, detail="Permission denied"),
-            "afu-id-unreadable",
-            "afu_id of dfl-port.0 can't be read: Permission denied",
-        ),
-        (
-            Reading(failure=Failure.DEAD, detail="Input/output error"),
-            "afu-id-unreadable",
-            "afu_id of dfl-port.0 can't be read: Input/output error",
-        ),
-        (Reading(""), "afu-id-empty", "afu_id of dfl-port.0 is empty"),
-        (Reading("--"), "afu-id-empty", "afu_id of dfl-port.0 is empty"),
-        (
-            Reading("f" * 32),
-            "afu-id-all-f",
-            "afu_id of dfl-port.0 is all f: the card's firmware has crashed",
-        ),
-        (
-            Reading("FFFFFFFF"),
-            "afu-id-all-f",
-            "afu_id of dfl-port.0 is all f: the card's firmware has crashed",
-        ),
-        (
-            Reading("d8424dc4"),
-            "afu-id-invalid",
-            "afu_id of dfl-port.0 is not 32 hex digits: 'd8424dc4'",
-        ),
-        (
-            Reading("x" * 32),
-            "afu-id-invalid",
-            f"afu_id of dfl-port.0 is not 32 hex digits: '{'x' * 32}'",
-        ),
+        (Reading(failure=Failure.MISSING), "missing", "dfl-port.0 has no afu_id"),
+        (Reading("", Failure.UNREADABLE, "EPERM"), "unreadable", f"{OWN} can't be read: EPERM"),
+        (Reading("", Failure.DEAD, "EIO"), "unreadable", f"{OWN} can't be read: EIO"),
+        (Reading(""), "empty", f"{OWN} is empty"),
+        (Reading("--"), "empty", f"{OWN} is empty"),
+        (Reading("f" * 32), "all-f", CRASHED),
+        (Reading("FFFFFFFF"), "all-f", CRASHED),
+        (Reading("d8424dc4"), "invalid", f"{OWN} is not 32 hex digits: 'd8424dc4'"),
+        (Reading("x" * 32), "invalid", f"{OWN} is not 32 hex digits: '{'x' * 32}'"),
     ],
 )
-def test_an_unusable_id_has_a_reason(reading: Reading, reason: str, message: str) -> None:
-    assert evaluate_afu(reading) == ("", Problem(reason, message))
+def test_an_unusable_id_has_a_reason(reading: Reading, state: str, message: str) -> None:
+    assert evaluate_afu(reading) == ("", Problem(f"afu-id-{state}", message))
 
 
 def test_a_message_shows_only_the_start_of_a_long_text() -> None:
@@ -125,22 +105,19 @@ def test_a_card_that_does_not_answer_is_unhealthy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "problem"),
+    ("state", "reason", "message"),
     [
-        (NodeState.PRESENT, None),
-        (NodeState.MISSING, Problem("node-missing", "there is no /dev/dfl-port.0")),
+        (NodeState.MISSING, "node-missing", "there is no /dev/dfl-port.0"),
+        (NodeState.UNREADABLE, "node-unreadable", "/dev/dfl-port.0 can't be read"),
         (
-            NodeState.UNREADABLE,
-            Problem("node-unreadable", "/dev/dfl-port.0 can't be read"),
-        ),
-        (
-            NodeState.NOT_A_DEVICE,
-            Problem("node-not-a-device", "/dev/dfl-port.0 is not a character device"),
+            *(NodeState.NOT_A_DEVICE, "node-not-a-device"),
+            "/dev/dfl-port.0 is not a character device",
         ),
     ],
 )
-def test_a_device_node_must_be_a_device(state: NodeState, problem: Problem | None) -> None:
-    assert evaluate_node("dfl-port.0", state) == problem
+def test_a_device_node_must_be_a_device(state: NodeState, reason: str, message: str) -> None:
+    assert evaluate_node("dfl-port.0", state) == Problem(reason, message)
+    assert evaluate_node("dfl-port.0", NodeState.PRESENT) is None
 
 
 def test_a_port_without_engine_says_where_it_was_looked_for() -> None:

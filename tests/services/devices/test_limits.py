@@ -79,15 +79,6 @@ def test_of_two_reasons_heat_is_told() -> None:
     assert found["region0"].reason == TOO_HOT
 
 
-def test_a_sensor_that_tells_nothing_any_more_says_nothing() -> None:
-    beyond = sensors_over(measured(96.0), HOT, {})
-    assert sensors_over(measured(), HOT, beyond) == {}
-
-
-def test_limits_know_whether_sensors_matter() -> None:
-    assert [each.measure for each in (Limits(), HOT, HUNGRY)] == [False, True, True]
-
-
 def test_a_card_beyond_a_limit_takes_all_its_ports_with_it_those_on_virtual_functions_too() -> None:
     physical = card(0)
     inventory = Inventory((physical, virtual(physical, 1, port("dfl-port.1")), card(2)))

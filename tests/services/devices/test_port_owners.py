@@ -41,12 +41,6 @@ def test_held_ports_are_marked_and_stay_free() -> None:
     assert free(marked) == ["dfl-port.0", "dfl-port.1"]
 
 
-def test_a_card_has_one_lock_with_its_virtual_functions() -> None:
-    physical = card(0)
-    assert lock_of(virtual(physical, 1)) == lock_of(physical) == physical.address
-    assert lock_of(replace(physical, pci=None)) == physical.name
-
-
 def test_a_card_is_locked_together_with_its_virtual_functions() -> None:
     physical = card(0)
     split = virtual(physical, 1, port("dfl-port.1"))

@@ -200,27 +200,7 @@ def test_units_have_neither_card_nor_node() -> None:
     assert prefer(units, units, ["7"], 4) == ["7", "0", "1", "2"]
 
 
-def one_port_cards(count: int) -> Devices:
-    return rack(*((number % 2, 1) for number in range(count)))
-
-
-def mixed_cards(count: int) -> Devices:
-    """Cards of 1 to 44 ports, so that hardly two are alike, on four nodes."""
-    sizes = [1 + number % 44 for number in range(count // 22)]
-    sizes += [1] * (count - sum(sizes))
-    return rack(*((number % 4, ports) for number, ports in enumerate(sizes)))
-
-
-def nodes_apart(count: int) -> Devices:
-    """As bad as it gets: every port on a node of its own."""
-    return rack(*((number, 1) for number in range(count)))
-
-
-@pytest.mark.parametrize("make", [one_port_cards, mixed_cards, nodes_apart])
-@pytest.mark.parametrize("size", [1, 8, 300, 500, 999])
-def test_as_many_of_a_thousand_devices_are_chosen_as_are_wanted(
-    make: Callable[[int], Devices], size: int
-) -> None:
-    devices = make(1000)
-    chosen = prefer(devices, list(devices), [], size)
-    assert len(set(chosen)) == len(chosen) == size
+def test_a_thousand_nodes_are_no_trouble() -> None:
+    devices = rack(*((number, 1) for number in range(1000)))
+    chosen = prefer(devices, list(devices), [], 500)
+    assert len(set(chosen)) == len(chosen) == 500

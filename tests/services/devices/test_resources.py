@@ -527,12 +527,6 @@ def test_a_memory_is_about_the_mode_that_it_is_asked_for(
     assert bool(memory.devices) is (before is now or {before, now} == set(REGIONS))
 
 
-@pytest.mark.parametrize("before", [BDF, *REGIONS])
-def test_a_mode_knows_nothing_of_another(before: PluginMode) -> None:
-    made = offer(AF, card(0, port("dfl-port.0", "", AFU_EMPTY)), after=offer(before, card(0)))
-    assert made.resources == {}
-
-
 @pytest.mark.parametrize("mode", REGIONS)
 @pytest.mark.parametrize(
     "spoilt",
@@ -621,13 +615,3 @@ def test_whatever_cards_there_are_the_tree_holds_together(
         assert each.reasons
         assert not each.healthy
     assert offer(mode, *later, after=made) == made
-
-
-@given(st.sampled_from(CARD_MODES), _cards(), st.integers(0, 3))
-def test_a_good_card_is_offered_whatever_the_others_are_like(
-    mode: PluginMode, others: tuple[Card, ...], position: int
-) -> None:
-    good = card(40)
-    alone = only(offer(mode, good))
-    made = offer(mode, *others[:position], good, *others[position:])
-    assert made.resources[alone.resource][alone.id] == alone

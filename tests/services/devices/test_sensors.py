@@ -1,13 +1,8 @@
-from collections.abc import Callable
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from services.devices.model import Problem
 from services.devices.sensors import (
     MAX_LABEL,
-    BusErrors,
     CardSensors,
     Gauge,
     aer_total,
@@ -88,17 +83,6 @@ def test_the_power_of_a_board_is_right_under_drivers_that_write_milliwatts_too(
     assert board_watts(text) == value
 
 
-@given(st.text(max_size=20) | st.integers().map(str) | st.integers(min_value=0).map(hex))
-def test_whatever_a_sensor_reads_it_is_a_plausible_number_or_none(text: str) -> None:
-    for parse, least, most in ((celsius, -100, 400), (watts, 0, 5000), (board_watts, 0, 5000)):
-        value = _parsed(parse, text)
-        assert value is None or least <= value <= most
-
-
-def _parsed(parse: Callable[[str], float | None], text: str) -> float | None:
-    return parse(text)
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -131,12 +115,6 @@ def test_sensors_of_one_label_are_told_apart_and_those_that_measure_nothing_are_
     assert gauges([]) == ()
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "a (2)", "a (2) (2)", "b"]), st.just(0.0))))
-def test_no_two_sensors_of_a_card_have_one_label(found: list[tuple[str, float]]) -> None:
-    labels = [gauge.label for gauge in gauges(found)]
-    assert len(set(labels)) == len(labels) == len(found)
-
-
 @pytest.mark.parametrize(
     ("text", "total"),
     [
@@ -150,19 +128,6 @@ def test_no_two_sensors_of_a_card_have_one_label(found: list[tuple[str, float]])
 )
 def test_the_total_of_a_kind_of_bus_error_is_found(text: str, total: int | None) -> None:
     assert aer_total(text) == total
-
-
-@pytest.mark.parametrize(
-    ("errors", "known"),
-    [
-        (BusErrors(), False),
-        (BusErrors(0, None, None), True),
-        (BusErrors(None, 0, None), True),
-        (BusErrors(None, None, 0), True),
-    ],
-)
-def test_bus_errors_are_true_where_any_are_counted(errors: BusErrors, known: bool) -> None:
-    assert bool(errors) is known
 
 
 def test_a_card_is_as_hot_as_its_hottest_place_and_draws_what_its_board_draws() -> None:

@@ -32,7 +32,7 @@ class Node:
     def __init__(self) -> None:
         self.tried = NOTHING
 
-    def look(self, *cards: Card, allocated: Collection[str] | None = ()) -> list[str]:
+    def look(self, *cards: Card, allocated: Collection[str] = ()) -> list[str]:
         clearings, self.tried = choose(Inventory(cards), allocated, self.tried)
         return [f"{each.port}={each.value:#x}" for each in clearings]
 
@@ -52,26 +52,10 @@ def test_each_value_is_cleared_once() -> None:
     assert node.look(faulty(0x40)) == []
 
 
-def test_a_port_that_was_given_away_since_is_a_new_matter() -> None:
-    node = Node()
-    assert node.look(faulty()) == ["dfl-port.0=0x40"]
-    assert node.look(card(0), allocated=["dfl-port.0"]) == []
-    assert node.look(faulty(), allocated=["dfl-port.0"]) == []
-    assert node.look(faulty()) == ["dfl-port.0=0x40"]
-
-
 def test_a_port_that_makes_up_ever_new_errors_is_left_alone_in_the_end() -> None:
     node = Node()
     cleared = [node.look(faulty(1 << bit)) for bit in range(2 * MAX_VALUES)]
     assert [len(each) for each in cleared] == [1] * MAX_VALUES + [0] * MAX_VALUES
-
-
-def test_while_nobody_knows_what_is_allocated_nothing_is_cleared_or_forgotten() -> None:
-    node = Node()
-    assert node.look(faulty(), allocated=None) == []
-    assert node.look(faulty()) == ["dfl-port.0=0x40"]
-    assert node.look(faulty(), allocated=None) == []
-    assert node.look(faulty()) == []
 
 
 @pytest.mark.parametrize(
@@ -145,13 +129,6 @@ def test_a_port_whose_region_is_unknown_is_left_alone() -> None:
     assert Node().look(replace(SPLIT, fme=None, ports=()), ON_VIRTUAL) == []
 
 
-def test_a_card_without_pci_function_is_known_by_its_name() -> None:
-    bare = replace(faulty(), pci=None, ports=(broken(),))
-    node = Node()
-    assert node.look(bare) == ["dfl-port.0=0x40"]
-    assert node.look(bare) == []
-
-
 def test_a_card_that_fails_for_a_while_is_remembered_and_one_that_is_gone_is_not() -> None:
     node = Node()
     assert node.look(faulty()) == ["dfl-port.0=0x40"]
@@ -173,26 +150,23 @@ def test_another_card_of_the_same_name_does_not_inherit() -> None:
     st.lists(
         st.tuples(
             st.lists(st.sampled_from([0, 1, 2, 3, None]), min_size=3, max_size=3),
-            st.one_of(st.none(), st.sets(st.sampled_from([0, 1, 2]))),
+            st.sets(st.sampled_from([0, 1, 2])),
         ),
         max_size=40,
     )
 )
 def test_no_port_is_cleared_twice_of_a_value_while_nobody_has_it_nor_ever_while_somebody_does(
-    scans: list[tuple[list[int | None], set[int] | None]],
+    scans: list[tuple[list[int | None], set[int]]],
 ) -> None:
     """Each scan: the errors of three ports (None: the card is away), and which are allocated."""
     node = Node()
     done: dict[int, set[str]] = {0: set(), 1: set(), 2: set()}
     for errors, owned in scans:
         cards = [faulty(value, index=n) for n, value in enumerate(errors) if value is not None]
-        allocated = None if owned is None else [f"dfl-port.{n}" for n in owned]
-        cleared = node.look(*cards, allocated=allocated)
+        cleared = node.look(*cards, allocated=[f"dfl-port.{n}" for n in owned])
         for n, value in enumerate(errors):
             mine = [each for each in cleared if each.startswith(f"dfl-port.{n}=")]
-            if owned is None:
-                assert mine == []
-            elif value is None or n in owned:
+            if value is None or n in owned:
                 assert mine == []
                 done[n].clear()
             else:
@@ -213,10 +187,3 @@ def test_what_could_not_be_tried_is_chosen_again() -> None:
     node.tried = node.tried.without("dfl-port.0", 0x80)
     assert node.look(*cards) == []
     assert NOTHING.without("dfl-port.0", 0x40) == NOTHING
-
-
-def test_a_virtual_function_has_the_lock_of_its_physical_one() -> None:
-    physical = card(0)
-    split = virtual(physical, 1, broken("dfl-port.1"))
-    (clearing,), _ = choose(Inventory((physical, split)), (), NOTHING)
-    assert (clearing.port, clearing.lock) == ("dfl-port.1", physical.address)

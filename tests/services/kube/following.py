@@ -110,7 +110,6 @@ async def following(
     """A source that follows the server while the block lasts, and must not end before."""
     kubeconfig = write_kubeconfig(folder, server.url, **user)
     source = ApiServerSource(connector(kubeconfig), pace=pace, interval=interval, timing=timing)
-    source.load()
     task = asyncio.create_task(source.follow())
     try:
         yield source
@@ -180,3 +179,16 @@ def watched(server: FaultyApiServer, plural: str = FUNCTIONS) -> list[str]:
         for request in server.requests
         if request.plural == plural and request.is_watch
     ]
+
+
+@asynccontextmanager
+async def watching(
+    folder: Path, *, pace: WatchTimeouts = QUICK, timing: Timing | None = None
+) -> AsyncIterator[tuple[FaultyApiServer, ApiServerSource]]:
+    """An empty server, and a source that watches it."""
+    async with (
+        FaultyApiServer().running() as server,
+        following(server, folder, pace=pace, timing=timing) as source,
+    ):
+        await until_watching(server, source)
+        yield server, source

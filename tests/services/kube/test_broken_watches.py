@@ -4,7 +4,7 @@ Pauses pass in simulated time, over real sockets.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
@@ -13,9 +13,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.kube.list_watch import WatchTimeouts
+from simulator.apiserver.http_server import Cut, Response
 from tests.faults.apiserver import (
     FUNCTIONS,
-    Connection,
+    Answer,
     FaultyApiServer,
     Request,
     encode,
@@ -63,17 +64,14 @@ def ending(seconds: float, *lines: bytes, cut: bool = False) -> Break:
     """Each watch lasts so long, tells these lines, and ends or is cut."""
 
     def broken(server: FaultyApiServer, time: SimulatedTime) -> AbstractContextManager[None]:
-        async def action(_request: Request, connection: Connection) -> None:
-            await connection.begin()
+        async def stream() -> AsyncGenerator[bytes]:
             for line in lines:
-                await connection.chunk(line)
+                yield line
             await time.sleep(seconds)  # simulated
             if cut:
-                connection.drop()
-            else:
-                await connection.end()
+                raise Cut
 
-        return server.fault(action, matches=watches)
+        return server.answering_with(lambda: Response(200, stream=stream()), matches=watches)
 
     return broken
 
@@ -130,8 +128,8 @@ async def test_a_minute_of_broken_watches_is_cheap_said_once_and_mappings_stay_f
         put_region(server, "region")
         with (
             capture_logs() as logs,
-            server.fault(_nothing, matches=noted),
             broken(server, time),
+            server.answering(500, matches=noted),
         ):
             async with following(server, tmp_path, pace=PACE, timing=time.timing()) as source:
                 await asyncio.wait_for(time.over.wait(), 60)
@@ -145,10 +143,6 @@ async def test_a_minute_of_broken_watches_is_cheap_said_once_and_mappings_stay_f
         if "not being updated" in entry["event"] and entry["log_level"] == "warning"
     ]
     assert sorted(told) == ["acceleratorfunctions", "fpgaregions"]
-
-
-async def _nothing(_request: Request, _connection: Connection) -> None:
-    raise AssertionError("this fault matches nothing")
 
 
 @pytest.mark.parametrize(
@@ -170,42 +164,41 @@ async def test_a_mapping_that_is_deleted_while_watches_are_broken_is_gone_within
                 await until(lambda: names(source) == set())
 
 
-async def no_head(_connection: Connection) -> None:
+async def no_head() -> Response:
     """Nothing, not even the head of an answer."""
+    await asyncio.Event().wait()
+    return Response(200)
 
 
-async def silence(connection: Connection) -> None:
-    await connection.begin()
+def repeating(begin: bytes, piece: bytes) -> Callable[[], Response]:
+    """A beginning, and then the same again and again; nothing but a head without a piece."""
 
-
-async def blank_lines(connection: Connection) -> None:
-    await connection.begin()
-    while True:
-        await connection.chunk(b"\n")
-        await asyncio.sleep(0.05)  # the moment between two bytes
-
-
-async def endless_line(connection: Connection) -> None:
-    await connection.begin()
-    await connection.chunk(b'{"type":"BOOKMARK","object":{"kind":"')
-    while True:
-        await connection.chunk(b"x")
-        await asyncio.sleep(0.05)  # the moment between two bytes
-
-
-@pytest.mark.parametrize("hang", [no_head, silence, blank_lines, endless_line])
-async def test_a_watch_that_never_ends_is_cut_counted_said_once_and_followed_by_a_list(
-    tmp_path: Path, hang: Callable[[Connection], Awaitable[None]]
-) -> None:
-    pace = WatchTimeouts(first=0.01, longest=0.02, steady=0.5, watch=1.0, grace=0.1)
-
-    async def action(_request: Request, connection: Connection) -> None:
-        await hang(connection)
+    async def stream() -> AsyncGenerator[bytes]:
+        yield begin
+        while piece:
+            await asyncio.sleep(0.05)  # the moment between two bytes
+            yield piece
         await asyncio.Event().wait()
 
+    return lambda: Response(200, stream=stream())
+
+
+HANGS: dict[str, Answer] = {
+    "no head": no_head,
+    "silence": repeating(b"", b""),
+    "blank lines": repeating(b"\n", b"\n"),
+    "an endless line": repeating(b'{"type":"BOOKMARK","object":{"kind":"', b"x"),
+}
+
+
+@pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
+async def test_a_watch_that_never_ends_is_cut_counted_said_once_and_followed_by_a_list(
+    tmp_path: Path, hang: Answer
+) -> None:
+    pace = WatchTimeouts(first=0.01, longest=0.02, steady=0.5, watch=1.0, grace=0.1)
     async with FaultyApiServer().running() as server:
         put_function(server, "deleted")
-        with server.fault(action, matches=watches), capture_logs() as logs:
+        with server.answering_with(hang, matches=watches), capture_logs() as logs:
             async with following(server, tmp_path, pace=pace) as source:
                 await until(lambda: names(source) == {"deleted"})
                 server.delete(FUNCTIONS, "default", "deleted")

@@ -81,11 +81,6 @@ async def test_a_pod_is_asked_for_by_its_path_with_our_token(tmp_path: Path) -> 
     assert "accept: application/json" in server.requests[0].lower()
 
 
-async def test_a_pod_that_is_not_there_is_none(tmp_path: Path) -> None:
-    async with talk(tmp_path, answer(404, b'{"kind":"Status"}')) as (client, _server):
-        assert await client.get_pod("ns", "p") is None
-
-
 async def test_a_name_can_not_leave_its_path(tmp_path: Path) -> None:
     async with talk(tmp_path, answer(404, b"")) as (client, server):
         await client.get_pod("ns", "../../secrets/x?y")
@@ -216,13 +211,6 @@ async def test_what_is_no_list_is_refused(tmp_path: Path, body: bytes) -> None:
                 pass
 
 
-async def test_a_list_that_the_server_does_not_know_is_an_error(tmp_path: Path) -> None:
-    async with talk(tmp_path, answer(404, b"404 page not found")) as (client, _server):
-        with pytest.raises(ClusterError, match="404 page not found"):
-            async for _ in client.pages("/apis/g/v2/things"):
-                pass
-
-
 async def test_lines_end_at_newlines_only_however_they_are_cut(tmp_path: Path) -> None:
     one, two = '{"a":"\x85 \u2028"}'.encode(), b'{"b":1}'
     chunks = [one[:5], one[5:] + b"\n" + two[:2], two[2:] + b"\nrest"]
@@ -245,16 +233,6 @@ async def test_what_is_asked_for_compressed_is_read_as_it_was(tmp_path: Path) ->
         async with client.lines("/apis/g/v2/things", {}, seconds=5) as lines:
             assert [line async for line in lines] == [body]
     assert "gzip" in server.requests[0].lower().partition("accept-encoding: ")[2].splitlines()[0]
-
-
-async def test_lines_of_a_refusal_say_what_the_server_said(tmp_path: Path) -> None:
-    async with talk(tmp_path, answer(410, b'{"message":"too old resource version"}')) as (
-        client,
-        _server,
-    ):
-        with pytest.raises(ClusterError, match=r"answers 410 .*too old resource version"):
-            async with client.lines("/api/v1/pods", {}, seconds=5):
-                pass
 
 
 async def test_lines_that_stop_coming_are_given_up(tmp_path: Path) -> None:

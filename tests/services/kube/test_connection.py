@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.kube.client import ClusterClient
+from services.kube.client import BadStatus, ClusterClient, Expired, HttpResponse
 from services.kube.connection import Connection, connector
 from services.process.errors import ClusterError
 from tests.services.kube.following import write_kubeconfig
@@ -26,29 +26,46 @@ async def test_a_client_serves_all_who_ask(tmp_path: Path) -> None:
     assert not is_open(one)
 
 
-async def test_a_renewed_client_is_what_the_files_say_now(tmp_path: Path) -> None:
+async def fail(connection: Connection, error: ClusterError) -> ClusterClient:
+    """Use the client without success."""
+    with pytest.raises(type(error)):
+        async with connection.client() as client:
+            raise error
+    return client
+
+
+def refused(status: int) -> BadStatus:
+    return BadStatus("refused", HttpResponse(status, b""))
+
+
+@pytest.mark.parametrize(
+    ("error", "renewed"),
+    [
+        (refused(401), True),
+        (refused(403), True),
+        (refused(404), True),
+        (refused(503), True),
+        (refused(409), False),
+        (ClusterError("away"), True),
+        (Expired("too old"), False),
+    ],
+)
+async def test_after_an_error_that_other_files_could_explain_they_are_read_again(
+    tmp_path: Path, error: ClusterError, renewed: bool
+) -> None:
     connection = Connection(connector(write_kubeconfig(tmp_path, "http://old")))
     async with connection.client() as old:
         write_kubeconfig(tmp_path, "http://new")
-        await connection.renew(old)
-        assert is_open(old), "somebody still uses it"
-        async with connection.client() as new:
-            assert (old.server, new.server) == ("http://old", "http://new")
-    assert not is_open(old)
-    assert is_open(new)
+        assert await fail(connection, error) is old
+        async with connection.client() as client:
+            assert client.server == ("http://new" if renewed else "http://old")
+            assert is_open(old), "somebody still uses it"
+    assert is_open(old) is not renewed
     await connection.aclose()
+    assert not is_open(client)
 
 
-async def test_a_client_that_nobody_uses_is_closed_when_it_is_renewed(tmp_path: Path) -> None:
-    connection = Connection(connector(write_kubeconfig(tmp_path, "http://a")))
-    async with connection.client() as old:
-        pass
-    await connection.renew(old)
-    assert not is_open(old)
-    await connection.aclose()
-
-
-async def test_of_two_who_find_a_client_of_no_use_one_renews_it(tmp_path: Path) -> None:
+async def test_of_two_who_come_after_an_error_one_renews_the_client(tmp_path: Path) -> None:
     made = []
     make = connector(write_kubeconfig(tmp_path, "http://a"))
 
@@ -56,13 +73,15 @@ async def test_of_two_who_find_a_client_of_no_use_one_renews_it(tmp_path: Path) 
         made.append(make())
         return made[-1]
 
+    async def use() -> ClusterClient:
+        async with connection.client() as client:
+            return client
+
     connection = Connection(counted)
-    async with connection.client() as old:
-        await asyncio.gather(connection.renew(old), connection.renew(old))
-        await connection.renew(old)
-    async with connection.client() as new:
-        assert new is not old
-    assert [is_open(client) for client in made].count(True) == 1
+    old = await fail(connection, refused(401))
+    one, other = await asyncio.gather(use(), use())
+    assert one is other is not old
+    assert len(made) == 2
     await connection.aclose()
     assert not any(is_open(client) for client in made)
 
@@ -71,10 +90,9 @@ async def test_a_client_that_can_not_be_renewed_is_kept(tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path, "http://a")
     connection = Connection(connector(path))
     path.write_text("{")
-    async with connection.client() as old:
-        await connection.renew(old)
-        async with connection.client() as kept:
-            assert kept is old
+    old = await fail(connection, refused(401))
+    async with connection.client() as kept:
+        assert kept is old
     await connection.aclose()
 
 

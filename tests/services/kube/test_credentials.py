@@ -67,18 +67,6 @@ async def test_a_token_is_had_from_where_the_kubeconfig_says_and_had_anew_when_i
     assert shown(server) == ["Bearer first", "Bearer first", "Bearer second"]
 
 
-async def test_a_plugin_of_today_is_told_what_to_answer(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("first")
-    async with (
-        Server(answer(200, b"{}")).run() as server,
-        client_of(tmp_path, server.url, of_plugin("v1")(tmp_path)) as client,
-    ):
-        await client.get(POD)
-    told = json.loads((tmp_path / "note").read_text())
-    assert told["apiVersion"] == "client.authentication.k8s.io/v1"
-    assert told["spec"] == {"interactive": False}
-
-
 async def test_a_tokens_file_is_read_anew_before_what_it_held_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

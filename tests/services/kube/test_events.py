@@ -17,7 +17,6 @@ from services.kube.events import (
     EventRecorder,
     EventSource,
     ObjectReference,
-    Rate,
     node_reference,
 )
 from services.process.retry import Backoff
@@ -27,7 +26,6 @@ from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
-FREELY = Rate(burst=1000, seconds=0.001)
 NODE = node_reference("n1")
 
 
@@ -48,7 +46,7 @@ class Clock:
 class Recorder:
     """A recorder whose outcomes are counted."""
 
-    def __init__(self, api: ApiServerStandIn, rate: Rate) -> None:
+    def __init__(self, api: ApiServerStandIn, burst: int, seconds: float) -> None:
         self.counts: Counter[str] = Counter()
         self.clock = Clock()
         self.connection = Connection(connector(api.kubeconfig_path))
@@ -57,7 +55,8 @@ class Recorder:
             EventSource("accelbind-plugin", host="n1"),
             on_result=lambda outcome: self.counts.update([outcome]),
             backoff=Backoff(0.01, 0.05),
-            rate=rate,
+            burst=burst,
+            seconds=seconds,
             clock=self.clock,
         )
 
@@ -75,8 +74,10 @@ class Recorder:
 
 
 @asynccontextmanager
-async def writing(api: ApiServerStandIn, *, rate: Rate = FREELY) -> AsyncIterator[Recorder]:
-    made = Recorder(api, rate)
+async def writing(
+    api: ApiServerStandIn, *, burst: int = 1000, seconds: float = 0.001
+) -> AsyncIterator[Recorder]:
+    made = Recorder(api, burst, seconds)
     task = asyncio.create_task(made.recorder.write_forever())
     try:
         yield made
@@ -231,7 +232,7 @@ async def test_more_than_may_wait_is_dropped_and_counted(
 
 
 async def test_a_burst_is_written_and_the_rest_at_its_rate(api: ApiServerStandIn) -> None:
-    async with writing(api, rate=Rate(burst=3, seconds=3600)) as made:
+    async with writing(api, burst=3, seconds=3600) as made:
         for number in range(10):
             made.record(f"port.{number}")
         await made.until(created=3)

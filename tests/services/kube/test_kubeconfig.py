@@ -53,14 +53,6 @@ def test_files_that_a_kubeconfig_names_are_seen_from_its_folder(tmp_path: Path) 
     assert access.token_file == tmp_path / "token"
 
 
-def test_data_counts_before_files(tmp_path: Path) -> None:
-    cluster = {
-        "certificate-authority": "/nowhere",
-        "certificate-authority-data": base64.b64encode(b"data").decode(),
-    }
-    assert loaded(tmp_path, config(cluster)).authority == b"data"
-
-
 def test_secrets_are_not_shown_with_the_rest(tmp_path: Path) -> None:
     user = {"token": "secret", "username": "u", "password": "secret"}
     assert "secret" not in repr(loaded(tmp_path, config(user=user)))
@@ -79,12 +71,6 @@ def test_several_files_count_together_and_the_first_one_first(tmp_path: Path) ->
     assert access is not None
     assert access.token == "secret"  # noqa: S105 - a test's
     assert access.authority == b"second", "a path is seen from the folder of its own file"
-
-
-def test_a_file_that_a_flag_names_is_one_file_whatever_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "a:b"
-    path.write_text(yaml.safe_dump(config()))
-    assert load_config(path, environment={}) is not None
 
 
 def test_what_is_wrong_with_others_does_not_matter(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from services.kube.list_watch import WatchTimeouts
 from services.kube.node_watcher import NodeWatcher
 from services.mappings.source import Timing
 from simulator.apiserver.faults import watches
+from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.services.kube.following import FakeTime, SimulatedTime
 from tests.support import eventually_async
@@ -90,7 +91,8 @@ async def following(
 
 
 def asked(api: ApiServerStandIn) -> Iterator[str]:
-    return (f"{seen.method} {seen.target}" for seen in api.seen if "/nodes" in seen.target)
+    requests = (seen.request for seen in api.seen)
+    return (f"{each.method} {each.target}" for each in requests if "/nodes" in each.target)
 
 
 async def watching(api: ApiServerStandIn) -> None:
@@ -200,32 +202,12 @@ async def test_a_node_that_has_not_changed_for_long_can_be_watched(api: ApiServe
     assert len([each for each in asked(api) if "watch=1" in each]) == 1
 
 
-async def test_a_connection_that_falls_silent_is_given_up(api: ApiServerStandIn) -> None:
-    put(api, mode="af")
-    pace = WatchTimeouts(first=0.01, longest=0.05, steady=0.5, watch=1.0, grace=0.1)
-    async with following(api, pace=pace) as made:
-        await watching(api)
-        api.silence_watches()
-        put(api, mode="region")
-        await made.until_told({"mode": "region"})
-
-
 async def test_a_node_that_is_deleted_and_made_again_is_followed(api: ApiServerStandIn) -> None:
     put(api, mode="af")
     async with following(api, poll_seconds=0.02) as made:
         await watching(api)
         api.drop("Node", "n1")
         await made.until_told(None)
-        put(api, mode="region")
-        await made.until_told({"mode": "region"})
-
-
-async def test_a_new_token_is_taken_up(api: ApiServerStandIn) -> None:
-    put(api, mode="af")
-    async with following(api) as made:
-        await watching(api)
-        api.change_token()
-        api.drop_connections()
         put(api, mode="region")
         await made.until_told({"mode": "region"})
 
@@ -256,21 +238,15 @@ def told_node_then_error(api: ApiServerStandIn, code: int) -> AbstractContextMan
     """With annotations of an older cache, too."""
     node = b'{"type":"ADDED","object":{"metadata":{"name":"n1","annotations":{"mode":"old"}}}}\n'
     error = b'{"type":"ERROR","object":{"code":%d,"message":"no progress"}}\n' % code
-    return api.faults.replaying(node + error, stream=True, matches=watches)
+    return api.faults.streaming(node + error)
 
 
-@contextlib.contextmanager
-def ended(api: ApiServerStandIn, _code: int) -> Iterator[None]:
-    api.faults.watches_end_at_once = True
-    yield
-    api.faults.watches_end_at_once = False
+def ended(api: ApiServerStandIn, _code: int) -> AbstractContextManager[None]:
+    return api.faults.streaming()
 
 
-@contextlib.contextmanager
-def cut(api: ApiServerStandIn, _code: int) -> Iterator[None]:
-    api.faults.watches_cut_at_once = True
-    yield
-    api.faults.watches_cut_at_once = False
+def cut(api: ApiServerStandIn, _code: int) -> AbstractContextManager[None]:
+    return api.faults.streaming(b'{"type":"BOOK', cut=True)
 
 
 @pytest.mark.parametrize("jitter", [0.0, 1.0])
@@ -302,18 +278,22 @@ async def test_a_minute_of_broken_watches_is_cheap_said_once_counted_and_changes
             assert made.told[-1] == {"mode": "af"}
             assert {"mode": "old"} not in made.told
             assert made.failures == 4
-            assert made.watcher.watch_error
+            assert made.watcher.error
     [said] = [line for line in capsys.readouterr().out.splitlines() if "[warning" in line]
-    assert "the node can't be watched" in said
+    assert "annotations are not being updated" in said
 
 
 async def test_a_server_that_can_not_serve_bookmarks_without_a_version_is_watched(
     api: ApiServerStandIn,
 ) -> None:
     put(api, mode="af")
-    api.faults.bookmarks_need_version = True
+
+    def asks_for_bookmarks(request: Request) -> bool:
+        return "allowWatchBookmarks" in request.query and not request.query.get("resourceVersion")
+
     async with following(api) as made:
-        await watching(api)
+        with api.faults.watches_failing(500, matches=asks_for_bookmarks):
+            await watching(api)
         put(api, mode="region")
         await made.until_told({"mode": "region"})
         assert made.failures == 0
@@ -329,12 +309,12 @@ async def test_a_watch_that_works_again_is_said_once(
         with api.faults.watches_failing(500, count=3):
             await watching(api)
         await eventually_async(lambda: made.watcher.watching)
-        assert "500" in made.watcher.watch_error
+        assert "500" in made.watcher.error
         time.now += 60
         api.end_watches()
-        await eventually_async(lambda: not made.watcher.watch_error)
+        await eventually_async(lambda: not made.watcher.error)
         assert time.slept[-1] == 0
-    assert capsys.readouterr().out.count("the node can be watched again") == 1
+    assert capsys.readouterr().out.count("annotations are being updated again") == 1
 
 
 async def test_a_watch_that_differs_at_each_event_costs_a_read_every_few_seconds(
@@ -343,7 +323,7 @@ async def test_a_watch_that_differs_at_each_event_costs_a_read_every_few_seconds
     put(api, mode="new")
     stale = b'{"type":"ADDED","object":{"metadata":{"name":"n1","annotations":{"mode":"old"}}}}\n'
     time = SimulatedTime(1, MINUTE, 1.0)
-    with api.faults.replaying(stale * 1000, stream=True, matches=watches):
+    with api.faults.streaming(stale * 1000):
         async with following(api, pace=WatchTimeouts(), timing=time.timing()) as made:
             await asyncio.wait_for(time.over.wait(), MINUTE)
             assert {"mode": "old"} not in made.told
@@ -353,7 +333,7 @@ async def test_a_watch_that_differs_at_each_event_costs_a_read_every_few_seconds
 async def test_a_cache_that_lags_does_not_undo_what_was_read(api: ApiServerStandIn) -> None:
     put(api, mode="new")
     stale = b'{"type":"ADDED","object":{"metadata":{"name":"n1","annotations":{"mode":"old"}}}}\n'
-    with api.faults.replaying(stale, stream=True, count=2, matches=watches):
+    with api.faults.streaming(stale, count=2):
         async with following(api) as made:
             await watching(api)
     assert made.told

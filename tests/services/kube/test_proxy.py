@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +12,7 @@ import pytest
 import uvloop
 import yaml
 
-from services.kube.client import BadStatus, ClusterClient, may_be_ours
+from services.kube.client import BadStatus, ClusterClient
 from services.kube.config import Access
 from services.kube.connection import Connection, connector
 from services.kube.credentials import create_tls_context
@@ -249,10 +248,9 @@ async def test_a_plugin_may_give_a_certificate_and_another_one_later(
             (tmp_path / "answer").write_text(credential(authority, "john"))
             assert await client.get(POD) == b"jane"
             ends.refused = b"jane"
-            with pytest.raises(BadStatus) as caught:
+        with pytest.raises(BadStatus):
+            async with connection.client() as client:
                 await client.get(POD)
-            assert may_be_ours(caught.value)
-            await connection.renew(client)
         async with connection.client() as client:
             assert await client.get(POD) == b"john"
         await connection.aclose()
@@ -273,33 +271,16 @@ def credential(authority: ClientAuthority, name: str) -> str:
         ("224.0.0.1", "224.0.0.0/8", True),
         ("224.0.0.1", "10.0.0.0/8", False),
         ("[ff02::1]", "ff00::/8", True),
-        ("api.Example.com", "example.COM", True),
-        ("api.example.com", ".example.com", True),
-        ("badexample.com", "example.com", False),
-        ("api.example.com", "*", True),
     ],
 )
 async def test_no_proxy_names_what_is_reached_directly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, no_proxy: str, spared: bool
 ) -> None:
-    """Nobody listens on port 9 of this machine, multicast can't be connected to, and no name is
-    found: so each try ends at once."""
-
-    def not_found(*_args: object, **_kwargs: object) -> object:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
+    """Nobody listens on port 9 of this machine, and multicast can't be connected to."""
     async with Ends().run(None) as ends:
         ends.reply = b"HTTP/1.1 403 Forbidden\r\n\r\n"
         monkeypatch.setenv("HTTPS_PROXY", ends.proxy)
         monkeypatch.setenv("NO_PROXY", no_proxy)
-        resolve = socket.getaddrinfo
-        monkeypatch.setattr(
-            socket,
-            "getaddrinfo",
-            lambda name, *args, **kwargs: (
-                not_found() if "example" in str(name) else resolve(name, *args, **kwargs)
-            ),
-        )
         async with client_of(tmp_path, {"server": f"https://{host}:9"}) as client:
             with pytest.raises(ClusterError, match="can't be reached"):
                 await client.get(POD)

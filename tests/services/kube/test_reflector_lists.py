@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from tests.faults.apiserver import (
     REGIONS,
     FaultyApiServer,
     encode,
-    encode_list,
     event,
     later_pages,
     lists,
@@ -35,23 +35,15 @@ from tests.services.kube.following import (
 pytestmark = pytest.mark.anyio
 
 
+def objects(number: int, namespaces: int = 1) -> Iterator[tuple[tuple[str, str], bytes]]:
+    for n in range(number):
+        key = f"ns-{n % namespaces}", f"f-{n:06}"
+        spec = {"interfaceId": ARRIA, "afuId": f"{n:032x}", "mode": "region"}
+        yield key, encode(FUNCTIONS, *key, 1, spec)
+
+
 def fill(server: FaultyApiServer, number: int, namespaces: int = 1) -> None:
-    server.fill(
-        FUNCTIONS,
-        (
-            (
-                (f"ns-{n % namespaces}", f"f-{n:06}"),
-                encode(
-                    FUNCTIONS,
-                    f"ns-{n % namespaces}",
-                    f"f-{n:06}",
-                    1,
-                    {"interfaceId": ARRIA, "afuId": f"{n:032x}", "mode": "region"},
-                ),
-            )
-            for n in range(number)
-        ),
-    )
+    server.fill(FUNCTIONS, objects(number, namespaces))
 
 
 def limits(server: FaultyApiServer) -> list[int]:
@@ -110,10 +102,7 @@ async def test_a_list_that_expires_between_its_pages_is_begun_anew(tmp_path: Pat
     assert listed(server) == 3
 
 
-async def test_what_serves_stays_whole_while_a_list_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("services.mappings.source.BATCH", 100)
+async def test_what_serves_stays_whole_while_a_list_is_read(tmp_path: Path) -> None:
     async with FaultyApiServer().running() as server:
         fill(server, 1200)
         async with following(server, tmp_path) as source:
@@ -190,11 +179,12 @@ async def test_a_server_that_gives_no_pages_is_asked_for_all(
 ) -> None:
     monkeypatch.setattr(client, "MAX_BODY", 50_000)
     async with FaultyApiServer().running() as server:
-        server.limiting = False
-        fill(server, 600)
-        async with following(server, tmp_path) as source:
-            await until(lambda: source.loaded)
-            assert len(source.index) == 600
+        items = b",".join(data for _, data in objects(600))
+        body = b'{"metadata":{"resourceVersion":"5"},"items":[%s]}' % items
+        with server.replacing(body, matches=lambda request: request.plural == FUNCTIONS):
+            async with following(server, tmp_path) as source:
+                await until(lambda: source.loaded)
+                assert len(source.index) == 600
 
 
 async def test_a_single_object_that_is_too_long_is_a_problem_and_no_end(
@@ -275,7 +265,7 @@ async def test_an_object_with_a_bottomless_field_hides_no_other(tmp_path: Path) 
 
 async def test_a_list_that_goes_round_in_circles_is_none(tmp_path: Path) -> None:
     async with FaultyApiServer().running() as server:
-        circle = encode_list(FUNCTIONS, 5, [], "again")
+        circle = b'{"metadata":{"resourceVersion":"5","continue":"again"},"items":[]}'
         async with following(server, tmp_path) as source:
             with server.replacing(circle):
                 await until(lambda: "repeats a page" in source.error)

@@ -19,6 +19,7 @@ from tests.services.kube.following import (
     until_watching,
     until_watching_again,
     watched,
+    watching,
 )
 
 pytestmark = pytest.mark.anyio
@@ -46,18 +47,6 @@ async def test_a_server_that_is_away_for_minutes_is_asked_at_a_bounded_rate(tmp_
     assert 10 < len(time.slept) < TEN_MINUTES / 30 * 2, "tries of two reflectors"
     told = [entry for entry in logs if entry["log_level"] == "warning"]
     assert sorted(entry["kind"] for entry in told) == ["acceleratorfunctions", "fpgaregions"]
-
-
-async def test_a_server_that_comes_back_is_followed_again(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        async with server.away():
-            await until(lambda: source.error)
-            put_function(server, "x")
-        await until(lambda: names(source) == {"x"})
-        await until_watching(server, source)
-        server.bookmark()
-        await until(lambda: source.error == "")
 
 
 async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
@@ -93,63 +82,15 @@ async def test_a_server_that_is_overloaded_is_given_the_time_it_asks_for(
     assert time.slept == [7.0] * 4
 
 
-async def test_a_burst_of_errors_is_weathered(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        with server.answering(500, "etcdserver: request timed out", times=10):
-            server.cut_watches()
-            await until(lambda: "request timed out" in source.error)
-            await until_watching(server, source)
-        put_function(server, "x")
-        server.bookmark()
-        await until(lambda: names(source) == {"x"})
-        await until(lambda: source.error == "")
-
-
 async def test_pauses_begin_small_again_after_a_watch_that_held(tmp_path: Path) -> None:
     time = FakeTime(until=3000)
-    async with (
-        FaultyApiServer().running() as server,
-        following(server, tmp_path, pace=USUAL, timing=time.timing(jitter=1.0)) as source,
-    ):
-        await until_watching(server, source)
+    async with watching(tmp_path, pace=USUAL, timing=time.timing(jitter=1.0)) as (server, source):
         for _ in range(4):
             before = len(watched(server))
             time.now += 50
             server.cut_watches()
             await until_watching_again(server, source, before)
     assert set(time.slept) == {WatchTimeouts().first}
-
-
-async def test_a_token_in_a_file_is_read_anew_when_it_is_refused(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret")
-    async with (
-        FaultyApiServer().running() as server,
-        following(server, tmp_path, tokenFile=str(token)) as source,
-    ):
-        await until_watching(server, source)
-        server.token = ROTATED
-        token.write_text(ROTATED)
-        server.cut_watches()
-        put_function(server, "x")
-        await until(lambda: names(source) == {"x"})
-
-
-async def test_a_kubeconfig_is_read_anew_when_its_token_is_refused(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        server.token = ROTATED
-        server.cut_watches()
-        await until(lambda: "is the token still valid?" in source.error)
-        path = tmp_path / "kubeconfig"
-        before = path.read_text()
-        path.write_text('{"half": ')
-        put_function(server, "x")
-        tries = len(server.requests)
-        await until(lambda: len(server.requests) > tries + 2)
-        path.write_text(before.replace("secret", ROTATED))
-        await until(lambda: names(source) == {"x"})
 
 
 async def test_a_server_that_has_moved_is_found_through_its_kubeconfig(tmp_path: Path) -> None:
@@ -189,21 +130,6 @@ async def test_what_a_kubeconfig_says_by_the_end_of_a_pause_counts(tmp_path: Pat
         await until(lambda: names(source) == {"x"})
         await until_watching(server, source)
     assert sorted(refused()) == sorted(set(refused())), "each kind was refused once at the most"
-
-
-@pytest.mark.parametrize("status", [403, 404])
-async def test_a_server_that_is_not_ours_is_left_once_the_kubeconfig_says_so(
-    tmp_path: Path, status: int
-) -> None:
-    async with FaultyApiServer().running() as old, FaultyApiServer().running() as new:
-        put_function(new, "there")
-        new.compact()
-        with old.answering(status):
-            async with following(old, tmp_path) as source:
-                await until(lambda: f"answers {status}" in source.error)
-                path = tmp_path / "kubeconfig"
-                path.write_text(path.read_text().replace(old.url, new.url))
-                await until(lambda: names(source) == {"there"})
 
 
 async def test_an_outage_with_many_faces_is_told_once_and_its_length_at_the_end(

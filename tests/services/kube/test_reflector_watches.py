@@ -3,9 +3,7 @@
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
-from services.kube import client
 from services.kube.list_watch import WatchTimeouts
 from services.mappings.source import ApiServerSource
 from tests.faults.apiserver import (
@@ -14,8 +12,6 @@ from tests.faults.apiserver import (
     Request,
     encode,
     event,
-    status,
-    watches,
 )
 from tests.services.kube.following import (
     ARRIA,
@@ -32,16 +28,13 @@ from tests.services.kube.following import (
     until_watching,
     until_watching_again,
     watched,
+    watching,
 )
 from tests.support import require_shared
 
 pytestmark = pytest.mark.anyio
 
 RECORDED = ("recorded", "kube-apiserver-1.36")
-
-
-def function_watches(request: Request) -> bool:
-    return request.plural == FUNCTIONS and request.is_watch
 
 
 def function_lists(request: Request) -> bool:
@@ -62,54 +55,17 @@ async def miss_something(server: FaultyApiServer, source: ApiServerSource) -> No
 
 
 async def test_what_happened_while_the_watch_was_too_old_is_found_by_a_list(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         await miss_something(server, source)
         await until(lambda: names(source) == {"changes", "comes", "stays"})
         assert mode_of(source, "changes") == "af"
         assert listed(server) == 2
 
 
-async def test_too_old_may_be_a_status_too(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        with server.answering(410, "too old resource version", matches=watches, times=2):
-            await miss_something(server, source)
-            await until(lambda: names(source) == {"changes", "comes", "stays"})
-        await until_watching(server, source)
-        server.bookmark()
-        await until(lambda: source.error == "")
-
-
-async def test_too_old_may_be_said_in_the_middle_of_a_watch(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        put_function(server, "x")
-        server.send_line(FUNCTIONS, event("ERROR", status(410, "The resourceVersion is too old")))
-        await until(lambda: listed(server) == 2)
-        await until(lambda: names(source) == {"x"})
-
-
-async def test_a_watch_that_is_too_old_again_and_again_is_a_problem_with_pauses(
-    tmp_path: Path,
-) -> None:
-    time = FakeTime(until=1600)
-    async with FaultyApiServer().running() as server:
-        put_function(server, "x")
-        with server.answering(410, "too old", matches=watches), capture_logs() as logs:
-            async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
-                await until(lambda: time.now >= 1600)
-                assert names(source) == {"x"}
-                assert "too old" in source.error
-    assert listed(server) < 100, "in 600 s"
-    assert any("not being updated" in entry["event"] for entry in logs)
-
-
 async def test_a_watch_that_was_cut_in_the_middle_of_a_line_goes_on_where_it_was(
     tmp_path: Path,
 ) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         version = put_function(server, "x")
         await until(lambda: names(source) == {"x"})
         before = len(watched(server))
@@ -122,7 +78,7 @@ async def test_a_watch_that_was_cut_in_the_middle_of_a_line_goes_on_where_it_was
         assert source.index.namespace("cut").by_name == {}
 
 
-async def test_a_connection_that_falls_silent_is_given_up(tmp_path: Path) -> None:
+async def test_a_connection_that_falls_silent_is_given_up_for_a_list(tmp_path: Path) -> None:
     pace = WatchTimeouts(first=0.001, longest=0.01, watch=1.0, grace=0.05)
     async with (
         FaultyApiServer().running() as server,
@@ -132,16 +88,12 @@ async def test_a_connection_that_falls_silent_is_given_up(tmp_path: Path) -> Non
         server.silence_watches()
         put_function(server, "x")
         await until(lambda: names(source) == {"x"})
-        assert listed(server) == 1
+        assert listed(server) == 2
 
 
 async def test_a_watch_that_ends_in_time_is_taken_up_at_once(tmp_path: Path) -> None:
     time = FakeTime()
-    async with (
-        FaultyApiServer().running() as server,
-        following(server, tmp_path, pace=USUAL, timing=time.timing()) as source,
-    ):
-        await until_watching(server, source)
+    async with watching(tmp_path, pace=USUAL, timing=time.timing()) as (server, source):
         for _ in range(3):
             before = len(watched(server))
             time.now += 50
@@ -158,7 +110,7 @@ async def test_watches_that_end_as_soon_as_they_are_open_are_asked_for_at_a_boun
 ) -> None:
     time = FakeTime(until=1600)
     async with FaultyApiServer().running() as server:
-        with server.closing_at_once():
+        with server.saying():
             async with following(server, tmp_path, pace=USUAL, timing=time.timing()):
                 await until(lambda: time.now >= 1600)
                 # The other reflector may have a list and no watch yet.
@@ -167,8 +119,7 @@ async def test_watches_that_end_as_soon_as_they_are_open_are_asked_for_at_a_boun
 
 
 async def test_bookmarks_keep_a_quiet_watch_from_growing_old(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         server.compact()
         server.bookmark()
         server.end_watches()
@@ -179,8 +130,7 @@ async def test_bookmarks_keep_a_quiet_watch_from_growing_old(tmp_path: Path) -> 
 
 
 async def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         spec = {"interfaceId": ARRIA, "afuId": NLB0, "mode": "af", "note": "next"}
         odd = encode(FUNCTIONS, "default", "x", server.revision, spec)
         server.send_line(FUNCTIONS, event("ADDED", odd.replace(b"next", "\x85\u2028".encode())))
@@ -203,61 +153,12 @@ async def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
 async def test_what_can_not_be_understood_is_followed_by_a_list(
     tmp_path: Path, line: bytes
 ) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         server.send_line(FUNCTIONS, line)
         put_function(server, "x")
         await until(lambda: listed(server) == 2)
         await until(lambda: names(source) == {"x"})
         await until(lambda: source.error == "")
-
-
-async def test_empty_lines_are_nothing(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        server.send_line(FUNCTIONS, b"\n")
-        put_function(server, "x")
-        await until(lambda: names(source) == {"x"})
-        assert listed(server) == 1
-
-
-async def test_a_line_without_end_is_followed_by_a_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "MAX_BODY", 50_000)
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        server.send_line(FUNCTIONS, b"x" * 60_000)
-        await until(lambda: listed(server) == 2)
-        put_function(server, "x")
-        await until(lambda: names(source) == {"x"})
-
-
-@pytest.mark.parametrize("code", [400, 404, 504])
-async def test_a_version_that_the_server_does_not_take_is_followed_by_a_list(
-    tmp_path: Path, code: int
-) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        server.revision = 1000
-        error = event("ERROR", status(code, "Too large resource version: 1000, current: 5"))
-        with server.saying(error, matches=function_watches, times=1):
-            server.end_watches()
-            await until(lambda: listed(server) == 2)
-        put_function(server, "x")
-        await until(lambda: names(source) == {"x"})
-
-
-async def test_who_may_list_but_not_watch_lists_now_and_then(tmp_path: Path) -> None:
-    time = FakeTime(until=1600)
-    async with FaultyApiServer().running() as server:
-        put_function(server, "x")
-        with server.answering(403, "cannot watch", matches=watches):
-            async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
-                await until(lambda: time.now >= 1600)
-                assert names(source) == {"x"}
-                assert "cannot watch" in source.error
-    assert 5 < listed(server) < 600 / 30
 
 
 async def test_a_real_servers_objects_and_events_are_understood(tmp_path: Path) -> None:
@@ -287,8 +188,7 @@ async def test_a_real_servers_objects_and_events_are_understood(tmp_path: Path) 
 
 async def test_a_real_servers_410_is_understood(tmp_path: Path) -> None:
     line = require_shared(*RECORDED, "watch-too-old-410.txt").read_bytes()
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         put_function(server, "x")
         server.send_line(FUNCTIONS, line.strip() + b"\n")
         await until(lambda: listed(server) == 2)

@@ -33,19 +33,6 @@ def test_a_relative_path_is_refused() -> None:
         sockets.address(Path("a.sock"))
 
 
-def test_the_sockets_stand_where_the_kubelet_looks() -> None:
-    kubelet = Path("/var/lib/kubelet")
-    assert str(sockets.registration_socket(kubelet)) == (
-        "/var/lib/kubelet/device-plugins/kubelet.sock"
-    )
-    assert str(sockets.pod_resources_socket(kubelet)) == (
-        "/var/lib/kubelet/pod-resources/kubelet.sock"
-    )
-    assert str(sockets.checkpoint_file(kubelet)) == (
-        "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-    )
-
-
 class Kubelet(rpc.RegistrationServicer):
     async def Register(  # noqa: N802 - the protocol's name
         self,

@@ -2,19 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from services.devices.cdi import FILE_NAME, CdiFile, describe
+from services.devices.cdi import FILE_NAME
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.hardware.scan import scan
-from services.devices.model import Device, PluginMode
+from services.devices.model import PluginMode
 from services.devices.resources import AdvertisedResources, advertise
 from services.node import cdi_publisher
 from services.node.cdi_publisher import CdiPublisher
@@ -71,19 +70,6 @@ async def test_the_file_follows_the_cards(short_dir: Path, rack: Rack) -> None:
     assert publisher.published == frozenset()
 
 
-async def test_a_predecessors_file_is_made_right_at_once(short_dir: Path, rack: Rack) -> None:
-    folder = short_dir / "cdi"
-    folder.mkdir()
-    for stale in (FILE_NAME, "accelbind-old.json", f".{FILE_NAME}.new"):
-        (folder / stale).write_text("stale")
-    rack.add_card(CardSpec())
-    publisher = publisher_for(folder)
-    publisher.on_scan(tree_of(rack))
-    await publisher.run_once()
-    assert [path.name for path in folder.iterdir()] == [FILE_NAME]
-    assert named(folder) == ["dfl-port.0"]
-
-
 async def test_a_file_removed_behind_our_back_is_there_again_after_a_scan(
     short_dir: Path, rack: Rack
 ) -> None:
@@ -97,27 +83,6 @@ async def test_a_file_removed_behind_our_back_is_there_again_after_a_scan(
     publisher.on_scan(tree)
     await publisher.run_once()
     assert named(short_dir) == ["dfl-port.0"]
-
-
-async def test_the_file_is_described_anew_only_if_it_would_differ(
-    short_dir: Path, rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    described = []
-
-    def counted(devices: Iterable[Device], **values: Any) -> CdiFile:
-        described.append(values)
-        return describe(devices, **values)
-
-    monkeypatch.setattr(cdi_publisher, "describe", counted)
-    address = rack.add_card(CardSpec())
-    publisher = publisher_for(short_dir)
-    for _ in range(3):
-        publisher.on_scan(tree_of(rack))
-        await publisher.run_once()
-    rack.set_afu(address, "f7df405cbd7acf7222f144b0b93acd18")
-    publisher.on_scan(tree_of(rack))
-    await publisher.run_once()
-    assert len(described) == 1
 
 
 async def test_a_disk_that_is_full_keeps_new_devices_out_and_is_said_once(
@@ -173,19 +138,6 @@ async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(
     assert await look() == frozenset()
     half.rmdir()
     assert await look() == {"dfl-port.0", "dfl-port.1"}
-
-
-async def test_trouble_with_other_files_leaves_the_devices_published(
-    short_dir: Path, rack: Rack
-) -> None:
-    (short_dir / "accelbind-x.json").mkdir()
-    rack.add_card(CardSpec())
-    publisher = publisher_for(short_dir)
-    publisher.on_scan(tree_of(rack))
-    with capture_logs() as logs:
-        await publisher.run_once()
-    assert publisher.published == {"dfl-port.0"}
-    assert any("accelbind-x.json" in line.get("reason", "") for line in logs)
 
 
 async def test_a_folder_that_hangs_is_said_and_waited_for_no_longer(

@@ -58,23 +58,6 @@ def test_each_change_of_a_device_is_said_once(
     assert events(before, now) == said
 
 
-def test_a_device_is_named_with_its_resource_and_card() -> None:
-    with capture_logs() as logs:
-        log_advertised_changes(NOTHING, tree(bad(EMPTY)))
-    assert logs == [
-        {
-            "event": "device unhealthy",
-            "log_level": "warning",
-            "room": "plugin",
-            "device": "p0",
-            "resource": "d/r",
-            "card": "c0",
-            "reason": "afu-id-empty",
-            "message": "afu_id of p0 is empty",
-        }
-    ]
-
-
 def inventory_events(before: Inventory | None, now: Inventory) -> list[tuple[str, str]]:
     with capture_logs() as logs:
         log_inventory_changes(before, now)

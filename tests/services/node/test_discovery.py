@@ -11,7 +11,7 @@ from services.devices.damping import Damping
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources, advertise
 from services.node import discovery
-from services.node.discovery import Discovery
+from services.node.discovery import CardReader, Discovery
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from tests.plugin.support import AF, NLB0
@@ -37,7 +37,7 @@ class Setting:
         self.scans = 0
         self.trees: list[AdvertisedResources] = []
         self.seconds: list[float] = []
-        self.state = NodeState(mode)
+        self.state, calls = NodeState(mode), BlockingCalls()
         self.discovery = Discovery(
             self.state,
             mode=mode,
@@ -45,8 +45,8 @@ class Setting:
             units=3,
             interval=interval,
             damping=Damping(good_scans=2),
-            scan=self.scan,
-            calls=BlockingCalls(),
+            cards=CardReader(self.scan, calls),
+            calls=calls,
             observe_seconds=self.seconds.append,
         )
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from threading import Event
 
 import pytest
@@ -11,7 +10,6 @@ from structlog.testing import capture_logs
 
 from services.containers.holders import Holder, Holders
 from services.devices.hardware.scan import scan
-from services.devices.stale_errors import Clearing
 from services.node import error_clearing as module
 from services.node.error_clearing import ErrorClearing
 from services.process.blocking import BlockingCalls
@@ -137,8 +135,8 @@ async def test_while_nobody_can_tell_nothing_is_cleared_and_that_is_said_once(
 async def test_what_can_not_be_written_is_said(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Path, clearing: Clearing, *_more: object) -> Cleared:
-        return Cleared(clearing, ClearResult.FORBIDDEN, "user 7 may not")
+    def refuse(*_: object) -> Cleared:
+        return Cleared(ClearResult.FORBIDDEN, "user 7 may not")
 
     monkeypatch.setattr(module, "clear_errors", refuse)
     setting.rack.add_card(ERRORS)
@@ -155,9 +153,9 @@ async def test_a_write_that_hangs_is_left_behind(
 ) -> None:
     release = Event()
 
-    def hang(_: Path, clearing: Clearing, *_more: object) -> Cleared:
+    def hang(*_: object) -> Cleared:
         release.wait(30)
-        return Cleared(clearing, ClearResult.CLEARED)
+        return Cleared(ClearResult.CLEARED)
 
     monkeypatch.setattr(module, "clear_errors", hang)
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.05)

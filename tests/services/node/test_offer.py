@@ -110,11 +110,6 @@ def test_what_is_no_memory_is_none(content: bytes) -> None:
     assert decode(content) is None
 
 
-@given(st.binary(max_size=200) | st.builds(lambda text: text.encode(), st.text(max_size=200)))
-def test_no_bytes_are_an_error(content: bytes) -> None:
-    assert decode(content) is None
-
-
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -105,7 +105,7 @@ async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_a
     monkeypatch.setattr(Discovery, "run_once", once_let)
     async with running(settings(short_dir)) as plugin:
         await eventually_async(lambda: plugin.serving._resources is not None)
-        plugin._mode.update({ANNOTATION: "region"})
+        plugin.parts.mode.update({ANNOTATION: "region"})
         await eventually_async(lambda: plugin.serving.mode is PluginMode.REGION)
         looks.set()
         await kubelet.until(lambda: kubelet.capacity == {AF: 0, REGION: 1})
@@ -179,13 +179,3 @@ async def test_what_is_no_memory_is_said_once_and_replaced(
             await eventually_async(lambda: path.is_file() and not path.is_symlink())
     assert "only remembered while this process runs" in capsys.readouterr().out
     assert names(path.parent) == [path.name], "no half is left"
-
-
-async def test_a_half_that_a_killed_one_left_is_in_nobodys_way(tmp_path: Path) -> None:
-    path = tmp_path / FILE
-    path.parent.mkdir()
-    path.with_name(f".{path.name}.new").write_text("half")
-    async with recalling(tmp_path) as recall:
-        recall.on_scan(tree("dfl-port.0"))
-        await eventually_async(path.exists)
-    assert names(path.parent) == [path.name]

@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.devices.hardware.scan import scan
-from services.devices.model import Inventory, PluginMode
-from services.node.permissions import Missing, Needs, missing
+from services.devices.model import PluginMode
+from services.node.permissions import Needs, missing
 from services.node.permissions_watch import PermissionWatch
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -189,23 +189,6 @@ async def test_folders_that_are_closed_are_named_themselves(
         (node / "k").chmod(0o755)
 
 
-async def test_attributes_that_may_not_be_read_make_one_card_unhealthy_and_are_named(
-    node: Path, kubelet: KubeletStandIn, rack: Rack, processes: Processes
-) -> None:
-    rack.add_card(CardSpec())
-    await ready(node)
-    (node / "k/device-plugins").chmod(0o777)
-    port = node / "root/sys/class/fpga_region/region0/dfl-port.0"
-    (port / "afu_id").chmod(0o000)
-    plugin = start(processes, node)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, 60)
-    await eventually_async(lambda: str(port / "afu_id") in said(plugin))
-    found = said(plugin)[str(port / "afu_id")]
-    assert found["permission"] == "read"
-    assert "afu-id-unreadable" in found["loss"]
-    assert plugin.terminate() == 0
-
-
 # In this process, where permissions are what os.access says --------------------------------------
 
 
@@ -232,100 +215,98 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
     return lambda path, mode: taken.update({str(path): mode})
 
 
-def test_what_is_not_there_is_no_missing_permission(short_dir: Path) -> None:
-    assert missing(needs(short_dir), Inventory()) == ()
+PROGRAMS = {"state_dir": "state/deep", "bitstreams": "bitstreams"}
+NO_PROGRAMMING = "no region is programmed, "
+W, R, X = os.W_OK, os.R_OK, os.X_OK
+PORTS, REGION, UNITS = PluginMode.AF, PluginMode.REGION, PluginMode.UNITS
 
 
-def test_a_folder_that_may_not_be_made_is_missed_where_it_would_be(
-    short_dir: Path, forbid: Callable[[Path, int], None]
+@pytest.mark.parametrize(
+    ("mode", "values", "taken", "lacking"),
+    [
+        (PORTS, {}, {}, []),
+        (PORTS, {}, {"": W}, [("", "write", "no CDI file is written to {folder}/cdi/deep")]),
+        (PORTS, {"cdi_dir": None}, {"": W}, []),
+        (PORTS, {}, {"root/sys": R | X}, [("root/sys", "read and search", "no card is found")]),
+        (UNITS, {}, {"root/sys": R | X}, []),
+        (PORTS, {}, {"root/dev": X}, [("root/dev", "search", "no device node can be looked at")]),
+        (
+            PORTS,
+            {},
+            {"checkpoint": R},
+            [("checkpoint", "read", "errors of ports aren't cleared")],
+        ),
+        (REGION, {}, {"checkpoint": R}, [("checkpoint", "read", "no container starts in mode ")]),
+        (
+            PORTS,
+            {"serve": False},
+            {"pods.sock": W},
+            [("pods.sock", "connect (which takes write)", "which containers have devices")],
+        ),
+        (
+            PORTS,
+            {},
+            {"k/device-plugins": R | W | X},
+            [("k/device-plugins", "read and write and search", "no resource is offered")],
+        ),
+        (
+            REGION,
+            {**PROGRAMS, "cdi_dir": None},
+            {"bitstreams": R, "root/dev/dfl-fme.0": W, "": W},
+            [
+                ("", "write", NO_PROGRAMMING),
+                ("bitstreams", "read", NO_PROGRAMMING),
+                ("root/dev/dfl-fme.0", "write", NO_PROGRAMMING),
+            ],
+        ),
+        (REGION, {"cdi_dir": None}, {"bitstreams": R, "root/dev/dfl-fme.0": W}, []),
+        (PORTS, {**PROGRAMS, "cdi_dir": None}, {"bitstreams": R, "root/dev/dfl-fme.0": W}, []),
+    ],
+)
+def test_a_missing_permission_is_named_with_what_does_not_work(
+    short_dir: Path,
+    rack: Rack,
+    forbid: Callable[[Path, int], None],
+    *,
+    mode: PluginMode,
+    values: dict[str, Any],
+    taken: dict[str, int],
+    lacking: list[tuple[str, str, str]],
 ) -> None:
-    forbid(short_dir, os.W_OK)
-    (found,) = missing(needs(short_dir), Inventory())
-    assert (found.path, found.permission) == (str(short_dir), "write")
-    assert f"no CDI file is written to {short_dir}/cdi/deep" in found.loss
-    assert str(found).startswith(
-        f"{short_dir}: no permission to write (user {os.geteuid()}, group {os.getegid()}): no CDI"
-    )
+    rack.add_card(CardSpec())
+    short = {
+        "checkpoint": "k/device-plugins/kubelet_internal_checkpoint",
+        "pods.sock": "k/pod-resources/kubelet.sock",
+    }
+    for name in ("k/device-plugins", "k/pod-resources", "bitstreams"):
+        (short_dir / name).mkdir(parents=True)
+    (short_dir / short["checkpoint"]).touch()
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(short_dir / short["pods.sock"]))
+        for name, bits in taken.items():
+            forbid(short_dir / short.get(name, name), bits)
+        paths = {key: value and short_dir / value for key, value in values.items()}
+        found = missing(needs(short_dir, mode, **paths), scan(rack.root))
+    assert [(each.path, each.permission) for each in found] == [
+        (str(short_dir / short.get(name, name)), permission) for name, permission, _ in lacking
+    ]
+    for each, (_, _, loss) in zip(found, lacking, strict=True):
+        assert loss.format(folder=short_dir) in each.loss
+        assert str(each).startswith(
+            f"{each.path}: no permission to {each.permission} (user {os.geteuid()}, group"
+        )
 
 
-def test_many_ports_are_not_all_named(
+def test_of_many_ports_the_first_is_named(
     short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
 ) -> None:
     for _ in range(6):
         rack.add_card(CardSpec())
     for path in (short_dir / "root/sys/devices").rglob("errors/errors"):
         forbid(path, os.W_OK)
-    found = missing(needs(short_dir, cdi_dir=None), scan(short_dir / "root"))
-    assert len(found) == 3
-    assert found[-1].loss.endswith("; the same for 3 more")
+    (found,) = missing(needs(short_dir, cdi_dir=None), scan(rack.root))
+    assert found.loss.endswith("; the same for 5 more")
     assert missing(needs(short_dir, cdi_dir=None, clear_errors=False), scan(rack.root)) == ()
-    assert missing(needs(short_dir, PluginMode.UNITS, cdi_dir=None), scan(rack.root)) == ()
-
-
-def test_device_nodes_that_may_not_be_looked_at_are_missed(
-    short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
-) -> None:
-    rack.add_card(CardSpec())
-    forbid(short_dir / "root/dev", os.X_OK)
-    (found,) = missing(needs(short_dir), scan(rack.root))
-    assert (found.path, found.permission) == (str(short_dir / "root/dev"), "search")
-
-
-def test_a_root_that_is_closed_is_named(
-    short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
-) -> None:
-    forbid(rack.root / "sys", os.R_OK | os.X_OK)
-    (found,) = missing(needs(short_dir), Inventory())
-    assert (found.path, found.loss) == (str(rack.root / "sys"), "no card is found")
-    assert missing(needs(short_dir, PluginMode.UNITS), Inventory()) == ()
-
-
-def test_region_mode_loses_more_without_the_checkpoint(
-    short_dir: Path, forbid: Callable[[Path, int], None]
-) -> None:
-    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
-    checkpoint.parent.mkdir(parents=True)
-    checkpoint.touch()
-    forbid(checkpoint, os.R_OK)
-    (found,) = missing(needs(short_dir, PluginMode.REGION), Inventory())
-    assert found.loss.startswith("no container starts in mode region, ")
-    (found,) = missing(needs(short_dir), Inventory())
-    assert "region" not in found.loss
-
-
-def test_what_programming_needs_is_missed_where_regions_are_programmed(
-    short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
-) -> None:
-    rack.add_card(CardSpec())
-    (short_dir / "bitstreams").mkdir()
-    folders = {"state_dir": short_dir / "state/deep", "bitstreams": short_dir / "bitstreams"}
-    forbid(short_dir / "bitstreams", os.R_OK)
-    forbid(rack.root / "dev/dfl-fme.0", os.W_OK)
-    forbid(short_dir, os.W_OK)
-
-    def lacking(mode: PluginMode, **values: Any) -> set[tuple[str, str]]:
-        found = missing(needs(short_dir, mode, cdi_dir=None, **values), scan(rack.root))
-        return {(each.path, each.permission) for each in found}
-
-    assert lacking(PluginMode.REGION, **folders) == {
-        (str(short_dir), "write"),
-        (str(short_dir / "bitstreams"), "read"),
-        (str(rack.root / "dev/dfl-fme.0"), "write"),
-    }
-    assert lacking(PluginMode.REGION) == lacking(PluginMode.AF, **folders) == set()
-
-
-def test_a_socket_that_may_not_be_connected_to_is_missed(
-    short_dir: Path, forbid: Callable[[Path, int], None]
-) -> None:
-    path = short_dir / "k/pod-resources/kubelet.sock"
-    path.parent.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
-        forbid(path, os.W_OK)
-        (found,) = missing(needs(short_dir, serve=False), Inventory())
-    assert found.permission == "connect (which takes write)"
-    assert "it is unknown which containers have devices" in found.loss
 
 
 async def test_what_is_mended_is_said_once_and_may_be_missed_again(
@@ -349,18 +330,3 @@ async def test_what_is_mended_is_said_once_and_may_be_missed_again(
         "permission no longer missing",
         "permission missing",
     ]
-
-
-def test_two_uses_of_a_path_are_one_missing_permission(
-    short_dir: Path, forbid: Callable[[Path, int], None]
-) -> None:
-    folder = short_dir / "k/device-plugins"
-    folder.mkdir(parents=True)
-    forbid(folder, os.R_OK | os.W_OK | os.X_OK)
-    (found,) = missing(needs(short_dir), Inventory())
-    assert found == Missing(
-        str(folder),
-        "read and write and search",
-        "no resource is offered to the kubelet",
-        found.remedy,
-    )

@@ -14,7 +14,6 @@ from services.node import sensing
 from services.node.sensing import Sensing
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
-from simulator.hanging import Hang
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, running, settings
 from tests.services.devices.hardware.blocking import Barrier, threads
@@ -171,13 +170,21 @@ async def test_in_the_plugin_a_limit_takes_a_card_from_the_kubelet_and_gives_it_
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
     rack.add_card(CardSpec())
-    rack.add_card(CardSpec())
-    options = settings(short_dir, max_temperature=95, sensor_interval=0.05, healthy_after=1)
+    names = rack._names(rack.add_card(CardSpec()), 0)
+    (rack.root / names["entry"] / names["port"] / "errors/errors").write_text("0x8\n")
+    options = settings(
+        short_dir,
+        max_temperature=95,
+        sensor_interval=0.05,
+        healthy_after=1,
+        ignore_errors="port-errors=0x8",
+        clear_errors=False,
+    )
     async with running(options) as plugin:
         await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
         heat(rack, 96)
         await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        registry = plugin.registry
+        registry = plugin.parts.registry
         await eventually_async(
             lambda: registry.get_sample_value(
                 "accelbind_device_reason",
@@ -188,50 +195,3 @@ async def test_in_the_plugin_a_limit_takes_a_card_from_the_kubelet_and_gives_it_
         assert registry.get_sample_value("accelbind_card_temperature_celsius", labels) == 96
         heat(rack, 40)
         await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
-
-
-async def test_in_the_plugin_sensors_that_hang_in_the_kernel_hold_up_nothing(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    hot = rack.add_card(CardSpec())
-    other = rack.add_card(CardSpec())
-    async with running(settings(short_dir, sensor_interval=0.05)) as plugin:
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
-
-        def temperature(card: str) -> float | None:
-            labels = {"card": card, "sensor": "dfl_fme_thermal temp1"}
-            name = "accelbind_card_temperature_celsius"
-            return plugin.registry.get_sample_value(name, labels)
-
-        await eventually_async(lambda: temperature("region0") == 38)
-        try:
-            rack.hang(hot, Hang.TEMPERATURE_READ)
-        except PermissionError:
-            pytest.skip("having the kernel hold readers needs CAP_SYS_ADMIN")
-        try:
-            await eventually_async(lambda: temperature("region0") is None)
-            await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-            rack.remove_card(other)
-            await kubelet.until(lambda: kubelet.capacity == {AF: 1})
-            assert plugin.registry.get_sample_value("accelbind_hanging_sensors") == 1
-        finally:
-            rack.release(hot, Hang.TEMPERATURE_READ)
-        await eventually_async(lambda: temperature("region0") == 38)
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-
-
-async def test_ignored_errors_leave_a_port_to_the_kubelet(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    names = rack._names(rack.add_card(CardSpec()), 0)
-    register = rack.root / names["entry"] / names["port"] / "errors/errors"
-    register.write_text("0x8\n")
-    options = settings(
-        short_dir, ignore_errors="port-errors=0x8", clear_errors=False, healthy_after=1
-    )
-    async with running(options):
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        register.write_text("0x9\n")
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 0})
-        register.write_text("0x8\n")
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})

@@ -3,35 +3,37 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from plugin.metrics import PluginMetrics
 from plugin.settings import PluginSettings
+from services.bitstreams.storage import BitstreamStorage
 from services.containers import claims
-from services.containers.approval_file import ApprovalFile
+from services.containers.approvals import ApprovalFile
 from services.containers.claims import StartClaims
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import AdvertisedResources, advertise
 from services.kubelet.sockets import checkpoint_file
 from services.node import start_gate
-from services.node.start_gate import FunctionStartPolicy, RegionsNow
+from services.node.regions import RegionProgramming
+from services.node.start_gate import FunctionStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import (
     ClusterError,
     HardwareError,
-    InvalidName,
     KubeletError,
     NotAllowed,
     WorldError,
 )
+from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
+from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
-from simulator.kubelet.states import PodState
 from tests.plugin.support import (
     NLB0,
     NLB3,
@@ -51,84 +53,47 @@ def verifying(folder: Path) -> PluginSettings:
     return settings(folder, PluginMode.REGION, programming="none")
 
 
-async def start(
-    kubelet: KubeletStandIn, pods: Pods, spec: dict[str, Any], *, count: int = 1
-) -> PodState:
-    await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= count)
+async def start(kubelet: KubeletStandIn, pods: Pods, spec: dict[str, Any]) -> PodState:
+    await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
     admitted = await kubelet.admit(pods.add(spec))
     return await kubelet.settled(admitted)
-
-
-def runs(admitted: PodState, name: str) -> bool:
-    return admitted[name].running
 
 
 def said(kubelet: KubeletStandIn) -> str:
     return "\n".join(event.message for event in kubelet.events)
 
 
-async def test_a_container_starts_on_the_function_it_wants(
+async def test_a_container_waits_until_its_region_carries_what_it_wants(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods) as plugin:
-        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
-        assert runs(admitted, "c")
-        assert [each.container_path for each in admitted["c"].granted.devices] == [
-            "/dev/dfl-port.0"
-        ]
-        assert plugin.metrics._prestart.labels("allowed")._value.get() == 1
-
-
-async def test_a_container_that_wants_another_function_waits_until_it_is_there(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods):
-        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
-        assert not runs(admitted, "c")
-        assert (
-            f'on node n1 region dfl-fme.0 carries AFU {NLB3}, but container "c" of pod ns/p wants'
-            f" AFU {NLB0}; this plugin verifies functions and doesn't program them: program the"
-            " region with accelbind fpga program, or ask for a function that it carries"
-        ) in said(kubelet)
-        assert "code = FailedPrecondition" in said(kubelet)
-        rack.set_afu(card, NLB0)
-        await kubelet.until(lambda: admitted["c"].running)
-
-
-async def test_a_region_whose_other_port_carries_another_function_waits_until_it_does_not(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    """The container would get both ports, and its namespace may not map the other function."""
-    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0, NLB3)))
+    """Every port counts: the container gets all, and its namespace may not map the others."""
+    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3, NLB0)))
     pods = Pods()
     async with running(verifying(short_dir), pods):
         admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
         assert not admitted["c"].started
         assert (
-            f"on node n1 region dfl-fme.0 has port dfl-port.1 with AFU {NLB3}, and the container"
-            f' would get every port of it, but container "c" of pod ns/p wants AFU {NLB0}'
+            f"on node n1 dfl-port.0 of region dfl-fme.0 carries AFU {NLB3} instead of AFU {NLB0}:"
+            ' container "c" of pod ns/p would get every port of its regions, and this plugin'
+            " verifies functions and doesn't program them: program the region with accelbind fpga"
+            " program, or ask for a function that it carries"
         ) in said(kubelet)
-        rack.set_afu(card, NLB0, port=1)
-        await kubelet.until(lambda: admitted["c"].running)
-
-
-async def test_a_restarted_container_is_verified_again(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods):
-        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
-        assert runs(admitted, "c")
-        rack.set_afu(card, NLB3)
-        await kubelet.restart_container(admitted, "c")
-        assert not runs(admitted, "c")
+        assert "code = FailedPrecondition" in said(kubelet)
         rack.set_afu(card, NLB0)
         await kubelet.until(lambda: admitted["c"].running)
+        assert sorted(each.container_path for each in admitted["c"].granted.devices) == [
+            "/dev/dfl-port.0",
+            "/dev/dfl-port.1",
+        ]
+        rack.set_afu(card, NLB3, port=1)
+        await kubelet.restart_container(admitted, "c")
+        assert not admitted["c"].running
+        rack.set_afu(card, NLB0, port=1)
+        await kubelet.until(lambda: admitted["c"].running)
+        rack.break_(card, Fault.AFU_EMPTY)
+        await kubelet.restart_container(admitted, "c")
+        assert not admitted["c"].running
+        assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in said(kubelet)
 
 
 async def test_an_init_container_and_the_app_container_that_has_its_device(
@@ -140,7 +105,7 @@ async def test_an_init_container_and_the_app_container_that_has_its_device(
         init = container("init", REGION, 1, functions(NLB0))
         same = pod("same", container("c", REGION, 1, functions(NLB0)), init=[init])
         admitted = await start(kubelet, pods, same)
-        assert runs(admitted, "c")
+        assert admitted["c"].running
         await kubelet.delete_pod(admitted)
         other = pod("other", container("c", REGION, 1, functions(NLB3)), init=[init])
         admitted = await start(kubelet, pods, other)
@@ -165,92 +130,17 @@ async def test_a_pod_in_which_only_an_init_container_has_devices_needs_its_log_f
         await kubelet.until(lambda: admitted["c"].running)
 
 
-async def test_two_regions_with_two_functions_in_any_order(
+async def test_a_function_that_comes_from_a_configmap_does_not_count(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
-    rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods):
-        wants = pod("p", container("c", REGION, 2, functions(NLB3, NLB0)))
-        assert (await start(kubelet, pods, wants, count=2))["c"].running
-
-
-def forged_image(_pods: Pods) -> dict[str, Any]:
-    return pod("p", container("c", REGION))
-
-
-def forged_configmap(_pods: Pods) -> dict[str, Any]:
-    spec = pod("p", container("c", REGION))
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods, spec = Pods(), pod("p", container("c", REGION))
     spec["spec"]["containers"][0]["env"] = [
         {"name": "FPGA_REGION_1", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}
     ]
-    return spec
-
-
-def elsewhere(_pods: Pods) -> dict[str, Any]:
-    spec = pod("p", container("c", REGION, 1, functions(NLB0)))
-    spec["spec"]["nodeName"] = "n2"
-    return spec
-
-
-def away(pods: Pods) -> dict[str, Any]:
-    pods.error = ClusterError("the API server https://k can't be reached")
-    return pod("p", container("c", REGION, 1, functions(NLB0)))
-
-
-@pytest.mark.parametrize(
-    ("prepare", "text"),
-    [
-        (forged_image, "FailedPrecondition desc = container .* names no function for it"),
-        (forged_configmap, "FailedPrecondition desc = .*FPGA_REGION_1 has no plain value"),
-        (elsewhere, "FailedPrecondition desc = .*; if that is one node, set --node-name"),
-        (away, "Unavailable desc = the API server https://k can't be reached"),
-    ],
-)
-async def test_what_can_not_be_verified_does_not_start(
-    short_dir: Path,
-    rack: Rack,
-    kubelet: KubeletStandIn,
-    prepare: Callable[[Pods], dict[str, Any]],
-    text: str,
-) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
     async with running(verifying(short_dir), pods):
-        admitted = await start(kubelet, pods, prepare(pods))
-        assert not admitted["c"].started
-    assert_matches(text, said(kubelet))
-
-
-def assert_matches(pattern: str, text: str) -> None:
-    with pytest.raises(AssertionError, match=pattern):
-        raise AssertionError(text)
-
-
-async def test_without_the_api_server_nothing_starts_and_the_event_says_what_to_set(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    async with running(verifying(short_dir)):
-        spec = pod("p", container("c", REGION, 1, functions(NLB0)))
-        admitted = await start(kubelet, Pods(), spec)
-        assert not admitted["c"].started
-    assert_matches("FailedPrecondition.*set --kubeconfig or KUBECONFIG", said(kubelet))
-
-
-async def test_a_function_that_can_not_be_read_does_not_start(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods):
-        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
-        assert runs(admitted, "c")
-        rack.break_(card, Fault.AFU_EMPTY)
-        await kubelet.restart_container(admitted, "c")
-        assert not runs(admitted, "c")
-        assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in said(kubelet)
+        assert not (await start(kubelet, pods, spec))["c"].started
+    assert "FPGA_REGION_1 has no plain value" in said(kubelet)
 
 
 # The gate by itself, where a kubelet would be in the way ------------------------------------------
@@ -270,11 +160,9 @@ class Setting:
         self.rack = Rack(folder / "root")
         self.pods = Pods()
         self.calls = BlockingCalls()
-        self.tree: Callable[[], AdvertisedResources] = lambda: advertise(
-            scan(self.rack.root), PluginMode.REGION
-        )
+        self.state = folder / "state"
         (self.logs / f"ns_p_{UID}").mkdir(parents=True)
-        self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+        self.card = self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
         self.pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
         self.hold("dfl-fme.0")
 
@@ -296,19 +184,27 @@ class Setting:
         self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": self.entries}}))
 
     def gate(self) -> FunctionStartPolicy:
-        async def fresh(_seconds: float) -> RegionsNow:
-            return RegionsNow(self.tree().resources)
-
+        """The gate, as a plugin that has just been started has it."""
         known = StartClaims(
+            PluginMode.REGION,
             kubelet_dir=self.kubelet_dir,
             pod_logs_dir=self.logs,
             node="n1",
             pods=self.pods,
             enforced=False,
-            approvals=ApprovalFile(self.rack.root / "approvals.json", self.calls),
+            approvals=ApprovalFile(self.state / "approvals.json", self.calls),
             calls=self.calls,
         )
-        return FunctionStartPolicy(known, node="n1", read_regions=fresh)
+        regions = RegionProgramming(
+            programmer=Programmer(self.rack.root, self.state),
+            storage=BitstreamStorage(self.state),
+            calls=self.calls,
+            scan=lambda: scan(self.rack.root),
+            node="n1",
+            metrics=PluginMetrics(CollectorRegistry()),
+            on_done=lambda: None,
+        )
+        return FunctionStartPolicy(known, regions)
 
     async def check(self) -> None:
         await self.gate().authorize_start(REGION, ["dfl-fme.0"])
@@ -321,9 +217,20 @@ def setting(tmp_path: Path) -> Setting:
 
 async def test_the_gate_opens_where_everything_fits(setting: Setting) -> None:
     await setting.check()
-    setting.tree = lambda: advertise(scan(setting.rack.root / "nothing"), PluginMode.REGION)
-    with pytest.raises(NotAllowed, match=r"region dfl-fme\.0 is not there any more"):
+    setting.rack.remove_card(setting.card)
+    with pytest.raises(WorldError, match=r"region dfl-fme\.0 is gone"):
         await setting.check()
+
+
+async def test_a_refusal_stays_short_enough_for_an_event(setting: Setting) -> None:
+    ids = ["dfl-fme.0"]
+    for number in range(1, 24):
+        setting.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+        ids.append(f"dfl-fme.{number}")
+    setting.hold(*ids)
+    with pytest.raises(NotAllowed, match="and 15 more: container") as raised:
+        await setting.gate().authorize_start(REGION, ids)
+    assert len(str(raised.value)) < 2000
 
 
 async def test_a_pod_is_asked_for_once_for_all_of_its_containers_that_may_be_starting(
@@ -395,18 +302,6 @@ async def test_a_pod_that_neither_log_folders_nor_podresources_name_is_refused(
     with pytest.raises(KubeletError, match="the pod of the starting container is unknown") as info:
         await setting.check()
     assert ("--pod-logs-dir" in str(info.value)) == (folder == "unreadable")
-
-
-async def test_a_pod_that_was_deleted_is_refused(setting: Setting) -> None:
-    setting.pods.pods.clear()
-    with pytest.raises(NotAllowed, match="has no pod ns/p"):
-        await setting.check()
-
-
-async def test_a_resource_that_is_no_region_is_refused(setting: Setting) -> None:
-    af = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
-    with pytest.raises(InvalidName, match="is not a region"):
-        await setting.gate().authorize_start(af, ["dfl-port.0"])
 
 
 async def test_a_check_that_takes_too_long_is_given_up(

@@ -8,7 +8,6 @@ from structlog.testing import capture_logs
 
 from services.containers.holders import Holder, Holders
 from services.devices.hardware.scan import scan
-from services.devices.model import PluginMode
 from services.node import stray_holders
 from services.node.stray_holders import StrayHolders
 from services.process.blocking import BlockingCalls
@@ -17,7 +16,7 @@ from services.programming.lock import card_lock
 from simulator.cards import CardSpec, Rack
 from simulator.driver import SimulatedCalls
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, REGION, Pods, container, pod, running, settings
+from tests.plugin.support import AF, container, pod, running, settings
 from tests.support import eventually_async, holding
 
 pytestmark = pytest.mark.anyio
@@ -153,20 +152,6 @@ async def test_a_port_that_its_driver_gives_to_nobody_else_is_held(
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stray_holders, "SOON_SECONDS", 0.02)
     monkeypatch.setattr(stray_holders, "INTERVAL_SECONDS", 0.02)
-
-
-@pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize(("mode", "resource"), [(PluginMode.AF, AF), (PluginMode.REGION, REGION)])
-async def test_its_device_is_unhealthy_until_the_process_ends(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, mode: PluginMode, resource: str
-) -> None:
-    rack.add_card(CardSpec())
-    options = settings(short_dir, mode, healthy_after=1)
-    async with running(options, Pods()):
-        await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1)
-        with holding(rack.root / "dev" / PORT):
-            await kubelet.until(lambda: kubelet.allocatable.get(resource) == 0)
-        await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1)
 
 
 @pytest.mark.usefixtures("hasty")

@@ -6,8 +6,7 @@ from services.containers.holders import Holder
 from services.devices.model import Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, advertise
 from services.mappings.model import Mapping, parse
-from services.node.device_names import with_names
-from services.node.table import Owner, Row, Table, rows
+from services.node.table import Owner, Row, Table, rows, with_names
 from tests.services.building import function as function_object
 from tests.services.building import region as region_object
 from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, REGION, UNIT, card, port

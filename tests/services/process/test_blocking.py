@@ -313,23 +313,19 @@ def test_what_comes_late_is_dropped_even_if_it_is_an_error(
     assert together(calls, {"c": answer("C")}) == {"c": "C"}
 
 
-def test_where_all_hang_no_more_threads_are_used_than_may_be(
-    together: Together, hang: Hang
-) -> None:
-    calls = BlockingCalls(max_abandoned=3)
-    assert together(calls, {str(number): hang for number in range(9)}) == {}
+def test_where_all_hang_no_more_threads_are_used_than_may_be(hang: Hang) -> None:
+    calls = BlockingCalls(max_threads=3)
+    assert each_of(calls, {str(number): hang for number in range(9)}) == {}
     assert len(calls.abandoned) == hang.count == 3
-    assert together(calls, {"x": answer("X")}) == {}
-    with pytest.raises(DeviceHung, match=r"^it was not tried: 3 other calls hang already$"):
+    assert each_of(calls, {"x": answer("X")}) == {}
+    with pytest.raises(DeviceHung, match=r"^it was not tried: 3 other calls run already$"):
         calls.run_sync("x", answer("X"), timeout=60, what="it")
     hang.release()
-    eventually(lambda: not calls.abandoned)
-    assert together(calls, {"x": answer("X")}) == {"x": "X"}
+    eventually(lambda: not calls.busy)
+    assert each_of(calls, {"x": answer("X")}) == {"x": "X"}
 
 
-def test_an_error_of_a_call_is_raised_when_the_others_are_done(
-    calls: BlockingCalls, together: Together
-) -> None:
+def test_an_error_of_a_call_is_raised_when_the_others_are_done(calls: BlockingCalls) -> None:
     done: list[str] = []
 
     def do() -> str:
@@ -340,7 +336,9 @@ def test_an_error_of_a_call_is_raised_when_the_others_are_done(
         raise ValueError("a mistake")
 
     with pytest.raises(ValueError, match="a mistake"):
-        together(calls, {"a": fail, "c": do})
+        each_of(calls, {"a": fail, "c": do})
+    with pytest.raises(ValueError, match="a mistake"):
+        all_of(calls, {"a": fail})
     assert done == ["c"]
 
 
@@ -350,23 +348,6 @@ def test_a_system_without_any_thread_is_an_error(
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     with pytest.raises(HardwareError, match=r"^no thread for it: can't start"):
         together(calls, {"a": answer("A")})
-
-
-def test_fewer_threads_than_wanted_do_the_work_too(
-    calls: BlockingCalls, monkeypatch: pytest.MonkeyPatch, hang: Hang
-) -> None:
-    start = threading.Thread.start
-    started: list[threading.Thread] = []
-
-    def one_at_a_time(thread: threading.Thread) -> None:
-        if any(each.is_alive() and each.name != "a" for each in started):
-            no_thread(thread)
-        started.append(thread)
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", one_at_a_time)
-    found = each_of(calls, {"a": hang, "b": answer("B"), "c": answer("C")})
-    assert found == {"b": "B", "c": "C"}
 
 
 # The event loop's executor

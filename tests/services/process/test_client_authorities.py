@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ import uvloop
 from structlog.testing import capture_logs
 
 from services.process.errors import CertificateError
-from services.process.tls import REMIND_SECONDS, CertificateSource
+from services.process.tls import CertificateSource
 from tests.client_certificates import ClientAuthority, showing
-from tests.services.process.test_tls import BEGINS, pair, write
+from tests.services.process.test_tls import pair, write
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
@@ -119,23 +118,3 @@ def test_a_file_without_authorities_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="none: No such file"):
         missing.load()
     assert not source.loaded
-
-
-def test_what_lasts_is_told_again_now_and_then(tmp_path: Path) -> None:
-    now = BEGINS.timestamp() + 60
-    paths = write(tmp_path, pair(ends=BEGINS + timedelta(hours=5)))
-    source = CertificateSource(*paths, clock=lambda: now)
-    source.load()
-    paths[1].write_bytes(b"half")
-    with capture_logs() as logs:
-        for _ in range(8):
-            source.refresh()
-            source.remind()
-            now += REMIND_SECONDS
-    assert [line["event"][:20] for line in logs] == [
-        "new certificate not ",
-        *["the certificate file"] * 4,
-        *["the certificate in u"] * 3,
-    ]
-    assert logs[-1]["log_level"] == "error"
-    assert source.failures == 1

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from services.process.files import open_at_once, replace_file, sync_folder, write_new
+from services.process.files import open_at_once, replace_file, sync_folder
 from tests.services.bitstreams.test_storage import no_file_larger_than
 
 
@@ -35,21 +35,6 @@ def test_the_half_of_a_killed_predecessor_is_in_nobodys_way(tmp_path: Path) -> N
     (tmp_path / ".f.new").symlink_to(tmp_path / "elsewhere")
     replace_file(tmp_path / "f", b"new", mode=0o600)
     assert names(tmp_path) == ["f"]
-
-
-def test_a_folder_that_is_missing_or_in_the_way_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        replace_file(tmp_path / "none" / "f", b"", mode=0o600)
-    (tmp_path / "f").mkdir()
-    with pytest.raises(IsADirectoryError):
-        replace_file(tmp_path / "f", b"", mode=0o600)
-    assert names(tmp_path) == ["f"]
-
-
-def test_a_new_file_is_never_written_over_another(tmp_path: Path) -> None:
-    write_new(tmp_path / "f", b"one", mode=0o600)
-    with pytest.raises(FileExistsError):
-        write_new(tmp_path / "f", b"two", mode=0o600)
 
 
 @pytest.mark.parametrize(("number", "fails"), [(22, False), (5, True)])

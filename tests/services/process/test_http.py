@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from services.process import http
 from services.process.errors import WorldError
-from services.process.http import Json, MetricsServer, Route, build_info, new_registry, serve
+from services.process.http import Json, MetricsServer, Route, build_info, new_registry
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -180,7 +180,8 @@ async def test_the_oldest_connection_makes_room_for_a_probe(
 
 async def test_closing_ends_what_is_going_on() -> None:
     probes = Probes()
-    server = await serve(CollectorRegistry(), "127.0.0.1", 0, probes.routes)
+    server = MetricsServer(CollectorRegistry(), probes.routes)
+    await server.start("127.0.0.1", 0)
     hanging = asyncio.create_task(exchange(server.port, request("/hang")))
     await eventually_async(lambda: probes.hanging == 1)
     await server.close()
@@ -198,4 +199,4 @@ async def test_a_server_that_never_started_closes() -> None:
 async def test_an_address_that_is_taken_is_told() -> None:
     async with running() as port:
         with pytest.raises(WorldError, match=r"can't listen on 127\.0\.0\.1:"):
-            await serve(CollectorRegistry(), "127.0.0.1", port)
+            await MetricsServer(CollectorRegistry()).start("127.0.0.1", port)

@@ -3,12 +3,6 @@ import pytest
 from services.process.retry import Backoff
 
 
-def test_pauses_grow_up_to_the_longest() -> None:
-    backoff = Backoff(1, 20, jitter=lambda: 1.0)
-    assert [backoff.pause() for _ in range(5)] == [1, 3, 9, 20, 20]
-    assert backoff.failures == 5
-
-
 def test_a_failure_that_costs_more_makes_them_grow_faster() -> None:
     backoff = Backoff(0.5, 45, jitter=lambda: 1.0)
     assert [backoff.pause(growth=10) for _ in range(4)] == [0.5, 5, 45, 45]

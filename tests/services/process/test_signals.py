@@ -24,17 +24,6 @@ def test_a_signal_sets_the_event_and_handlers_are_gone_afterwards(number: signal
     assert signal.getsignal(signal.SIGTERM) in {before, signal.SIG_DFL}
 
 
-def test_a_second_sigterm_changes_nothing() -> None:
-    async def scenario() -> bool:
-        with stop_signals() as stop:
-            for _ in range(2):
-                os.kill(os.getpid(), signal.SIGTERM)
-                await asyncio.wait_for(stop.wait(), 60)
-            return stop.is_set()
-
-    assert asyncio.run(scenario())
-
-
 TWICE = """
 import asyncio, os, signal, sys
 import uvloop

@@ -13,8 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from structlog.testing import capture_logs
 
 from services.process.errors import CertificateError
-from services.process.tls import CertificateSource, validity_of
+from services.process.tls import CertificateSource
 from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
 
 BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
 Pair = tuple[bytes, bytes]
@@ -110,34 +112,22 @@ async def shown(
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("name", [None, "webhook.example"])
-def test_the_pair_is_shown_with_and_without_a_server_name(
+async def test_the_pair_is_shown_with_and_without_a_server_name(
     tmp_path: Path, name: str | None, newest: ssl.TLSVersion
 ) -> None:
     content = pair()
 
-    async def scenario() -> None:
-        certificates = source(tmp_path, content)
-        certificates.load()
-        async with served(certificates) as port:
-            assert await shown(port, name=name, newest=newest) == der(content)
-
-    asyncio.run(scenario())
+    certificates = source(tmp_path, content)
+    certificates.load()
+    async with served(certificates) as port:
+        assert await shown(port, name=name, newest=newest) == der(content)
 
 
-def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
+async def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
     certificates = source(tmp_path)
     assert certificates.context.minimum_version is ssl.TLSVersion.TLSv1_2
     names = {str(cipher["name"]) for cipher in certificates.context.get_ciphers()}
     assert all(name.startswith(("TLS_", "ECDHE-")) for name in names)
-
-
-def test_before_loading_there_is_nothing_to_show(tmp_path: Path) -> None:
-    certificates = source(tmp_path)
-    before: list[object] = [certificates.loaded, certificates.seconds_left]
-    certificates.load()
-    assert before == [False, 0]
-    assert certificates.loaded
-    assert certificates.seconds_left == 364 * 86400
 
 
 def overwrite(folder: Path, content: Pair) -> None:
@@ -165,53 +155,47 @@ def swap_link(folder: Path, content: Pair) -> None:
 
 @pytest.mark.parametrize("renew", [overwrite, rename_over, swap_link])
 @pytest.mark.parametrize("kind", ["ec", "rsa"])
-def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live_on(
+async def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live_on(
     tmp_path: Path, renew: Callable[[Path, Pair], None], kind: str
 ) -> None:
     fresh = pair(kind)
 
-    async def scenario() -> None:
-        certificates = source(tmp_path)
-        renew(tmp_path, pair())
-        certificates.load()
-        follower = asyncio.create_task(certificates.follow(interval=0.01))
-        async with served(certificates) as port:
-            reader, writer = await connect(port)
-            renew(tmp_path, fresh)
+    certificates = source(tmp_path)
+    renew(tmp_path, pair())
+    certificates.load()
+    follower = asyncio.create_task(certificates.follow(interval=0.01))
+    async with served(certificates) as port:
+        reader, writer = await connect(port)
+        renew(tmp_path, fresh)
 
-            async def renewed() -> bool:
-                return await shown(port) == der(fresh)
+        async def renewed() -> bool:
+            return await shown(port) == der(fresh)
 
-            await eventually_async(renewed)
-            assert await shown(port, newest=ssl.TLSVersion.TLSv1_2) == der(fresh)
-            writer.write(b"still here\n")
-            assert await reader.readline() == b"still here\n"
-            writer.close()
-        follower.cancel()
-
-    asyncio.run(scenario())
+        await eventually_async(renewed)
+        assert await shown(port, newest=ssl.TLSVersion.TLSv1_2) == der(fresh)
+        writer.write(b"still here\n")
+        assert await reader.readline() == b"still here\n"
+        writer.close()
+    follower.cancel()
 
 
-def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) -> None:
+async def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) -> None:
     old, fresh = pair(), pair()
 
-    async def scenario() -> None:
-        certificates = source(tmp_path, old)
-        certificates.load()
-        async with served(certificates) as port:
-            (tmp_path / "tls.crt").write_bytes(fresh[0])
-            with capture_logs() as logs:
-                assert not certificates.refresh()
-                assert not certificates.refresh()
-            assert [line["log_level"] for line in logs] == ["warning"]
-            assert "not a certificate and its" in certificates.error
-            assert await shown(port) == der(old)
-            (tmp_path / "tls.key").write_bytes(fresh[1])
-            assert certificates.refresh()
-            assert certificates.error == ""
-            assert await shown(port) == der(fresh)
-
-    asyncio.run(scenario())
+    certificates = source(tmp_path, old)
+    certificates.load()
+    async with served(certificates) as port:
+        (tmp_path / "tls.crt").write_bytes(fresh[0])
+        with capture_logs() as logs:
+            assert not certificates.refresh()
+            assert not certificates.refresh()
+        assert [line["log_level"] for line in logs] == ["warning"]
+        assert "not a certificate and its" in certificates.error
+        assert await shown(port) == der(old)
+        (tmp_path / "tls.key").write_bytes(fresh[1])
+        assert certificates.refresh()
+        assert certificates.error == ""
+        assert await shown(port) == der(fresh)
 
 
 def test_files_that_come_back_are_no_problem_any_more(tmp_path: Path) -> None:
@@ -233,17 +217,12 @@ def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_co
     write(tmp_path, pair(ends=BEGINS + timedelta(hours=1)))
     assert not certificates.refresh()
     assert certificates.error == f"{tmp_path}/tls.crt expired on 2026-01-01T01:00:00+00:00"
-    assert certificates.seconds_left == 364 * 86400
+    assert certificates.validity
+    assert certificates.validity.ends == (BEGINS + timedelta(days=365)).timestamp()
     write(tmp_path, pair(ends=BEGINS + timedelta(days=2)))
     assert certificates.refresh()
-    assert certificates.seconds_left == 86400
-
-
-def test_files_that_stay_are_not_loaded_again(tmp_path: Path) -> None:
-    certificates = source(tmp_path)
-    certificates.load()
-    os.utime(tmp_path / "tls.crt", (1, 1))
-    assert not certificates.refresh()
+    assert certificates.validity
+    assert certificates.validity.ends == (BEGINS + timedelta(days=2)).timestamp()
 
 
 def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_path: Path) -> None:
@@ -256,6 +235,7 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_pa
     [
         ("tls.crt", b"", "not a certificate and its"),
         ("tls.key", b"nonsense", "not a certificate and its"),
+        ("tls.crt", ssl.PEM_HEADER.encode(), "not a certificate and its"),
         ("tls.crt", b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
     ],
 )
@@ -286,19 +266,3 @@ def test_a_certificate_that_does_not_count_yet_or_any_more_is_warned_of(tmp_path
         source(tmp_path, pair(begins=BEGINS + timedelta(days=2))).load()
         source(tmp_path).load()
     assert [line["log_level"] for line in logs] == ["warning", "warning", "info"]
-
-
-CERTIFICATE = pair()[0]
-
-
-def test_the_validity_of_the_first_certificate_is_read_whatever_stands_around_it() -> None:
-    ends = BEGINS + timedelta(days=2)
-    first = pair(ends=ends)[0]
-    found = validity_of(b"# a comment in Latin-1: \xe9\n" + first + CERTIFICATE)
-    assert (found.begins, found.ends) == (BEGINS.timestamp(), ends.timestamp())
-
-
-@pytest.mark.parametrize("pem", [b"", b"\xff", ssl.PEM_HEADER.encode(), CERTIFICATE[:200]])
-def test_text_without_a_certificate_is_told(pem: bytes) -> None:
-    with pytest.raises(CertificateError, match="no certificate"):
-        validity_of(pem)

@@ -135,12 +135,6 @@ def test_the_loop_filter_follows_the_multiplier() -> None:
     assert {each for m, each in filters.items() if m < 16} == {(0xC0, 4, 0)}
 
 
-@pytest.mark.parametrize("kind", [STRATIX, AGILEX])
-def test_the_frequency_on_the_way_can_be_made(kind: IopllKind) -> None:
-    made, *_ = struct.unpack("<8I", iopll_setting(kind, kind.middle))
-    assert made == 1000 * kind.middle
-
-
 FIXED = {0x12A: 0xE4, 0x12C: 8, 0x133: 0x0A, 0x134: 0x10, 0x135: 3, 0x142: 4}
 
 

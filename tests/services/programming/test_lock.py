@@ -1,7 +1,6 @@
 import errno
 import fcntl
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -49,16 +48,6 @@ def test_another_process_is_named_and_death_lets_go(tmp_path: Path, processes: P
     holder.kill()
     with card_lock(tmp_path, "c", seconds=10):
         assert (tmp_path / "c.lock").read_text() == f"{os.getpid()}\n"
-
-
-def test_the_lock_is_not_handed_to_children(tmp_path: Path) -> None:
-    with card_lock(tmp_path, "c", seconds=1):
-        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        with card_lock(tmp_path, "c", seconds=0.1):
-            assert child.poll() is None
-    finally:
-        child.communicate(b"\n", timeout=60)
 
 
 def test_a_folder_that_can_not_be_used_says_what_to_do(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from services.devices.hardware.scan import scan
+from services.devices.port_owners import lock_of
 from services.process.errors import (
     DeviceBusy,
     DeviceGone,
@@ -15,6 +16,7 @@ from services.process.errors import (
     HardwareError,
     InvalidSettings,
 )
+from services.programming.ioctls import holders_of
 from services.programming.port import (
     DeviceFiles,
     PortPlace,
@@ -23,8 +25,7 @@ from services.programming.port import (
     find_port,
     port_meant,
 )
-from services.programming.port_holders import Holder, holders_of, named, who_has
-from services.programming.port_session import port_session, translated
+from services.programming.port_session import busy, port_session, translated
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.support import Processes
@@ -172,7 +173,7 @@ def test_the_port_of_a_virtual_function_has_the_physical_ones_engine(
     rack.move_to_vf(address, 0)
     place = place_of(rack, driver)
     assert place.engine is not None
-    assert place.engine.key == address != place.card.address
+    assert place.engine.card.place == lock_of(place.card) == address != place.card.address
     rack.break_(address, Fault.FME_MISSING)
     assert place_of(rack, driver).engine is None
 
@@ -191,25 +192,27 @@ def test_another_process_with_a_file_open_is_found_and_this_one_is_not(
     node.write_text("")
     own = os.open(node, os.O_RDWR)
     try:
-        assert holders_of(own, node) == ()
+        assert holders_of(node, own) == []
         holder = processes.start([sys.executable, "-c", HOLDING, node])
         holder.wait_for_output("open")
-        (found,) = holders_of(own, node)
-        assert (found.pid, who_has(node)) == (holder.pid, (found,))
-        assert re.match(rf"process {holder.pid} \(python", str(found))
+        (found,) = holders_of(node, own)
+        assert holders_of(node) == [found]
+        node.unlink()
+        assert holders_of(node, own) == [found]
+        assert re.match(rf"process {holder.pid} \(python", found)
     finally:
         os.close(own)
-    assert who_has(tmp_path / "nothing") == ()
-    assert who_has(node, tmp_path / "no-proc") == ()
+    assert holders_of(node) == []
 
 
 def test_a_device_is_known_by_its_number_whatever_its_path(processes: Processes) -> None:
     holder = processes.start([sys.executable, "-c", HOLDING, "/dev/full"])
     holder.wait_for_output("open")
-    assert holder.pid in [each.pid for each in who_has(Path("/dev/full"))]
+    assert f"process {holder.pid} (" in str(holders_of(Path("/dev/full")))
 
 
-def test_many_holders_are_not_all_named() -> None:
-    holders = tuple(Holder(pid, "sh" if pid % 2 else "") for pid in range(1, 6))
-    assert named(holders) == "process 1 (sh), process 2, process 3 (sh) and 2 more"
-    assert named(()) == ""
+def test_many_holders_are_not_all_named(rack: Rack) -> None:
+    rack.add_card(CardSpec("dfl"))
+    holders = [f"process {pid}" for pid in range(1, 6)]
+    error = busy(place_of(rack, "dfl"), holders)
+    assert "in use by process 1, process 2, process 3 and 2 more: end that" in str(error)

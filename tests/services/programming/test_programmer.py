@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,59 +18,78 @@ from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, In
 from services.programming.assignment import regions_of
 from services.programming.clock import UserClock
 from services.programming.clock_registers import ClockPolicy
-from services.programming.image import Image
 from services.programming.ioctls import DriverNode
 from services.programming.lock import card_lock
-from services.programming.programmer import Programmer
+from services.programming.programmer import Image, Programmed, Programmer
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 
-PORTS = {"opae": "intel-fpga-port.0", "dfl": "dfl-port.0"}
 PROGRAM = "1" * 40
-
-
-@pytest.fixture(params=["opae", "dfl"])
-def driver(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def rack(short_dir: Path) -> Rack:
-    return Rack(short_dir / "root")
-
-
-@pytest.fixture
-def stand_in(rack: Rack) -> Iterator[DriverStandIn]:
-    with DriverStandIn(rack.root) as standing_in:
-        yield standing_in
-
-
-@pytest.fixture
-def programmer(short_dir: Path, rack: Rack) -> Programmer:
-    return Programmer(
-        rack.root, short_dir / "state", calls=SimulatedCalls(), verify_seconds=0.2, lock_seconds=0.1
-    )
 
 
 def image(afu_id: str = NLB3, record: str | None = None, clock: UserClock | None = None) -> Image:
     return Image(A10_INTERFACE, afu_id, lambda: array("B", raw_bitstream(afu_id)), clock, record)
 
 
-def whats(stand_in: DriverStandIn) -> list[str]:
-    return [each.what for each in stand_in.done]
+class Bench:
+    """A rack with one card, the stand-in for its driver, and a programmer."""
+
+    def __init__(self, folder: Path, driver: str) -> None:
+        self.driver, self.state = driver, folder / "state"
+        self.rack = Rack(folder / "root")
+        self.stand_in = DriverStandIn(self.rack.root)
+        self.programmer = self.made(lock_seconds=0.1)
+
+    def made(self, **options: Any) -> Programmer:
+        return Programmer(self.rack.root, self.state, **{"calls": SimulatedCalls(), **options})
+
+    def card(self, **spec: Any) -> str:
+        return self.rack.add_card(CardSpec(self.driver, **spec))
+
+    @property
+    def port(self) -> str:
+        (name,) = [port.name for card in scan(self.rack.root).cards for port in card.ports]
+        return name
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        return self.programmer.recorded(scan(self.rack.root))
+
+    def ensure(self, wanted: Image | None = None) -> Programmed:
+        return self.programmer.ensure(self.port, wanted or image())
+
+    def refused(self, words: str, wanted: Image | None = None) -> None:
+        with pytest.raises(HardwareError, match=words):
+            self.ensure(wanted)
+
+    @property
+    def done(self) -> list[str]:
+        return [each.what for each in self.stand_in.done]
 
 
-def test_what_is_not_there_is_programmed_and_what_is_there_is_reset(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
-) -> None:
-    rack.add_card(CardSpec(driver))
-    stages: list[str] = []
-    first = programmer.ensure(PORTS[driver], image(), on_step=stages.append)
-    second = programmer.ensure(PORTS[driver], image())
+@pytest.fixture(params=["opae", "dfl"])
+def bench(request: pytest.FixtureRequest, short_dir: Path) -> Iterator[Bench]:
+    made = Bench(short_dir, request.param)
+    with made.stand_in:
+        yield made
+
+
+@pytest.fixture
+def dfl(short_dir: Path) -> Iterator[Bench]:
+    made = Bench(short_dir, "dfl")
+    with made.stand_in:
+        yield made
+
+
+def test_what_is_not_there_is_programmed_and_what_is_there_is_reset(bench: Bench) -> None:
+    bench.card()
+    steps: list[str] = []
+    first = bench.programmer.ensure(bench.port, image(), on_step=steps.append)
+    second = bench.ensure()
     assert (first.programmed, first.before, second.programmed) == (True, NLB0, False)
-    assert whats(stand_in) == ["programmed", "reset", "reset"]
-    assert stages[-3:] == ["programming 4096 bytes", "verifying", "resetting the port"]
+    assert bench.done == ["programmed", "reset", "reset"]
+    assert steps[-3:] == ["programming 4096 bytes", "verifying", "resetting the port"]
 
 
 class UnreadableAtFirst(SimulatedCalls):
@@ -99,236 +119,158 @@ class UnreadableAtFirst(SimulatedCalls):
 
 
 def test_a_port_that_can_not_be_read_right_after_programming_is_waited_for(
-    rack: Rack,
-    stand_in: DriverStandIn,
-    short_dir: Path,
-    driver: str,
-    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rack.add_card(CardSpec(driver))
-    calls = UnreadableAtFirst(rack.root)
+    bench.card()
+    calls = UnreadableAtFirst(bench.rack.root)
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=calls.show)
     monkeypatch.setattr("services.programming.programmer.time", clock)
-    assert (
-        Programmer(rack.root, short_dir / "state", calls=calls)
-        .ensure(PORTS[driver], image())
-        .programmed
-    )
+    assert bench.made(calls=calls).ensure(bench.port, image()).programmed
     assert len(calls.hidden) == 1
-    assert whats(stand_in) == ["programmed", "reset"]
+    assert bench.done == ["programmed", "reset"]
 
 
 def test_a_port_that_shows_another_function_afterwards_is_an_error(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rack.add_card(CardSpec(driver))
+    monkeypatch.setattr("services.programming.programmer.VERIFY_SECONDS", 0.2)
+    bench.card()
     other = Image(A10_INTERFACE, NLB3, lambda: array("B", raw_bitstream(OPENCL_AFU)))
-    with pytest.raises(DeviceRefused, match=f'shows AFU "{OPENCL_AFU}" and not {NLB3}'):
-        programmer.ensure(PORTS[driver], other)
-    assert whats(stand_in) == ["programmed"]
-    assert programmer.recorded(scan(rack.root)) == {PORTS[driver]: ""}
+    bench.refused(f'shows AFU "{OPENCL_AFU}" and not {NLB3}', other)
+    assert bench.done == ["programmed"]
+    assert bench.recorded == {bench.port: ""}
 
 
-def test_bytes_are_asked_for_only_when_they_are_needed(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
-) -> None:
+def test_bytes_are_read_only_when_they_are_needed(bench: Bench) -> None:
     def unwanted() -> "array[int]":
         pytest.fail("nobody needs them")
 
-    rack.add_card(CardSpec(driver))
-    for afu_id, interface in ((NLB0, A10_INTERFACE), (NLB3, D5005_INTERFACE)):
-        wanted = Image(interface, afu_id, unwanted)
-        if interface == A10_INTERFACE:
-            assert not programmer.ensure(PORTS[driver], wanted).programmed
-        else:
-            with pytest.raises(InvalidBitstream):
-                programmer.ensure(PORTS[driver], wanted)
-    assert whats(stand_in) == ["reset"]
+    bench.card()
+    assert not bench.ensure(Image(A10_INTERFACE, NLB0, unwanted)).programmed
+    with pytest.raises(InvalidBitstream):
+        bench.ensure(Image(D5005_INTERFACE, NLB3, unwanted))
+    assert bench.done == ["reset"]
 
 
-def test_an_opencl_id_alone_says_nothing_of_what_is_there(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
+def test_an_opencl_id_alone_does_not_identify_what_is_there(bench: Bench) -> None:
+    bench.card(afu_ids=(OPENCL_AFU,))
+    records = (PROGRAM, PROGRAM, None, PROGRAM)
+    programmed = [bench.ensure(image(OPENCL_AFU, record)).programmed for record in records]
+    assert programmed == [True, False, True, True]
+
+
+def test_what_the_hardware_refused_to_replace_is_unknown_until_it_is_reprogrammed(
+    bench: Bench,
 ) -> None:
-    rack.add_card(CardSpec(driver, afu_ids=(OPENCL_AFU,)))
-    port = PORTS[driver]
-    assert programmer.ensure(port, image(OPENCL_AFU, PROGRAM)).programmed
-    assert not programmer.ensure(port, image(OPENCL_AFU, PROGRAM)).programmed
-    assert programmer.ensure(port, image(OPENCL_AFU)).programmed
-    assert programmer.ensure(port, image(OPENCL_AFU, PROGRAM)).programmed
-    assert len(stand_in.programmed) == 3
-
-
-def test_an_interrupted_programming_leaves_no_record(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
-) -> None:
-    rack.add_card(CardSpec(driver))
-    port = PORTS[driver]
-    programmer.ensure(port, image(OPENCL_AFU, PROGRAM))
-    stand_in.refuse = True
-    with pytest.raises(DeviceRefused, match="the hardware refused"):
-        programmer.ensure(port, image(OPENCL_AFU, "2" * 40))
-    stand_in.refuse = False
-    assert programmer.ensure(port, image(OPENCL_AFU, PROGRAM)).programmed
-
-
-def test_a_function_that_hardware_refused_to_replace_is_not_taken_for_being_there(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
-) -> None:
-    rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
-    port = PORTS[driver]
-    stand_in.refuse = True
-    with pytest.raises(DeviceRefused, match="must be reprogrammed"):
-        programmer.ensure(port, image(NLB3))
-    inventory = scan(rack.root)
-    (region,) = regions_of(inventory).values()
+    bench.card(afu_ids=(NLB0,))
+    bench.stand_in.refuse = True
+    bench.refused("must be reprogrammed")
+    (region,) = regions_of(scan(bench.rack.root)).values()
     assert region.ports[0].afu_id == NLB0
-    assert region.carrier(NLB0, programmer.recorded(inventory)) is None
-    stand_in.refuse = False
-    assert programmer.ensure(port, image(NLB0)).programmed
-    assert not programmer.ensure(port, image(NLB0)).programmed
-    assert programmer.recorded(inventory) == {}
+    assert region.carrier(NLB0, bench.recorded) is None
+    bench.stand_in.refuse = False
+    assert bench.ensure(image(NLB0)).programmed
+    assert not bench.ensure(image(NLB0)).programmed
+    assert bench.recorded == {}
 
 
 @pytest.mark.parametrize("error", [errno.EBUSY, errno.EINVAL, errno.ENOMEM, errno.ENODEV])
 def test_a_retry_that_never_reaches_the_hardware_does_not_make_a_half_programmed_port_known(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str, error: int
+    bench: Bench, error: int
 ) -> None:
-    rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
-    port = PORTS[driver]
-    stand_in.refuse = True
-    with pytest.raises(DeviceRefused, match="must be reprogrammed"):
-        programmer.ensure(port, image(NLB3))
-    stand_in.refuse, stand_in.fail_with = False, error
+    bench.card(afu_ids=(NLB0,))
+    bench.stand_in.refuse = True
+    bench.refused("must be reprogrammed")
+    bench.stand_in.refuse, bench.stand_in.fail_with = False, error
     for _ in range(2):
-        with pytest.raises(HardwareError):
-            programmer.ensure(port, image(NLB3))
-    assert programmer.check(port, image(NLB0)).programmed
-    stand_in.fail_with = 0
-    assert programmer.ensure(port, image(NLB0)).programmed
-    assert not programmer.ensure(port, image(NLB0)).programmed
+        bench.refused("can't be programmed with")
+    assert bench.programmer.check(bench.port, image(NLB0)).programmed
+    bench.stand_in.fail_with = 0
+    assert bench.ensure(image(NLB0)).programmed
+    assert not bench.ensure(image(NLB0)).programmed
 
 
-def test_a_program_stays_recorded_if_the_hardware_was_not_asked_to_replace_it(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
-) -> None:
-    rack.add_card(CardSpec(driver))
-    port = PORTS[driver]
-    programmer.ensure(port, image(OPENCL_AFU, PROGRAM))
-    stand_in.fail_with = errno.EBUSY
-    with pytest.raises(HardwareError, match="the device is in use"):
-        programmer.ensure(port, image(NLB3))
-    assert not programmer.ensure(port, image(OPENCL_AFU, PROGRAM)).programmed
+def test_a_program_stays_recorded_if_the_hardware_was_not_asked_to_replace_it(bench: Bench) -> None:
+    bench.card()
+    bench.ensure(image(OPENCL_AFU, PROGRAM))
+    bench.stand_in.fail_with = errno.EBUSY
+    bench.refused("the device is in use")
+    assert not bench.ensure(image(OPENCL_AFU, PROGRAM)).programmed
 
 
-def test_a_half_programmed_port_is_not_trusted_once_its_driver_was_reloaded(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
-) -> None:
-    address = rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
-    stand_in.refuse = True
-    with pytest.raises(DeviceRefused):
-        programmer.ensure(PORTS[driver], image(NLB3))
-    rack.remove_card(address)
-    rack.add_card(CardSpec(driver, afu_ids=(NLB0,), address=address))
-    stand_in.refuse = False
-    assert programmer.ensure(PORTS[driver], image(NLB0)).programmed
+def test_a_half_programmed_port_is_not_trusted_once_its_driver_was_reloaded(bench: Bench) -> None:
+    address = bench.card(afu_ids=(NLB0,))
+    bench.stand_in.refuse = True
+    bench.refused("the hardware refused")
+    bench.rack.remove_card(address)
+    bench.card(afu_ids=(NLB0,), address=address)
+    bench.stand_in.refuse = False
+    assert bench.ensure(image(NLB0)).programmed
 
 
 def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programmed_in_tree(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
+    bench: Bench,
 ) -> None:
     """The in-tree driver would go through a device that it has deleted."""
-    address = rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
-    virtual = rack.move_to_vf(address)
-    (port,) = [port.name for card in scan(rack.root).cards for port in card.ports]
-    assert not programmer.ensure(port, image(NLB0)).programmed
-    if driver == "opae":  # that driver is asked
-        with pytest.raises(DeviceRefused, match="the driver refuses the value"):
-            programmer.ensure(port, image(NLB3))
+    address = bench.card(afu_ids=(NLB0,))
+    virtual = bench.rack.move_to_vf(address)
+    assert not bench.ensure(image(NLB0)).programmed
+    if bench.driver == "opae":  # that driver is asked
+        bench.refused("the driver refuses the value")
         return
-    for attempt in (programmer.check, programmer.ensure):
+    for attempt in (bench.programmer.check, bench.programmer.ensure):
         with pytest.raises(DeviceRefused, match=f"released to virtual function {virtual}.*assign"):
-            attempt(port, image(NLB3))
-    assert stand_in.programmed == []
-    rack.move_back(virtual)
-    (port,) = [port.name for card in scan(rack.root).cards for port in card.ports]
-    assert programmer.ensure(port, image(NLB3)).programmed
-
-
-def test_a_function_that_hardware_was_not_asked_to_replace_is_there(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
-) -> None:
-    rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
-    stand_in.fail_with = errno.EINVAL
-    with pytest.raises(DeviceRefused, match="driver refuses the value"):
-        programmer.ensure(PORTS[driver], image(NLB3))
-    assert not programmer.ensure(PORTS[driver], image(NLB0)).programmed
-    assert whats(stand_in) == ["reset"]
-
-
-def test_only_the_kernel_is_called_unless_other_calls_are_injected(
-    rack: Rack, stand_in: DriverStandIn, short_dir: Path, driver: str
-) -> None:
-    """A stand-in that listens below the root is not asked."""
-    rack.add_card(CardSpec(driver))
-    programmer = Programmer(rack.root, short_dir / "state")
-    with pytest.raises(DeviceRefused, match="the driver does not support this"):
-        programmer.reset(PORTS[driver])
-    assert whats(stand_in) == []
+            attempt(bench.port, image(NLB3))
+    assert bench.stand_in.programmed == []
+    bench.rack.move_back(virtual)
+    assert bench.ensure().programmed
 
 
 def test_what_can_not_be_recorded_is_programmed_again(
-    rack: Rack,
-    stand_in: DriverStandIn,
-    programmer: Programmer,
-    driver: str,
-    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    rack.add_card(CardSpec(driver))
+    bench.card()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        done = programmer.ensure(PORTS[driver], image(OPENCL_AFU, PROGRAM))
+        done = bench.ensure(image(OPENCL_AFU, PROGRAM))
     assert "No space left on device; it will be programmed again" in done.remarks[0]
-    assert programmer.ensure(PORTS[driver], image(OPENCL_AFU, PROGRAM)).remarks == ()
-    assert len(stand_in.programmed) == 2
+    assert bench.ensure(image(OPENCL_AFU, PROGRAM)).remarks == ()
+    assert len(bench.stand_in.programmed) == 2
 
 
-def test_a_card_that_somebody_works_on_is_busy(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, short_dir: Path
-) -> None:
-    address = rack.add_card(CardSpec("dfl"))
-    with card_lock(short_dir / "state/locks", address, seconds=1):
-        for call in (programmer.reset, lambda port: programmer.ensure(port, image())):
+def test_a_card_that_somebody_works_on_is_busy(dfl: Bench) -> None:
+    address = dfl.card()
+    with card_lock(dfl.state / "locks", address, seconds=1):
+        for call in (dfl.programmer.reset, lambda _: dfl.ensure()):
             with pytest.raises(DeviceBusy, match=f"card {address} is busy"):
-                call("dfl-port.0")
-    assert whats(stand_in) == []
+                call(dfl.port)
+    assert dfl.done == []
 
 
-def test_two_threads_take_turns_and_the_second_sees_what_the_first_has_done(
-    rack: Rack, stand_in: DriverStandIn, short_dir: Path, driver: str
-) -> None:
-    rack.add_card(CardSpec(driver))
-    programmer = Programmer(rack.root, short_dir / "state", calls=SimulatedCalls(), lock_seconds=30)
-    stand_in.go_on.clear()
-    done: list[bool] = []
+def test_two_threads_take_turns_and_the_second_sees_what_the_first_has_done(bench: Bench) -> None:
+    bench.card()
+    programmer = bench.made(lock_seconds=30)
+    port, done = bench.port, list[bool]()
+    bench.stand_in.go_on.clear()
 
     def ensure() -> None:
-        done.append(programmer.ensure(PORTS[driver], image()).programmed)
+        done.append(programmer.ensure(port, image()).programmed)
 
     both = [threading.Thread(target=ensure) for _ in range(2)]
     for thread in both:
         thread.start()
-    stand_in.go_on.set()
+    bench.stand_in.go_on.set()
     for thread in both:
         thread.join(60)
     assert sorted(done) == [False, True]
-    assert len(stand_in.programmed) == 1
+    assert len(bench.stand_in.programmed) == 1
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "words"),
     [
         (Fault.INTERFACE_EMPTY, "has no usable interface id"),
         (Fault.FME_MISSING, "can't be programmed or named"),
@@ -337,28 +279,24 @@ def test_two_threads_take_turns_and_the_second_sees_what_the_first_has_done(
         (Fault.FME_NODE_MISSING, "there is no /dev/"),
     ],
 )
-def test_a_card_that_can_not_be_programmed_says_why(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, fault: Fault, said: str
-) -> None:
-    rack.add_card(CardSpec("dfl", faults=(fault,)))
-    with pytest.raises(HardwareError, match=said):
-        programmer.ensure("dfl-port.0", image())
-    assert stand_in.programmed == []
+def test_a_card_that_can_not_be_programmed_says_why(dfl: Bench, fault: Fault, words: str) -> None:
+    dfl.card(faults=(fault,))
+    dfl.refused(words)
+    assert dfl.stand_in.programmed == []
+    assert dfl.recorded == {}
 
 
 @pytest.mark.parametrize("policy", list(ClockPolicy))
 def test_a_clock_that_can_not_be_set_is_for_the_policy_to_judge(
-    rack: Rack, stand_in: DriverStandIn, short_dir: Path, policy: ClockPolicy
+    dfl: Bench, policy: ClockPolicy
 ) -> None:
-    rack.add_card(CardSpec("dfl"))
-    for file in rack.root.glob("sys/devices/*/*/fpga_region/*/dfl-port.0/userclk_*"):
+    dfl.card()
+    for file in dfl.rack.root.glob("sys/devices/*/*/fpga_region/*/dfl-port.0/userclk_*"):
         file.unlink()
-    programmer = Programmer(rack.root, short_dir / "state", calls=SimulatedCalls(), clock=policy)
+    dfl.programmer = dfl.made(clock=policy)
     wanted = image(clock=UserClock(200, 400))
     if policy is ClockPolicy.REQUIRE:
-        with pytest.raises(DeviceRefused, match="has none to set"):
-            programmer.ensure("dfl-port.0", wanted)
+        dfl.refused("has none to set", wanted)
     else:
-        remarks = programmer.ensure("dfl-port.0", wanted).remarks
-        assert len(remarks) == (policy is ClockPolicy.TRY)
-    assert len(stand_in.programmed) == (policy is not ClockPolicy.REQUIRE)
+        assert len(dfl.ensure(wanted).remarks) == (policy is ClockPolicy.TRY)
+    assert len(dfl.stand_in.programmed) == (policy is not ClockPolicy.REQUIRE)

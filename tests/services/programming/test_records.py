@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.process.errors import HardwareError
-from services.programming.distrust import Mark, closed_mark, write_mark
-from services.programming.records import UNKNOWN, Records
+from services.programming.records import UNKNOWN, Mark, Records, closed_mark, write_mark
 
 PROGRAM = "1" * 40
 SHOWN = "18b79ffa2ee54aa096ef4230dafacb5f"
@@ -52,7 +51,7 @@ def test_unknown_content_stays_unknown_whatever_the_port_shows_and_after_a_reboo
     """`/run` is lost in a reboot; a driver that is reloaded makes another folder."""
     records = Records(tmp_path / "run/records", boot, durable_dir=tmp_path / "lasting")
     records.write("p", 1, SHOWN, PROGRAM)
-    records.distrust("p", 1, SHOWN)
+    records.distrust("p")
     assert records.has_any()
     if lost == "record":
         shutil.rmtree(tmp_path / "run")
@@ -78,11 +77,10 @@ def test_what_older_versions_recorded_as_unknown_is_unknown(
 def test_a_programming_that_never_began_leaves_the_records_as_they_were(records: Records) -> None:
     for before in (None, PROGRAM, UNKNOWN):
         if before == UNKNOWN:
-            records.distrust("p", 1, SHOWN)
+            records.distrust("p")
         elif before is not None:
             records.write("p", 1, SHOWN, before)
-        saved = records.save("p")
-        records.distrust("p", 1, SHOWN)
+        saved = records.distrust("p")
         assert records.read("p", 1, SHOWN) == UNKNOWN
         records.restore("p", saved)
         assert records.read("p", 1, SHOWN) == before
@@ -167,7 +165,7 @@ def test_a_full_disk_takes_distrust(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        records.distrust("p", 1, SHOWN)
+        records.distrust("p")
     assert (
         Records(tmp_path / "records", durable_dir=tmp_path / "none").read("p", 1, SHOWN) == UNKNOWN
     )
@@ -179,6 +177,6 @@ def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path, boot: Path) ->
     with pytest.raises(HardwareError, match="can't be kept in"):
         records.write("p", 1, SHOWN, PROGRAM)
     with pytest.raises(HardwareError, match="can't be kept in"):
-        records.distrust("p", 1, SHOWN)
+        records.distrust("p")
     with pytest.raises(HardwareError, match="boot can't be read"):
         Records(tmp_path / "records", tmp_path / "boot").write("p", 1, SHOWN, PROGRAM)

@@ -68,20 +68,13 @@ def pod(name: str = "p", resource: str = "", count: object = 1, **spec: Any) -> 
     }
 
 
-def node(name: str, **allocatable: object) -> Json:
-    amounts = {key.replace("__", "/"): value for key, value in allocatable.items()}
+def node_with(name: str, amounts: dict[str, object]) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name},
         "status": {"capacity": amounts, "allocatable": amounts},
     }
-
-
-def node_with(name: str, amounts: dict[str, object]) -> Json:
-    made = node(name)
-    made["status"] = {"capacity": amounts, "allocatable": amounts}
-    return made
 
 
 async def created(http: httpx2.AsyncClient, path: str, item: Json, **params: str) -> Json:

@@ -1,11 +1,17 @@
-"""Webhooks as a real API server calls them: order, patches, failures, warnings, audit."""
+"""Webhooks as a real API server calls them: selection, patches, failures, warnings, audit."""
 
+import asyncio
+import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from simulator.apiserver import tls
+from simulator.apiserver.cel import compile_expression
+from simulator.apiserver.http_server import Response
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.simulator.apiserver.support import (
     FUNCTIONS,
@@ -21,266 +27,173 @@ from tests.simulator.apiserver.support import (
     patch,
     pod,
     register,
+    review,
 )
-from tests.simulator.apiserver.test_cel import ASKS_FOR_FPGA
 
 pytestmark = pytest.mark.anyio
+ASKS_FOR_FPGA = """
+(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
+  c.?resources.?limits.orValue({}).exists(k, k.startsWith('fpga.intel.com/')) ||
+  c.?resources.?requests.orValue({}).exists(k, k.startsWith('fpga.intel.com/')))
+"""
+ANNOTATE = patch({"op": "add", "path": "/metadata/annotations", "value": {"x": "yes"}})
 
 
-def _always(answer: Json, _review: Json) -> Json:
-    return answer
-
-
-def annotate(name: str) -> Json:
-    return patch({"op": "add", "path": "/metadata/annotations", "value": {name: "yes"}})
+def rules(*operations: str) -> Json:
+    """A hook for these operations on mappings."""
+    rule: Json = {"operations": list(operations), "apiVersions": ["v2"], "resources": ["*"]}
+    return {"rules": [rule | {"apiGroups": ["fpga.intel.com"]}]}
 
 
 async def test_a_patch_is_applied_and_the_pod_defaulted_again(
     http: httpx2.AsyncClient, webhook: FakeWebhook
 ) -> None:
     logical = "fpga.intel.com/arria10-nlb0"
-    escaped = logical.replace("/", "~1")
-    base = "/spec/containers/0/resources"
+    base, escaped = "/spec/containers/0/resources", logical.replace("/", "~1")
     webhook.answers["/mutate"] = lambda _: patch(
         {"op": "remove", "path": f"{base}/limits/{escaped}"},
         {"op": "remove", "path": f"{base}/requests/{escaped}"},
         {"op": "add", "path": f"{base}/limits/{PHYSICAL.replace('/', '~1')}", "value": 2},
     )
     await register(http, webhook.config(mutate={}))
-    made = await created(http, PODS, pod(resource=logical, count="2000m"))
+    made = await created(http, PODS, pod(resource=logical, count=2))
     assert made["spec"]["containers"][0]["resources"] == {
         "limits": {PHYSICAL: "2"},
         "requests": {PHYSICAL: "2"},
     }
-    seen = webhook.reviews()[0]["object"]["spec"]["containers"][0]["resources"]
-    assert seen == {"limits": {logical: "2"}, "requests": {logical: "2"}}
+    seen = webhook.reviews()[0]["object"]
+    assert seen["spec"]["containers"][0]["resources"]["requests"] == {logical: "2"}
+    assert "uid" not in seen["metadata"]
 
 
-async def test_the_review_tells_who_asks_for_what(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    await register(http, webhook.config(mutate={}))
-    await created(http, PODS, pod())
-    asked = webhook.reviews()[0]
-    assert list(asked) == [
-        "uid",
-        "kind",
-        "resource",
-        "requestKind",
-        "requestResource",
-        "name",
-        "namespace",
-        "operation",
-        "userInfo",
-        "object",
-        "oldObject",
-        "dryRun",
-        "options",
-    ]
-    assert asked["userInfo"]["username"] == "admin"
-    assert (asked["operation"], asked["dryRun"]) == ("CREATE", False)
-    assert "uid" not in asked["object"]["metadata"]
-    assert asked["object"]["status"] == {}
-
-
-REFUSALS: list[tuple[Json, int, str | None, str]] = [
-    (
-        {"status": {"code": 403, "message": "no such function", "reason": "Forbidden"}},
-        403,
-        "Forbidden",
-        'admission webhook "mutate.test.example" denied the request: no such function',
-    ),
-    (
-        {"status": {"code": 200, "reason": "Because"}},
-        400,
-        "Because",
-        'admission webhook "mutate.test.example" denied the request: Because',
-    ),
-    (
-        {},
-        400,
-        None,
-        'admission webhook "mutate.test.example" denied the request without explanation',
-    ),
-]
-
-
-@pytest.mark.parametrize("refusal", REFUSALS)
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_a_refusal_reaches_the_asker(
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (
+            {"code": 403, "message": "no such thing", "reason": "Forbidden"},
+            (403, ": no such thing"),
+        ),
+        ({"code": 200, "reason": "Because"}, (400, ": Because")),
+        ({}, (400, " without explanation")),
+    ],
+)
+async def test_a_refusal_reaches_the_asker_with_its_warnings(
     http: httpx2.AsyncClient,
     webhook: FakeWebhook,
     kind: str,
-    refusal: tuple[Json, int, str | None, str],
+    status: Json,
+    expected: tuple[int, str],
 ) -> None:
-    given, code, reason, message = refusal
-    webhook.answers["/mutate"] = lambda _: {"allowed": False} | given
+    code, text = expected
+    warned = {"allowed": False, "warnings": ['mixed "modes"\nhere', "two"]}
+    webhook.answers["/mutate"] = lambda _: warned | {"status": status}
     await register(http, webhook.config(kind=kind, mutate={}))
     answer = await http.post(PODS, json=pod())
     assert answer.status_code == code
+    message = f'admission webhook "mutate.test.example" denied the request{text}'
     assert answer.json()["message"] == message
-    assert answer.json().get("reason") == reason
+    warnings = ['299 - "mixed \\"modes\\" here"', '299 - "two"']
+    assert answer.headers.get_list("Warning") == warnings
     assert (await http.get(f"{PODS}/p")).status_code == 404
-
-
-async def test_warnings_come_as_headers_even_with_a_refusal(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    verdict = {"allowed": True}
-    webhook.answers["/mutate"] = lambda _: verdict | {"warnings": ['mixed "modes"\nhere', "two"]}
-    await register(http, webhook.config(mutate={}))
-    answer = await http.post(PODS, json=pod())
-    expected = ['299 - "mixed \\"modes\\" here"', '299 - "two"']
-    assert answer.headers.get_list("Warning") == expected
-    verdict["allowed"] = False
-    answer = await http.post(PODS, json=pod("q"))
-    assert answer.headers.get_list("Warning") == expected
 
 
 async def test_audit_annotations_are_kept_with_the_name_of_the_webhook(
     api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
 ) -> None:
-    webhook.answers["/mutate"] = lambda _: (
-        annotate("a") | {"auditAnnotations": {"rewrites": "c: x -> y"}}
-    )
-    webhook.answers["/deny"] = lambda _: {
-        "allowed": False,
-        "auditAnnotations": {"reason": "unknown-name"},
-    }
+    noted = {"auditAnnotations": {"rewrites": "c: x -> y"}}
+    webhook.answers["/mutate"] = lambda _: ANNOTATE | noted
     await register(http, webhook.config(mutate={}))
     await created(http, PODS, pod())
-    await register(http, webhook.config("more", kind="Validating", deny={}))
-    await http.post(PODS, json=pod("q"))
-    written = (api.kubeconfig_path.parent / "audit.jsonl").read_text().splitlines()
-    entries = [json.loads(line) for line in written]
-    assert [entry["responseStatus"]["code"] for entry in entries] == [201, 400]
-    assert entries[0]["annotations"]["mutate.test.example/rewrites"] == "c: x -> y"
-    noted = json.loads(
-        entries[0]["annotations"]["mutation.webhook.admission.k8s.io/round_0_index_0"]
-    )
-    assert noted == {"configuration": "hooks", "webhook": "mutate.test.example", "mutated": True}
-    assert entries[1]["annotations"]["deny.test.example/reason"] == "unknown-name"
+    text = (api.kubeconfig_path.parent / "audit.jsonl").read_text()
+    entry = json.loads(text)
+    assert entry["responseStatus"]["code"] == 201
+    assert entry["annotations"]["mutate.test.example/rewrites"] == "c: x -> y"
+    prefix = "webhook.admission.k8s.io/round_0_index_0"
+    hook = {"configuration": "hooks", "webhook": "mutate.test.example"}
+    assert json.loads(entry["annotations"][f"mutation.{prefix}"]) == hook | {"mutated": True}
+    assert json.loads(entry["annotations"][f"patch.{prefix}"])["patch"][0]["op"] == "add"
 
 
-async def test_a_later_change_has_earlier_webhooks_asked_again_if_they_want(
+async def test_validating_webhooks_see_the_finished_object_and_the_old_one(
     http: httpx2.AsyncClient, webhook: FakeWebhook
 ) -> None:
-    webhook.answers["/changes"] = lambda _: annotate("x")
-    again = {"reinvocationPolicy": "IfNeeded"}
-    await register(http, webhook.config(wants=again, content={}, changes=again, after=again))
-    await created(http, PODS, pod())
-    paths = [one.path for one in webhook.asked]
-    assert paths == ["/wants", "/content", "/changes", "/after", "/wants"]
-
-
-async def test_validating_webhooks_see_the_finished_pod(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    webhook.answers["/mutate"] = lambda _: annotate("x")
-    await register(http, webhook.config(mutate={}))
-    await register(http, webhook.config(kind="Validating", check={}))
-    await created(http, PODS, pod())
-    seen = webhook.reviews()[-1]["object"]
-    assert seen["metadata"]["annotations"] == {"x": "yes"}
-    assert seen["metadata"]["uid"]
-    assert seen["status"]["phase"] == "Pending"
-
-
-async def test_updates_and_deletions_are_reviewed_with_the_old_object(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    rules = [
-        {
-            "operations": ["*"],
-            "apiGroups": ["fpga.intel.com"],
-            "apiVersions": ["v2"],
-            "resources": ["*"],
-        }
-    ]
-    await register(http, webhook.config(kind="Validating", check={"rules": rules}))
+    webhook.answers["/mutate"] = lambda _: ANNOTATE
+    await register(http, webhook.config(mutate=rules("CREATE")))
+    await register(http, webhook.config(kind="Validating", check=rules("*")))
     await created(http, FUNCTIONS, function())
     change = {"spec": {"mode": "region"}}
     await http.patch(f"{FUNCTIONS}/nlb0", json=change, headers=MERGE)
     await http.delete(f"{FUNCTIONS}/nlb0")
-    first, second, third = webhook.reviews()
+    _, first, second, third = webhook.reviews()
+    assert first["object"]["metadata"]["annotations"] == {"x": "yes"}
+    assert first["object"]["metadata"]["uid"]
     assert [one["operation"] for one in (first, second, third)] == ["CREATE", "UPDATE", "DELETE"]
     assert second["oldObject"]["spec"]["mode"] == "af"
     assert second["object"]["spec"]["mode"] == "region"
     assert second["options"]["kind"] == "UpdateOptions"
-    assert third["object"] is None
-    assert third["oldObject"]["metadata"]["name"] == "nlb0"
+    assert (third["object"], third["oldObject"]["metadata"]["name"]) == (None, "nlb0")
+
+
+NAME = "kubernetes.io/metadata.name"
 
 
 @pytest.mark.parametrize(
-    ("selectors", "asked"),
+    ("selector", "fields", "asked"),
     [
-        ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}, True),
-        (
-            {
-                "namespaceSelector": {
-                    "matchExpressions": [
-                        {
-                            "key": "kubernetes.io/metadata.name",
-                            "operator": "NotIn",
-                            "values": ["kube-system", "default"],
-                        }
-                    ]
-                }
-            },
-            False,
-        ),
-        ({"objectSelector": {"matchLabels": {"fpga": "yes"}}}, False),
-        ({"objectSelector": {"matchExpressions": [{"key": "x", "operator": "Exists"}]}}, False),
-        (
-            {"objectSelector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}},
-            True,
-        ),
-        (
-            {
-                "objectSelector": {
-                    "matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]
-                }
-            },
-            True,
-        ),
+        ("namespace", {"key": NAME, "operator": "NotIn", "values": ["a", "default"]}, False),
+        ("object", {"matchLabels": {"fpga": "yes"}}, False),
+        ("object", {"key": "x", "operator": "DoesNotExist"}, True),
+        ("object", {"key": "app", "operator": "In", "values": ["a", "b"]}, True),
     ],
 )
 async def test_selectors_decide_who_is_asked(
-    http: httpx2.AsyncClient, webhook: FakeWebhook, selectors: Json, asked: bool
+    http: httpx2.AsyncClient, webhook: FakeWebhook, selector: str, fields: Json, asked: bool
 ) -> None:
-    await register(http, webhook.config(mutate=selectors))
+    found = {"matchExpressions": [fields]} if "key" in fields else fields
+    await register(http, webhook.config(mutate={f"{selector}Selector": found}))
     item = pod()
     item["metadata"]["labels"] = {"app": "a"}
     await created(http, PODS, item)
     assert bool(webhook.asked) is asked
 
 
-async def test_a_service_is_found_through_the_map(webhook: FakeWebhook, tmp_path: Any) -> None:
+async def test_a_service_is_found_through_the_map(webhook: FakeWebhook, tmp_path: Path) -> None:
     services = {"hook.tools.svc": f"127.0.0.1:{webhook.server.port}"}
     config = webhook.config(mutate={})
     service = {"name": "hook", "namespace": "tools", "path": "/mutate"}
     config["webhooks"][0]["clientConfig"] = {"service": service, "caBundle": webhook.bundle}
-    async with (
-        ApiServerStandIn(tmp_path, Options(services=services)) as api,
-        client_of(api) as http,
-    ):
+    options = Options(services=services)
+    async with ApiServerStandIn(tmp_path, options) as api, client_of(api) as http:
         await register(http, config)
         await created(http, PODS, pod())
         assert webhook.asked[0].headers["host"] == "hook.tools.svc:443"
 
 
+# Match conditions
+
+
 @needs_cel
-async def test_a_match_condition_keeps_other_pods_away_from_a_webhook_that_is_down(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
+@pytest.mark.parametrize(
+    ("resources", "kind", "expected"),
+    [
+        ({"limits": {PHYSICAL: "1"}}, "containers", True),
+        ({"requests": {PHYSICAL: "1"}}, "containers", True),
+        ({"limits": {"cpu": "1"}}, "containers", False),
+        ({}, "containers", False),
+        ({"limits": {"x": "1", PHYSICAL: "1"}}, "initContainers", True),
+    ],
+)
+async def test_a_match_condition_keeps_other_pods_away_from_a_webhook(
+    http: httpx2.AsyncClient, webhook: FakeWebhook, resources: Json, kind: str, expected: bool
 ) -> None:
     conditions = {"matchConditions": [{"name": "fpga", "expression": ASKS_FOR_FPGA}]}
     await register(http, webhook.config(mutate=conditions))
-    await register(http, webhook.config(kind="Validating", mutate=conditions))
-    await webhook.server.close(0.1)
-    await created(http, PODS, pod("plain"))
-    answer = await http.post(PODS, json=pod("fpga", PHYSICAL))
-    assert answer.status_code == 500
-    assert "connection refused" in answer.json()["message"]
+    item = pod()
+    container = item["spec"]["containers"][0]
+    item["spec"][kind] = [container | {"name": "asking", "resources": resources}]
+    await http.post(PODS, json=item)
+    assert bool(webhook.asked) is expected
 
 
 @needs_cel
@@ -296,45 +209,128 @@ async def test_a_match_condition_without_a_value_counts_by_the_policy(
     assert webhook.asked == []
 
 
+@needs_cel
+async def test_a_match_condition_that_cant_be_compiled_is_refused(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    hook = {"matchConditions": [{"name": "odd", "expression": "subject.spec"}]}
+    with pytest.raises(AssertionError, match="matchConditions: compilation failed"):
+        await register(http, webhook.config(mutate=hook))
+
+
+def test_without_the_library_every_condition_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.apiserver.cel.library", None)
+    assert compile_expression("object.nothing == 'only compiled here'").holds({"object": {}})
+
+
+# Failures
+
+
+def patch_of(text: bytes) -> Json:
+    return {"allowed": True, "patchType": "JSONPatch", "patch": base64.b64encode(text).decode()}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Response(500, b"out of order"), "status 500: out of order"),
+        ({"uid": "another", "allowed": True}, 'expected response.uid="'),
+        (Response(200, b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}'), "resp"),
+        (review({"allowed": True}, apiVersion="admission.k8s.io/v1beta1"), "invalid webhook resp"),
+        ({"allowed": True, "patch": "W10="}, "go together"),
+        ({"allowed": True, "patchType": "JSONPatch"}, "go together"),
+        ({"allowed": True, "patchType": "Merge", "patch": "W10="}, "invalid webhook response"),
+        ({"allowed": True, "patchType": "JSONPatch", "patch": "!"}, "invalid webhook response"),
+        (patch_of(b"{}"), "invalid webhook response"),
+        ({"allowed": "yes"}, "invalid webhook response"),
+        ({"allowed": True, "warnings": [1]}, "invalid webhook response"),
+    ],
+)
+async def test_an_answer_that_cant_be_understood_counts_by_the_policy(
+    http: httpx2.AsyncClient, webhook: FakeWebhook, answer: Any, expected: str
+) -> None:
+    webhook.answers["/mutate"] = lambda _: answer
+    await register(http, webhook.config(mutate={}))
+    result = await http.post(PODS, json=pod())
+    assert (result.status_code, result.json()["reason"]) == (500, "InternalError")
+    assert 'failed calling webhook "mutate.test.example": ' in result.json()["message"]
+    assert expected in result.json()["message"]
+    assert (await http.delete(f"{CONFIG}/hooks")).is_success
+    await register(http, webhook.config(mutate={"failurePolicy": "Ignore"}))
+    await created(http, PODS, pod())
+
+
+CONFIG = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "remove", "path": "/spec/nothing"},
+        {"op": "test", "path": "/metadata/name", "value": "other"},
+        {"op": "fly", "path": "/spec"},
+    ],
+)
+async def test_a_patch_that_cant_be_applied_is_an_error_even_where_failures_are_ignored(
+    http: httpx2.AsyncClient, webhook: FakeWebhook, operation: Json
+) -> None:
+    webhook.answers["/mutate"] = lambda _: patch(operation)
+    await register(http, webhook.config(mutate={"failurePolicy": "Ignore"}))
+    result = await http.post(PODS, json=pod())
+    assert (result.status_code, result.json()["reason"]) == (500, "InternalError")
+
+
+async def test_a_validating_webhook_may_not_patch(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    webhook.answers["/check"] = lambda _: ANNOTATE
+    await register(http, webhook.config(kind="Validating", check={}))
+    message = (await http.post(PODS, json=pod())).json()["message"]
+    assert message.endswith("a validating webhook may not patch")
+
+
+async def test_a_webhook_that_is_away_late_or_of_another_authority_is_named(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    async def never(_: Json) -> Json:
+        await asyncio.Event().wait()
+        return {}
+
+    config = webhook.config(late={"timeoutSeconds": 1})
+    webhook.answers["/late"] = never
+    await register(http, config)
+    message = (await http.post(PODS, json=pod())).json()["message"]
+    assert message.endswith('/late?timeout=1s": context deadline exceeded')
+    webhook.pair = tls.make_pair(["127.0.0.1"])
+    change = {"webhooks": webhook.config(late={})["webhooks"]}
+    assert (await http.patch(f"{CONFIG}/hooks", json=change, headers=MERGE)).is_success
+    message = (await http.post(PODS, json=pod())).json()["message"]
+    assert "certificate verify failed" in message
+    await webhook.server.close(0.1)
+    message = (await http.post(PODS, json=pod())).json()["message"]
+    assert message.startswith(
+        'Internal error occurred: failed calling webhook "late.test.example": failed to call'
+        f' webhook: Post "{webhook.url}/late?timeout=10s": ConnectError: '
+    )
+
+
 async def test_a_patch_is_tried_again_on_an_object_that_changed_meanwhile(
     api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
 ) -> None:
-    rule = {"operations": ["UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"]}
-    hook = {"rules": [rule | {"resources": ["acceleratorfunctions"]}]}
-    meddling = [True, True]
-
     def meddle(_: Json) -> Json:
-        if meddling:
-            meddling.pop()
-            stored = api.get("AcceleratorFunction", "nlb0")
-            assert stored is not None
-            stored["spec"]["afuId"] = f"{len(meddling):08x}"
+        stored = api.get("AcceleratorFunction", "nlb0")
+        assert stored is not None
+        if len(webhook.asked) % 2:
+            stored["spec"]["afuId"] = f"{len(webhook.asked):08x}"
             api.put(stored)
         return {"allowed": True}
 
     webhook.answers["/check"] = meddle
-    await register(http, webhook.config(kind="Validating", check=hook))
-    await created(http, FUNCTIONS, function())
+    await register(http, webhook.config(kind="Validating", check=rules("UPDATE")))
+    made = await created(http, FUNCTIONS, function())
     change = {"spec": {"mode": "region"}}
     answer = await http.patch(f"{FUNCTIONS}/nlb0", json=change, headers=MERGE)
     assert answer.status_code == 200
-    assert answer.json()["spec"]["mode"] == "region"
-    assert answer.json()["spec"]["afuId"] == "00000000"
-    assert len(webhook.asked) == 3
-
-
-async def test_a_put_loses_to_a_change_during_its_review(
-    api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    rule = {"operations": ["UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"]}
-    hook = {"rules": [rule | {"resources": ["acceleratorfunctions"]}]}
-
-    def delete(_: Json) -> Json:
-        api.drop("AcceleratorFunction", "nlb0")
-        return {"allowed": True}
-
-    webhook.answers["/check"] = delete
-    await register(http, webhook.config(kind="Validating", check=hook))
-    made = await created(http, FUNCTIONS, function())
-    made["spec"]["mode"] = "region"
-    assert (await http.put(f"{FUNCTIONS}/nlb0", json=made)).status_code == 404
+    assert answer.json()["spec"] == made["spec"] | {"mode": "region", "afuId": "00000001"}
+    assert len(webhook.asked) == 2
+    assert (await http.put(f"{FUNCTIONS}/nlb0", json=made | {"spec": {}})).status_code == 409

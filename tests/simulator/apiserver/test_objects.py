@@ -3,9 +3,7 @@
 import httpx2
 import pytest
 
-from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import (
-    CRS,
     FUNCTIONS,
     MERGE,
     NODES,
@@ -13,87 +11,61 @@ from tests.simulator.apiserver.support import (
     Json,
     created,
     function,
-    node,
+    node_with,
     pod,
 )
 
 pytestmark = pytest.mark.anyio
-JSON_PATCH = {"Content-Type": "application/json-patch+json"}
-STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
-
-
-async def test_without_a_token_the_answer_is_401(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    answer = await http.get(FUNCTIONS, headers={"Authorization": ""})
-    assert answer.status_code == 401
-    assert answer.text == (
-        '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
-        '"message":"Unauthorized","reason":"Unauthorized","code":401}\n'
-    )
-    assert api.port
+EXTENDED = "fpga.intel.com/nlb0"
+SECRETS = "/api/v1/namespaces/default/secrets"
+NAMESPACES = "/api/v1/namespaces"
 
 
 async def test_a_created_object_gets_its_system_fields(http: httpx2.AsyncClient) -> None:
     made = await created(http, FUNCTIONS, function())
     metadata = made["metadata"]
-    assert metadata["generation"] == 1
-    assert metadata["namespace"] == "default"
+    assert (metadata["generation"], metadata["namespace"]) == (1, "default")
     assert len(metadata["uid"]) == 36
     assert (await http.get(f"{FUNCTIONS}/nlb0")).json() == made
 
 
-async def test_a_taken_name_is_a_409(http: httpx2.AsyncClient) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "body", "expected"),
+    [
+        ("POST", FUNCTIONS, function(), (409, "AlreadyExists")),
+        ("GET", f"{PODS}/nobody", None, (404, "NotFound")),
+        ("POST", PODS, [], (400, "BadRequest")),
+        ("POST", PODS, function(), (400, "BadRequest")),
+        ("POST", PODS.replace("default", "nowhere"), pod(), (404, "NotFound")),
+        ("POST", f"{FUNCTIONS}/nlb0", function(), (405, "MethodNotAllowed")),
+        ("GET", "/api/v1/nothing", None, (404, "NotFound")),
+    ],
+)
+async def test_what_cant_be_done_is_answered_with_a_status(
+    http: httpx2.AsyncClient, method: str, path: str, body: object, expected: tuple[int, str]
+) -> None:
     await created(http, FUNCTIONS, function())
-    answer = await http.post(FUNCTIONS, json=function())
-    assert answer.status_code == 409
-    status = answer.json()
-    assert status["reason"] == "AlreadyExists"
-    assert status["message"] == 'acceleratorfunctions.fpga.intel.com "nlb0" already exists'
-    assert status["details"] == {
-        "name": "nlb0",
-        "group": "fpga.intel.com",
-        "kind": "acceleratorfunctions",
-    }
+    answer = await http.request(method, path, json=body)
+    assert (answer.status_code, answer.json()["reason"]) == expected
 
 
-async def test_a_missing_object_is_a_404(http: httpx2.AsyncClient) -> None:
-    answer = await http.get(f"{PODS}/nobody")
-    assert answer.status_code == 404
-    assert answer.json()["message"] == 'pods "nobody" not found'
+async def test_without_a_token_the_answer_is_401(http: httpx2.AsyncClient) -> None:
+    answer = await http.get(FUNCTIONS, headers={"Authorization": ""})
+    assert answer.text == (
+        '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
+        '"message":"Unauthorized","reason":"Unauthorized","code":401}\n'
+    )
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b'{"metadata":[]}'])
-async def test_a_body_that_is_no_object_is_a_400(http: httpx2.AsyncClient, body: bytes) -> None:
-    answer = await http.post(PODS, content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 400
-    assert answer.json()["reason"] == "BadRequest"
-
-
-async def test_a_put_replaces_and_counts_the_generation(http: httpx2.AsyncClient) -> None:
+async def test_a_put_replaces_the_version_that_it_names(http: httpx2.AsyncClient) -> None:
     made = await created(http, FUNCTIONS, function())
     made["spec"]["mode"] = "region"
     answer = await http.put(f"{FUNCTIONS}/nlb0", json=made)
-    assert answer.status_code == 200
     assert answer.json()["metadata"]["generation"] == 2
     assert answer.json()["metadata"]["uid"] == made["metadata"]["uid"]
-
-
-async def test_a_put_of_an_old_version_is_a_409(http: httpx2.AsyncClient) -> None:
-    made = await created(http, FUNCTIONS, function())
-    made["spec"]["mode"] = "region"
-    assert (await http.put(f"{FUNCTIONS}/nlb0", json=made)).status_code == 200
     made["spec"]["mode"] = "af"
     answer = await http.put(f"{FUNCTIONS}/nlb0", json=made)
-    assert answer.status_code == 409
-    assert "the object has been modified; please apply your changes" in answer.json()["message"]
-
-
-async def test_a_put_of_a_custom_resource_needs_a_version(http: httpx2.AsyncClient) -> None:
-    await created(http, FUNCTIONS, function())
-    answer = await http.put(f"{FUNCTIONS}/nlb0", json=function())
-    assert answer.status_code == 422
-    assert "metadata.resourceVersion: Invalid value: 0: must be" in answer.json()["message"]
+    assert (answer.status_code, answer.json()["reason"]) == (409, "Conflict")
 
 
 async def test_a_merge_patch_merges_and_null_deletes(http: httpx2.AsyncClient) -> None:
@@ -106,19 +78,8 @@ async def test_a_merge_patch_merges_and_null_deletes(http: httpx2.AsyncClient) -
     assert answer.json()["spec"]["mode"] == "region"
 
 
-async def test_a_strategic_patch_merges_lists_by_their_key(http: httpx2.AsyncClient) -> None:
-    await created(http, PODS, pod())
-    condition = {"type": "Ready", "status": "True"}
-    for wanted in ("True", "False"):
-        change = {"status": {"conditions": [condition | {"status": wanted}]}}
-        answer = await http.patch(f"{PODS}/p/status", json=change, headers=STRATEGIC)
-        assert answer.status_code == 200
-        found = {one["type"]: one["status"] for one in answer.json()["status"]["conditions"]}
-        assert found["Ready"] == wanted
-
-
 async def test_status_and_spec_are_written_apart(http: httpx2.AsyncClient) -> None:
-    await created(http, NODES, node("n", cpu="4"))
+    await created(http, NODES, node_with("n", {"cpu": "4"}))
     change = {"spec": {"unschedulable": True}, "status": {"capacity": {"cpu": "8"}}}
     answer = await http.patch(f"{NODES}/n", json=change, headers=MERGE)
     assert answer.json()["spec"] == {"unschedulable": True}
@@ -127,15 +88,6 @@ async def test_status_and_spec_are_written_apart(http: httpx2.AsyncClient) -> No
     answer = await http.patch(f"{NODES}/n/status", json=change, headers=MERGE)
     assert answer.json()["spec"] == {"unschedulable": True}
     assert answer.json()["status"]["capacity"] == {"cpu": "8"}
-
-
-async def test_all_objects_of_a_collection_can_be_deleted(http: httpx2.AsyncClient) -> None:
-    for name in ("a", "b"):
-        await created(http, FUNCTIONS, function(name))
-    answer = await http.delete(FUNCTIONS, params={"fieldSelector": "metadata.name=a"})
-    assert [one["metadata"]["name"] for one in answer.json()["items"]] == ["a"]
-    left = (await http.get(f"{CRS}/acceleratorfunctions")).json()["items"]
-    assert [one["metadata"]["name"] for one in left] == ["b"]
 
 
 async def test_a_dry_run_stores_nothing(http: httpx2.AsyncClient) -> None:
@@ -151,50 +103,104 @@ async def test_a_dry_run_stores_nothing(http: httpx2.AsyncClient) -> None:
     assert (await http.get(f"{FUNCTIONS}/nlb0")).json()["spec"]["mode"] == "af"
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({"afuId": "XYZ"}, "spec.afuId in body should match '^[0-9a-f]{8,40}$'"),
-        ({"mode": "afregion"}, "spec.mode in body should match '^(af|region)$'"),
-        ({"interfaceId": 7}, 'spec.interfaceId in body must be of type string: "integer"'),
-        ({"afuId": "d8424dc4\n"}, "spec.afuId in body should match"),
-    ],
-)
-async def test_a_mapping_that_breaks_its_schema_is_refused(
-    http: httpx2.AsyncClient, spec: Json, expected: str
-) -> None:
-    answer = await http.post(FUNCTIONS, json=function(**spec))
-    assert answer.status_code == 422
-    message = answer.json()["message"]
-    assert message.startswith('AcceleratorFunction.fpga.intel.com "nlb0" is invalid: spec.')
-    assert expected in message
-
-
-async def test_unknown_fields_of_a_mapping_are_pruned_with_a_warning(
-    http: httpx2.AsyncClient,
-) -> None:
-    answer = await http.post(FUNCTIONS, json=function(colour="red"))
-    assert answer.headers["Warning"] == '299 - "unknown field \\"spec.colour\\""'
-    assert "colour" not in answer.json()["spec"]
-    strict = {"fieldValidation": "Strict"}
-    answer = await http.post(FUNCTIONS, json=function("two", colour="red"), params=strict)
-    assert answer.status_code == 400
-    assert 'strict decoding error: unknown field "spec.colour"' in answer.json()["message"]
-
-
-SECRETS = "/api/v1/namespaces/default/secrets"
-
-
 async def test_server_side_apply_creates_and_then_merges(http: httpx2.AsyncClient) -> None:
     async def apply(text: str, **params: str) -> httpx2.Response:
         kind = {"Content-Type": "application/apply-patch+yaml"}
         return await http.patch(f"{SECRETS}/s", content=text, params=params, headers=kind)
 
     text = "{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {a: YQ==}, type: Opaque}"
-    assert (await apply(text)).status_code == 422, "fieldManager is required"
-    dry = await apply(text, fieldManager="test", dryRun="All")
-    assert (dry.status_code, dry.json()["data"]) == (201, {"a": "YQ=="})
+    assert (await apply(text, dryRun="All")).status_code == 201
     assert (await http.get(f"{SECRETS}/s")).status_code == 404
-    assert (await apply(text, fieldManager="test")).status_code == 201
-    changed = await apply(text.replace("a: YQ", "b: Yg"), fieldManager="test", force="true")
+    assert (await apply(text)).status_code == 201
+    changed = await apply(text.replace("a: YQ", "b: Yg"))
     assert (changed.status_code, changed.json()["data"]) == (200, {"a": "YQ==", "b": "Yg=="})
+
+
+async def test_a_pod_on_a_node_waits_for_its_kubelet_and_a_namespace_for_its_pods(
+    http: httpx2.AsyncClient,
+) -> None:
+    made = await created(http, NAMESPACES, {"metadata": {"name": "team"}})
+    assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "team"}
+    pods = PODS.replace("default", "team")
+    await created(http, FUNCTIONS.replace("default", "team"), function())
+    uid = (await created(http, pods, pod(nodeName="n")))["metadata"]["uid"]
+    assert (await http.delete(f"{NAMESPACES}/team")).json()["status"]["phase"] == "Terminating"
+    left = (await http.get(f"{pods}/p")).json()["metadata"]
+    assert left["deletionGracePeriodSeconds"] == 30
+    for wanted, code in (("another", 409), (uid, 200)):
+        now = {"gracePeriodSeconds": 0, "preconditions": {"uid": wanted}}
+        assert (await http.request("DELETE", f"{pods}/p", json=now)).status_code == code
+    assert (await http.get(f"{NAMESPACES}/team")).status_code == 404
+    assert (await http.get(FUNCTIONS.replace("default", "team"))).json()["items"] == []
+
+
+async def test_a_crd_is_served_from_its_creation_to_its_deletion(http: httpx2.AsyncClient) -> None:
+    size = {"type": "string", "maxLength": 2, "default": "S"}
+    definition = {
+        "metadata": {"name": "widgets.test.example"},
+        "spec": {
+            "group": "test.example",
+            "scope": "Cluster",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"size": size}}},
+                }
+            ],
+        },
+    }
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    widgets = "/apis/test.example/v1/widgets"
+    made = await created(http, crds, definition)
+    assert {"type": "Established", "status": "True"} in made["status"]["conditions"]
+    named = {"metadata": {"name": "w"}}
+    stored = await created(http, widgets, named | {"odd": 1})
+    assert stored["size"] == "S"
+    assert "odd" not in stored
+    for change, params, code in (
+        ({"size": "XXL"}, {}, 422),
+        ({"odd": 1}, {"fieldValidation": "Strict"}, 400),
+    ):
+        answer = await http.post(widgets, json=named | change, params=params)
+        assert answer.status_code == code
+    await http.delete(f"{crds}/widgets.test.example")
+    assert (await http.get(widgets)).status_code == 404
+
+
+async def test_limits_are_copied_into_requests_that_are_missing(
+    http: httpx2.AsyncClient,
+) -> None:
+    item = pod(resource=EXTENDED, count=2)
+    resources = item["spec"]["containers"][0]["resources"]
+    resources["limits"]["cpu"], resources["requests"] = "1", {"cpu": 0.5}
+    made = await created(http, PODS, item)
+    assert made["spec"]["containers"][0]["resources"] == {
+        "limits": {"cpu": "1", EXTENDED: "2"},
+        "requests": {"cpu": "0.5", EXTENDED: "2"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "expected"),
+    [
+        ({EXTENDED: "2"}, {EXTENDED: "1"}, f"must be equal to {EXTENDED} limit of 2"),
+        ({}, {EXTENDED: "1"}, "Limit must be set for non overcommitable resources"),
+        ({EXTENDED: "500m"}, {}, "must be an integer"),
+        ({EXTENDED: "-1"}, {}, "must be greater than or equal to 0"),
+        ({"fpga": "1"}, {}, "must be a standard resource type or fully qualified"),
+        ({f"fpga.intel.com/{'x' * 64}": "1"}, {}, "must be a qualified name"),
+        ({"fpga.intel.com/-x": "1"}, {}, "must be a qualified name"),
+        ({"cpu": "1", "memory": "1Gi"}, {"cpu": "2"}, "less than or equal to cpu limit of 1"),
+    ],
+)
+async def test_resources_that_cant_be_are_refused(
+    http: httpx2.AsyncClient, limits: Json, requests: Json, expected: str
+) -> None:
+    item = pod()
+    item["spec"]["containers"][0]["resources"] = {"limits": limits, "requests": requests}
+    answer = await http.post(PODS, json=item)
+    assert answer.status_code == 422
+    assert expected in answer.json()["message"]

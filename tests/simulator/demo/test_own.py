@@ -143,7 +143,7 @@ def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[s
     report = PodReport(DemoPod("p.yaml", "[/]", pod, "spec:\n  [/]"), None, {"message": "no [/]"})
     console = show.make_console()
     console.print(show.title(report.plan.title), show.pod(report, verbose=True))
-    console.print(show.summary([report], 80), show.end([report], ["a [/]"], 1, "nothing is left"))
+    console.print(show.summary([report]), show.end([report], ["a [/]"], 1, "nothing is left"))
     shown = capsys.readouterr().out
     assert "2 x [/bold]" in shown
     assert "no [/]" in shown
@@ -163,7 +163,7 @@ def test_the_summary_fits_the_screen_and_is_cut_only_where_it_must_be(
     }
     report = PodReport(DemoPod("p.yaml", "t", pod, ""), None, {})
     console = show.make_console()
-    console.print(show.summary([report], console.width))
+    console.print(show.summary([report]))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     words = "".join(lines).replace(" ", "")

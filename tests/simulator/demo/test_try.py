@@ -1,10 +1,7 @@
 """What the service `try` of docker-compose.yml runs, on the demo's processes."""
 
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +23,8 @@ def suite(short_dir: Path) -> Iterator[Suite]:
 def try_pods(processes: Processes, folder: Path, *more: str | Path, port: int = 0) -> Process:
     return processes.start(
         python_module(
-            "simulator.demo.try_pods",
+            "simulator.demo.try_it",
+            "pods",
             *("--kubeconfig", folder / "api" / "kubeconfig", "--ca", folder / "tls" / "ca.crt"),
             *("--webhook", f"https://127.0.0.1:{port}", "--dir", folder, *more),
         )
@@ -39,27 +37,5 @@ def test_the_pods_can_be_tried_twice(suite: Suite, processes: Processes, short_d
         assert tried.wait(300) == 0, tried.transcript()
         assert "6 of 6 pods behaved as expected; everything keeps running" in tried.stdout
         assert ("programmed dfl-port.0" in tried.stdout) is programmed
-    names = {each["metadata"]["name"] for each in suite.api.get("/api/v1/pods")["items"]}
+    names = {each["metadata"]["name"] for each in suite.api.ask("GET", "/api/v1/pods")["items"]}
     assert names == {"function", "region", "two-functions", "init-container"}
-
-
-def test_a_signal_during_a_start_interrupts_once_the_process_is_known(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage, popen = Stage(short_dir), subprocess.Popen
-
-    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        process: subprocess.Popen[bytes] = popen(*arguments, **options)
-        signal.raise_signal(signal.SIGUSR1)
-        return process
-
-    monkeypatch.setattr(subprocess, "Popen", interrupted)
-    before = signal.signal(signal.SIGUSR1, stage.interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            stage.start("started", "timeit")
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert [part.name for part in stage.parts] == ["started"]
-    stage.kill()
-    assert stage.parts[0].ended

@@ -14,7 +14,6 @@ from services.kube.client import ClusterClient
 from services.kube.config import load_config
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.kubelet.agent import NodeAgent
-from simulator.kubelet.reports import GIVEN_ANNOTATION
 from simulator.kubelet.standin import KubeletStandIn
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, pod, registered
 from tests.support import eventually_async
@@ -120,32 +119,6 @@ async def test_the_node_registers_and_follows_its_devices(cluster: Cluster) -> N
         await become("0", "0")
 
 
-async def test_a_pod_runs_and_what_it_was_given_is_told(cluster: Cluster) -> None:
-    async with registered(FakePlugin(cluster.kubelet.folder, devices("a", "b"))):
-        await cluster.kubelet.until(lambda: bool(cluster.kubelet.allocatable.get(RESOURCE)))
-        env: list[dict[str, object]] = [{"name": "MINE", "value": "1"}]
-        await cluster.create(pod(init={"init": 1}, containers={"main": 1}, env=env))
-        status = await cluster.status_of("pod", "Running")
-        assert status["containerStatuses"][0]["state"]["running"]["startedAt"]
-        assert status["containerStatuses"][0]["allocatedResourcesStatus"] == [
-            {"name": RESOURCE, "resources": [{"resourceID": "a", "health": "Healthy"}]}
-        ]
-        assert status["initContainerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
-        ready = {each["type"]: each["status"] for each in status["conditions"]}
-        assert ready["Ready"] == ready["PodScheduled"] == "True"
-        annotations = (await cluster.get(f"{PODS}/pod"))["metadata"]["annotations"]
-        given = json.loads(annotations[GIVEN_ANNOTATION])
-        assert set(given) == {"init", "main"}
-        assert given["main"]["env"] == [
-            {"name": "DEVICES", "value": "a"},
-            {"name": "MINE", "value": "1"},
-        ]
-        assert given["main"]["devices"] == [
-            {"containerPath": "/dev/a", "hostPath": "/dev/a", "permissions": "rw"}
-        ]
-        assert given["main"]["allocated"] == {RESOURCE: ["a"]}
-
-
 async def test_a_refused_start_is_told_as_status_and_counted_event(cluster: Cluster) -> None:
     plugin = FakePlugin(cluster.kubelet.folder, devices("a"), pre_start=True)
     plugin.refusal = (grpc.StatusCode.INTERNAL, "no bitstream")
@@ -170,22 +143,6 @@ async def test_a_refused_start_is_told_as_status_and_counted_event(cluster: Clus
         assert waiting["reason"] == "CreateContainerConfigError"
         plugin.refusal = None
         await cluster.status_of("pod", "Running")
-
-
-async def test_a_deleted_pod_is_gone_on_both_sides(cluster: Cluster) -> None:
-    kubelet = cluster.kubelet
-    async with registered(FakePlugin(kubelet.folder, devices("a"))):
-        await kubelet.until(lambda: bool(kubelet.allocatable.get(RESOURCE)))
-        await cluster.create(pod())
-        await cluster.status_of("pod", "Running")
-        await cluster.client.request("DELETE", f"{PODS}/pod")
-        await kubelet.until(lambda: not kubelet.pods)
-        assert await eventually_async(lambda: not kubelet.in_use(RESOURCE))
-
-        async def gone() -> bool:
-            return await cluster.client.get(f"{PODS}/pod") is None
-
-        await eventually_async(gone)
 
 
 async def test_it_catches_up_after_the_api_server_was_away(cluster: Cluster) -> None:

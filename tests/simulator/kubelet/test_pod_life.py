@@ -4,7 +4,6 @@ import asyncio
 import json
 import stat
 from collections.abc import Awaitable
-from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -14,10 +13,9 @@ from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import podresources_pb2 as resources_pb
 from services.kubelet.podresources_pb2_grpc import PodResourcesListerStub
 from services.kubelet.sockets import checkpoint_file, dial, pod_resources_socket
-from simulator.kubelet.client import PRE_START_SECONDS
-from simulator.kubelet.pods import PodSpec
+from simulator.kubelet.pods import Phase, Stage
+from simulator.kubelet.registration import PRE_START_SECONDS
 from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn
-from simulator.kubelet.states import ContainerState, DeviceNode, Phase, Stage
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, pod, registered
 
 pytestmark = pytest.mark.anyio
@@ -67,12 +65,9 @@ async def test_a_container_gets_what_allocate_gave_and_its_own_env_in_order(
     main = state["main"]
     assert state.phase is Phase.RUNNING
     assert main.running
-    assert [each.name for each in main.env] == ["DEVICES", "FIRST", "SECOND", "NAME"]
+    assert [each["name"] for each in main.env] == ["DEVICES", "FIRST", "SECOND", "NAME"]
     assert main.environment == {"DEVICES": "a,b", "FIRST": "$(SECOND)", "SECOND": "2"}
-    assert main.devices == (
-        DeviceNode("/dev/a", "/dev/a", "rw"),
-        DeviceNode("/dev/b", "/dev/b", "rw"),
-    )
+    assert [each.host_path for each in main.granted.devices] == ["/dev/a", "/dev/b"]
     assert main.granted.allocated == ((RESOURCE, ("a", "b")),)
     assert [each.reason for each in kubelet.events] == ["Created", "Started"]
 
@@ -160,20 +155,15 @@ async def test_a_deleted_pod_frees_its_devices_and_its_log_folder(kubelet: Kubel
         assert second["main"].environment["DEVICES"] == "a"
 
 
-async def test_the_checkpoint_names_all_containers_before_the_first_starts(short_dir: Path) -> None:
-    seen: list[dict[str, object]] = []
-
-    async def look(_: PodSpec, __: ContainerState) -> int:
-        seen.append(checkpoint(kubelet))
-        return 0
-
-    listing = devices("a", numa=1) + devices("b")
-    kubelet = KubeletStandIn(short_dir, workload=look)
-    async with kubelet, registered(FakePlugin(kubelet.folder, listing)):
+async def test_the_checkpoint_names_all_containers_before_the_first_starts(
+    kubelet: KubeletStandIn,
+) -> None:
+    plugin = FakePlugin(kubelet.folder, devices("a", numa=1) + devices("b"), pre_start=True)
+    plugin.refusal = REFUSAL
+    async with registered(plugin):
         await ready(kubelet)
-        described = pod(init={"init": 1}, containers={"main": 2}, restart_policy="Never")
-        await kubelet.settled(await kubelet.admit(described))
-    entries = seen[0]["PodDeviceEntries"]
+        await kubelet.settled(await kubelet.admit(pod(init={"init": 1}, containers={"main": 2})))
+    entries = checkpoint(kubelet)["PodDeviceEntries"]
     assert isinstance(entries, list)
     assert [
         (e["PodUID"], e["ContainerName"], e["ResourceName"], e["DeviceIDs"]) for e in entries
@@ -181,7 +171,6 @@ async def test_the_checkpoint_names_all_containers_before_the_first_starts(short
         ("uid-pod", "init", RESOURCE, {"1": ["a"]}),
         ("uid-pod", "main", RESOURCE, {"1": ["a"], "-1": ["b"]}),
     ]
-    assert seen[0]["RegisteredDevices"] == {RESOURCE: ["a", "b"]}
     assert stat.S_IMODE(checkpoint_file(kubelet.folder).stat().st_mode) == 0o600
 
 

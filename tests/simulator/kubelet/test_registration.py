@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from services.kubelet.sockets import plugins_folder
-from simulator.kubelet.registry import GRACE_SECONDS
+from simulator.kubelet.devices import GRACE_SECONDS
 from simulator.kubelet.standin import KubeletStandIn
 from tests.simulator.kubelet.conftest import Clock
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, registered
@@ -34,27 +34,6 @@ async def test_the_plugin_is_dialled_back_before_register_returns(
         assert "ListAndWatch" in methods(kubelet)
 
 
-async def test_register_fails_while_nobody_serves_the_endpoint(kubelet: KubeletStandIn) -> None:
-    plugin = FakePlugin(kubelet.folder, devices("a"))
-    with kubelet.dialling(0.05), pytest.raises(grpc.aio.AioRpcError) as caught:
-        await plugin.register()
-    assert caught.value.code() is grpc.StatusCode.UNKNOWN
-    assert caught.value.details() == "failed to dial device plugin: context deadline exceeded"
-    assert kubelet.capacity == {}
-
-
-async def test_another_version_is_refused_with_the_version_it_should_be(
-    kubelet: KubeletStandIn,
-) -> None:
-    async with FakePlugin(kubelet.folder, devices("a")) as plugin:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await plugin.register(version="v1")
-    assert caught.value.code() is grpc.StatusCode.UNKNOWN
-    assert caught.value.details() == (
-        'requested API version "v1" is not supported by kubelet. Supported version is ["v1beta1"]'
-    )
-
-
 async def test_a_broken_stream_keeps_capacity_for_five_minutes(
     kubelet: KubeletStandIn, clock: Clock
 ) -> None:
@@ -68,19 +47,6 @@ async def test_a_broken_stream_keeps_capacity_for_five_minutes(
         clock.now += 1
         assert kubelet.capacity == {RESOURCE: 0}
         assert kubelet.allocatable == {RESOURCE: 0}
-
-
-async def test_a_new_registration_replaces_the_old_endpoint(kubelet: KubeletStandIn) -> None:
-    async with (
-        registered(FakePlugin(kubelet.folder, devices("a"), endpoint="old.sock")) as old,
-    ):
-        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
-        old.end_stream()
-        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 0})
-        new = FakePlugin(kubelet.folder, devices("a", "b"), endpoint="new.sock")
-        async with registered(new):
-            await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
-            assert not new.stream_ended.is_set()
 
 
 async def test_an_old_stream_that_ends_after_a_new_registration_takes_the_new_client_along(
@@ -98,20 +64,6 @@ async def test_an_old_stream_that_ends_after_a_new_registration_takes_the_new_cl
             assert kubelet.capacity == {RESOURCE: 2}
             await new.register()
             await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
-
-
-async def test_a_cut_stream_changes_no_file_and_the_plugin_may_register_again(
-    kubelet: KubeletStandIn,
-) -> None:
-    async with registered(FakePlugin(kubelet.folder, devices("a"))) as plugin:
-        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
-        before = sockets(kubelet.folder)
-        await kubelet.cut_stream(RESOURCE)
-        await asyncio.wait_for(plugin.stream_ended.wait(), 60)
-        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 0})
-        assert sockets(kubelet.folder) == before
-        await plugin.register()
-        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
 
 
 def names(folder: Path) -> list[str]:
@@ -161,29 +113,3 @@ async def test_capacity_is_zero_after_a_restart_until_the_plugin_registers_again
     async with registered(again):
         await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
     assert plugin.stream_ended.is_set()
-
-
-async def test_registrations_can_be_refused_and_left_hanging(kubelet: KubeletStandIn) -> None:
-    async with FakePlugin(kubelet.folder, devices("a")) as plugin:
-        with kubelet.refusing("not today"), pytest.raises(grpc.aio.AioRpcError) as caught:
-            await plugin.register()
-        assert caught.value.details() == "not today"
-        with kubelet.hanging():
-            registration = asyncio.create_task(plugin.register())
-            await kubelet.until(lambda: methods(kubelet).count("Register") == 2)
-            assert "GetDevicePluginOptions" not in plugin.calls
-        await registration
-        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
-
-
-async def test_a_restart_ends_registrations_that_hang(kubelet: KubeletStandIn) -> None:
-    async with FakePlugin(kubelet.folder, devices("a")) as plugin:
-        with kubelet.hanging():
-            registration = asyncio.create_task(plugin.register())
-            await kubelet.until(lambda: "Register" in methods(kubelet))
-            await kubelet.restart()
-            with pytest.raises(grpc.aio.AioRpcError):
-                await registration
-    again = FakePlugin(kubelet.folder, devices("a"), endpoint="again.sock")
-    async with registered(again):
-        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})

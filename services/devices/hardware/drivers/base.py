@@ -85,6 +85,16 @@ class ErrorFile:
     """The file that takes the value to clear."""
 
 
+PORT_REGISTERS = (
+    Register("errors/errors", "port-errors"),
+    Register("ap1_event", "ap1-event"),
+    Register("ap2_event", "ap2-event"),
+)
+PCIE_ERRORS = tuple(
+    ErrorFile(file, file) for file in ("errors/pcie0_errors", "errors/pcie1_errors")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Driver:
     """Where a driver puts its cards and what they consist of."""
@@ -103,10 +113,10 @@ class Driver:
     interface_id: FilePattern
     """Files of an engine that may hold its interface id; the first usable one counts."""
     fme_registers: tuple[Register, ...]
-    port_registers: tuple[Register, ...]
-    """The first one is the register of the port's errors."""
     clearable_port: tuple[ErrorFile, ...]
     """The first one is the register of the port's errors."""
     clearable_fme: tuple[ErrorFile, ...]
     programs_virtual: bool
     """Whether it can program a port that is released to a virtual function."""
+    port_registers: tuple[Register, ...] = PORT_REGISTERS
+    """The first one is the register of the port's errors."""

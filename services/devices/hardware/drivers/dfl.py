@@ -7,6 +7,7 @@ newer ones below `hwmon`.
 """
 
 from services.devices.hardware.drivers.base import (
+    PCIE_ERRORS,
     Driver,
     ErrorFile,
     FilePattern,
@@ -29,16 +30,10 @@ DFL = Driver(
         Register("thermal_mgmt/threshold2_reached", "overheated"),
         Register("hwmon/hwmon*/temp1_crit_alarm", "overheated"),
     ),
-    port_registers=(
-        Register("errors/errors", "port-errors"),
-        Register("ap1_event", "ap1-event"),
-        Register("ap2_event", "ap2-event"),
-    ),
     clearable_port=(ErrorFile("errors/errors", "errors/errors"),),
     clearable_fme=(
         ErrorFile("errors/fme_errors", "errors/fme_errors"),
-        ErrorFile("errors/pcie0_errors", "errors/pcie0_errors"),
-        ErrorFile("errors/pcie1_errors", "errors/pcie1_errors"),
+        *PCIE_ERRORS,
     ),
     # It deletes the device that it would program through (`dfl_fpga_cdev_release_port`).
     programs_virtual=False,

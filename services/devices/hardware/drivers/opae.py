@@ -1,6 +1,7 @@
 """Cards under the out-of-tree driver (`intel-fpga-pci`): `/sys/class/fpga/intel-fpga-dev.N`."""
 
 from services.devices.hardware.drivers.base import (
+    PCIE_ERRORS,
     Driver,
     ErrorFile,
     FilePattern,
@@ -22,16 +23,10 @@ OPAE = Driver(
         Register("errors/nonfatal_errors", "fme-nonfatal-errors"),
         Register("thermal_mgmt/threshold2_reached", "overheated"),
     ),
-    port_registers=(
-        Register("errors/errors", "port-errors"),
-        Register("ap1_event", "ap1-event"),
-        Register("ap2_event", "ap2-event"),
-    ),
     clearable_port=(ErrorFile("errors/errors", "errors/clear"),),
     clearable_fme=(
         ErrorFile("errors/fme-errors/errors", "errors/fme-errors/clear"),
-        ErrorFile("errors/pcie0_errors", "errors/pcie0_errors"),
-        ErrorFile("errors/pcie1_errors", "errors/pcie1_errors"),
+        *PCIE_ERRORS,
     ),
     programs_virtual=True,
 )

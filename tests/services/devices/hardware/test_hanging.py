@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources, advertise
 from services.process.blocking import BlockingCalls
 from simulator.cards import NLB3, CardSpec, Rack, lay_out
-from simulator.hanging import PLACES, Hang, Held
+from simulator.hanging import Hang, Held
 from tests.services.devices.hardware.blocking import Barrier, threads
 from tests.support import Processes, eventually
 
@@ -103,15 +102,6 @@ def test_a_card_that_hangs_is_not_read_again_until_it_answers(
     assert failures(scanner.scan()) == {}
 
 
-def test_between_scans_of_answering_cards_there_is_no_thread(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    scanner = Scanner(rack.root)
-    for _ in range(10):
-        assert failures(scanner.scan()) == {}
-    eventually(lambda: threads() == 0)
-    assert scanner.hanging == ()
-
-
 def test_a_card_that_hangs_from_the_start_still_tells_where_it_is(
     tmp_path: Path, barrier: Barrier
 ) -> None:
@@ -128,55 +118,12 @@ def test_a_card_that_hangs_from_the_start_still_tells_where_it_is(
     assert scanner.scan() == inventory
 
 
-def test_a_card_whose_function_hangs_as_well_tells_its_address(
-    tmp_path: Path, barrier: Barrier
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec("opae", address="0000:5e:00.0")])
-    scanner = scanner_of(rack, barrier)
-    barrier.hang("0000:5e:00.0")
-    (card,) = eventually(lambda: _if_hung(scanner.scan(), 1)).cards
-    assert card.address == "0000:5e:00.0"
-    assert len(scanner.hanging) == 2
-    assert scanner.scan().cards == (card,)
-    assert barrier.arrived == {"0000:5e:00.0": 3}
-
-
-def test_a_card_that_hangs_and_does_not_tell_its_address_is_told_by_name(
-    tmp_path: Path, barrier: Barrier
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec("opae")])
-    entry = tmp_path / "sys/class/fpga/intel-fpga-dev.0"
-    target = entry.resolve()
-    entry.unlink()
-    target.rename(entry)
-    scanner = scanner_of(rack, barrier)
-    barrier.hang("intel-fpga-port.0")
-    inventory = eventually(lambda: _if_hung(scanner.scan(), 1))
-    assert inventory.cards[0].pci is None
-    (device,) = tree_of(inventory).not_offered
-    assert (device.id, device.reasons[0].reason) == ("intel-fpga-dev.0", "card-hung")
-
-
-def test_many_cards_that_hang_take_nothing_from_one_that_does_not(
-    tmp_path: Path, barrier: Barrier
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec("opae") for _ in range(30)] + [CardSpec("dfl")])
-    scanner = scanner_of(rack, barrier)
-    barrier.hang("intel-fpga-port.")
-    inventory = eventually(lambda: _if_hung(scanner.scan(), 30))
-    assert [card.name for card in inventory.cards if card.failure is None] == ["region0"]
-    eventually(lambda: threads() == 30)
-    barrier.release_all()
-    eventually(lambda: scanner.hanging == ())
-    assert failures(scanner.scan()) == {}
-
-
 def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
     tmp_path: Path, barrier: Barrier
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("opae") for _ in range(4)])
     scanner = scanner_of(rack, barrier)
-    scanner._calls = BlockingCalls(max_abandoned=4)
+    scanner._calls = BlockingCalls(max_threads=4)
     barrier.hang("intel-fpga-port.")
     inventory = scanner.scan()
     assert list(failures(inventory).values()) == ["card-hung"] * 3 + ["card-unread"]
@@ -236,22 +183,6 @@ def _with_problem(inventory: Inventory) -> Inventory | None:
     return inventory if inventory.problems and not failures(inventory) else None
 
 
-def test_a_class_folder_that_hangs_from_the_start_is_said(tmp_path: Path, barrier: Barrier) -> None:
-    rack = lay_out(tmp_path, [CardSpec("opae")])
-    barrier.hang("list /sys/class/fpga$")
-    inventory = scanner_of(rack, barrier).scan()
-    assert (inventory.cards, [each.reason for each in inventory.problems]) == ((), ["class-hung"])
-
-
-def test_a_pci_bus_that_hangs_where_there_is_no_card_is_said(
-    tmp_path: Path, barrier: Barrier
-) -> None:
-    barrier.hang("list /sys/bus/pci/devices$")
-    (problem,) = scanner_of(Rack(tmp_path), barrier).scan().problems
-    assert problem.reason == "class-hung"
-    assert problem.message == (f"listing /sys/bus/pci/devices hangs: no answer within {PATIENCE} s")
-
-
 def test_a_class_folder_that_can_not_be_listed_any_more_keeps_its_cards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,18 +210,6 @@ def _failing_for(folder: str) -> Callable[[str | int], list[str]]:
         return listdir(path)
 
     return failing
-
-
-def test_a_driver_that_is_unloaded_takes_its_cards_with_it(tmp_path: Path) -> None:
-    lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
-    scanner = Scanner(tmp_path)
-    assert len(scanner.scan().cards) == 2
-    shutil.rmtree(tmp_path / "sys/class/fpga")
-    assert [card.driver for card in scanner.scan().cards] == ["dfl"]
-    shutil.rmtree(tmp_path / "sys/class/fpga_region")
-    inventory = scanner.scan()
-    assert inventory.cards == ()
-    assert [problem.reason for problem in inventory.problems] == ["no-driver"]
 
 
 # Threads and processes
@@ -371,42 +290,6 @@ def test_a_card_that_hangs_in_the_kernel_is_unhealthy_until_it_is_let_go(
     assert scanner.scan() == good
 
 
-_SCANS = """
-import sys
-from pathlib import Path
-from services.devices.hardware.scan import Scanner
-
-scanner = Scanner(Path(sys.argv[1]), patience=0.5)
-print([card.failure.reason for card in scanner.scan().cards], len(scanner.hanging))
-"""
-
-
-def test_another_process_hangs_in_the_kernel_and_can_end(
-    tmp_path: Path, processes: Processes
-) -> None:
-    if not may_hold(tmp_path):
-        pytest.skip(NOT_ALLOWED)
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    rack.hang(rack.addresses[0], Hang.AFU_READ)
-    process = processes.start([sys.executable, "-c", _SCANS, str(tmp_path)])
-    assert process.wait() == 0
-    assert process.stdout == "['card-hung'] 1\n"
-    rack.release(rack.addresses[0], Hang.AFU_READ)
-
-
-def test_a_class_folder_that_hangs_in_the_kernel_hides_no_card(tmp_path: Path) -> None:
-    if not may_hold(tmp_path):
-        pytest.skip(NOT_ALLOWED)
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    scanner = Scanner(rack.root, patience=PATIENCE)
-    good = eventually(lambda: _if_hung(scanner.scan(), 0))
-    with Held(tmp_path / "sys/class/fpga_region"):
-        hung = eventually(lambda: _with_problem(scanner.scan()))
-        assert hung.cards == good.cards
-    eventually(lambda: scanner.hanging == ())
-    assert scanner.scan() == good
-
-
 def test_a_card_that_is_removed_lets_its_readers_go(tmp_path: Path) -> None:
     if not may_hold(tmp_path):
         pytest.skip(NOT_ALLOWED)
@@ -418,16 +301,3 @@ def test_a_card_that_is_removed_lets_its_readers_go(tmp_path: Path) -> None:
     eventually(lambda: scanner.hanging == ())
     rack.add_card(CardSpec("dfl", address="0000:5e:00.0"))
     assert failures(scanner.scan()) == {}
-
-
-def test_what_can_not_be_held_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"fanotify_(init|mark): "):
-        Held(tmp_path / "nothing")
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_each_hang_has_a_place_on_a_card(tmp_path: Path, driver: str) -> None:
-    rack = lay_out(tmp_path, [CardSpec(driver)])
-    names = rack._names(rack.addresses[0], 0)
-    assert set(PLACES) == set(Hang)
-    assert all((tmp_path / place.format(**names)).exists() for place in PLACES.values())

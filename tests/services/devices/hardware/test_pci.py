@@ -47,11 +47,6 @@ def test_a_card_is_on_the_function_above_its_entry(tmp_path: Path) -> None:
     assert function(tmp_path) == FULL
 
 
-def test_what_the_function_does_not_say_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / ENTRY).mkdir(parents=True)
-    assert function(tmp_path) == PciFunction("0000:5e:00.0")
-
-
 @pytest.mark.parametrize(
     ("text", "node"), [("0\n", 0), ("-1\n", None), ("", None), ("x", None), ("1" * 7, None)]
 )

@@ -1,6 +1,8 @@
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,62 +21,9 @@ from services.devices.model import Card, Inventory, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources, advertise
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
-from tests.simulator.folders import fast_folder
+from tools.bench.scan import memory
 
 DRIVERS = ["opae", "dfl"]
-HARMLESS = {
-    Fault.PORT_ERRORS_GARBAGE,
-    Fault.PORT_ERRORS_MISSING,
-    Fault.PORT_ID_GARBAGE,
-    Fault.DEVICE_LINK_MISSING,
-    Fault.DEVICE_LINK_DANGLING,
-    Fault.NUMA_MISSING,
-    Fault.NUMA_UNKNOWN,
-}
-REASONS = {
-    Fault.AFU_MISSING: "afu-id-missing",
-    Fault.AFU_EMPTY: "afu-id-empty",
-    Fault.AFU_BLANKS: "afu-id-empty",
-    Fault.AFU_NULS: "afu-id-empty",
-    Fault.AFU_ALL_F: "afu-id-all-f",
-    Fault.AFU_SHORT: "afu-id-invalid",
-    Fault.AFU_BINARY: "afu-id-invalid",
-    Fault.AFU_ENDLESS: "afu-id-invalid",
-    Fault.AFU_FOLDER: "afu-id-unreadable",
-    Fault.AFU_FIFO: "afu-id-unreadable",
-    Fault.AFU_LOOP: "afu-id-unreadable",
-    Fault.INTERFACE_MISSING: "interface-id-missing",
-    Fault.INTERFACE_EMPTY: "interface-id-empty",
-    Fault.INTERFACE_BLANKS: "interface-id-empty",
-    Fault.INTERFACE_ALL_F: "interface-id-all-f",
-    Fault.INTERFACE_SHORT: "interface-id-invalid",
-    Fault.INTERFACE_BINARY: "interface-id-invalid",
-    Fault.INTERFACE_FOLDER: "interface-id-unreadable",
-    Fault.FME_MISSING: "no-fme",
-    Fault.FME_NODE_MISSING: "node-missing",
-    Fault.FME_NODE_FOLDER: "node-not-a-device",
-    Fault.PORT_NODE_MISSING: "node-missing",
-    Fault.PORT_NODE_FOLDER: "node-not-a-device",
-    Fault.PORT_NODE_DANGLING: "node-missing",
-    Fault.PORT_ERRORS: "port-errors",
-    Fault.AP1_EVENT: "ap1-event",
-    Fault.AP2_EVENT: "ap2-event",
-    Fault.FME_ERRORS: "fme-errors",
-    Fault.CATFATAL_ERRORS: "fme-catfatal-errors",
-    Fault.NONFATAL_ERRORS: "fme-nonfatal-errors",
-    Fault.OVERHEATED: "overheated",
-    Fault.ENTRY_DANGLING: "card-dangling",
-    Fault.ENTRY_LOOP: "card-dangling",
-    Fault.ENTRY_FILE: "card-unreadable",
-}
-
-NEEDLESS: dict[PluginMode, set[Fault]] = {
-    PluginMode.AF: set(),
-    PluginMode.REGION: set(),
-    PluginMode.REGIONDEVEL: {Fault.AFU_MISSING},
-    PluginMode.BDF: {Fault.AFU_MISSING, Fault.INTERFACE_MISSING},
-}
-"""What a card may lack in a mode."""
 
 
 def tree(
@@ -91,10 +40,6 @@ def the_card(inventory: Inventory) -> Card:
 def the_port(inventory: Inventory) -> Port:
     (port,) = the_card(inventory).ports
     return port
-
-
-def test_each_fault_is_expected_to_do_something() -> None:
-    assert set(REASONS) | HARMLESS == set(Fault)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -148,60 +93,15 @@ def test_ports_stand_in_the_order_of_their_numbers_in_the_card(tmp_path: Path) -
     assert [(port.name, port.number) for port in ports][-1] == ("dfl-port.1", None)
 
 
-@pytest.mark.parametrize("spelling", [str.upper, lambda text: f"{text[:8]}-{text[8:]}"])
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_ids_may_be_spelled_in_any_way(
-    tmp_path: Path, driver: str, spelling: Callable[[str], str]
-) -> None:
-    lay_out(tmp_path, [CardSpec(driver, spelling(A10_INTERFACE), (spelling(NLB0),))])
-    card = the_card(scan(tmp_path))
-    assert card.fme is not None
-    assert (card.fme.interface_id, card.ports[0].afu_id) == (A10_INTERFACE, NLB0)
-
-
 # Faults
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("fault", sorted(REASONS))
-def test_a_fault_is_reported_by_its_reason_and_heals(
-    tmp_path: Path, driver: str, fault: Fault
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec(driver, faults=(fault,)), CardSpec(driver)])
-    address = rack.addresses[0]
-    for mode, needless in NEEDLESS.items():
-        made = tree(tmp_path, mode)
-        found = {
-            problem.reason
-            for device in (*made.devices(), *made.not_offered)
-            for problem in device.reasons
-        }
-        assert found == (set() if fault in needless else {REASONS[fault]})
-    rack.heal(address, fault)
-    good = tree(tmp_path)
-    name, other = (rack.ports(each)[0] for each in rack.addresses)
-    rack.break_(address, fault)
-    bad = tree(tmp_path, after=good)
-    devices = {device.id: device for device in bad.devices()}
-    assert [problem.reason for problem in devices[name].reasons] == [REASONS[fault]]
-    assert not devices[name].healthy
-    assert devices[name].resource == next(good.devices()).resource
-    assert devices[other].healthy
-    rack.heal(address, fault)
-    assert tree(tmp_path, after=bad) == good
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("fault", sorted(HARMLESS))
-def test_a_harmless_fault_harms_nobody(tmp_path: Path, driver: str, fault: Fault) -> None:
-    lay_out(tmp_path, [CardSpec(driver, faults=(fault,))])
-    (device,) = tree(tmp_path).devices()
-    assert device.healthy
-    unknown = fault in {Fault.NUMA_MISSING, Fault.NUMA_UNKNOWN}
-    assert device.numa_node == (None if unknown else 0)
-    remarks = [problem.reason for problem in the_card(scan(tmp_path)).problems]
-    garbage = fault is Fault.PORT_ERRORS_GARBAGE
-    assert remarks == (["port-errors-unreadable"] if garbage else [])
+def test_a_register_that_is_garbled_is_only_a_remark(tmp_path: Path) -> None:
+    """What any other fault does in each mode is in tests/golden/files/broken-cards.jsonl."""
+    lay_out(tmp_path, [CardSpec("dfl", faults=(Fault.PORT_ERRORS_GARBAGE,))])
+    card = the_card(scan(tmp_path))
+    assert [problem.reason for problem in card.problems] == ["port-errors-unreadable"]
+    assert card.ports[0].problems == ()
 
 
 @pytest.mark.parametrize("number", [5, 13])
@@ -262,7 +162,8 @@ def test_no_combination_of_broken_cards_hides_a_good_one(
 ) -> None:
     places = [*hurt]
     places.insert(min(position, len(places)), (driver, []))
-    with fast_folder() as root:
+    with tempfile.TemporaryDirectory(prefix="ab-", dir=memory()) as folder:
+        root = Path(folder)
         rack = Rack(root)
         good = ""
         for kind, faults in places:
@@ -284,10 +185,8 @@ def test_no_combination_of_broken_cards_hides_a_good_one(
 
 def _break_if_possible(rack: Rack, address: str, fault: Fault) -> None:
     """Switches a fault on unless an earlier one has taken away what it is about."""
-    try:
+    with suppress(FileNotFoundError, NotADirectoryError):
         rack.break_(address, fault)
-    except (FileNotFoundError, NotADirectoryError):
-        assert fault in REASONS or fault in HARMLESS
 
 
 # Cards that are not as usual
@@ -373,14 +272,6 @@ def test_sysfs_may_be_laid_out_in_other_ways(
     assert (device.healthy, device.pci_addresses) == (True, rack.addresses)
 
 
-def test_a_part_that_is_a_link_to_nowhere_is_reported(tmp_path: Path) -> None:
-    lay_out(tmp_path, [CardSpec("dfl")])
-    parts_as_links(tmp_path)
-    shutil.rmtree(tmp_path / "sys/devices/platform/dfl-port.0")
-    card = the_card(scan(tmp_path))
-    assert [problem.reason for problem in card.ports[0].problems] == ["afu-id-missing"]
-
-
 def test_the_first_usable_region_of_an_engine_stands_for_all(tmp_path: Path) -> None:
     lay_out(tmp_path, [CardSpec("dfl")])
     engine = tmp_path / "sys/class/fpga_region/region0/dfl-fme.0"
@@ -397,16 +288,6 @@ def test_the_first_usable_region_of_an_engine_stands_for_all(tmp_path: Path) -> 
     assert remark.message == (
         f"the regions of dfl-fme.0 differ ({NLB0}, {NLB3}); {NLB0} stands for all"
     )
-
-
-def test_of_regions_that_are_all_unusable_the_first_one_gives_the_reason(tmp_path: Path) -> None:
-    lay_out(tmp_path, [CardSpec("dfl", "f" * 32)])
-    engine = tmp_path / "sys/class/fpga_region/region0/dfl-fme.0"
-    (engine / "dfl-fme-region.1/fpga_region/region9").mkdir(parents=True)
-    (engine / "dfl-fme-region.1/fpga_region/region9/compat_id").write_text("")
-    card = the_card(scan(tmp_path))
-    assert card.fme is not None
-    assert [problem.reason for problem in card.fme.problems] == ["interface-id-all-f"]
 
 
 @pytest.mark.parametrize(
@@ -558,33 +439,6 @@ def card_folder(rack: Rack) -> Path:
     return rack.root / names["entry"]
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_a_port_that_takes_the_place_of_another_is_seen(tmp_path: Path, driver: str) -> None:
-    rack = lay_out(tmp_path, [CardSpec(driver, ports=2)])
-    scanner = Scanner(rack.root)
-    scanner.scan()
-    old = rack.ports(rack.addresses[0])[1]
-    new = old.replace(".1", ".7")
-    (card_folder(rack) / old).rename(card_folder(rack) / new)
-    (tmp_path / "dev" / old).rename(tmp_path / "dev" / new)
-    ports = the_card(scanner.scan()).ports
-    assert [(port.name, port.problems) for port in ports][1] == (new, ())
-    (card_folder(rack) / new).rename(tmp_path / "away")
-    assert len(the_card(scanner.scan()).ports) == 1
-
-
-@pytest.mark.parametrize("late", ["dfl-fme.0", "dfl-fme.0/dfl-fme-region.0", "dfl-fme.0/hwmon"])
-def test_a_part_that_comes_late_is_seen(tmp_path: Path, late: str) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    part, away = card_folder(rack) / late, tmp_path / "away"
-    scanner = Scanner(rack.root)
-    whole = scanner.scan()
-    part.rename(away)
-    assert scanner.scan() != whole
-    away.rename(part)
-    assert scanner.scan() == whole
-
-
 @pytest.mark.parametrize(
     "file", ["thermal_mgmt/threshold2_reached", "hwmon/hwmon0/temp1_crit_alarm"]
 )
@@ -597,38 +451,3 @@ def test_the_drivers_of_all_ages_report_heat(tmp_path: Path, file: str) -> None:
     assert fme is not None
     (problem,) = fme.problems
     assert problem == Problem("overheated", f"{file} of dfl-fme.0 reads 0x1")
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_a_card_costs_as_many_looks_at_files_however_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str
-) -> None:
-    looks: list[str] = []
-    _note_looks(monkeypatch, looks)
-    rack = lay_out(tmp_path, [CardSpec(driver)])
-    scanner = Scanner(tmp_path)
-    scanner.scan()
-    costs = []
-    for count in (1, 2, 20, 21):
-        while len(rack.addresses) < count:
-            rack.add_card(CardSpec(driver))
-        scanner.scan()
-        looks.clear()
-        assert len(scanner.scan().cards) == count
-        costs.append(len(looks))
-    assert costs[3] - costs[2] == costs[1] - costs[0]
-    assert costs[1] - costs[0] <= 30, "64 cards are to be scanned in 30 ms: make bench BENCHES=scan"
-
-
-def _note_looks(monkeypatch: pytest.MonkeyPatch, looks: list[str]) -> None:
-    """Has each call that asks the system about a path noted."""
-    for name in ("open", "readlink", "stat", "lstat", "listdir", "scandir"):
-        call = getattr(os, name)
-
-        def noted(
-            path: str | int, *rest: int, call: Callable[..., object] = call, **named: int
-        ) -> object:
-            looks.append(str(path))
-            return call(path, *rest, **named)
-
-        monkeypatch.setattr(f"services.devices.hardware.sysfs.os.{name}", noted)

@@ -1,4 +1,3 @@
-import os
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -9,10 +8,9 @@ import pytest
 
 from services.devices.hardware.scan import scan
 from services.devices.hardware.sensor_reader import MAX_CHANNELS, SensorReader
-from services.devices.model import Card, Problem
+from services.devices.model import Problem
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from simulator.cards import CardSpec, Rack, lay_out
-from simulator.hanging import Hang
 from tests.services.devices.hardware.blocking import Barrier, threads
 from tests.support import eventually, require_shared
 
@@ -128,19 +126,6 @@ def test_a_virtual_function_tells_the_errors_of_its_ports(tmp_path: Path) -> Non
     assert (physical.temperature, split.temperature, split.address) == (38.0, None, virtual)
     assert split.registers == (ErrorRegister("dfl-port.1", "port_errors", 0),)
     assert split.bus_errors == BusErrors(0, 0, 0)
-
-
-def test_a_card_on_no_pci_function_counts_no_bus_errors(tmp_path: Path) -> None:
-    lay_out(tmp_path, [CardSpec("dfl", address="0000:5e:00.0")])
-    platform = tmp_path / "sys/devices/platform/dfl"
-    platform.parent.mkdir()
-    (tmp_path / "sys/devices/pci0000:5e/0000:5e:00.0").rename(platform)
-    entry = tmp_path / "sys/class/fpga_region/region0"
-    entry.unlink()
-    entry.symlink_to("../../devices/platform/dfl/fpga_region/region0")
-    (entry / "device").unlink()
-    found = the_one(tmp_path)
-    assert (found.address, found.bus_errors, found.temperature) == ("", BusErrors(), 38.0)
 
 
 def test_a_card_that_is_gone_or_could_not_be_read_measures_nothing(tmp_path: Path) -> None:
@@ -271,32 +256,6 @@ def test_a_card_with_endless_sensors_is_read_up_to_a_number(tmp_path: Path) -> N
     assert len(found.temperatures) + len(found.powers) == MAX_CHANNELS - 2
 
 
-def test_a_monitor_that_can_not_be_listed_hides_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lay_out(tmp_path, [CardSpec("dfl")])
-    listdir = os.listdir
-
-    def failing(path: str) -> list[str]:
-        if path.endswith("/hwmon0"):
-            raise PermissionError(13, "Permission denied")
-        return listdir(path)
-
-    cards = scan(tmp_path).cards
-    monkeypatch.setattr("services.devices.hardware.sysfs.os.listdir", failing)
-    (found,) = SensorReader(tmp_path).read(cards)
-    assert (found.temperature, found.power) == (None, 23.0)
-
-
-def test_sensors_that_come_late_are_found(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    reader, cards = SensorReader(tmp_path), scan(tmp_path).cards
-    reader.read(cards)
-    late = engine_of(rack) / "dfl_dev.3/bmc.1.auto/hwmon/hwmon5"
-    write(late / "temp1_input", "77000\n")
-    assert reader.read(cards)[0].temperature == 77.0
-
-
 # Sensors that hang
 
 
@@ -325,21 +284,6 @@ def test_sensors_that_hang_cost_their_card_alone_its_sensors(
 
 def _if_hung(found: tuple[CardSensors, ...], count: int) -> tuple[CardSensors, ...]:
     return found if sum(each.problem is not None for each in found) == count else ()
-
-
-def test_sensors_that_hang_in_the_kernel_leave_the_card_healthy(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    cards: tuple[Card, ...] = scan(tmp_path).cards
-    reader = SensorReader(tmp_path, patience=PATIENCE)
-    try:
-        rack.hang(rack.addresses[0], Hang.TEMPERATURE_READ)
-    except PermissionError:
-        pytest.skip("having the kernel hold readers needs CAP_SYS_ADMIN")
-    eventually(lambda: _if_hung(reader.read(cards), 1))
-    assert scan(tmp_path).cards == cards
-    rack.release(rack.addresses[0], Hang.TEMPERATURE_READ)
-    eventually(lambda: reader.hanging == ())
-    assert reader.read(cards)[0].temperature == 38.0
 
 
 # Real cards

@@ -1,0 +1,267 @@
+"""The kubelet's folder of device plugins: is the kubelet there, and may this plugin serve?
+
+The kubelet doesn't tell its plugins that it restarts. It leaves its socket behind when it stops,
+deletes all other sockets in the folder when it starts, and creates its own again. So four times a
+second its socket and ours are looked at. One that was created again meanwhile is recognized by its
+identity.
+
+A folder that is mounted into a container and then deleted on the host stays the deleted one until
+the container ends. Only another container gets the new folder, so then the plugin has to end.
+
+The kubelet keeps the plugin that registered last for a resource, and doesn't tell the other one. So
+if there are two plugins on a node (rolling updates that overlap, or two DaemonSets by accident),
+the second one waits. A lock (flock) on the folder decides which one is first: the kernel gives it
+to one process, even if two start in the same instant, and takes it back when that process ends,
+however it ends. The kubelet, which deletes the files of the folder when it starts, can't remove it.
+A folder that was deleted and created again is locked again. Without a folder, and where it can't be
+locked, every plugin is first.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from services.kubelet.sockets import KUBELET_SOCKET, address
+from services.process.errors import KubeletError
+
+CHECK_SECONDS: Final = 0.25
+"""Between two checks: a restarted kubelet is noticed within this time."""
+
+MAX_SOCKETS: Final = 999_999_999
+
+_NAME: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
+_ANOTHER: Final = "another accelbind plugin serves on this node"
+
+log = structlog.get_logger(room="plugin")
+
+Identity = tuple[int, int]
+"""Inode and time of a socket: inodes of deleted files are soon used again."""
+
+
+def identify(path: Path) -> Identity | None:
+    """The identity of the file at a path; None if there is none, or it can't be read."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+class KubeletFolder:
+    """The kubelet's folder, as it changes.
+
+    Args:
+        folder: Its path; it may be missing.
+        on_wait: Called with the reason each time that this plugin starts to wait for another one.
+        check_seconds: Time between two checks.
+
+    Raises:
+        KubeletError: The path is too long for sockets in the folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        on_wait: Callable[[str], None] = lambda _: None,
+        check_seconds: float = CHECK_SECONDS,
+    ) -> None:
+        self.path = folder
+        self.socket = folder / KUBELET_SOCKET
+        self.kubelet: Identity | None = None
+        """The kubelet's socket at the last check."""
+        self.waits_for = ""
+        """Why this plugin waits; empty if it doesn't."""
+        self._on_wait = on_wait
+        self._check_seconds = check_seconds
+        self._lock = -1
+        """Descriptor of the folder that we have locked."""
+        self._lock_failed = False
+        self.first = False
+        """Whether this plugin is the one that serves; another may be faster in a new folder."""
+        self.removed = False
+        """Whether the folder was deleted on the host while it is mounted here."""
+        self._had_links = bool(_links(folder))
+        """Whether the folder ever had links: some file systems always count none."""
+        self._changed = asyncio.Event()
+        self._guarded: dict[Path, tuple[Identity | None, asyncio.Event]] = {}
+        self._names = f"accelbind-{secrets.token_hex(4)}"
+        """Random: a plugin that was killed and restarted must not use its old names either."""
+        self._sockets = 0
+        address(self._socket_path(MAX_SOCKETS))
+
+    async def check_forever(self) -> None:
+        """Checks until cancelled."""
+        self.check()
+        if self.kubelet is None:
+            log.warning("kubelet is away: waiting for its socket", socket=str(self.socket))
+        while True:
+            await asyncio.sleep(self._check_seconds)
+            self.check()
+
+    def check(self) -> None:
+        """Checks once, and wakes who waits for what has changed."""
+        before = self.kubelet, self.removed, self.first
+        self._check_removed()
+        self._check_kubelet()
+        self._check_lock()
+        for path, (_, news) in self._guarded.items():
+            if self.kubelet != before[0] or not self.has(path):
+                news.set()
+        if before != (self.kubelet, self.removed, self.first):
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def present(self) -> Identity:
+        """Waits for the kubelet's socket, and returns its identity now, not at the last check.
+
+        A registration with an old identity would count as lost, and be repeated.
+        """
+        if identify(self.socket) != self.kubelet:
+            self.check()
+        while self.kubelet is None:
+            await self._changed.wait()
+        return self.kubelet
+
+    async def until(self, met: Callable[[], bool]) -> None:
+        """Waits until a condition is met that `kubelet`, `removed` or `first` decide."""
+        while not met():
+            await self._changed.wait()
+
+    # Our sockets
+
+    def new_socket(self) -> Path:
+        """A path in the folder that no server has had before.
+
+        Stopping a gRPC server unlinks whatever has its path *then*, which would be the socket of a
+        newer server.
+
+        Raises:
+            KubeletError: Another plugin has the folder.
+        """
+        if self.is_second():
+            raise KubeletError(f"{_ANOTHER}: it was faster in {self.path}, which is new")
+        self._sockets += 1
+        return self._socket_path(self._sockets)
+
+    def _socket_path(self, number: int) -> Path:
+        return self.path / f"{self._names}-{number}.sock"
+
+    @contextlib.contextmanager
+    def guard(self, path: Path, news: asyncio.Event) -> Iterator[None]:
+        """Sets an event when our socket at a path is gone, and when the kubelet has another one."""
+        self._guarded[path] = identify(path), news
+        try:
+            yield
+        finally:
+            del self._guarded[path]
+
+    def has(self, path: Path) -> bool:
+        """Whether a guarded socket is there, and still the same."""
+        identity, _ = self._guarded[path]
+        return identity is not None and identity == identify(path)
+
+    # The lock
+
+    def is_second(self) -> bool:
+        """Whether another plugin has locked the folder; if none has, this one locks it."""
+        if self._lock >= 0 and _same(self._lock, self.path):
+            return False
+        self.close()
+        try:
+            opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(opened)
+            return True
+        except OSError as error:
+            os.close(opened)
+            if not self._lock_failed:
+                text = "the kubelet's folder can't be locked: two plugins don't notice each other"
+                log.warning(text, folder=str(self.path), reason=error.strerror or str(error))
+            self._lock_failed = True
+            return False
+        self._lock = opened
+        return False
+
+    def wait_for_another(self, **why: object) -> None:
+        """Waits for another plugin on this node; logged once, with how it was noticed."""
+        if not self.waits_for:
+            log.warning(
+                "another accelbind plugin serves on this node: waiting until it ends", **why
+            )
+        self.waits_for = _ANOTHER
+
+    def close(self) -> None:
+        """Releases the lock."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
+
+    def _check_lock(self) -> None:
+        if self.is_second():
+            if not self.waits_for:
+                self._on_wait(_ANOTHER)
+            self.wait_for_another()
+            self.first = False
+        elif not self.first:
+            if self.waits_for:
+                log.info("the other plugin has ended")
+            self.first, self.waits_for = True, ""
+            if self._lock >= 0:
+                self._remove_stale_sockets()
+
+    def _remove_stale_sockets(self) -> None:
+        """Removes the sockets of plugins that were killed: whoever serves has the lock."""
+        removed = []
+        with contextlib.suppress(OSError):
+            for path in sorted(self.path.iterdir()):
+                ours = path.name.startswith(self._names) or not _NAME.fullmatch(path.name)
+                if not ours and path.is_socket():
+                    path.unlink()
+                    removed.append(path.name)
+        if removed:
+            log.info("sockets of an ended plugin removed", sockets=removed)
+
+    # The kubelet
+
+    def _check_kubelet(self) -> None:
+        before, self.kubelet = self.kubelet, identify(self.socket)
+        if self.kubelet is None and before is not None:
+            log.warning("kubelet is away: its socket is gone", socket=str(self.socket))
+        elif self.kubelet != before:
+            event = "kubelet is there" if before is None else "kubelet has restarted"
+            log.info(event, socket=str(self.socket))
+
+    def _check_removed(self) -> None:
+        links = _links(self.path)
+        if links:
+            self._had_links = True
+        elif links == 0 and self._had_links and _links(self.path) == 0:
+            self.removed = True  # a folder that was being deleted would be gone by now
+
+
+def _links(folder: Path) -> int | None:
+    """How many links a folder has: 0 if it is only mounted; None if it is gone."""
+    try:
+        return folder.stat().st_nlink
+    except OSError:
+        return None
+
+
+def _same(descriptor: int, folder: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except OSError:
+        return False

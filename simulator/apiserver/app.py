@@ -1,0 +1,168 @@
+"""The entry of the stand-in: maps requests to verbs and errors to Status objects.
+
+The order is that of a real API server: authentication (401), the path (404, 405), authorization
+(403), then the verb. Every answer about objects carries the warnings of its request.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+import structlog
+
+from simulator.apiserver.admission import AuditLog
+from simulator.apiserver.calls import APPLY, ApiCall
+from simulator.apiserver.discovery import discover
+from simulator.apiserver.faults import Faults
+from simulator.apiserver.http_server import Cut, Request, Response
+from simulator.apiserver.identity import Tokens
+from simulator.apiserver.reading import list_body, read_list
+from simulator.apiserver.resources import PODS, ResourceTable, parse
+from simulator.apiserver.status import StatusError, internal, not_found
+from simulator.apiserver.store import Store
+from simulator.apiserver.watching import Watch
+from simulator.apiserver.wire import Json, encode
+from simulator.apiserver.writing import Writer
+
+_log = structlog.get_logger(__name__)
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request that was answered, with the HTTP status of the answer."""
+
+    request: Request
+    code: int
+
+
+class App:
+    """Answers requests from a store."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        table: ResourceTable,
+        writer: Writer,
+        tokens: Tokens,
+        audit: AuditLog,
+        faults: Faults,
+        bookmark_interval: float,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._writer = writer
+        self._tokens = tokens
+        self._audit = audit
+        self._faults = faults
+        self._bookmark_interval = bookmark_interval
+        self.watches: set[Watch] = set()
+        self.seen: deque[Seen] = deque(maxlen=20_000)
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one request; a crash becomes a 500."""
+        try:
+            response = await self._faults.before(request)
+            if response is None:
+                response = await self._answer(request)
+        except StatusError as error:
+            response = Response(error.code, error.body())
+        except Cut:
+            self.seen.append(Seen(request, 0))
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug here must be seen by client and log
+            _log.exception("request-crashed", method=request.method, target=request.target)
+            crash = internal(f"the stand-in crashed: {error!r}")
+            response = Response(crash.code, crash.body())
+        self.seen.append(Seen(request, response.status))
+        return response
+
+    async def _answer(self, request: Request) -> Response:
+        identity = self._tokens.identify(request.headers.get("authorization", ""))
+        if identity is None:
+            raise StatusError(401, "Unauthorized")
+        if found := discover(request.path, self._table):
+            return Response(200, encode(found))
+        target = parse(request.path, self._table)
+        if target is None:
+            raise StatusError(404, "the server could not find the requested resource")
+        call = ApiCall(target, request, identity)
+        if request.method != "GET":
+            return await self._write(call)
+        if request.is_watch:
+            call.authorize("watch")
+            return self._watch(call)
+        call.authorize("get" if target.name else "list")
+        return self._read(call)
+
+    def _read(self, call: ApiCall) -> Response:
+        target = call.target
+        if not target.name:
+            page = read_list(self._store, target, call.query)
+            return Response(200, list_body(target.resource, page) + b"\n")
+        data = self._store.shelf(target.resource).objects.get(target.path)
+        if data is None:
+            raise not_found(target.resource, target.name)
+        return Response(200, data + b"\n")
+
+    def _watch(self, call: ApiCall) -> Response:
+        query = dict(call.query)
+        if name := call.target.name:
+            query["fieldSelector"] = f"metadata.name={name}"
+        watch = Watch(self._store, call.target, query, bookmark_interval=self._bookmark_interval)
+        return Response(200, stream=self._streamed(watch))
+
+    async def _streamed(self, watch: Watch) -> AsyncGenerator[bytes]:
+        self.watches.add(watch)
+        try:
+            async for piece in watch.stream():
+                yield piece
+        finally:
+            self.watches.discard(watch)
+
+    async def _write(self, call: ApiCall) -> Response:
+        verb = _VERBS.get(call.request.method, "")
+        try:
+            call.authorize(verb)
+            code, item = await self._changed(call)
+            response = Response(code, call.target.resource.encode(item) + b"\n", _warnings(call))
+        except StatusError as error:
+            response = Response(error.code, error.body(), _warnings(call))
+        if (call.target.resource is PODS and verb == "create") or call.trail.annotations:
+            self._audit.write(verb, call, response.status)
+        return response
+
+    async def _changed(self, call: ApiCall) -> tuple[int, Json]:
+        """HTTP status, and the object created, changed or deleted."""
+        named = bool(call.target.name)
+        match call.request.method:
+            case "POST" if not named and (
+                call.target.namespace or not call.target.resource.namespaced
+            ):
+                return 201, await self._writer.create(call, call.decode())
+            case "PUT" if named:
+                return 200, await self._writer.replace(call)
+            case "PATCH" if named and call.content_type == APPLY:
+                return await self._apply(call)
+            case "PATCH" if named:
+                return 200, await self._writer.patch(call)
+            case "DELETE" if named:
+                return 200, await self._writer.delete(call)
+        raise StatusError(405, "the server does not allow this method on the requested resource")
+
+    async def _apply(self, call: ApiCall) -> tuple[int, Json]:
+        """A server-side apply: a merge that creates what is missing."""
+        if call.target.path in self._store.shelf(call.target.resource).objects:
+            return 200, await self._writer.patch(call)
+        call.authorize("create")
+        return 201, await self._writer.create(call, call.applied())
+
+
+def _warnings(call: ApiCall) -> tuple[tuple[str, str], ...]:
+    return tuple(("Warning", f'299 - "{_quoted(text)}"') for text in call.trail.warnings)
+
+
+def _quoted(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,94 @@
+"""A client of the API server for programs that ask one thing after the other, in any thread."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeAlias, TypeVar
+
+from services.kube.client import ClusterClient, HttpResponse
+from services.kube.config import Access, load_config
+from services.process.errors import ClusterError
+
+Json: TypeAlias = dict[str, Any]
+
+T = TypeVar("T")
+
+
+class Refused(ClusterError):
+    """The API server refused a request; `status` is the Status that it returned."""
+
+    def __init__(self, what: str, code: int, status: Json) -> None:
+        self.code = code
+        self.text = str(status.get("message", ""))
+        self.status = status
+        super().__init__(f"{what}: {code}: {self.text}")
+
+
+async def _client(config: Access) -> ClusterClient:
+    """A client of the loop that this runs in."""
+    return ClusterClient(config)
+
+
+class Client:
+    """A client with an event loop of its own, in a thread."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = load_config(kubeconfig)
+        if config is None:
+            raise ClusterError(f"{kubeconfig} names no cluster")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
+        self._thread.start()
+        self._client = self._do(_client(config))
+        self.server: str = self._client.server
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._do(self._client.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: Json | None = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        """Make a request; returns the object of the answer.
+
+        Raises:
+            Refused: The API server answered with an error.
+            ClusterError: It did not answer.
+        """
+        answer = self._do(self._send(method, path, params, body, content_type))
+        try:
+            decoded = json.loads(answer.body) if answer.body else {}
+        except ValueError:
+            decoded = {"message": answer.body[:300].decode(errors="replace")}
+        if answer.status >= 300:
+            raise Refused(f"{method} {path}", answer.status, decoded)
+        found: Json = decoded
+        return found
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str | int] | None,
+        body: Json | None,
+        content_type: str,
+    ) -> HttpResponse:
+        return await self._client.request(
+            method, path, params=params, body=body, content_type=content_type
+        )

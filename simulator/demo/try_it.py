@@ -1,0 +1,203 @@
+"""The demo in containers, where each of its processes has its own.
+
+    python -m simulator.demo.try_it cards --dir DIR
+    python -m simulator.demo.try_it pods --kubeconfig FILE --webhook URL --ca FILE --dir DIR
+
+`cards` creates a folder for each of the demo's nodes: its cards and its bitstreams. Nodes that
+exist stay as they are, since plugins may be reading them. `pods` creates the demo's pods on a
+cluster that runs already or is about to, and shows what becomes of each. It can be run again: it
+deletes what an earlier run left in the API server, and leaves its own pods running.
+"""
+
+import argparse
+import contextlib
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn, TypeVar
+
+from services.process.errors import AccelbindError, ClusterError
+from simulator.cards import lay_out
+from simulator.client import Client, Refused
+from simulator.demo import cluster, show
+from simulator.demo.cluster import NodePlan, World
+from simulator.demo.play import Player
+from simulator.demo.reports import is_good
+from simulator.demo.stage import DemoFailed
+from simulator.demo.suite import driver_log, install_bitstreams, registrations
+from simulator.polling import poll_until
+
+T = TypeVar("T")
+
+STAGED = ".root"
+_NOT_FOUND = 404
+
+
+def lay_out_node(home: Path, plan: NodePlan) -> bool:
+    """Create a node's `root` and `bitstreams`; whether they were missing."""
+    if (home / "root").exists():
+        return False
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(home / STAGED, ignore_errors=True)
+    if plan.bitstreams:
+        install_bitstreams(home, plan)
+    lay_out(home / STAGED, plan.cards)
+    (home / STAGED).rename(home / "root")
+    return True
+
+
+def lay_out_nodes(given: argparse.Namespace) -> bool:
+    """Create what is missing of the nodes, and print what exists."""
+    for plan in cluster.NODES:
+        new = lay_out_node(given.dir / plan.name, plan)
+        sys.stdout.write(
+            f"{plan.name}: {len(plan.cards)} x {plan.driver}, mode {plan.mode},"
+            f" {len(plan.bitstreams)} bitstreams{'' if new else ' (as they were)'}\n"
+        )
+    return True
+
+
+def until(poll: Callable[[], T | None], what: str) -> T:
+    """Poll until something true is returned; what cannot be reached yet counts as nothing.
+
+    Raises:
+        DemoFailed: it took too long.
+    """
+    problem = ""
+
+    def reached() -> T | None:
+        nonlocal problem
+        try:
+            return poll()
+        except Refused:
+            raise
+        except ClusterError as error:
+            problem = f": {error}"
+            return None
+
+    try:
+        return poll_until(reached, what, pause=0.1)
+    except TimeoutError as error:
+        raise DemoFailed(
+            f"{error}{problem}; the logs of the other containers may show why (docker compose logs)"
+        ) from error
+
+
+def clear(api: Client, world: World) -> None:
+    """Delete the pods of an earlier run, and wait until they are gone."""
+    paths = [f"{one.collection}/{one.name}" for one in world.pods]
+    for path in paths:
+        _exists(api, "DELETE", path)
+    until(
+        lambda: not any(_exists(api, "GET", path) for path in paths),
+        "the pods of an earlier run to go",
+    )
+
+
+def _exists(api: Client, method: str, path: str) -> bool:
+    """Make a request; whether there is an object at the path."""
+    try:
+        api.ask(method, path)
+    except Refused as refused:
+        if refused.code == _NOT_FOUND:
+            return False
+        raise
+    return True
+
+
+def register(api: Client, url: str, authority: Path, world: World) -> None:
+    """Create mappings and webhook configurations, and replace older ones."""
+    for path, obj in registrations(url, authority, world):
+        with contextlib.suppress(Refused):
+            api.ask("DELETE", f"{path}/{obj['metadata']['name']}")
+        api.ask("POST", path, body=obj)
+
+
+def await_webhook(api: Client, world: World) -> None:
+    """Wait until the webhook admits what it must: then it answers and has the mappings."""
+    wanted = [one for one in world.pods if one.expected and not one.expected.refusal]
+    refusal = ""
+
+    def poll() -> bool:
+        nonlocal refusal
+        try:
+            for one in wanted:
+                api.ask("POST", one.collection, params={"dryRun": "All"}, body=one.pod)
+        except Refused as refused:
+            refusal = str(refused)
+            return False
+        return True
+
+    try:
+        until(poll, "the webhook to read the mappings")
+    except DemoFailed as failed:
+        raise DemoFailed(f"{failed}; the last refusal was: {refusal}") from failed
+
+
+def play(given: argparse.Namespace) -> bool:
+    """Create the pods; whether all was as expected.
+
+    Raises:
+        AccelbindError: it could not be played to its end.
+    """
+    console, started = show.make_console(), time.monotonic()
+    world = cluster.demo_world()
+    logs = {plan.name: driver_log(given.dir, plan) for plan in world.nodes}
+    until(given.kubeconfig.exists, f"the kubeconfig {given.kubeconfig}")
+    again = any(log.exists() for log in logs.values())
+    audit = given.kubeconfig.with_name("audit.jsonl")
+    with Client(given.kubeconfig) as api:
+        until(lambda: api.ask("GET", "/version"), f"the API server of {given.kubeconfig}")
+        clear(api, world)
+        player = Player(api, audit, console, until, logs, again=again)
+        register(api, given.webhook, given.ca, world)
+        player.show_nodes(world.nodes)
+        await_webhook(api, world)
+        reports = player.play(world.pods)
+    problems = player.problems(reports)
+    seconds = time.monotonic() - started
+    console.print(show.end(reports, problems, seconds, "everything keeps running", again=again))
+    return is_good(reports, problems)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m simulator.demo.try_it")
+    steps = made.add_subparsers(required=True)
+    cards = steps.add_parser("cards", description="Create the folders of the demo's nodes.")
+    cards.set_defaults(step=lay_out_nodes)
+    pods = steps.add_parser("pods", description="Create the demo's pods on stand-ins.")
+    pods.set_defaults(step=play)
+    pods.add_argument("--kubeconfig", type=Path, required=True, help="that of the API server")
+    pods.add_argument(
+        "--webhook", required=True, metavar="URL", help="where the API server finds the webhook"
+    )
+    pods.add_argument("--ca", type=Path, required=True, help="the CA of the webhook's certificate")
+    for step in (cards, pods):
+        step.add_argument("--dir", type=Path, required=True, help="holds a folder for each node")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do a step: 0 if all was as expected, 1 if not."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    given = parser().parse_args(arguments)
+    try:
+        return 0 if given.step(given) else 1
+    except AccelbindError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

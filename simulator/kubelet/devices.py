@@ -1,0 +1,229 @@
+"""The kubelet's tables of devices: which resources it knows, and which container has what.
+
+A resource goes through these states (`kubernetes/kubernetes`, pkg/kubelet/cm/devicemanager):
+
+    unknown ──connected──▶ connected ──listed──▶ advertised
+                               ▲                     │ its stream ends
+                               └──── connected ──────┤
+    restored (kubelet restart) ──▶ stopped ◀─────────┘──5 minutes──▶ removed
+
+- advertised: capacity is all its devices, allocatable the healthy ones;
+- stopped: all its devices count as unhealthy, so allocatable is 0 and capacity stays;
+- restored: known from the checkpoint by name only, so both are 0;
+- removed: forgotten, but the node still reports 0.
+
+The checkpoint is `device-plugins/kubelet_internal_checkpoint`:
+
+    {"Data": {"PodDeviceEntries": [{"PodUID": …, "ContainerName": …, "ResourceName": …,
+                                    "DeviceIDs": {"0": ["dfl-port.0"]}, "AllocResp": base64}],
+              "RegisteredDevices": {"domain/name": ["dfl-port.0"]}},
+     "Checksum": 123}
+
+A device without a NUMA node stands under "-1", one with several under each of them. `AllocResp` is
+the protobuf message ContainerAllocateResponse. An empty list is null, as Go writes it. The checksum
+is over Go's print of the structure, which nothing outside Go can compute: it is 0 here.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse, DeviceSpec
+
+GRACE_SECONDS: Final = 300.0
+"""How long a stopped resource keeps its capacity (`endpointStopGracePeriod`)."""
+
+NO_NUMA: Final = -1
+"""The key of devices whose NUMA node is not known (`nodeWithoutTopology`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as its plugin lists it; `numa_nodes` is empty where the plugin reports none."""
+
+    id: str
+    healthy: bool
+    numa_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a plugin wants: `PreStartContainer` before each start, `GetPreferredAllocation`."""
+
+    pre_start: bool = False
+    preferred: bool = False
+
+
+@dataclass(slots=True)
+class Resource:
+    """A resource that a plugin registered."""
+
+    options: Options | None
+    """None after a restart of the kubelet, which restores only names."""
+    stopped_at: float | None = None
+    """The clock when the plugin was lost; None while it is connected."""
+    devices: dict[str, Device] | None = None
+    """By id; None before a plugin's first list."""
+
+    @property
+    def healthy(self) -> set[str]:
+        """The devices that may be allocated."""
+        return {each.id for each in (self.devices or {}).values() if each.healthy}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResources:
+    """What a node's status reports of its devices, by resource name."""
+
+    capacity: dict[str, int]
+    allocatable: dict[str, int]
+
+
+class ResourceTable:
+    """The resources of one node."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.registered: dict[str, Resource] = {}
+        self._clock = clock
+        self._removed: set[str] = set()
+
+    def connected(self, name: str, options: Options) -> None:
+        """Replace the plugin of a resource; the devices of the earlier one stay until it lists."""
+        resource = self.registered.setdefault(name, Resource(options))
+        resource.options, resource.stopped_at = options, None
+
+    def listed(self, name: str, devices: Iterable[Device]) -> None:
+        """Replace the devices of a resource by those of its plugin's list."""
+        if name in self.registered:
+            self.registered[name].devices = {device.id: device for device in devices}
+            self._removed.discard(name)
+
+    def disconnected(self, name: str) -> None:
+        """Count the devices of a lost plugin as unhealthy."""
+        if resource := self.registered.get(name):
+            resource.stopped_at = self._clock()
+            known = resource.devices or {}
+            resource.devices = {key: replace(each, healthy=False) for key, each in known.items()}
+
+    def restore(self, names: Iterable[str]) -> None:
+        """Start again with these names only, as a restarted kubelet does."""
+        self._removed.clear()
+        self.registered = {name: Resource(None, self._clock(), {}) for name in names}
+
+    def known(self, name: str) -> Resource | None:
+        """A resource whose devices a plugin has listed, now or before the restart."""
+        resource = self.registered.get(name)
+        return resource if resource and resource.devices is not None else None
+
+    def healthy(self) -> dict[str, list[str]]:
+        """The healthy devices by resource, sorted, as the checkpoint keeps them."""
+        found = sorted(self.registered.items())
+        return {name: sorted(each.healthy) for name, each in found if each.devices is not None}
+
+    def node_resources(self) -> NodeResources:
+        """What the node's status reports now; forgets what was stopped for too long."""
+        limit = self._clock() - GRACE_SECONDS
+        for name, resource in list(self.registered.items()):
+            if resource.stopped_at is not None and resource.stopped_at < limit:
+                del self.registered[name]
+                self._removed.add(name)
+        gone = dict.fromkeys(self._removed, 0)
+        known = {
+            name: each.devices for name, each in self.registered.items() if each.devices is not None
+        }
+        return NodeResources(
+            {name: len(devices) for name, devices in known.items()} | gone,
+            {name: len(self.registered[name].healthy) for name in known} | gone,
+        )
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What one container has of one resource, as in the checkpoint."""
+
+    pod_uid: str = msgspec.field(name="PodUID")
+    container: str = msgspec.field(name="ContainerName")
+    resource: str = msgspec.field(name="ResourceName")
+    by_numa: dict[int, list[str]] = msgspec.field(name="DeviceIDs")
+    """Device ids by NUMA node."""
+    response: bytes = msgspec.field(name="AllocResp")
+    """The plugin's ContainerAllocateResponse."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Its device ids, each once, sorted."""
+        return tuple(sorted({each for ids in self.by_numa.values() for each in ids}))
+
+
+class CheckpointData(msgspec.Struct):
+    """The checkpoint's content."""
+
+    entries: list[Entry] | None = msgspec.field(name="PodDeviceEntries", default=None)
+    registered: dict[str, list[str] | None] = msgspec.field(
+        name="RegisteredDevices", default_factory=dict
+    )
+
+
+class Checkpoint(msgspec.Struct):
+    """The checkpoint as a file."""
+
+    data: CheckpointData = msgspec.field(name="Data", default_factory=CheckpointData)
+    checksum: int = msgspec.field(name="Checksum", default=0)
+
+
+def entry_of(
+    pod_uid: str,
+    container: str,
+    resource: str,
+    devices: Iterable[Device],
+    response: ContainerAllocateResponse,
+) -> Entry:
+    """The entry for devices that were just allocated."""
+    by_numa: dict[int, list[str]] = {}
+    for device in devices:
+        for node in device.numa_nodes or (NO_NUMA,):
+            by_numa.setdefault(node, []).append(device.id)
+    answer = response.SerializeToString(deterministic=True)
+    return Entry(pod_uid, container, resource, by_numa, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What `Allocate` gave one container, all its resources together."""
+
+    env: tuple[tuple[str, str], ...] = ()
+    devices: tuple[DeviceSpec, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    """For the runtime and its hooks."""
+    cdi_devices: tuple[str, ...] = ()
+    allocated: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Device ids by resource."""
+
+
+def granted(entries: Iterable[Entry]) -> Granted:
+    """What a container starts with.
+
+    Where two resources set the same variable, path or annotation, the first counts. The order in
+    which a real kubelet reads them changes from start to start.
+    """
+    env: dict[str, str] = {}
+    nodes: dict[str, DeviceSpec] = {}
+    annotations: dict[str, str] = {}
+    cdi: dict[str, None] = {}
+    allocated: dict[str, tuple[str, ...]] = {}
+    for entry in entries:
+        response = ContainerAllocateResponse.FromString(entry.response)
+        allocated[entry.resource] = entry.ids
+        env = dict(sorted(response.envs.items())) | env
+        annotations = dict(sorted(response.annotations.items())) | annotations
+        for node in response.devices:
+            nodes.setdefault(node.container_path, node)
+        cdi |= dict.fromkeys(each.name for each in response.cdi_devices)
+    return Granted(
+        env=tuple(env.items()),
+        devices=tuple(nodes.values()),
+        annotations=tuple(annotations.items()),
+        cdi_devices=tuple(cdi),
+        allocated=tuple(allocated.items()),
+    )

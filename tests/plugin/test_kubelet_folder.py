@@ -1,0 +1,249 @@
+"""The kubelet's folder: its socket, ours, and the lock that decides which plugin serves."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugin.kubelet_folder import Identity, KubeletFolder, identify
+from services.process.errors import KubeletError
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+WAITS = "another accelbind plugin serves on this node: waiting until it ends"
+
+
+@pytest.fixture
+def path(short_dir: Path) -> Path:
+    (short_dir / "device-plugins").mkdir()
+    return short_dir / "device-plugins"
+
+
+def make(path: Path) -> None:
+    path.mkdir()
+
+
+def names(path: Path) -> set[str]:
+    return {each.name for each in path.iterdir()}
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def remake(path: Path) -> None:
+    """What a kubelet does that restarts: on many file systems the inode is the same again."""
+    path.unlink()
+    make_socket(path)
+
+
+@asynccontextmanager
+async def checking(path: Path) -> AsyncIterator[KubeletFolder]:
+    """A folder that is checked, as long as the block lasts; it holds nothing after it."""
+    folder = KubeletFolder(path, check_seconds=0.005)
+    task = asyncio.create_task(folder.check_forever())
+    try:
+        async with asyncio.timeout(60):
+            yield folder
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        folder.close()
+
+
+async def is_first(folder: KubeletFolder) -> None:
+    await folder.until(lambda: folder.first)
+
+
+async def replaced(folder: KubeletFolder, seen: Identity) -> None:
+    await folder.until(lambda: folder.kubelet != seen)
+
+
+# The kubelet's socket and ours -------------------------------------------------------------------
+
+
+async def test_a_kubelet_is_seen_when_it_comes_goes_and_restarts(path: Path) -> None:
+    kubelet = path / "kubelet.sock"
+    async with checking(path) as folder:
+        waiting = asyncio.create_task(folder.present())
+        done, _ = await asyncio.wait([waiting], timeout=0.05)
+        assert not done
+        make_socket(kubelet)
+        assert await waiting == identify(kubelet)
+        for _ in range(20):
+            seen = await folder.present()
+            remake(kubelet)
+            await replaced(folder, seen)
+        seen = await folder.present()
+        kubelet.unlink()
+        await replaced(folder, seen)
+        assert folder.kubelet is None
+
+
+async def test_the_folder_may_go_and_come_back(path: Path) -> None:
+    shutil.rmtree(path)
+    async with checking(path) as folder:
+        for _ in range(3):
+            make(path)
+            make_socket(path / "kubelet.sock")
+            seen = await folder.present()
+            shutil.rmtree(path)
+            await replaced(folder, seen)
+
+
+async def test_who_is_about_to_register_gets_the_kubelet_of_now(path: Path) -> None:
+    folder = KubeletFolder(path)  # which doesn't check by itself until it runs
+    make_socket(path / "kubelet.sock")
+    first = await folder.present()
+    (path / "kubelet.sock").rename(path / "old")  # whose inode is not used again
+    make_socket(path / "kubelet.sock")
+    assert await folder.present() == identify(path / "kubelet.sock") != first
+
+
+async def test_our_socket_is_guarded(path: Path) -> None:
+    make_socket(path / "kubelet.sock")
+    ours, news = path / "ours.sock", asyncio.Event()
+    async with checking(path) as folder:
+        make_socket(ours)
+        with folder.guard(ours, news):
+            seen = await folder.present()
+            remake(path / "kubelet.sock")
+            await replaced(folder, seen)
+            assert (news.is_set(), folder.has(ours)) == (True, True)
+            news.clear()
+            make_socket(path / "other.sock")
+            (path / "other.sock").rename(ours)  # another one in its place
+            await news.wait()
+            assert not folder.has(ours)
+        ours.unlink()
+        with folder.guard(ours, news):  # gone before it was guarded
+            assert not folder.has(ours)
+
+
+def without_links(path: Path) -> os.stat_result:
+    """What `stat` gives for a folder that has no links."""
+    found = os.stat(path)  # noqa: PTH116 - the method is replaced
+    values = (*found[:3], 0, *found[4:])
+    return os.stat_result((*values, *([0] * (os.stat_result.n_fields - len(values)))))
+
+
+def is_removed(folder: KubeletFolder) -> bool:
+    folder.check()
+    return folder.removed
+
+
+async def test_a_folder_without_links_was_removed_if_it_ever_had_some(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_links = KubeletFolder(path)
+    monkeypatch.setattr(Path, "stat", without_links)
+    assert not is_removed(KubeletFolder(path)), "some file systems always count none"
+    assert is_removed(with_links)
+
+
+async def test_a_folder_that_is_being_removed_is_not_one_that_is_mounted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, stats = KubeletFolder(path), iter([without_links(path)])
+
+    def stat(_path: Path) -> Any:
+        try:
+            return next(stats)
+        except StopIteration:
+            raise FileNotFoundError from None
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert not is_removed(folder)
+
+
+async def test_no_socket_name_is_used_twice(path: Path) -> None:
+    found = []
+    for _ in range(2):
+        folder = KubeletFolder(path)
+        found += [folder.new_socket() for _ in range(50)]
+        folder.close()
+    assert len(set(found)) == 100
+    assert {each.parent for each in found} == {path}
+
+
+async def test_a_folder_too_long_for_sockets_is_an_error_that_says_so() -> None:
+    with pytest.raises(KubeletError, match="too long for a unix socket"):
+        KubeletFolder(Path("/" + "d" * 90))
+
+
+# Which plugin serves -----------------------------------------------------------------------------
+
+
+async def test_of_two_the_first_serves_and_the_second_as_soon_as_it_has_ended(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with checking(path) as first:
+            await is_first(first)
+            second = await stack.enter_async_context(checking(path))
+            await eventually_async(lambda: second.waits_for)
+            first.new_socket()
+            with pytest.raises(KubeletError, match="another accelbind plugin serves on this node"):
+                second.new_socket()
+        await is_first(second)
+        assert second.waits_for == ""
+        assert names(path) == set(), "nothing is left in the folder"
+    assert capsys.readouterr().out.count(WAITS) == 1
+
+
+async def test_without_a_folder_there_is_nothing_to_be_first_in_until_it_comes(path: Path) -> None:
+    shutil.rmtree(path)
+    async with checking(path) as one, checking(path) as other:
+        await is_first(one)
+        await is_first(other)
+        make(path)
+        await eventually_async(lambda: one.waits_for or other.waits_for)
+        assert [one.first, other.first].count(True) == 1
+
+
+async def test_a_folder_that_is_made_again_is_locked_again(path: Path) -> None:
+    async with checking(path) as folder:
+        await is_first(folder)
+        shutil.rmtree(path)
+        make(path)
+        folder.new_socket()
+        assert KubeletFolder(path).is_second()
+        assert folder.waits_for == ""
+
+
+async def test_where_the_folder_can_not_be_locked_every_plugin_is_first_and_it_is_said_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    stale = path / "accelbind-0123abcd-7.sock"
+    make_socket(stale)
+    async with checking(path) as folder:
+        await is_first(folder)
+        folder.new_socket()
+        assert stale.exists(), "another plugin may serve it"
+    assert capsys.readouterr().out.count("can't be locked") == 1
+
+
+async def test_the_first_removes_the_sockets_that_a_killed_plugin_left(path: Path) -> None:
+    others = ["kubelet.sock", "nvidia.sock", "accelbind-x-1.sock", "accelbind-0123abcd-7.sock.bak"]
+    for name in (*others, "accelbind-0123abcd-7.sock"):
+        make_socket(path / name)
+    (path / "accelbind-0123abcd-8.sock").write_text("no socket")
+    async with checking(path) as folder:
+        make_socket(folder.new_socket())
+        left = names(path)
+        await is_first(folder)
+        assert names(path) == left - {"accelbind-0123abcd-7.sock"}

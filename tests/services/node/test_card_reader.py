@@ -1,0 +1,86 @@
+import contextlib
+import threading
+from dataclasses import replace
+
+from services.devices.model import Card, Inventory
+from services.node.discovery import HUNG, CardReader, card_key
+from services.process.blocking import BlockingCalls
+from services.process.errors import DeviceHung
+from tests.services.cards import NLB0, NLB3, card, port, virtual
+from tests.support import eventually
+
+
+class Node:
+    """Cards that a test changes."""
+
+    def __init__(self, *cards: Card) -> None:
+        self.cards = cards
+        self.threads = BlockingCalls()
+        self.reader = CardReader(lambda: Inventory(self.cards), self.threads)
+        self.scan = self.reader.read
+        self.release = threading.Event()
+
+    def work(self, key: str, seconds: float = 10) -> threading.Thread:
+        """Keeps a card busy until `release` is set."""
+
+        def run() -> None:
+            with contextlib.suppress(DeviceHung):
+                self.threads.run_sync(
+                    card_key(key), self.release.wait, timeout=seconds, what="working"
+                )
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        eventually(lambda: card_key(key) in self.threads.busy)
+        return thread
+
+
+def with_afu(afu_id: str) -> Card:
+    return card(0, port("dfl-port.0", afu_id))
+
+
+def test_a_card_that_is_worked_on_stays_as_it_was_seen_last() -> None:
+    node = Node(with_afu(NLB0), card(1))
+    first = node.scan()
+    thread = node.work(node.cards[0].address)
+    node.cards = (with_afu(""), replace(card(1), ports=()))
+    during = node.scan()
+    assert during.cards[0] == first.cards[0]
+    assert during.cards[1] == node.cards[1]
+    node.release.set()
+    thread.join()
+    node.cards = (with_afu(NLB3), card(1))
+    assert node.scan().cards == node.cards
+
+
+def test_ports_on_virtual_functions_stay_with_their_physical_one() -> None:
+    physical = card(0)
+    split = virtual(physical, 1, port("dfl-port.7", NLB0))
+    node = Node(physical, split)
+    first = node.scan()
+    thread = node.work(physical.address)
+    node.cards = (physical, replace(split, ports=()))
+    assert node.scan() == first
+    node.release.set()
+    thread.join()
+
+
+def test_a_card_that_hangs_in_its_driver_is_unhealthy_until_it_comes_back() -> None:
+    node = Node(with_afu(NLB0))
+    node.scan()
+    node.work(node.cards[0].address, seconds=0.05).join()
+    failure = node.scan().cards[0].failure
+    assert failure is not None
+    assert failure.reason == HUNG
+    assert "given up" in failure.message
+    node.release.set()
+    eventually(lambda: not node.threads.busy)
+    assert node.scan().cards[0].failure is None
+
+
+def test_a_card_that_is_gone_is_forgotten() -> None:
+    node = Node(with_afu(NLB0))
+    node.scan()
+    node.cards = ()
+    assert node.scan().cards == ()
+    assert node.reader._last == {}

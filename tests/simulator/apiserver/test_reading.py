@@ -1,0 +1,158 @@
+"""Lists that stay at one revision, selectors, and watches.
+
+The faults are proved by the tests of the reflectors, which meet them over sockets.
+"""
+
+import json
+
+import httpx2
+import pytest
+
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.simulator.apiserver.support import (
+    CRS,
+    FUNCTIONS,
+    MERGE,
+    PODS,
+    Json,
+    created,
+    function,
+    pod,
+    watching,
+)
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+ALL = f"{CRS}/acceleratorfunctions"
+
+
+def names(answer: Json) -> list[str]:
+    return [one["metadata"]["name"] for one in answer["items"]]
+
+
+def summary(event: Json) -> tuple[str, str]:
+    return event["type"], event["object"]["metadata"]["name"]
+
+
+async def test_a_paged_list_stays_at_its_revision(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    for name in ("a", "c", "e"):
+        api.seed(function(name))
+    page = (await http.get(ALL, params={"limit": "1"})).json()
+    api.drop("AcceleratorFunction", "c")
+    api.put(function("b"))
+    api.put(function("e", mode="region"))
+    found = [page["items"][0]]
+    counts = [page["metadata"]["remainingItemCount"]]
+    while token := page["metadata"]["continue"]:
+        page = (await http.get(ALL, params={"limit": "1", "continue": token})).json()
+        found += page["items"]
+        counts.append(page["metadata"].get("remainingItemCount"))
+    assert names({"items": found}) == ["a", "c", "e"]
+    assert counts == [2, 1, None]
+    assert found[-1]["spec"]["mode"] == "af"
+    assert names((await http.get(ALL)).json()) == ["a", "b", "e"]
+
+
+async def test_a_page_of_a_forgotten_revision_is_a_410(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    for name in ("a", "b"):
+        api.seed(function(name))
+    first = (await http.get(ALL, params={"limit": "1"})).json()
+    api.compact()
+    params = {"limit": "1", "continue": first["metadata"]["continue"]}
+    answer = await http.get(ALL, params=params)
+    assert (answer.status_code, answer.json()["reason"]) == (410, "Expired")
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ({"labelSelector": "a=1"}, ["x"]),
+        ({"labelSelector": "a==1"}, ["x"]),
+        ({"labelSelector": "a!=1"}, ["y", "z"]),
+        ({"labelSelector": "a=2,b=2"}, ["y"]),
+        ({"fieldSelector": "spec.nodeName=n"}, ["x"]),
+        ({"fieldSelector": "spec.nodeName!=n,metadata.name=y"}, ["y"]),
+    ],
+)
+async def test_selectors(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, selector: dict[str, str], expected: list[str]
+) -> None:
+    for name, labels in (("x", {"a": "1"}), ("y", {"a": "2", "b": "2"}), ("z", {})):
+        item = pod(name, nodeName="n" if name == "x" else "m")
+        item["metadata"]["labels"] = labels
+        api.seed(item)
+    assert names((await http.get(PODS, params=selector)).json()) == expected
+    assert (await http.get(PODS, params={"fieldSelector": "spec.colour=red"})).status_code == 400
+
+
+async def test_a_watch_goes_on_where_a_list_ended(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    api.seed(function("old"))
+    version = (await http.get(ALL)).json()["metadata"]["resourceVersion"]
+    api.put(function("missed"))
+    async with watching(http, ALL, resourceVersion=version) as lines:
+        assert summary(await lines.event()) == ("ADDED", "missed")
+        api.put(function("old", mode="region"))
+        assert summary(await lines.event()) == ("MODIFIED", "old")
+        api.drop("AcceleratorFunction", "missed")
+        assert summary(await lines.event()) == ("DELETED", "missed")
+
+
+async def test_a_watch_without_a_revision_begins_with_what_is_there(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    api.seed(function("a"))
+    async with watching(http, f"{FUNCTIONS}/a", resourceVersion="0") as lines:
+        assert summary(await lines.event()) == ("ADDED", "a")
+        api.put(function("b"))
+        api.put(function("a", mode="region"))
+        assert summary(await lines.event()) == ("MODIFIED", "a")
+
+
+async def test_an_object_enters_and_leaves_a_selection(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    revision = str(api.store.revision)
+    selector = {"fieldSelector": "spec.nodeName=n", "resourceVersion": revision}
+    async with watching(http, "/api/v1/pods", **selector) as lines:
+        item = await created(http, PODS, pod())
+        item["spec"]["nodeName"] = "n"
+        api.put(item)
+        assert summary(await lines.event()) == ("ADDED", "p")
+        change = {"metadata": {"labels": {"a": "b"}}}
+        await http.patch(f"{PODS}/p", json=change, headers=MERGE)
+        assert summary(await lines.event()) == ("MODIFIED", "p")
+        await http.delete(f"{PODS}/p", params={"gracePeriodSeconds": "0"})
+        event = await lines.event()
+        assert summary(event) == ("DELETED", "p")
+        assert event["object"]["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_a_watch_ends_after_its_seconds_and_has_bookmarks_only_if_asked_for(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    query = {"resourceVersion": str(api.store.revision), "timeoutSeconds": "1"}
+    async with watching(http, ALL, **query) as lines:
+        assert await lines.rest() == b""
+    async with watching(http, ALL, **query, allowWatchBookmarks="true") as lines:
+        api.put(pod())
+        rest = [json.loads(line) for line in (await lines.rest()).splitlines()]
+    assert {event["type"] for event in rest} == {"BOOKMARK"}
+    newest = rest[-1]["object"]["metadata"]["resourceVersion"]
+    assert newest == str(api.store.revision)
+    await eventually_async(lambda: not api.watches)
+
+
+async def test_a_watch_of_a_forgotten_revision_has_410_as_its_event(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    api.compact()
+    async with watching(http, ALL, resourceVersion="1") as lines:
+        event = json.loads(await lines.rest())
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
