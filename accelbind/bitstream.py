@@ -56,14 +56,14 @@ def info(files: Files, *, output: Output = OutputFormat.TEXT) -> None:
     [bold]Example[/bold]
       accelbind bitstream info nlb0.gbs
     """
-    found = [(path, read_bitstream(path)) for path in files]
+    found = [{"file": str(path)} | _described(read_bitstream(path)) for path in files]
     if output is OutputFormat.JSON:
-        print_json([{"file": str(path), **_described(each)} for path, each in found])
+        print_json(found)
         return
-    for number, (path, each) in enumerate(found):
+    for number, each in enumerate(found):
         if number:
             typer.echo()
-        print_facts({"file": str(path)} | _described(each))
+        print_facts(each)
 
 
 @app.command()

@@ -193,7 +193,13 @@ def renew(
     """
     settings = _settings(given)
     if directory is not None:
-        _renew_in_folder(directory, settings, given["name"] or [], ca=ca, output=output)
+        if ca:
+            raise InvalidSettings(
+                "--ca is for a cluster, where the bundle follows; in a folder, move ca.crt and"
+                " ca.key away, run certs issue, and put the new bundle where it is trusted"
+            )
+        lifetime = settings.lifetime if "lifetime" in settings.model_fields_set else None
+        _print_issued(folder.renew(directory, settings.name, lifetime), output)
         return
     report = asyncio.run(_renew_in_cluster(settings, ca=ca))
     ends = report.serving_ends
@@ -230,18 +236,6 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.Roun
             authority=ca,
             on_wait=print_wait,
         )
-
-
-def _renew_in_folder(
-    directory: Path, settings: CertsSettings, names: list[str], *, ca: bool, output: OutputFormat
-) -> None:
-    if ca:
-        raise InvalidSettings(
-            "--ca is for a cluster, where the bundle follows; in a folder, move ca.crt and ca.key"
-            " away, run certs issue, and put the new bundle where it is trusted"
-        )
-    given_lifetime = settings.lifetime if "lifetime" in settings.model_fields_set else None
-    _print_issued(folder.renew(directory, names, given_lifetime), output)
 
 
 def _print_issued(issued: folder.IssuedPaths, output: OutputFormat) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command, get_group
+from typer.main import get_command
 
 from accelbind import __version__
 from accelbind.exits import Exit
@@ -109,15 +109,11 @@ class LazyGroup(TyperGroup):
 def load(name: str) -> Private:
     """Imports a command and returns it as one that Typer can run."""
     target = pkgutil.resolve_name(COMMANDS[name].target)
-    if isinstance(target, typer.Typer):
-        command: Private = get_command(target)
-        completion = {"install_completion", "show_completion"}  # they belong to the top level
-        command.params = [param for param in command.params if param.name not in completion]
-    else:
-        holder = typer.Typer()
+    holder = target
+    if not isinstance(target, typer.Typer):
+        holder = typer.Typer(add_completion=False)
         holder.command(name)(target)
-        holder.callback()(lambda: None)
-        command = get_group(holder).commands[name]
+    command: Private = get_command(holder)
     command.name = name
     return command
 

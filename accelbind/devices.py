@@ -104,34 +104,30 @@ def devices(
       accelbind devices --root ./snapshot --mode region
     """
     is_given = frozenset(name for name, value in given.items() if value is not None)
-    settings = load_settings(PluginSettings, given)
-    with asyncio.Runner() as runner:
-        source = DeviceSource(settings, runner, given=is_given, files=files, mappings=mappings)
-        last = None
-        while True:
-            table = source.read()
-            if table != last:
-                show(table, as_json=output is OutputFormat.JSON, watch=watch)
-                last = table
-            if not watch:
-                return
-            time.sleep(interval)
+    source = DeviceSource(load_settings(PluginSettings, given), is_given, mappings, files=files)
+    last = None
+    while True:
+        table = source.read()
+        if table != last:
+            show(table, as_json=output is OutputFormat.JSON, watch=watch)
+            last = table
+        if not watch:
+            return
+        time.sleep(interval)
 
 
 class DeviceSource:
-    """Reads a node's devices, from the running plugin or from files."""
+    """Reads a node's devices, from the running plugin or, always with `files`, from files."""
 
     def __init__(
         self,
         settings: PluginSettings,
-        runner: asyncio.Runner,
-        *,
         given: Collection[str],
-        files: bool,
         mappings: Path | None,
+        *,
+        files: bool,
     ) -> None:
         self._settings = settings
-        self._runner = runner
         self._given = given
         self._files = files
         self._mappings = mappings
@@ -177,7 +173,7 @@ class DeviceSource:
         holder_source = HolderSource(
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
         )
-        found = self._runner.run(holder_source.snapshot())
+        found = asyncio.run(holder_source.snapshot())
         problems = (problem.message for problem in inventory.problems)
         denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(

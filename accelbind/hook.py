@@ -88,15 +88,7 @@ def _state() -> bytes:
 
 
 def authorize_start(path: str, message: "dict[str, Any]") -> None:
-    """Returns if the container may start.
-
-    Args:
-        path: The plugin's socket.
-        message: The container, as the plugin reads it.
-
-    Raises:
-        Refused: It may not start, or the plugin does not answer.
-    """
+    """Returns if the plugin at a socket lets the container start; raises `Refused` otherwise."""
     answer = _exchange(path, json.dumps(message).encode())
     try:
         found = json.loads(answer)

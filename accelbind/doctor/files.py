@@ -44,7 +44,8 @@ def check_cdi(node: Node) -> Iterator[Line]:
     options = node.options
     usual = [options.root / "etc/cdi", options.root / "var/run/cdi"]
     folders = [options.cdi_dir] if options.cdi_dir else usual
-    files = sorted(path for each in folders for path in each.glob("*") if path.suffix in _SUFFIXES)
+    found = [path for each in folders if each.is_dir() for path in each.iterdir()]
+    files = sorted(path for path in found if path.suffix in _SUFFIXES)
     owner: dict[str, Path] = {}
     ours = 0
     for path in files:

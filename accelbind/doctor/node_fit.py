@@ -82,27 +82,20 @@ def _matches_term(term: Json, node: Json) -> bool:
 
 
 def _matches(expression: Json, values: Mapping[str, str]) -> bool:
-    key, operator = str(expression.get("key")), expression.get("operator")
     wanted: Sequence[str] = expression.get("values") or ()
-    found = values.get(key)
+    operator: object = expression.get("operator")
+    found = values.get(str(expression.get("key")))
     match operator:
         case "In":
             return found in wanted
         case "NotIn":
             return found not in wanted
-        case "Exists":
-            return found is not None
-        case "DoesNotExist":
-            return found is None
+        case "Exists" | "DoesNotExist":
+            return (found is not None) == (operator == "Exists")
         case "Gt" | "Lt":
-            return _compares(found, wanted, greater=operator == "Gt")
-        case _:
-            return False
-
-
-def _compares(found: str | None, wanted: Sequence[str], *, greater: bool) -> bool:
-    try:
-        value, (limit,) = int(found or ""), map(int, wanted)
-    except ValueError:
-        return False
-    return value > limit if greater else value < limit
+            try:
+                value, (limit,) = int(found or ""), map(int, wanted)
+            except ValueError:
+                return False
+            return value > limit if operator == "Gt" else value < limit
+    return False

@@ -36,24 +36,45 @@ _PCI_FILES = {
 
 def describe(root: Path, device: str) -> dict[str, Any]:
     """All that is known of a device, by its name or its node."""
-    inventory = scan(root)
-    place = find_device(inventory, device)
+    place = find_device(scan(root), device)
     files = DeviceFiles(root, place)
-    found = {
+    engine = place if isinstance(place, EnginePlace) else place.engine
+    found: dict[str, Any] = {
         "device": place.name,
-        "kind": "fme" if isinstance(place, EnginePlace) else "port",
+        "kind": "port" if isinstance(place, PortPlace) else "fme",
         "driver": place.card.driver,
         "card": place.card.name,
         "node": f"/dev/{place.name}",
         "sysfs": files.folder,
         "pci": _pci(root, place.card),
     }
-    if isinstance(place, EnginePlace):
-        found |= _engine(root, place, files)
+    problems = engine.fme.problems if engine else ()
+    if isinstance(place, PortPlace):
+        clock = read_user_clock(files)
+        found |= {
+            "fme": engine.name if engine else "",
+            "number": place.port.number,
+            "interfaceId": place.interface_id,
+            "afuId": place.port.afu_id,
+            "userClock": str(clock) if clock else "",
+            "powerState": files.text("power_state"),
+        }
+        problems += place.port.problems
+        if engine:
+            found["socketId"] = DeviceFiles(root, engine).text("socket_id")
     else:
-        found |= _port(root, place, files)
-    found["errors"] = {name: f"{value:#x}" for name, value in read_errors(files, place).items()}
-    return found
+        found["interfaceId"] = place.fme.interface_id
+        found |= {name: files.text(file) for name, file in _FME_FILES.items()}
+    found |= _driver_answers(place, files)
+    if engine:
+        (sensors,) = SensorReader(root).read([engine.card])
+        for key, readings in (("temperatures", sensors.temperatures), ("powers", sensors.powers)):
+            found[key] = {each.label or "fme": each.value for each in readings}
+    errors = read_errors(files, place).items()
+    return found | {
+        "problems": as_objects(problems),
+        "errors": {name: f"{value:#x}" for name, value in errors},
+    }
 
 
 def _pci(root: Path, card: Card) -> dict[str, Any]:
@@ -67,42 +88,6 @@ def _pci(root: Path, card: Card) -> dict[str, Any]:
     return found | {
         name: files.text(f"{folder}/{file}") if folder else "" for name, file in _PCI_FILES.items()
     }
-
-
-def _engine(root: Path, place: EnginePlace, files: DeviceFiles) -> dict[str, Any]:
-    found: dict[str, Any] = {"interfaceId": place.fme.interface_id}
-    found |= {name: files.text(file) for name, file in _FME_FILES.items()}
-    found |= _driver_answers(place, files)
-    found |= _sensors(root, place)
-    found["problems"] = as_objects(place.fme.problems)
-    return found
-
-
-def _sensors(root: Path, engine: EnginePlace) -> dict[str, Any]:
-    (sensors,) = SensorReader(root).read([engine.card])
-    return {
-        "temperatures": {each.label or "fme": each.value for each in sensors.temperatures},
-        "powers": {each.label or "fme": each.value for each in sensors.powers},
-    }
-
-
-def _port(root: Path, place: PortPlace, files: DeviceFiles) -> dict[str, Any]:
-    clock = read_user_clock(files)
-    found: dict[str, Any] = {
-        "fme": place.engine.name if place.engine else "",
-        "number": place.port.number,
-        "interfaceId": place.interface_id,
-        "afuId": place.port.afu_id,
-        "userClock": str(clock) if clock else "",
-        "powerState": files.text("power_state"),
-    }
-    found |= _driver_answers(place, files)
-    if place.engine is None:
-        return found | {"problems": as_objects(place.port.problems)}
-    found["socketId"] = DeviceFiles(root, place.engine).text("socket_id")
-    found |= _sensors(root, place.engine)
-    found["problems"] = as_objects((*place.engine.fme.problems, *place.port.problems))
-    return found
 
 
 def _driver_answers(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[str, Any]:

@@ -45,12 +45,12 @@ def run(
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def run_process(*arguments: str | Path) -> Done:
+def run_process(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
     """Runs `accelbind` in a process of its own."""
     done = subprocess.run(
         accelbind_command(*arguments),
         cwd=REPOSITORY,
-        env=clean_environment(),
+        env=clean_environment() | {"TERM": "dumb"} | (env or {}),
         capture_output=True,
         text=True,
         check=False,

@@ -147,7 +147,12 @@ async def test_a_running_plugin_is_asked_and_init_containers_are_holders(
         spec = pod("p", container("c", AF), init=[container("i", AF, 2)])
         admitted = await kubelet.settled(await kubelet.admit(spec))
         port = str(json.loads((short_dir / "ports").read_text())["metrics"])
-        told = await asked_by_process("--metrics-port", port)
+
+        async def with_holders() -> dict[str, Any] | None:
+            told = await asked_by_process("--metrics-port", port)
+            return told if told["devices"][0]["holders"] else None
+
+        told = await eventually_async(with_holders)  # the plugin's answer may be a second old
         assert (told["source"], told["node"], told["problems"]) == ("plugin", "n1", [])
         own = {"namespace": "ns", "pod": "p"}
         held = [each["holders"] for each in told["devices"]]

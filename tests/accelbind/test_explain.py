@@ -320,23 +320,15 @@ def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) 
         ("", "contains nothing that makes pods (Pod, List, CronJob, "),
         ("{", "pod.yaml, line 2: not YAML: did not find expected node content"),
         ("a: *unknown", "line 1: *unknown: write out what this alias stands for"),
-        ("kind: !!python/object:os.system x", "object:os.system' is refused"),
-        ("[" * 5000, "it nests more than 100 levels deep"),
         ("just text", "a document of a manifest must be an object with a kind"),
-        ("a: b", "an object of a manifest must have a kind"),
-        ("{kind: List, items: [{kind: List}]}", "a list within a list is not a manifest"),
-        ("{kind: Job, spec: {template: 3}}", "a Job must have an object at spec.template"),
-        ("{kind: Pod, metadata: {namespace: 3}}", "metadata.namespace of a Pod must be a text"),
         (
             "{kind: Pod, metadata: {name: p}, spec: []}",
             "Pod p: the pod can't be read: Expected `object | null`, got `array` - at `$.spec`",
         ),
-        ("{kind: Pod, ? [1] : 2}", "a key has to be a text"),
         (
             "kind: Pod\nspec: {containers: [{env: x, resources: {limits: {fpga.intel.com/x: 1}}}]}",
             "Expected `array | null`, got `str` in /spec/containers/0/env",
         ),
-        ("{kind: Pod, spec: {containers: [{resources: {limits: {a/c: .nan}}}]}}", "not a number"),
     ],
 )
 def test_what_is_no_manifest_is_one_line_of_error(

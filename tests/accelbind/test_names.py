@@ -47,14 +47,6 @@ def test_programs_get_json(arguments: list[str], known: dict[str, str]) -> None:
     assert json.loads(out) == known
 
 
-def test_short_ids_have_a_name_even_if_it_could_be_read_in_several_ways() -> None:
-    code, out, _ = names("af", "0" * 10, "0" * 10)
-    assert code == 0
-    code, _, err = names("decode", out.strip())
-    assert code == 2
-    assert "could spell" in err
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -197,17 +197,13 @@ async def serving(
         await server.close(1)
 
 
-def looked(
-    kubeconfig: Path,
-    *,
-    namespace: str = SYSTEM,
-    address: tuple[str, int] | None = None,
-    only: str = "cluster.",
+async def looked(
+    api: ApiServerStandIn, *, address: tuple[str, int] | None = None, only: str = "cluster."
 ) -> dict[str, Result]:
-    """What comes of the checks of a cluster, by id; for a thread."""
-    cluster = Cluster(kubeconfig, namespace, ("fpga.intel.com/",), address)
+    """What comes of the checks of a cluster, by id, while this event loop serves it."""
+    cluster = Cluster(api.kubeconfig_path, SYSTEM, ("fpga.intel.com/",), address)
     checks = [check for check in checks_of(CLUSTER, cluster) if check.id.startswith(only)]
-    return {result.id: result for result in run_checks(checks, 60)}
+    return {result.id: result for result in await asyncio.to_thread(run_checks, checks, 60)}
 
 
 def told(result: Result) -> str:
@@ -233,15 +229,6 @@ def labelled(name: str, amounts: Json, *taints: Json, **labels: str) -> Json:
     return made
 
 
-async def looked_in_thread(api: ApiServerStandIn, **values: Any) -> dict[str, Result]:
-    """What the doctor finds, while the API server of this event loop answers it."""
-    return await asyncio.to_thread(lambda: looked(api.kubeconfig_path, **values))
-
-
-async def looked_at(api: ApiServerStandIn, check: str, **values: Any) -> Result:
-    return (await looked_in_thread(api, only=check, **values))[check]
-
-
 async def expect(
     api: ApiServerStandIn,
     check: str,
@@ -252,7 +239,7 @@ async def expect(
 ) -> Result:
     """Has a check of the cluster, with these answers, find a state and say these words."""
     with answering(api, answers or (lambda _: None)):
-        result = await looked_at(api, check, **values)
+        result = (await looked(api, only=check, **values))[check]
     text = told(result)
     assert (result.state, [word for word in words if word not in text]) == (state, []), text
     return result

@@ -22,8 +22,15 @@ from certs.folder import issue
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor import answers as cluster
-from tests.accelbind.doctor.answers import SYSTEM, Json, answering, expect, furnish, told
-from tests.accelbind.doctor.answers import looked_in_thread as looked
+from tests.accelbind.doctor.answers import (
+    SYSTEM,
+    Json,
+    answering,
+    expect,
+    furnish,
+    looked,
+    told,
+)
 from tests.accelbind.running import run_process
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import REPOSITORY

@@ -27,7 +27,9 @@ def rack(tmp_path: Path) -> Rack:
 
 
 def fpga(rack: Rack, *arguments: object) -> Done:
-    return run("fpga", *arguments, "--root", rack.root, driver_calls=SimulatedCalls())
+    command = ("fpga", *arguments, "--root", rack.root)
+    own = {"ACCELBIND_STATE_DIR": str(rack.root / "state")}
+    return run(*command, env=own, driver_calls=SimulatedCalls())
 
 
 def listed(rack: Rack, *flags: str) -> Any:
@@ -172,7 +174,7 @@ def test_a_file_that_stands_for_a_port_is_somebodys_as_a_port_is(
     holding = "import signal, sys; f = open(sys.argv[1], 'r+b', 0); print('open'); signal.pause()"
     holder = processes.start([sys.executable, "-u", "-c", holding, node])
     holder.wait_for_output("open")
-    code, _, err = fpga(rack, "reset", node, "--state-dir", rack.root / "state")
+    code, _, err = fpga(rack, "reset", node)
     if is_file:
         assert (code, f"in use by process {holder.pid} (python" in err) == (3, True)
     else:
@@ -248,6 +250,5 @@ def test_a_time_out_may_be_longer_than_the_system_can_wait(rack: Rack, seconds: 
 
 def test_a_port_beyond_what_a_driver_can_be_told_is_not_there(rack: Rack) -> None:
     rack.add_card(CardSpec(driver="dfl"))
-    state = ("--state-dir", str(rack.root / "state"))
-    code, _, err = fpga(rack, "release", "dfl-fme.0", "--port", "4294967296", *state)
+    code, _, err = fpga(rack, "release", "dfl-fme.0", "--port", "4294967296")
     assert (code, "no port has a number beyond 4294967295" in err) == (4, True)
