@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from certs.authority import create_authority
+from simulator.apiserver.resources import Resource
+from simulator.apiserver.standin import ApiServerStandIn
 from tests.docs import blocks
 from tests.manifests.helm import (
     CHART,
@@ -35,10 +37,12 @@ from tests.manifests.rendering import (
     workloads,
 )
 from tests.manifests.test_rendering import NEWEST, check
+from tests.simulator.apiserver.support import client_of
 from tests.support import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples" / "helm"
 KEPT = "helm.sh/resource-policy"
+DRY_RUN = "dryRun=All&fieldValidation=Strict"
 UNORDERED = {
     "env": "name",
     "volumes": "name",
@@ -218,6 +222,37 @@ def all_values() -> Iterator[Json]:
     yield from (case.values for case in CASES)
     yield from (values for _, values in COMPONENTS.values())
     yield from (yaml.safe_load(path.read_text()) for path in EXAMPLES.glob("*.yaml"))
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("no_proxy")
+async def test_an_api_server_would_take_what_each_value_gives(tmp_path: Path) -> None:
+    """A server-side dry run of all objects."""
+    rendered_ones = (item for values in [{}, *all_values()] for item in with_values(values))
+    items = {json.dumps(item, sort_keys=True): item for item in rendered_ones}
+    assert len(items) > 100
+    api = ApiServerStandIn(tmp_path)
+    async with api, client_of(api) as client:
+        api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        for item in items.values():
+            if item["kind"] != "Namespace":
+                answer = await client.post(f"{collection(api, item)}?{DRY_RUN}", json=item)
+                assert answer.status_code == 201, f"{named(item)}: {answer.text}"
+
+
+def collection(api: ApiServerStandIn, item: Json) -> str:
+    """The path where an object is created; the stand-in serves its kind from then on."""
+    group, _, version = item["apiVersion"].rpartition("/")
+    namespace = item["metadata"].get("namespace")
+    served = {(each.group, each.kind): each.plural for each in api.table}
+    plural = served.get((group, item["kind"]))
+    if plural is None:
+        plural = f"{item['kind'].lower()}s".replace("ys", "ies")
+        api.table.put(
+            Resource(group, version, plural, item["kind"], namespaced=namespace is not None)
+        )
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
 def test_every_value_and_every_field_of_a_pool_is_tried() -> None:
