@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -96,16 +96,9 @@ def mappings(
         raise InvalidSettings("name either a folder of mappings or --kubeconfig")
     else:
         checked = _check_folder(folder, nodes or (), pods or (), prefixes, namespace)
-    index, findings, unchecked = checked
+    _, findings, unchecked = checked
     if output is OutputFormat.JSON:
-        print_json(
-            {
-                "mappings": len(index),
-                "namespaces": len(index.namespaces),
-                "findings": [dataclasses.asdict(finding) for finding in findings],
-                "notChecked": unchecked,
-            }
-        )
+        print_json(_as_object(*checked))
     else:
         _print(*checked)
     if findings or (unchecked and folder is None):
@@ -161,6 +154,17 @@ def _check_cluster(
     seen = asyncio.run(read())
     found = check(seen.index, advertised=seen.advertised, uses=seen.uses)
     return seen.index, found, seen.missing
+
+
+def _as_object(
+    index: MappingIndex, findings: Sequence[Finding], unchecked: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "mappings": len(index),
+        "namespaces": len(index.namespaces),
+        "findings": [dataclasses.asdict(finding) for finding in findings],
+        "notChecked": unchecked,
+    }
 
 
 def _print(index: MappingIndex, findings: Sequence[Finding], unchecked: Sequence[str]) -> None:

@@ -1,6 +1,8 @@
 """`accelbind demo`."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -67,19 +69,25 @@ def demo(
       accelbind demo -v --keep
       accelbind demo -f pod.yaml -f more --mappings maps
     """
-    world = _world(filename or [], mappings)
-    picture, folder = make_picture() if svg else None, make_folder()
-    try:
+    world, picture = _world(filename or [], mappings), make_picture() if svg else None
+    with _folder(keep=keep) as folder:
         good = play(folder, make_console(), world, verbose=verbose, picture=picture)
+    if svg and picture:
+        save_picture(picture, svg)
+    if not good:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _folder(*, keep: bool) -> Iterator[Path]:
+    folder = make_folder()
+    try:
+        yield folder
     finally:
         if keep:
             typer.echo(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    if svg and picture:
-        save_picture(picture, svg)
-    if not good:
-        raise typer.Exit(1)
 
 
 def _world(files: list[Path], mappings: Path | None) -> World:

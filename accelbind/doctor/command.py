@@ -11,7 +11,7 @@ from accelbind.doctor import show
 from accelbind.doctor.catalogue import CLUSTER, NODE, checks_of
 from accelbind.doctor.certificates import parse_address
 from accelbind.doctor.cluster import Cluster
-from accelbind.doctor.model import Check, CheckStatus, run_checks
+from accelbind.doctor.model import Check, CheckStatus, Result, run_checks
 from accelbind.doctor.node import Node
 from accelbind.options import (
     Domains,
@@ -31,6 +31,16 @@ from services.process.errors import InvalidSettings
 EXIT_FAILED: Final = 1
 SYSTEM: Final = "accelbind-system"
 _PREFIX: Final = "whose id starts with this; repeat it for more."
+Only = Annotated[list[str] | None, typer.Option(metavar="ID", help=f"Run only checks {_PREFIX}")]
+Skip = Annotated[list[str] | None, typer.Option(metavar="ID", help=f"Skip checks {_PREFIX}")]
+WebhookAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Where the webhook can be reached from here."
+        f" {default_note('as its configurations say')}",
+    ),
+]
 _NODE_FOLDERS: Final = (
     "/var/lib/kubelet/device-plugins",
     "/sys/class/fpga",
@@ -62,12 +72,8 @@ def doctor(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Check only the cluster, or with --node both.")
     ] = False,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help=f"Run only checks {_PREFIX}")
-    ] = None,
-    skip: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help=f"Skip checks {_PREFIX}")
-    ] = None,
+    only: Only = None,
+    skip: Skip = None,
     time_limit: Annotated[
         float, time_option("--time-limit", "How long one check may take.", "15s", most=600)
     ] = 15.0,
@@ -78,14 +84,7 @@ def doctor(
     kubeconfig: Kubeconfig = None,
     namespace: Annotated[str, namespace_option("Where accelbind runs.", SYSTEM)] = SYSTEM,
     domain: Domains = None,
-    webhook_address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where the webhook can be reached from here."
-            f" {default_note('as its configurations say')}",
-        ),
-    ] = None,
+    webhook_address: WebhookAddress = None,
     given: Given,
 ) -> None:
     """Find what is wrong with a node or a cluster, and what to do about it.
@@ -120,13 +119,17 @@ def doctor(
     if not checks:
         raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
     results = run_checks(_choose(checks, only or (), skip or ()), time_limit)
-    if output is OutputFormat.JSON:
-        print_json(show.document(results))
-    else:
-        for colour, line in show.lines(results, verbose=verbose):
-            typer.echo(styled(line, colour))
+    _print(results, output, verbose=verbose)
     if any(result.state is CheckStatus.FAILED for result in results):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _print(results: Sequence[Result], output: OutputFormat, *, verbose: bool) -> None:
+    if output is OutputFormat.JSON:
+        print_json(show.document(results))
+        return
+    for colour, line in show.lines(results, verbose=verbose):
+        typer.echo(styled(line, colour))
 
 
 def _choose(checks: Sequence[Check], only: Sequence[str], skip: Sequence[str]) -> list[Check]:
