@@ -300,6 +300,10 @@ def test_the_webhook_is_there_twice_apart_and_never_away_as_a_whole() -> None:
     command, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
     (drain,) = [each.partition("=")[2] for each in container["args"] if "--drain-seconds" in each]
     assert (command, float(seconds) >= 5, float(drain) >= 5) == ("sleep", True, True)
+    ready = container["readinessProbe"]
+    assert ready["periodSeconds"] * ready["failureThreshold"] + 3 < float(drain), (
+        "a liveness restart"
+    )
     ended = float(seconds) + float(drain)
     assert ended < deployment["template"]["spec"]["terminationGracePeriodSeconds"] - 10
 
