@@ -27,13 +27,12 @@ from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import (
     Limits,
-    apply_limits,
     limit_problems,
     parse_ignored,
     sensors_over,
 )
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import OfferMemory, advertise
+from services.devices.resources import OfferMemory, advertise, with_problems
 from services.kubelet.sockets import plugins_folder
 from services.mappings.folder import load_folder
 from services.node.offer import MAX_BYTES, decode
@@ -203,7 +202,7 @@ class DeviceSource:
         )
         sensors = self._sensors.read(inventory.cards) if limits.measure else ()
         over = limit_problems(sensors_over(sensors, limits, {}), limits)
-        return apply_limits(inventory, over, limits)
+        return with_problems(inventory, over, limits)
 
 
 def missing_to_read(

@@ -88,11 +88,12 @@ class NodeParts:
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self.calls
         )
         self.holders = HolderCache(self.holder_source, settings.kubelet_dir)
+        limits = Limits(
+            settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
+        )
         self.sensing = Sensing(
             SensorReader(settings.root),
-            limits=Limits(
-                settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
-            ),
+            limits=limits,
             interval=settings.sensor_interval,
             calls=self.calls,
             request_rescan=self.state.request_rescan,
@@ -110,7 +111,8 @@ class NodeParts:
         self.cards = CardReader(
             self.scanner.scan,
             self.calls,
-            marks=(self.sensing.mark_exceeded, self.stray_holders.mark_held),
+            limits,
+            problems=(self.sensing.problems, self.stray_holders.problems),
         )
 
 

@@ -13,10 +13,10 @@ that in both directions:
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from services.devices.model import Card, Fme, Inventory, Port, Problem
+from services.devices.model import Fme, Port, Problem
 from services.devices.reasons import FLAGS, REGISTERS
 from services.devices.sensors import CardSensors, Gauge
 from services.process.errors import InvalidSettings
@@ -122,44 +122,15 @@ def _problem(card: str, reason: str, labels: Collection[str], limits: Limits) ->
     return Problem(reason, f"{where} of {card} went beyond {limit}")
 
 
-def apply_limits(inventory: Inventory, over: Mapping[str, Problem], limits: Limits) -> Inventory:
-    """What a scan found, with ignored errors, and with the problems of cards beyond a limit."""
-    if not over and not limits.ignored:
-        return inventory
-    cards = tuple(_apply(card, over.get(card.name), limits) for card in inventory.cards)
-    return replace(inventory, cards=cards)
-
-
-def _apply(card: Card, over: Problem | None, limits: Limits) -> Card:
-    remarks: list[Problem] = []
-    fme = card.fme
-    if fme is not None:
-        fme = replace(fme, problems=_kept(fme, dict(fme.errors), limits, remarks))
-    ports = tuple(
-        replace(port, problems=_kept(port, {"port-errors": port.errors}, limits, remarks))
-        for port in card.ports
+def ignored_problems(part: Fme | Port, limits: Limits) -> tuple[Problem, ...]:
+    """The problems of a part that are ignored: with a mask, only if all bits that are set are."""
+    values: Mapping[str, int | None] = (
+        dict(part.errors) if isinstance(part, Fme) else {"port-errors": part.errors}
     )
-    if over is not None:
-        if fme is not None:
-            fme = replace(fme, problems=(*fme.problems, over))
-        else:
-            ports = tuple(replace(port, problems=(*port.problems, over)) for port in ports)
-    problems = (*card.problems, *remarks)
-    if (fme, ports, problems) == (card.fme, card.ports, card.problems):
-        return card
-    return replace(card, fme=fme, ports=ports, problems=problems)
-
-
-def _kept(
-    part: Fme | Port, values: Mapping[str, int | None], limits: Limits, remarks: list[Problem]
-) -> tuple[Problem, ...]:
-    """The problems of a part that are not ignored; the others become remarks."""
-    kept = []
+    ignored = []
     for problem in part.problems:
         if problem.reason in limits.ignored:
             mask, value = limits.ignored[problem.reason], values.get(problem.reason)
             if mask is None or (value is not None and not value & ~mask):
-                remarks.append(replace(problem, message=f"{problem.message}; ignored"))
-                continue
-        kept.append(problem)
-    return tuple(kept)
+                ignored.append(problem)
+    return tuple(ignored)

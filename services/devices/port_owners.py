@@ -4,8 +4,7 @@ A process can pass an open port to a process of another pod, over a socket in a 
 other process still has the port when the pod that was given it has ended.
 """
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from services.devices.model import Card, Inventory, Port, Problem
@@ -29,23 +28,10 @@ def free_ports(inventory: Inventory, allocated: Collection[str]) -> Iterator[tup
                 yield card, port
 
 
-def with_held(inventory: Inventory, held: Collection[str]) -> Inventory:
-    """What a scan found, with the problem `HELD` added to the ports of these names."""
-    if not held:
-        return inventory
-    return replace(inventory, cards=tuple(_with_held(card, held) for card in inventory.cards))
-
-
-def _with_held(card: Card, held: Collection[str]) -> Card:
-    ports = tuple(
-        replace(port, problems=(*port.problems, _problem(port))) if port.name in held else port
-        for port in card.ports
-    )
-    return replace(card, ports=ports)
-
-
-def _problem(port: Port) -> Problem:
-    return Problem(HELD, f"{port.name} is held open by a process outside its pod: no pod has it")
+def held_problems(held: Iterable[str]) -> dict[str, Problem]:
+    """The problem of each port of these names, by name."""
+    text = "is held open by a process outside its pod: no pod has it"
+    return {name: Problem(HELD, f"{name} {text}") for name in held}
 
 
 class PortOwners:

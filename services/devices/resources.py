@@ -9,6 +9,8 @@ another card with the same name does not inherit.
 Ports on virtual functions belong to the engine of their physical function. Problems of an engine
 are problems of each of its ports, in every mode; problems of a port are problems of the region it
 is part of. A device that never had a resource is not offered, but listed with its reasons.
+
+`with_problems` adds to a scan, before all of this, what is known from elsewhere.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,10 +19,12 @@ from functools import partial
 from itertools import chain, count
 
 from services.devices.health import no_fme
+from services.devices.limits import Limits, ignored_problems
 from services.devices.model import (
     Card,
     Device,
     DeviceNode,
+    Fme,
     Inventory,
     PciFunction,
     PluginMode,
@@ -83,6 +87,43 @@ class AdvertisedResources:
 def nothing_advertised(mode: PluginMode) -> AdvertisedResources:
     """What a node offers before its first scan."""
     return AdvertisedResources({}, (), OfferMemory(mode))
+
+
+def with_problems(
+    inventory: Inventory, problems: Mapping[str, Problem], limits: Limits
+) -> Inventory:
+    """What a scan found, with problems known from elsewhere, and with ignored errors as remarks.
+
+    The problems are by the name of a card or port. A card's problem counts for its engine, or for
+    each of its ports if it has no engine.
+    """
+    if not problems and not limits.ignored:
+        return inventory
+    cards = tuple(_with_problems(card, problems, limits) for card in inventory.cards)
+    return replace(inventory, cards=cards)
+
+
+def _with_problems(card: Card, problems: Mapping[str, Problem], limits: Limits) -> Card:
+    fme, of_card, remarks = card.fme, problems.get(card.name), list(card.problems)
+    if fme is not None:
+        fme = replace(fme, problems=_counted(fme, of_card, limits, remarks))
+        of_card = None
+    ports = []
+    for port in card.ports:
+        counted = _counted(port, of_card, limits, remarks)
+        held = problems.get(port.name)
+        ports.append(replace(port, problems=(*counted, held) if held else counted))
+    return replace(card, fme=fme, ports=tuple(ports), problems=tuple(remarks))
+
+
+def _counted(
+    part: Fme | Port, added: Problem | None, limits: Limits, remarks: list[Problem]
+) -> tuple[Problem, ...]:
+    """The problems of a part that count; those that are ignored become remarks."""
+    ignored = ignored_problems(part, limits)
+    remarks.extend(replace(each, message=f"{each.message}; ignored") for each in ignored)
+    counted = tuple(each for each in part.problems if each not in ignored)
+    return (*counted, added) if added else counted
 
 
 def advertise(

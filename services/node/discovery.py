@@ -13,7 +13,7 @@ until it answers.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -21,8 +21,14 @@ from typing import Final
 import structlog
 
 from services.devices.damping import Damping, Health, damp
+from services.devices.limits import Limits
 from services.devices.model import Card, Inventory, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, OfferMemory, advertise
+from services.devices.resources import (
+    AdvertisedResources,
+    OfferMemory,
+    advertise,
+    with_problems,
+)
 from services.node.change_log import log_advertised_changes, log_inventory_changes
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -42,18 +48,21 @@ class CardReader:
     Args:
         scan: Reads the cards as they are.
         calls: Makes the calls that work on cards, under the key of each card.
-        marks: Mark cards by what is known of them besides, in this order.
+        limits: Which errors are ignored.
+        problems: Look up what is known besides, by the name of a card or port.
     """
 
     def __init__(
         self,
         scan: Callable[[], Inventory],
         calls: BlockingCalls,
-        marks: Sequence[Callable[[Inventory], Inventory]] = (),
+        limits: Limits | None = None,
+        problems: Sequence[Callable[[], Mapping[str, Problem]]] = (),
     ) -> None:
         self._scan = scan
         self._calls = calls
-        self._marks = marks
+        self._limits = limits or Limits()
+        self._problems = problems
         self._last: dict[tuple[str, str], Card] = {}
 
     def read(self) -> Inventory:
@@ -69,10 +78,8 @@ class CardReader:
                 seen = replace(seen, failure=_hung(seen, stuck[key]))
             cards.append(seen)
         self._last = last
-        inventory = replace(inventory, cards=tuple(cards))
-        for mark in self._marks:
-            inventory = mark(inventory)
-        return inventory
+        problems = {name: problem for find in self._problems for name, problem in find().items()}
+        return with_problems(replace(inventory, cards=tuple(cards)), problems, self._limits)
 
 
 def card_key(card: str) -> str:

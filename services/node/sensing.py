@@ -3,9 +3,8 @@
 A board's controller answers slowly or never, so its own thread reads it, every half a minute and
 when cards come or go, within a deadline. A measurement counts while it is recent and its card is
 there. If sensors don't answer once, their values are missing; if the read still hangs at the next
-round, their card is unhealthy, and a limit that was exceeded stays so meanwhile. `mark_exceeded`
-marks the cards of a scan; discovery's thread calls it, and it only reads values that are replaced
-as a whole.
+round, their card is unhealthy, and a limit that was exceeded stays so meanwhile. `problems` tells
+discovery's thread; it only reads a value that is replaced as a whole.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from typing import Final
 import structlog
 
 from services.devices.hardware.sensor_reader import HUNG, SensorReader
-from services.devices.limits import Limits, Over, apply_limits, limit_problems, sensors_over
+from services.devices.limits import Limits, Over, limit_problems, sensors_over
 from services.devices.model import Card, Inventory, Problem
 from services.devices.sensors import CardSensors
 from services.process.blocking import BlockingCalls
@@ -101,9 +100,9 @@ class Sensing:
         if self._read != tuple(map(_key, self._cards)):
             self._due.set()
 
-    def mark_exceeded(self, inventory: Inventory) -> Inventory:
-        """Marks cards that exceed limits, and drops ignored errors; in any thread."""
-        return apply_limits(inventory, self._over, self._limits)
+    def problems(self) -> Mapping[str, Problem]:
+        """The problems of cards that exceed limits or hang, by card; in any thread."""
+        return self._over
 
     async def read_forever(self) -> None:
         """Reads until cancelled."""

@@ -13,7 +13,7 @@ finds nothing.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,8 @@ from typing import Final
 import structlog
 
 from services.containers.holders import Holders
-from services.devices.model import Card, Inventory, Port
-from services.devices.port_owners import free_ports, lock_of, with_held
+from services.devices.model import Card, Inventory, Port, Problem
+from services.devices.port_owners import free_ports, held_problems, lock_of
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
 from services.process.errors import AccelbindError, DeviceBusy, HardwareError, KubeletError
@@ -87,9 +87,9 @@ class StrayHolders:
         """Checks the ports of these cards from now on."""
         self._inventory = inventory
 
-    def mark_held(self, inventory: Inventory) -> Inventory:
-        """Marks the held ports of a scan; in discovery's thread."""
-        return with_held(inventory, self._held)
+    def problems(self) -> Mapping[str, Problem]:
+        """The problems of the held ports, by port; in any thread."""
+        return held_problems(self._held)
 
     async def check_forever(self) -> None:
         """Checks in the background, until cancelled."""

@@ -7,18 +7,19 @@ from services.devices.limits import (
     TOO_MUCH_POWER,
     Limits,
     Over,
-    apply_limits,
     limit_problems,
     parse_ignored,
     sensors_over,
 )
 from services.devices.model import Fme, Inventory, PluginMode, Problem
-from services.devices.resources import advertise
+from services.devices.port_owners import HELD
+from services.devices.resources import advertise, with_problems
 from services.devices.sensors import CardSensors, Gauge
 from services.process.errors import InvalidSettings
-from tests.services.cards import BAD, card, function, port, virtual
+from tests.services.cards import BAD, NLB0, card, function, port, virtual
 
 HOT = Limits(max_temperature=95.0)
+GONE = Problem("node-missing", "there is no /dev/dfl-port.0")
 HUNGRY = Limits(max_power=100.0)
 
 
@@ -82,7 +83,7 @@ def test_of_two_reasons_heat_is_told() -> None:
 def test_a_card_beyond_a_limit_takes_all_its_ports_with_it_those_on_virtual_functions_too() -> None:
     physical = card(0)
     inventory = Inventory((physical, virtual(physical, 1, port("dfl-port.1")), card(2)))
-    seen = apply_limits(inventory, {"region0": Problem(TOO_HOT, "m")}, HOT)
+    seen = with_problems(inventory, {"region0": Problem(TOO_HOT, "m")}, HOT)
     for mode, sick in (
         (PluginMode.AF, {"dfl-port.0", "dfl-port.1"}),
         (PluginMode.REGION, {"dfl-fme.0"}),
@@ -93,17 +94,30 @@ def test_a_card_beyond_a_limit_takes_all_its_ports_with_it_those_on_virtual_func
 
 def test_a_card_without_an_engine_has_its_ports_blamed() -> None:
     alone = replace(card(0), fme=None)
-    (seen,) = apply_limits(Inventory((alone,)), {"region0": Problem(TOO_HOT, "m")}, HOT).cards
+    (seen,) = with_problems(Inventory((alone,)), {"region0": Problem(TOO_HOT, "m")}, HOT).cards
     assert [each.reason for each in seen.ports[0].problems] == [TOO_HOT]
 
 
 def test_what_nothing_is_laid_over_is_the_same() -> None:
     inventory = Inventory((card(0), card(1)))
-    assert apply_limits(inventory, {}, Limits()) is inventory
-    assert (
-        apply_limits(inventory, {}, Limits(ignored={"port-errors": None})).cards[0]
-        is (inventory.cards[0])
-    )
+    assert with_problems(inventory, {}, Limits()) is inventory
+    assert with_problems(inventory, {}, Limits(ignored={"port-errors": None})) == inventory
+
+
+def test_problems_known_from_elsewhere_come_after_those_of_the_files_in_this_order() -> None:
+    hot, held, remark = Problem(TOO_HOT, "h"), Problem(HELD, "p"), Problem("remark", "r")
+    sick = port("dfl-port.0", NLB0, GONE, BAD)
+    whole = replace(card(0, sick, port("dfl-port.1")), problems=(remark,))
+    limits = Limits(ignored={BAD.reason: None})
+    node = (Problem("no-permission", "n"),)
+    for fme, of_engine, of_port in ((whole.fme, (hot,), ()), (None, (), (hot,))):
+        inventory = Inventory((replace(whole, fme=fme),), node)
+        seen = with_problems(inventory, {"region0": hot, "dfl-port.0": held}, limits)
+        (one,) = seen.cards
+        assert (one.fme.problems if one.fme else ()) == of_engine
+        assert [each.problems for each in one.ports] == [(GONE, *of_port, held), of_port]
+        assert one.problems == (remark, replace(BAD, message=f"{BAD.message}; ignored"))
+        assert seen.problems == node
 
 
 @pytest.mark.parametrize(
@@ -121,7 +135,7 @@ def test_an_ignored_error_of_a_port_is_a_remark(
     errors: int | None, ignored: dict[str, int | None], healthy: bool
 ) -> None:
     sick = replace(port("dfl-port.0"), problems=(BAD,), errors=errors)
-    (seen,) = apply_limits(Inventory((card(0, sick),)), {}, Limits(ignored=ignored)).cards
+    (seen,) = with_problems(Inventory((card(0, sick),)), {}, Limits(ignored=ignored)).cards
     assert (not seen.ports[0].problems) == healthy
     assert [each.message for each in seen.problems] == (
         [f"{BAD.message}; ignored"] if healthy else []
@@ -139,7 +153,7 @@ def test_an_ignored_error_of_an_engine_is_a_remark_and_others_stay() -> None:
     )
     limits = Limits(ignored=parse_ignored(["fme-errors=0x2", "fme-errors=0x4", "overheated"]))
     inventory = Inventory((card(0, fme=sick, pci=function()),))
-    (seen,) = apply_limits(inventory, {}, limits).cards
+    (seen,) = with_problems(inventory, {}, limits).cards
     assert seen.fme is not None
     assert [each.reason for each in seen.fme.problems] == ["node-missing"]
     assert [each.reason for each in seen.problems] == ["fme-errors", "overheated"]

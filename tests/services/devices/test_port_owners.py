@@ -1,7 +1,9 @@
 from dataclasses import replace
 
+from services.devices.limits import Limits
 from services.devices.model import Inventory, Problem
-from services.devices.port_owners import HELD, free_ports, lock_of, with_held
+from services.devices.port_owners import HELD, free_ports, held_problems, lock_of
+from services.devices.resources import with_problems
 from tests.services.cards import BAD, NLB0, card, port, virtual
 
 OFF = Problem("card-unreadable", "it can't be read")
@@ -30,8 +32,7 @@ def test_a_port_is_not_free_if_it_or_its_card_is_broken_or_its_region_unknown() 
 
 def test_held_ports_are_marked_and_stay_free() -> None:
     inventory = Inventory((card(0, port("dfl-port.0")), card(1, port("dfl-port.1"))))
-    assert with_held(inventory, ()) is inventory
-    marked = with_held(inventory, {"dfl-port.1"})
+    marked = with_problems(inventory, held_problems({"dfl-port.1"}), Limits())
     reasons = {
         each.name: [problem.reason for problem in each.problems]
         for card in marked.cards

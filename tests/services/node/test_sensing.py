@@ -9,6 +9,7 @@ from services.devices.hardware.scan import scan
 from services.devices.hardware.sensor_reader import HUNG, SensorReader
 from services.devices.limits import TOO_HOT, Limits
 from services.devices.model import Inventory
+from services.devices.resources import with_problems
 from services.node import sensing
 from services.node.sensing import Sensing
 from services.process.blocking import BlockingCalls
@@ -51,7 +52,7 @@ class Bench:
     def scan(self) -> Inventory:
         found = scan(self._rack.root)
         self.sensing.on_scan(found)
-        return self.sensing.mark_exceeded(found)
+        return with_problems(found, self.sensing.problems(), Limits())
 
     async def read(self) -> None:
         await self.sensing.run_once()
