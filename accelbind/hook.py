@@ -74,8 +74,8 @@ def _read_message() -> "dict[str, Any]":
 
 def _too_late(*_: object) -> None:
     raise Refused(
-        f"the runtime didn't tell all of the container within {READ_SECONDS} s: its state on stdin"
-        " has no end, or the bundle's config.json can't be read to its end"
+        f"the container's description isn't complete after {READ_SECONDS} s: the runtime didn't"
+        " close stdin after its state, or reading the bundle's config.json takes too long"
     )
 
 

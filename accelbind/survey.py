@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-import msgspec
-
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
-from services.kube.client import FORBIDDEN, GONE, NOT_FOUND, BadStatus, ClusterClient, TooLong
+from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
+from services.kube.lists import list_objects
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import (
@@ -27,13 +26,9 @@ from services.mappings.model import (
 )
 from services.pods.manifests import find_pods
 from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
-from services.process.text import plain
 
 T = TypeVar("T")
 
-_ATTEMPTS: Final = 5
-"""Starts of a list: it may expire while it is read, or its pages may be too long."""
-_PAGE: Final = 200
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -170,40 +165,3 @@ async def _objects(
 ) -> list[T]:
     about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
     return await list_objects(client, kind.path(namespace), lambda obj: read(about | obj))
-
-
-async def list_objects(
-    client: ClusterClient, path: str, read: Callable[[dict[str, Any]], T | None]
-) -> list[T]:
-    """What a function returns for each object of a list, without None: clusters may be large."""
-    limit, attempts = _PAGE, _ATTEMPTS
-    while True:
-        attempts -= 1
-        try:
-            return [
-                found
-                async for page in client.pages(path, limit=limit)
-                for obj in decode(page, path, _Page).items or ()
-                if (found := read(obj)) is not None
-            ]
-        except TooLong:
-            limit = max(1, limit // 8)
-            if not attempts:
-                raise
-        except BadStatus as error:
-            if error.status != GONE or not attempts:
-                raise
-
-
-class _Page(msgspec.Struct):
-    items: list[dict[str, Any]] | None = None
-
-
-def decode(body: bytes, path: str, kind: type[T]) -> T:
-    """The answer to a GET as a value of a type."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ClusterError(
-            f"the answer to GET {path} can't be read: {plain(str(error), 200)}"
-        ) from error

@@ -137,7 +137,12 @@ class CertificateReconciler:
             state = await self._reconcile_authority(client, held, chain, configured, now)
             settled = await self._write_bundles(client, configurations, state.bundle, now)
             serving, waiting = await self._reconcile_serving(
-                client, serving, state, now, settled=settled, seen=not configurations.problems
+                client,
+                serving,
+                state,
+                now,
+                settled=settled,
+                configurations_read=not configurations.problems,
             )
             authorities = state.authorities
         chain = serving_chain(serving.data)
@@ -232,13 +237,13 @@ class CertificateReconciler:
         now: datetime,
         *,
         settled: bool,
-        seen: bool,
+        configurations_read: bool,
     ) -> tuple[Secret, bool]:
         """Returns the serving Secret as it is then, and whether a renewal waits."""
         status = check_pair(held.data, state, self._policy, now)
         reason = status.error or status.due or ("requested" if self._force.serving else "")
         # An unknown CA may be trusted by the configurations that could not be read.
-        waits = (status.waits and not settled) or (status.untrusted and not seen)
+        waits = (status.waits and not settled) or (status.untrusted and not configurations_read)
         if not reason or waits:
             return await self._copy_bundle(client, held, state), waits
         data, ends = new_pair(state, self._policy, now)

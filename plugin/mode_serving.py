@@ -55,7 +55,7 @@ class Handover:
 
     memory: OfferMemory
     """What it offered."""
-    counted: frozenset[str]
+    still_counted: frozenset[str]
     """The resources whose devices the kubelet still counts, since it got no empty list."""
 
 
@@ -170,7 +170,7 @@ class ModeServing:
         resources.apply(advertised)
         if not self._has_served:
             self._has_served = True
-            former = self._before.counted if self._before else self._memory.former
+            former = self._before.still_counted if self._before else self._memory.former
             resources.withdraw_stale(former)
         if not resources.has_unsent_withdrawals:  # else a successor must know what is counted
             self._memory.on_scan(advertised)

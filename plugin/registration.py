@@ -144,21 +144,21 @@ class Registration:
         while True:
             await self._wait_for_update()
             self.state = RegistrationState.WAITING
-            seen, started = await self._folder.present(), time.monotonic()
+            identity, started = await self._folder.present(), time.monotonic()
             self.state = RegistrationState.REGISTERING
             try:
                 async with self._serving() as server:
                     with self._folder.guard(server.path, server.news):
-                        await self._register(server, seen)
-                        self._counting = identify(self._folder.socket)  # not always `seen`
-                        reason = await self._until_lost(server, seen)
+                        await self._register(server, identity)
+                        self._counting = identify(self._folder.socket)  # not always `identity`
+                        reason = await self._until_lost(server, identity)
                 self.state = RegistrationState.WAITING
                 self._log.info("registration lost, will register again", reason=reason)
                 if time.monotonic() - started >= STABLE_SECONDS:
                     self._backoff.reset()
             except KubeletError as error:  # however long it took
                 self._failed(str(error))
-            await self._pause(seen)
+            await self._pause(identity)
 
     @property
     def _is_stale(self) -> bool:
@@ -178,10 +178,10 @@ class Registration:
         self.state = RegistrationState.IDLE
         await self._has_devices.wait()
 
-    async def _pause(self, seen: Identity) -> None:
+    async def _pause(self, identity: Identity) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._backoff.pause()):
-                await self._folder.until(lambda: self._folder.kubelet != seen)
+                await self._folder.until(lambda: self._folder.kubelet != identity)
                 self._backoff.reset()
 
     @contextlib.asynccontextmanager
@@ -200,7 +200,7 @@ class Registration:
                 with contextlib.suppress(OSError):
                     server.path.unlink()
 
-    async def _register(self, server: ResourceServer, seen: Identity) -> None:
+    async def _register(self, server: ResourceServer, identity: Identity) -> None:
         """Makes the resource known.
 
         Raises:
@@ -216,7 +216,7 @@ class Registration:
             seconds = REGISTER_SECONDS * min(1 + self._backoff.failures, MAX_PATIENCE)
             call = rpc.RegistrationStub(channel).Register(request, timeout=seconds)
             call.add_done_callback(lambda _: server.news.set())
-            await _until(server.news, lambda: call.done() or self._folder.kubelet != seen)
+            await _until(server.news, lambda: call.done() or self._folder.kubelet != identity)
             if call.done():
                 try:
                     await call
@@ -231,7 +231,7 @@ class Registration:
             self._counting = identify(self._folder.socket)
         raise KubeletError("the kubelet restarted during the registration")
 
-    async def _until_lost(self, server: ResourceServer, seen: Identity) -> str:
+    async def _until_lost(self, server: ResourceServer, identity: Identity) -> str:
         """Waits until the registration is lost, and returns why.
 
         Raises:
@@ -239,7 +239,7 @@ class Registration:
         """
 
         def loss() -> str:
-            if self._folder.kubelet != seen:
+            if self._folder.kubelet != identity:
                 return "the kubelet restarted"
             if not self._folder.has(server.path):
                 return "our socket was removed"

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from services.containers.enforce import Enforce
 from services.devices.limits import parse_ignored
 from services.devices.model import PluginMode
+from services.devices.reasons import FLAGS, REGISTERS
 from services.devices.resources import DEFAULT_UNITS
 from services.process.errors import InvalidSettings
 from services.process.settings import (
@@ -86,10 +87,14 @@ class PluginSettings(ProcessSettings):
     ] = None
     """Cards that draw more power are unhealthy."""
     ignore_errors: Annotated[
-        CommaSeparated, AfterValidator(_checked), Flag("ERROR", CARDS, "none")
+        CommaSeparated,
+        AfterValidator(_checked),
+        Flag("ERROR", CARDS, "none"),
+        Field(
+            description=f"Errors that leave a device healthy, by reason: {', '.join(REGISTERS)}"
+            f" (or some bits: port-errors=0x8), {', '.join(FLAGS)}."
+        ),
     ] = ()
-    """Errors that leave a device healthy, by reason: port-errors, fme-errors, fme-catfatal-errors,
-    fme-nonfatal-errors (or some bits: port-errors=0x8), ap1-event, ap2-event, overheated."""
     sensor_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 30.0
     """Time between two reads of temperatures, power and error counters."""
     clear_errors: Annotated[bool, Flag(group=CARDS)] = True

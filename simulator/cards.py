@@ -18,6 +18,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simulator.card_faults import Fault
 from simulator.card_files import (
@@ -28,7 +29,9 @@ from simulator.card_files import (
     links,
     port_files,
 )
-from simulator.hanging import Hang, Held
+
+if TYPE_CHECKING:
+    from simulator.hanging import Hang, Held
 
 A10_INTERFACE = "ce48969398f05f33946d560708be108a"
 """Interface id of an Arria 10 card, as existing mappings name it."""
@@ -186,13 +189,15 @@ class Rack:
         path = fault.path.format(**self._names(address, port))
         self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
 
-    def hang(self, address: str, hang: Hang, port: int = 0) -> None:
+    def hang(self, address: str, hang: "Hang", port: int = 0) -> None:
         """Let reads of a part of a card hang, in any process, until it is released."""
+        from simulator.hanging import Held  # noqa: PLC0415 - loads ctypes, which only tests need
+
         if (address, hang, port) not in self._held:
             place = hang.format(**self._names(address, port))
             self._held[address, hang, port] = Held(self.root / place)
 
-    def release(self, address: str, hang: Hang, port: int = 0) -> None:
+    def release(self, address: str, hang: "Hang", port: int = 0) -> None:
         """Undo a `hang`: readers continue."""
         held = self._held.pop((address, hang, port), None)
         if held is not None:

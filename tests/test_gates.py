@@ -1,6 +1,7 @@
 """The rules of the house that no linter knows."""
 
 import ast
+import configparser
 import re
 import subprocess
 import tomllib
@@ -197,6 +198,22 @@ def test_locks_are_in_step_with_the_project() -> None:
                 unmet.append(f"{lock}: {requirement}")
     assert unmet == []
     assert {name: pin for name, pin in run.items() if develop.get(name) != pin} == {}
+
+
+def test_the_lists_of_pure_modules_agree() -> None:
+    """Both contracts of the linter name the same modules, and the coverage gate counts them all."""
+    contracts = configparser.ConfigParser()
+    contracts.read(REPOSITORY / ".importlinter")
+    pure, pure_services = (
+        contracts[f"importlinter:contract:{name}"]["source_modules"].split()
+        for name in ("pure", "pure-services")
+    )
+    tool = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]
+    counted = {
+        named(path) for glob in tool["coverage"]["run"]["include"] for path in REPOSITORY.glob(glob)
+    }
+    assert pure == pure_services
+    assert {f"{module.replace('.', '/')}.py" for module in pure} - counted == set()
 
 
 def test_the_repository_names_no_path_of_somebodys_machine() -> None:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from accelbind.doctor.cluster import Cluster, Json, part
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, warning
 from accelbind.doctor.pools import read_uses
-from accelbind.survey import decode
 from services.devices.model import PluginMode
 from services.kube.client import FORBIDDEN, ClusterClient
+from services.kube.lists import decode
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _CREATED: Final = 201

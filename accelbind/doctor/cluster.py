@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from accelbind.doctor.model import Line, Subject, Unseen, failed, ok, warning
-from accelbind.survey import decode, list_objects
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.kube.connection import connector
+from services.kube.lists import decode, list_objects
 from services.process.errors import ClusterError
 from services.process.text import plain
 

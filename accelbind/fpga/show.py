@@ -71,30 +71,32 @@ def row(device: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def program_result(done: Programmed, *, dry_run: bool) -> dict[str, Any]:
+def program_result(result: Programmed, *, dry_run: bool) -> dict[str, Any]:
     """The result of programming, for scripts."""
-    word = "programmed" if done.programmed else "present"
+    word = "programmed" if result.programmed else "present"
     return {
-        "device": done.port,
-        "outcome": f"would-be-{word}" if dry_run and done.programmed else word,
-        "interfaceId": done.interface_id,
-        "afuId": done.afu_id,
-        "before": done.before,
-        "seconds": round(done.seconds, 3),
-        "remarks": list(done.remarks),
+        "device": result.port,
+        "outcome": f"would-be-{word}" if dry_run and result.programmed else word,
+        "interfaceId": result.interface_id,
+        "afuId": result.afu_id,
+        "before": result.before,
+        "seconds": round(result.seconds, 3),
+        "remarks": list(result.remarks),
     }
 
 
-def program_sentence(done: Programmed, *, dry_run: bool) -> str:
+def program_sentence(result: Programmed, *, dry_run: bool) -> str:
     """The result of programming, for people."""
     if dry_run:
-        what = f"AFU {done.afu_id} fits {done.port}"
-        if done.programmed:
-            return f"{what} and would be programmed; it shows {done.before or 'nothing usable'} now"
+        what = f"AFU {result.afu_id} fits {result.port}"
+        if result.programmed:
+            return (
+                f"{what} and would be programmed; it shows {result.before or 'nothing usable'} now"
+            )
         return f"{what} and is there already; the port would be reset"
-    if done.programmed:
-        return f"{done.port} has AFU {done.afu_id} now, programmed in {done.seconds:.1f} s"
-    return f"{done.port} had AFU {done.afu_id} already, and was reset"
+    if result.programmed:
+        return f"{result.port} has AFU {result.afu_id} now, programmed in {result.seconds:.1f} s"
+    return f"{result.port} had AFU {result.afu_id} already, and was reset"
 
 
 def cleared_register(device: str, register: ClearedRegister) -> dict[str, Any]:

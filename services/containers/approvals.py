@@ -141,9 +141,9 @@ class ApprovalFile:
             "state files", call, timeout=SECONDS, what=f"approvals in {self._path}"
         )
 
-    def _log_error(self, done: str, error: Exception) -> None:
+    def _log_error(self, action: str, error: Exception) -> None:
         """Logs an error once for as long as it stays the same."""
-        reason = f"{self._path} can't be {done}: {getattr(error, 'strerror', None) or error}"
+        reason = f"{self._path} can't be {action}: {getattr(error, 'strerror', None) or error}"
         if reason != self._error:
             log.warning(
                 "approvals are lost when this process ends: after a restart while the API server"

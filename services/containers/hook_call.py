@@ -49,7 +49,7 @@ class HookCall:
     """File names of its device nodes below `/dev`."""
 
 
-class _State(msgspec.Struct):
+class _ContainerState(msgspec.Struct):
     annotations: dict[str, str] | None = None
 
 
@@ -58,7 +58,7 @@ class _Device(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
-    state: _State
+    state: _ContainerState
     annotations: dict[str, str] | None = None
     devices: list[_Device] | None = None
 

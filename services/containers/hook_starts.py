@@ -98,11 +98,8 @@ class HookStarts:
         """Remember that a start was allowed."""
         now = self._clock()
         self._pending.pop(start, None)  # so that the newest is last
-        self._pending[start] = now
-        for each, allowed_at in list(self._pending.items()):
-            if now - allowed_at < FORGET_SECONDS and len(self._pending) <= MOST_PENDING:
-                break
-            del self._pending[each]
+        recent = [(each, at) for each, at in self._pending.items() if now - at < FORGET_SECONDS]
+        self._pending = dict([*recent, (start, now)][-MOST_PENDING:])
 
     def withdraw(self, start: HookedStart) -> None:
         """Forget other starts of a container whose start is refused.

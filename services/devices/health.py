@@ -43,7 +43,7 @@ class Reading:
     """For a failure, the system's error message."""
 
 
-class NodeState(Enum):
+class DeviceNodeState(Enum):
     """What stands at the place of a device node."""
 
     PRESENT = auto()
@@ -136,15 +136,15 @@ def _shown(reading: Reading) -> str:
 
 
 _NODE_PROBLEMS = {
-    NodeState.MISSING: ("node-missing", "there is no {}"),
-    NodeState.UNREADABLE: ("node-unreadable", "{} can't be read"),
-    NodeState.NOT_A_DEVICE: ("node-not-a-device", "{} is not a character device"),
+    DeviceNodeState.MISSING: ("node-missing", "there is no {}"),
+    DeviceNodeState.UNREADABLE: ("node-unreadable", "{} can't be read"),
+    DeviceNodeState.NOT_A_DEVICE: ("node-not-a-device", "{} is not a character device"),
 }
 
 
-def evaluate_node(node: str, state: NodeState) -> Problem | None:
+def evaluate_node(node: str, state: DeviceNodeState) -> Problem | None:
     """Whether a device node can be handed out."""
-    if state is NodeState.PRESENT:
+    if state is DeviceNodeState.PRESENT:
         return None
     reason, message = _NODE_PROBLEMS[state]
     return Problem(reason, message.format(f"/dev/{node}"))

@@ -4,13 +4,12 @@ A node needs the mappings of a few namespaces now and then, so it lists them whe
 instead of watching those of the whole cluster.
 """
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
-
-import msgspec
 
 from services import names
 from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, segment
+from services.kube.lists import list_objects
 from services.mappings.index import NamespaceMappings, build_namespace
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
@@ -20,13 +19,8 @@ from services.mappings.model import (
     read_entry,
 )
 from services.process.errors import ClusterError
-from services.process.text import plain
 
 PLURALS: Final = {ACCELERATOR_FUNCTION: "acceleratorfunctions", FPGA_REGION: "fpgaregions"}
-
-
-class _List(msgspec.Struct):
-    items: list[dict[str, Any]]
 
 
 async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMappings:
@@ -39,8 +33,9 @@ async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMapp
     for kind, plural in PLURALS.items():
         path = f"/apis/{API_VERSION}/namespaces/{segment(namespace)}/{plural}"
         try:
-            async for page in client.pages(path):
-                entries += _read_page(page, kind, namespace)
+            entries += await list_objects(
+                client, path, partial(_read, kind=kind, namespace=namespace)
+            )
         except BadStatus as error:
             if error.status != NOT_FOUND:
                 raise
@@ -50,17 +45,8 @@ async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMapp
     return build_namespace(namespace, entries)
 
 
-def _read_page(page: bytes, kind: str, namespace: str) -> Iterator[Entry]:
-    try:
-        items = msgspec.json.decode(page, type=_List).items
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ClusterError(
-            f"the list of the {kind}s of namespace {plain(namespace)} can't be read: {error}"
-        ) from error
-    for item in items:
-        # kind and namespace are those of the list, whatever the item says
-        metadata = item.get("metadata")
-        own = metadata | {"namespace": namespace} if isinstance(metadata, dict) else metadata
-        entry = read_entry(item | {"kind": kind, "apiVersion": API_VERSION, "metadata": own})
-        if entry is not None:
-            yield entry
+def _read(item: dict[str, Any], kind: str, namespace: str) -> Entry | None:
+    # kind and namespace are those of the list, whatever the item says
+    metadata = item.get("metadata")
+    own = metadata | {"namespace": namespace} if isinstance(metadata, dict) else metadata
+    return read_entry(item | {"kind": kind, "apiVersion": API_VERSION, "metadata": own})

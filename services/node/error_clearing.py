@@ -119,7 +119,7 @@ class ErrorClearing:
         self._on_result(port, "" if cleared else detail)
         bound = log.bind(port=port, errors=f"{clearing.value:#x}")
         if cleared:
-            bound.warning("errors cleared that a container left in a port")
+            bound.warning("cleared the errors that a container left in a port")
         else:
             bound.warning("errors of a port not cleared", reason=detail)
         return cleared

@@ -218,18 +218,18 @@ class RegionProgramming:
         what = f"reading a bitstream from {self._storage.folder}"
         return await self._calls.run("bitstreams", call, timeout=LOAD_SECONDS, what=what)
 
-    def _report(self, what: Assignment, interface_id: str, done: Programmed) -> None:
-        if done.programmed:
-            self._metrics.programmed(interface_id, what.function, done.seconds)
-        write_log = log.warning if done.remarks else log.info
+    def _report(self, what: Assignment, interface_id: str, result: Programmed) -> None:
+        if result.programmed:
+            self._metrics.programmed(interface_id, what.function, result.seconds)
+        write_log = log.warning if result.remarks else log.info
         write_log(
-            "region programmed" if done.programmed else "region has its function",
+            "region programmed" if result.programmed else "region has its function",
             region=what.region,
             port=what.port,
             interface=interface_id,
             function=what.function,
-            seconds=round(done.seconds, 3),
-            remarks=list(done.remarks),
+            seconds=round(result.seconds, 3),
+            remarks=list(result.remarks),
         )
 
 

@@ -115,7 +115,7 @@ class StrayHolders:
         except AccelbindError as error:
             error_text = str(error)
         if error_text and error_text != self._error:
-            log.info("ports that processes outside pods hold can't be found", reason=error_text)
+            log.info("ports held by processes outside pods can't be found", reason=error_text)
         self._error = error_text
         if not error_text:
             self._update_held(busy)

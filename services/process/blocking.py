@@ -59,10 +59,10 @@ class _Job(Generic[T]):
 
 
 @dataclass(slots=True)
-class _Lane:
+class _KeyQueue:
     """The calls of a key; `current` is running."""
 
-    queue: deque[_Job[Any]] = field(default_factory=deque)
+    waiting: deque[_Job[Any]] = field(default_factory=deque)
     current: _Job[Any] | None = None
     started: float = 0.0
     abandoned_at: float | None = None
@@ -82,7 +82,7 @@ class BlockingCalls:
     def __init__(self, *, max_threads: int = MAX_THREADS) -> None:
         self._max_threads = max_threads
         self._lock = threading.Lock()
-        self._lanes: dict[str, _Lane] = {}
+        self._queues: dict[str, _KeyQueue] = {}
 
     @property
     def abandoned(self) -> Mapping[str, float]:
@@ -90,16 +90,16 @@ class BlockingCalls:
         now = time.monotonic()
         with self._lock:
             return {
-                key: now - lane.abandoned_at
-                for key, lane in self._lanes.items()
-                if lane.abandoned_at is not None
+                key: now - queue.abandoned_at
+                for key, queue in self._queues.items()
+                if queue.abandoned_at is not None
             }
 
     @property
     def busy(self) -> frozenset[str]:
         """The keys with a running call, abandoned or not."""
         with self._lock:
-            return frozenset(self._lanes)
+            return frozenset(self._queues)
 
     async def run(self, key: str, call: Callable[[], T], *, timeout: float, what: str) -> T:  # noqa: ASYNC109 - the call goes on after it
         """Make a call without blocking the event loop.
@@ -193,30 +193,30 @@ class BlockingCalls:
     def _submit(self, key: str, call: Callable[[], T], timeout: float, what: str) -> _Job[T]:
         job = _Job(call, f"{what} hangs: no answer within {timeout:g} s")
         with self._lock:
-            lane = self._lanes.get(key)
-            if lane is None:
-                lane = self._start(key, what)
-            elif time.monotonic() - lane.started >= timeout:
-                lane.note_timeout()
-            if lane.abandoned_at is not None and lane.current is not None:
-                hangs = lane.current.hangs
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._start(key, what)
+            elif time.monotonic() - queue.started >= timeout:
+                queue.note_timeout()
+            if queue.abandoned_at is not None and queue.current is not None:
+                hangs = queue.current.hangs
                 # The same sentence as before, where the same is tried again: it is logged once.
                 refused = f"{what} was not tried, since {hangs}"
                 raise _GivenUp(hangs if hangs == job.hangs else refused)
-            lane.queue.append(job)
+            queue.waiting.append(job)
         return job
 
-    def _start(self, key: str, what: str) -> _Lane:
-        if len(self._lanes) >= self._max_threads:
-            raise _GivenUp(f"{what} was not tried: {len(self._lanes)} other calls run already")
-        lane = self._lanes[key] = _Lane()
-        thread = threading.Thread(target=self._work, args=(key, lane), name=key, daemon=True)
+    def _start(self, key: str, what: str) -> _KeyQueue:
+        if len(self._queues) >= self._max_threads:
+            raise _GivenUp(f"{what} was not tried: {len(self._queues)} other calls run already")
+        queue = self._queues[key] = _KeyQueue()
+        thread = threading.Thread(target=self._work, args=(key, queue), name=key, daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # too many threads, in this process or its container
-            del self._lanes[key]
+            del self._queues[key]
             raise HardwareError(f"no thread for {what}: {error}") from error
-        return lane
+        return queue
 
     def _wait(self, key: str, job: _Job[T], timeout: float) -> T:
         late = False
@@ -235,29 +235,29 @@ class BlockingCalls:
         """Remove a call without a caller from the queue; it may hold a bitstream."""
         with self._lock:
             job.has_caller = False
-            lane = self._lanes.get(key)
-            if lane is None:
+            queue = self._queues.get(key)
+            if queue is None:
                 return
             with suppress(ValueError):
-                lane.queue.remove(job)
+                queue.waiting.remove(job)
             if late:
-                lane.note_timeout()
+                queue.note_timeout()
 
-    def _work(self, key: str, lane: _Lane) -> None:
-        while self._make_next(key, lane):
+    def _work(self, key: str, queue: _KeyQueue) -> None:
+        while self._make_next(key, queue):
             pass
 
-    def _make_next(self, key: str, lane: _Lane) -> bool:
+    def _make_next(self, key: str, queue: _KeyQueue) -> bool:
         """Make a call, and keep no reference to it: its result may be a whole bitstream."""
         with self._lock:
-            lane.current, lane.abandoned_at = None, None
-            if not lane.queue:
-                del self._lanes[key]
+            queue.current, queue.abandoned_at = None, None
+            if not queue.waiting:
+                del self._queues[key]
                 return False
-            job = lane.queue.popleft()
+            job = queue.waiting.popleft()
             if not job.future.set_running_or_notify_cancel():
                 return True
-            lane.current, lane.started = job, time.monotonic()
+            queue.current, queue.started = job, time.monotonic()
         job.make()
         return True
 

@@ -30,7 +30,7 @@ from simulator.apiserver.resources import (
 )
 from simulator.apiserver.status import StatusError, forbidden, internal
 from simulator.apiserver.store import Store
-from simulator.apiserver.webhooks import CallFailed, Hook, Verdict, WebhookClient
+from simulator.apiserver.webhooks import CallFailed, Hook, WebhookClient, WebhookVerdict
 from simulator.apiserver.wire import Json, encode
 
 _log = structlog.get_logger(__name__)
@@ -68,7 +68,9 @@ class Admission:
         hooks = self._hooks(VALIDATING, operation)
         await asyncio.gather(*(self._query(hook, operation, item) for hook in hooks))
 
-    async def _query(self, hook: Hook, operation: Operation, item: Json | None) -> Verdict | None:
+    async def _query(
+        self, hook: Hook, operation: Operation, item: Json | None
+    ) -> WebhookVerdict | None:
         """A webhook's consent; None where it isn't asked, or fails and may. StatusError if not."""
         if not self._concerns(hook, operation, item):
             return None

@@ -29,7 +29,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenRequest:
     """One request that was answered, with the HTTP status of the answer."""
 
     request: Request
@@ -58,7 +58,7 @@ class App:
         self._faults = faults
         self._bookmark_interval = bookmark_interval
         self.watches: set[Watch] = set()
-        self.seen: deque[Seen] = deque(maxlen=20_000)
+        self.seen: deque[SeenRequest] = deque(maxlen=20_000)
 
     async def handle(self, request: Request) -> Response:
         """Answer one request; a crash becomes a 500."""
@@ -69,13 +69,13 @@ class App:
         except StatusError as error:
             response = Response(error.code, error.body())
         except Cut:
-            self.seen.append(Seen(request, 0))
+            self.seen.append(SeenRequest(request, 0))
             raise
         except Exception as error:  # noqa: BLE001 - a bug here must be seen by client and log
             _log.exception("request-crashed", method=request.method, target=request.target)
             crash = internal(f"the stand-in crashed: {error!r}")
             response = Response(crash.code, crash.body())
-        self.seen.append(Seen(request, response.status))
+        self.seen.append(SeenRequest(request, response.status))
         return response
 
     async def _answer(self, request: Request) -> Response:

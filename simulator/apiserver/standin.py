@@ -26,7 +26,7 @@ from uuid import uuid4
 from services.process.files import replace_file
 from simulator.apiserver import crd, tls
 from simulator.apiserver.admission import Admission, AuditLog
-from simulator.apiserver.app import App, Seen
+from simulator.apiserver.app import App, SeenRequest
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import HttpServer
 from simulator.apiserver.identity import Tokens
@@ -159,7 +159,7 @@ class ApiServerStandIn:
         return frozenset(self._app.watches)
 
     @property
-    def seen(self) -> Sequence[Seen]:
+    def seen(self) -> Sequence[SeenRequest]:
         """The newest requests that were answered, oldest first."""
         return tuple(self._app.seen)
 

@@ -35,7 +35,7 @@ class CallFailed(Exception):
     """The webhook gave no answer that can be used; the text says why."""
 
 
-class Verdict(msgspec.Struct, rename="camel"):
+class WebhookVerdict(msgspec.Struct, rename="camel"):
     """The response in a webhook's answer."""
 
     uid: str
@@ -54,7 +54,7 @@ class Verdict(msgspec.Struct, rename="camel"):
 class _Review(msgspec.Struct, rename="camel"):
     api_version: Literal["admission.k8s.io/v1"]
     kind: Literal["AdmissionReview"]
-    response: Verdict
+    response: WebhookVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class WebhookClient:
 
     async def review(
         self, hook: Hook, operation: Operation, item: Json | None, uid: str
-    ) -> Verdict:
+    ) -> WebhookVerdict:
         """Ask a webhook; CallFailed for no answer, or one that a real API server refuses."""
         resource = operation.call.target.resource
         request: Json = {"uid": uid} | operation.as_request()

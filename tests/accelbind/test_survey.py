@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from accelbind import survey as survey_module
 from accelbind.survey import Survey, survey
 from services.admission.findings import ResourceUse
 from services.kube import client as client_module
+from services.kube import lists
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
 from services.process.errors import ClusterError
@@ -75,7 +75,7 @@ async def test_mappings_nodes_and_pods_are_seen(api: ApiServerStandIn) -> None:
 async def test_lists_are_read_page_by_page_from_the_start_again_where_they_expire(
     api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(survey_module, "_PAGE", 3)
+    monkeypatch.setattr(lists, "_PAGE", 3)
     for number in range(8):
         api.put(function(f"f{number}"))
     pages: list[str] = []

@@ -1,5 +1,6 @@
 """What is read from PEM, and what certificates say of each other."""
 
+import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -35,6 +36,15 @@ CA = create_authority(NOW, 10 * DAY)
 OTHER = create_authority(NOW, 10 * DAY)
 SERVING = issue_serving(CA, parse_names(["a.svc"]), NOW, DAY)
 GARBLED = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+CURVE, UNKNOWN = (b"\x2a\x86\x48\xce\x3d\x03\x01" + last for last in (b"\x07", b"\x06"))
+UNKNOWN_CURVE = b"-----BEGIN PRIVATE KEY-----\n%b\n-----END PRIVATE KEY-----\n" % base64.b64encode(
+    CA.key.private_bytes(
+        serialization.Encoding.DER,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).replace(CURVE, UNKNOWN)
+)
 
 
 def bare(
@@ -94,6 +104,8 @@ def test_a_key_is_read_where_it_can_be_used() -> None:
         read_signing_key(plain)
     with pytest.raises(UnusableKey, match="the key is encrypted"):
         read_key(encrypted)
+    with pytest.raises(UnusableKey, match="the key is of an unknown kind"):
+        read_key(UNKNOWN_CURVE)
     assert key_error(SERVING.certificate, SERVING.key_pem) == ""
     for text, error in (
         (b" ", "has no key"),
@@ -128,6 +140,8 @@ def test_a_chain_leads_to_its_ca_by_intermediate_certificates() -> None:
     middle = ec.generate_private_key(ec.SECP256R1())
     above = KeyPair(bare(middle, CA, ca=True), middle)
     leaf = bare(ec.generate_private_key(ec.SECP256R1()), above)
+    twin = KeyPair(above.certificate, OTHER.key)
+    circle = (bare(middle, twin, ca=True), bare(OTHER.key, above, ca=True))
     ca, other = CA.certificate, OTHER.certificate
     for chain, trusted, signer in (
         ((SERVING.certificate,), (other, ca), ca),
@@ -136,6 +150,7 @@ def test_a_chain_leads_to_its_ca_by_intermediate_certificates() -> None:
         ((leaf,), (ca,), None),
         ((leaf, SERVING.certificate), (ca,), None),
         ((leaf,), (above.certificate,), above.certificate),
+        ((leaf, *circle), (ca,), None),
         ((ca,), (ca,), ca),
         ((), (ca,), None),
     ):

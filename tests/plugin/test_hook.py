@@ -395,7 +395,7 @@ def test_what_never_ends_is_waited_for_only_so_long(runtime: Runtime, endless: s
             assert process.wait(60) == 1
         finally:
             process.kill()
-        assert "didn't tell all of the container within 1 s" in process.stderr.read()
+        assert "description isn't complete after 1 s" in process.stderr.read()
 
 
 NO_CONFIG = "bundle/config.json is not a container's configuration"

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from plugin.settings import PluginSettings
-from services.devices.reasons import FLAGS, REGISTERS
 from services.process.errors import InvalidSettings
 from services.process.settings import load
 
@@ -48,8 +47,3 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_what_does_not_fit_is_named_with_who_said_it(flags: dict[str, object], text: str) -> None:
     with pytest.raises(InvalidSettings, match=text):
         load(PluginSettings, flags)
-
-
-def test_the_help_names_every_error_that_can_be_ignored() -> None:
-    words = PluginSettings.model_fields["ignore_errors"].description or ""
-    assert all(reason in words for reason in (*REGISTERS, *FLAGS))

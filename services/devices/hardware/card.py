@@ -83,8 +83,10 @@ def read_card(files: Sysfs, entry: Entry) -> Card | None:
     remarks: list[Problem] = []
     fme = None
     if engines:
-        fme = _Part(files, folder, engines[0], remarks).read_engine(driver)
-    ports = [_Part(files, folder, name, remarks).read_port(driver, pci) for name in port_names]
+        fme = _PartReader(files, folder, engines[0], remarks).read_engine(driver)
+    ports = [
+        _PartReader(files, folder, name, remarks).read_port(driver, pci) for name in port_names
+    ]
     ports.sort(key=lambda port: (port.number is None, port.number))
     return Card(driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks))
 
@@ -110,7 +112,7 @@ def part_folder(files: Sysfs, card: str, name: str) -> str:
     return files.resolve(folder) or folder
 
 
-class _Part:
+class _PartReader:
     """An engine or a port while it is read: it collects its problems, and remarks of its card."""
 
     def __init__(self, files: Sysfs, card: str, name: str, remarks: list[Problem]) -> None:

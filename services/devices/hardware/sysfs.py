@@ -16,7 +16,7 @@ import os
 import stat
 from pathlib import Path
 
-from services.devices.health import Failure, NodeState, Reading
+from services.devices.health import DeviceNodeState, Failure, Reading
 
 MAX_ATTRIBUTE = 4096
 """Bytes that are read of an attribute: a driver gives one page at most."""
@@ -156,7 +156,7 @@ class Sysfs:
         except OSError:
             return []
 
-    def node(self, name: str) -> NodeState:
+    def node(self, name: str) -> DeviceNodeState:
         """What stands at the place of a device node, a file below `/dev`."""
         path = f"/dev/{name}"
         try:
@@ -164,13 +164,13 @@ class Sysfs:
             if kind == stat.S_IFLNK:
                 resolved = self.resolve(path)
                 if resolved is None:
-                    return NodeState.MISSING
+                    return DeviceNodeState.MISSING
                 kind = stat.S_IFMT(os.lstat(self._root + resolved).st_mode)
         except OSError as error:
-            return NodeState.MISSING if error.errno in _GONE else NodeState.UNREADABLE
+            return DeviceNodeState.MISSING if error.errno in _GONE else DeviceNodeState.UNREADABLE
         if kind == stat.S_IFCHR or (kind == stat.S_IFREG and not self.is_host):
-            return NodeState.PRESENT
-        return NodeState.NOT_A_DEVICE
+            return DeviceNodeState.PRESENT
+        return DeviceNodeState.NOT_A_DEVICE
 
 
 def _real_path(root: str) -> str:

@@ -1,8 +1,8 @@
 import pytest
 
 from services.devices.health import (
+    DeviceNodeState,
     Failure,
-    NodeState,
     Reading,
     evaluate_id,
     evaluate_node,
@@ -107,17 +107,17 @@ def test_a_card_that_does_not_answer_is_unhealthy() -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "message"),
     [
-        (NodeState.MISSING, "node-missing", "there is no /dev/dfl-port.0"),
-        (NodeState.UNREADABLE, "node-unreadable", "/dev/dfl-port.0 can't be read"),
+        (DeviceNodeState.MISSING, "node-missing", "there is no /dev/dfl-port.0"),
+        (DeviceNodeState.UNREADABLE, "node-unreadable", "/dev/dfl-port.0 can't be read"),
         (
-            *(NodeState.NOT_A_DEVICE, "node-not-a-device"),
+            *(DeviceNodeState.NOT_A_DEVICE, "node-not-a-device"),
             "/dev/dfl-port.0 is not a character device",
         ),
     ],
 )
-def test_a_device_node_must_be_a_device(state: NodeState, reason: str, message: str) -> None:
+def test_a_device_node_must_be_a_device(state: DeviceNodeState, reason: str, message: str) -> None:
     assert evaluate_node("dfl-port.0", state) == Problem(reason, message)
-    assert evaluate_node("dfl-port.0", NodeState.PRESENT) is None
+    assert evaluate_node("dfl-port.0", DeviceNodeState.PRESENT) is None
 
 
 def test_a_port_without_engine_says_where_it_was_looked_for() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.devices.health import NodeState, Reading, evaluate_id, evaluate_node
+from services.devices.health import DeviceNodeState, Reading, evaluate_id, evaluate_node
 from services.devices.limits import TOO_HOT, TOO_MUCH_POWER
 from services.devices.model import Problem
 from services.devices.reasons import FLAGS, OTHERWISE, REASONS, REGISTERS, remedy
@@ -85,7 +85,7 @@ def test_every_verdict_on_an_id_is_in_the_table(what: str, text: str) -> None:
 
 
 def test_every_verdict_on_a_device_node_is_in_the_table() -> None:
-    problems = [evaluate_node("n", state) for state in NodeState]
+    problems = [evaluate_node("n", state) for state in DeviceNodeState]
     assert {each.reason for each in problems if each} <= set(REASONS)
 
 

@@ -24,7 +24,7 @@ class Client:
         self._pages = pages
         self._status = status
 
-    async def pages(self, path: str) -> Any:
+    async def pages(self, path: str, *, limit: int) -> Any:  # noqa: ARG002 - as the client
         if self._status:
             raise BadStatus(
                 f"the API server answers {self._status}", HttpResponse(self._status, b"")
@@ -67,7 +67,7 @@ async def test_an_object_that_is_no_good_is_left_out_and_remembered() -> None:
 
 @pytest.mark.parametrize("page", [b"{}", b"[", b'{"items": [1]}'])
 async def test_a_list_that_is_none_is_an_error(page: bytes) -> None:
-    with pytest.raises(ClusterError, match="AcceleratorFunctions of namespace team-a can't be"):
+    with pytest.raises(ClusterError, match=f"GET {FUNCTIONS} can't be read"):
         await read(Client({FUNCTIONS: [page]}))
 
 

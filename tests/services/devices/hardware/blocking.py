@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import NodeState, Reading
+from services.devices.health import DeviceNodeState, Reading
 
 
 class Barrier:
@@ -58,7 +58,7 @@ class _Files(Sysfs):
         self._barrier(f"list {path}")
         return super().names(path)
 
-    def node(self, name: str) -> NodeState:
+    def node(self, name: str) -> DeviceNodeState:
         self._barrier(f"look at /dev/{name}")
         return super().node(name)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from services.devices.hardware.sysfs import MAX_ATTRIBUTE, Sysfs
-from services.devices.health import Failure, NodeState, Reading
+from services.devices.health import DeviceNodeState, Failure, Reading
 
 
 def write(path: Path, content: bytes | str = b"") -> Path:
@@ -203,18 +203,22 @@ def test_under_another_root_a_regular_file_is_a_device_node(tmp_path: Path) -> N
     link(tmp_path / "dev/dfl-port.5", "nothing")
     files = Sysfs(tmp_path)
     states = [files.node(f"dfl-port.{number}") for number in range(7)]
-    present, not_one, missing = NodeState.PRESENT, NodeState.NOT_A_DEVICE, NodeState.MISSING
+    present, not_one, missing = (
+        DeviceNodeState.PRESENT,
+        DeviceNodeState.NOT_A_DEVICE,
+        DeviceNodeState.MISSING,
+    )
     assert states == [present, not_one, not_one, present, not_one, missing, missing]
 
 
 def test_on_the_host_only_a_character_device_is_a_device_node() -> None:
     files = Sysfs(Path("/"))
     assert files.is_host
-    assert files.node("null") is NodeState.PRESENT
-    assert files.node("fd") is NodeState.NOT_A_DEVICE
-    assert files.node("no-such-device") is NodeState.MISSING
+    assert files.node("null") is DeviceNodeState.PRESENT
+    assert files.node("fd") is DeviceNodeState.NOT_A_DEVICE
+    assert files.node("no-such-device") is DeviceNodeState.MISSING
     regular = os.path.relpath(__file__, "/dev")
-    assert files.node(regular) is NodeState.NOT_A_DEVICE
+    assert files.node(regular) is DeviceNodeState.NOT_A_DEVICE
 
 
 def test_a_node_that_can_not_be_looked_at_is_unreadable(
@@ -224,4 +228,4 @@ def test_a_node_that_can_not_be_looked_at_is_unreadable(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("services.devices.hardware.sysfs.os.lstat", fail)
-    assert Sysfs(tmp_path).node("dfl-port.0") is NodeState.UNREADABLE
+    assert Sysfs(tmp_path).node("dfl-port.0") is DeviceNodeState.UNREADABLE
