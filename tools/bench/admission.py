@@ -1,6 +1,7 @@
 """One admission, from the bytes of the request to those of the answer, without the network."""
 
 import json
+import statistics
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -25,6 +26,8 @@ HEADINGS = (
 )
 GROWTH_LIMIT = 1.1
 """No growth, with an allowance for noise."""
+TURNS, ROUNDS = 11, 3
+"""Few and many mappings take turns, so that other load on the machine affects both."""
 
 
 def rows() -> Iterator[Row]:
@@ -39,9 +42,13 @@ def rows() -> Iterator[Row]:
         body = review(size)
         if answer(body, few, policy, validating=False).outcome is not ReviewOutcome.PATCHED:
             raise AssertionError(f"the {size} review is not answered with a patch")
-        base = _median(body, few, policy)
+        turns = [[_time(body, which, policy) for which in (few, *more)] for _ in range(TURNS)]
+        base = statistics.median(turn[0] for turn in turns)
         yardstick = time_calls(partial(json.loads, body), clock=time.process_time)
-        grown = [_median(body, which, policy) / base for which in more]
+        grown = [
+            statistics.median(turn[column] / turn[0] for turn in turns)
+            for column in range(1, 1 + len(more))
+        ]
         yield (
             size,
             f"{len(body)}",
@@ -52,6 +59,6 @@ def rows() -> Iterator[Row]:
         )
 
 
-def _median(body: bytes, mappings: MappingIndex, policy: Policy) -> float:
+def _time(body: bytes, mappings: MappingIndex, policy: Policy) -> float:
     call = partial(answer, body, mappings, policy, validating=False)
-    return time_calls(call, clock=time.process_time)
+    return time_calls(call, rounds=ROUNDS, clock=time.process_time)
