@@ -1,6 +1,6 @@
 """`make bench`: the measurements of docs/performance.md.
 
-`python -m tools.bench serving webhook` runs some of them, by the names in `BENCHES`.
+`python -m tools.bench serving webhook` runs only these two of `BENCHES`.
 """
 
 import os
@@ -18,20 +18,22 @@ BENCHES = {
     "serving": ("Serving: admissions over TLS, against fixed bytes", serving),
     "webhook": ("Webhook: the process, and mappings of an API server", webhook),
     "plugin": ("Plugin: the process, against a kubelet", plugin),
-    "scan": ("Scan: sysfs to cards; tree: cards to resources", scan),
+    "scan": ("Scan: sysfs to cards, cards to resources, sensors", scan),
 }
-"""By name: a title, and a module with `HEADINGS` and `rows`."""
+"""Name → title, and module with `HEADINGS` and `rows`."""
 
 
 def main(chosen: Sequence[str] = ()) -> None:
-    """Run the chosen benches, or all, and print a table each."""
+    """Run the chosen benches, or all, and print one table per bench."""
     if unknown := set(chosen) - set(BENCHES):
-        raise SystemExit(f"no bench is called {', '.join(unknown)}: choose of {', '.join(BENCHES)}")
+        raise SystemExit(
+            f"no bench is called {', '.join(unknown)}: choose from {', '.join(BENCHES)}"
+        )
     console = Console(width=120, highlight=False)
     console.print(f"accelbind benchmarks · {machine()}")
     for name in chosen or BENCHES:
         title, bench = BENCHES[name]
-        console.print(f"load {os.getloadavg()[0]:.1f} before the next")
+        console.print(f"load before the next table: {os.getloadavg()[0]:.1f}")
         console.print(_table(title, bench.HEADINGS, bench.rows()))
 
 

@@ -1,4 +1,4 @@
-"""Timing a function: medians of many calls, and the machine they were made on."""
+"""Measure a function: the median of many calls, and the machine that made them."""
 
 import gc
 import os
@@ -18,9 +18,9 @@ def time_calls(
     rounds: int | None = None,
     clock: Callable[[], float] | None = None,
 ) -> float:
-    """Seconds per call: the median of rounds of as many calls as take `ROUND_SECONDS`.
+    """Seconds per call: the median of rounds that take `ROUND_SECONDS` each.
 
-    With `time.process_time` as clock, time of other processes does not count.
+    With `time.process_time` as clock, the time of other processes does not count.
     """
     clock = clock or time.perf_counter
     calls = _calls_a_round(call, clock)
@@ -47,7 +47,7 @@ def _calls_a_round(call: Callable[[], object], clock: Callable[[], float]) -> in
 
 
 def machine() -> str:
-    """The processor, its cores and the Python, for the heading of the figures."""
+    """The processor, number of cores and Python version."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

@@ -1,4 +1,4 @@
-"""AdmissionReviews of several sizes, and mappings in any number, made here."""
+"""Make AdmissionReviews of several sizes, and any number of mappings."""
 
 import hashlib
 import json
@@ -19,16 +19,16 @@ SIZES = {
     "large-env": (6, 120, 18),
     "annotations": (1, 10, 54),
 }
-"""Name → containers, env variables a container, kilobytes of annotations."""
+"""Name → containers, env variables per container, kilobytes of annotations."""
 
 
 def different(body: bytes, number: int) -> list[bytes]:
-    """As many reviews like one, of which no two are alike in anything that a pod says itself."""
+    """Make this number of reviews from one; no two pods have a name, label or value in common."""
     return [_varied(json.loads(body), each) for each in range(number)]
 
 
 def _varied(whole: dict[str, Any], number: int) -> bytes:
-    """A review with names, labels, env and quantities (from 1 to 3 units) of its own."""
+    """A review with its own names, labels, env and quantities (1 to 3 units)."""
     request = whole["request"]
     pod = request["object"]
     request["uid"] = str(uuid.UUID(int=number))
@@ -106,7 +106,7 @@ def _container(name: str, variables: int, *, asks: bool) -> dict[str, object]:
 
 
 def index(count: int, namespaces: int = 1) -> MappingIndex:
-    """Mappings, of which the first is the one that the reviews ask for, as a webhook has them."""
+    """An index of mappings; the reviews ask for the first one."""
     mappings = [_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU)]
     for number in range(1, count):
         place = number % namespaces

@@ -1,4 +1,4 @@
-"""One look at a node's cards, and one at their sensors: synthetic sysfs, in memory if possible."""
+"""A scan of a node's cards and of their sensors, on synthetic sysfs, in memory if possible."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ ROOM = 512 << 20
 
 
 def rows() -> Iterator[Row]:
-    """A row a number of cards with one port each: it should grow as they do."""
+    """One row per number of cards with one port each; the time should grow linearly."""
     for driver in ("opae", "dfl"):
         for count in COUNTS:
             with tempfile.TemporaryDirectory(prefix="accelbind-bench-", dir=memory()) as folder:
@@ -50,7 +50,7 @@ def rows() -> Iterator[Row]:
 
 
 def memory() -> str | None:
-    """A folder in memory with room for a thousand cards; None where there is none."""
+    """A folder in memory with room for a thousand cards; None if there is none."""
     if not os.access(MEMORY, os.W_OK):
         return None
     state = os.statvfs(MEMORY)

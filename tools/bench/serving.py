@@ -1,9 +1,9 @@
 """Admissions over TLS: what they cost the server, against fixed bytes from the same process.
 
 Cost is CPU time of the server's main thread as the kernel counts it (`/proc/<pid>/schedstat`).
-Rounds of reviews and of fixed bytes take turns on connections of their own, so that whatever else
-the machine does hits all of them; a ratio is the median over the rounds. No two reviews of a round
-are alike. `tools.bench.serving_process` describes the yardstick.
+Rounds of reviews and of fixed bytes alternate, so that other load on the machine affects both. A
+ratio is the median of all rounds. No two reviews of a round are alike. The fixed bytes come from
+`tools.bench.serving_process`.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ HEADINGS = (
     "at most",
 )
 REQUESTS = 100
-"""In a round, on a connection."""
+"""Per round."""
 DIFFERENT = 200
-"""Reviews of a kind, of which no two are alike."""
+"""Reviews per size, no two alike."""
 ROUNDS = 11
 END_SECONDS = 120.0
 MAPPINGS = 10
 LIMIT = 2.5
-"""What the ratio to the fixed bytes should be at most."""
+"""Of the ratio of a review to the fixed bytes."""
 TARGETS = (PLAIN, "/mutate")
 """Paths of the fixed bytes and of reviews."""
 HEAD = (
@@ -54,7 +54,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server under measurement."""
+    """A server that is measured."""
 
     pid: int
     ports: dict[str, int]
@@ -87,15 +87,15 @@ def serving() -> Iterator[Server]:
 
 
 def ports_of(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]:
-    """The content of `ports.json`, once a process has written it into a folder."""
+    """Wait for a process to write `ports.json` into a folder; returns its content."""
     ports = folder / "ports.json"
 
     def written() -> bool:
         if process.poll() is not None:
-            raise AssertionError("the server under measurement does not start")
+            raise AssertionError("the server has ended before it listened")
         return ports.exists()
 
-    poll_until(written, "the server under measurement")
+    poll_until(written, "the server")
     found: dict[str, int] = json.loads(ports.read_text())
     return found
 
@@ -141,7 +141,7 @@ def _cost(server: Server, connection: HTTPSConnection, path: str, bodies: Iterat
 
 
 def _exchange(connection: HTTPSConnection, path: str, body: bytes) -> bytes:
-    """Send a request in one piece, and return the body of the answer."""
+    """Send a request in one piece, as `http.client` cannot; returns the body of the answer."""
     if connection.sock is None:
         connection.connect()
     connection.sock.sendall(HEAD % (path.encode(), len(body)) + body)

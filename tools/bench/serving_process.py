@@ -1,7 +1,7 @@
 """The server that `tools.bench.serving` measures: reviews and fixed bytes from one process.
 
-`/mutate` and `/pods` are the webhook's own. The yardstick is `/plain`: an ASGI application behind
-the same server code and TLS that reads the whole body and answers fixed bytes.
+`/mutate` and `/pods` belong to the webhook. `/plain` is an ASGI application with the same server
+code and TLS. It reads the whole body and answers fixed bytes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ MAX_BODY: Final = 3 * 1024 * 1024
 
 
 class Fixed:
-    """Mappings that stay."""
+    """Mappings that never change."""
 
     loaded = True
 
@@ -55,7 +55,7 @@ async def plain(receive: Receive, send: Send) -> None:
 
 
 async def serve(folder: Path, number: int) -> None:
-    """Serves until SIGTERM, with the certificate in a folder; `ports.json` there says where."""
+    """Serve until SIGTERM with the certificate in a folder; write `ports.json` there."""
     certificates = CertificateSource(folder / "tls.crt", folder / "tls.key")
     certificates.load()
     mappings = Fixed(number)

@@ -1,4 +1,4 @@
-"""The webhook process, following an API server: memory, and how long mappings take to serve."""
+"""The webhook process with an API server: its memory, and the time until mappings are synced."""
 
 import contextlib
 import http.client
@@ -26,31 +26,30 @@ MEMORY_LIMIT: Final = "90 MiB"
 def rows() -> Iterator[Row]:
     """A row for each number of mappings and of namespaces.
 
-    Ready: from the start of listening. CPU: of the whole process until then. The limit of memory is
-    that of a webhook with few mappings.
+    `ready s` counts from the start of listening, `CPU s` from the start of the process.
     """
     for number, namespaces in MAPPINGS:
         with tempfile.TemporaryDirectory(prefix="accelbind-bench-") as name:
             folder = Path(name)
-            with api_server.serving(number, namespaces) as kubeconfig:
-                (folder / "kubeconfig").write_text(kubeconfig)
-                with _running(folder) as server:
-                    begun = time.perf_counter()
-                    poll_until(lambda: _is_ready(server), "the webhook", pause=0.005)
-                    ready, cpu = time.perf_counter() - begun, server.cpu_ns() / 1e9
-                    resident = _resident_mib(server.pid)
-        limit = "" if number else MEMORY_LIMIT
-        figures = (f"{ready:.2f}", READY_LIMIT, f"{cpu:.2f}", f"{resident:.1f}", limit)
+            with (
+                api_server.serving(folder / "api", number, namespaces) as kubeconfig,
+                _running(folder, kubeconfig) as server,
+            ):
+                begun = time.perf_counter()
+                poll_until(lambda: _is_ready(server), "the webhook", pause=0.005)
+                ready, cpu = time.perf_counter() - begun, server.cpu_ns() / 1e9
+                resident = _resident_mib(server.pid)
+        figures = (f"{ready:.2f}", READY_LIMIT, f"{cpu:.2f}", f"{resident:.1f}", MEMORY_LIMIT)
         yield (f"{number}", f"{namespaces}", *figures)
 
 
 @contextlib.contextmanager
-def _running(folder: Path) -> Iterator[Server]:
-    """Run a webhook that follows the API server of the folder's kubeconfig."""
+def _running(folder: Path, kubeconfig: Path) -> Iterator[Server]:
+    """Run a webhook that follows the API server of this kubeconfig."""
     issued = issue(folder, ["localhost"])
     command = [
         *(sys.executable, "-m", "accelbind", "webhook", "--log-level", "error"),
-        *("--kubeconfig", folder / "kubeconfig", "--ports-file", folder / "ports.json"),
+        *("--kubeconfig", kubeconfig, "--ports-file", folder / "ports.json"),
         *("--tls-cert", issued.certificate, "--tls-key", issued.key),
         *("--host", "127.0.0.1", "--port", "0", "--drain-seconds", "0"),
         *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
