@@ -69,7 +69,8 @@ class WebhookSettings(ProcessSettings):
     max_units: Annotated[int, Field(ge=1, le=1024), Flag("N", REVIEWS)] = 64
     """Number of devices of a resource that a container may request."""
     domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)] = (DOMAIN,)
-    """Domain of accelbind's resources."""
+    """Domain whose resources are reviewed. A name resolves in the domain it was requested in;
+    accelbind's plugin offers fpga.intel.com and b-com.com/accelerator only."""
     max_body: Annotated[
         int,
         BeforeValidator(_bytes),

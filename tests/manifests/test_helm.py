@@ -270,7 +270,12 @@ def test_every_value_and_every_field_of_a_pool_is_tried() -> None:
     assert set(schema["properties"]) - {"global"} == set(values)
 
 
-def test_the_schema_refuses_what_is_no_value() -> None:
+PLUGIN = {"accelbind.dev/plugin": "true"}
+AFFINITY: Json = {"nodeAffinity": {}}
+HALF_A_PEM = PEM.partition("-----END")[0]
+
+
+def test_the_chart_refuses_what_is_no_value() -> None:
     for values, said in (
         ({"webhook": {"replica": 1}}, "'replica' not allowed"),
         ({"pools": [{"name": "b", "node": {}}]}, "'node' not allowed"),
@@ -279,16 +284,90 @@ def test_the_schema_refuses_what_is_no_value() -> None:
         ({"pools": [{"name": "b"}, {"name": "b"}]}, "two pools are called b"),
         ({"pools": [{"name": "a"}, {"name": "b"}]}, "pools a and b select the same nodes"),
         ({"openshift": {"scc": True}, "webhook": {"hostNetwork": True}}, "exclude each other"),
+        (
+            a_and_b({}, {"nodeSelector": PLUGIN | {"pool": "b"}}),
+            "of pool a also selects the nodes of pool b",
+        ),
+        (
+            a_and_b({"nodeSelector": PLUGIN | {"x": ""}}, {}),
+            "of pool b also selects the nodes of pool a",
+        ),
+        (a_and_b({"affinity": AFFINITY}, {"affinity": AFFINITY}), "pools a and b select the same"),
+        (a_and_b({}, {"units": 7}), "/pools/1"),
+        (a_and_b({}, {"mode": "af", "units": 7}), "/pools/1/mode"),
+        (a_and_b({}, {"affinity": {"nonsense": 1}}), "'nonsense' not allowed"),
+        (a_and_b({}, {"updateStrategy": rolling("many")}), "rollingUpdate/maxUnavailable"),
+        (a_and_b({}, {"updateStrategy": rolling(0)}), "rollingUpdate/maxUnavailable"),
+        (a_and_b({}, {"updateStrategy": rolling("0%")}), "rollingUpdate/maxUnavailable"),
+        (
+            {"pools": [{"name": "a", "env": [{"name": "ACCELBIND_MODE"}]}]},
+            "sets ACCELBIND_MODE itself",
+        ),
+        ({"webhook": {"env": [{"name": "ACCELBIND_DOMAIN"}]}}, "sets ACCELBIND_DOMAIN itself"),
+        ({"webhook": {"args": ["--domain=b.example"]}}, "use the value domains"),
+        ({"monitoring": {"namespace": "m o"}}, "/monitoring/namespace"),
         ({"pools": [{"name": "b", "programming": "oci-hook"}]}, "needs mode region"),
         ({"certificates": {"source": "vault"}}, "/certificates/source"),
         ({"certificates": {"source": "existingSecret"}}, "/certificates"),
         ({"certificates": {"existingSecret": "x"}}, "/certificates/existingSecret"),
+        ({"certificates": own_certificate(HALF_A_PEM)}, "/certificates/caBundle"),
+        ({"certificates": own_certificate(PEM.replace("\nMI", "\nno"))}, "/certificates/caBundle"),
         ({"images": {"webhook": {"digest": "sha256:1"}}}, "/images/webhook/digest"),
         ({"domains": []}, "/domains"),
+        ({"domains": ["b.example"]}, "domains lacks fpga.intel.com"),
         ({"domains": ["a'b.example"]}, "/domains/0"),
         ({"bitstreams": {"volume": {"nfs": {}, "hostPath": {}}}}, "/bitstreams/volume"),
+        ({"bitstreams": {"volume": {"nonsense": {}}}}, "invalid propertyName 'nonsense'"),
+        ({"bitstreams": {"volume": {"nfs": "x"}}}, "/bitstreams/volume/nfs"),
     ):
         assert said in refusal(values), values
+
+
+def a_and_b(a: Json, b: Json) -> Json:
+    """Values with two pools."""
+    return {"pools": [{"name": "a", **a}, {"name": "b", **b}]}
+
+
+def rolling(unavailable: int | str) -> Json:
+    return {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": 0},
+    }
+
+
+def own_certificate(bundle: str) -> Json:
+    return {"source": "existingSecret", "existingSecret": "own", "caBundle": bundle}
+
+
+@pytest.mark.parametrize(
+    "pools",
+    [
+        a_and_b({"nodeSelector": {"x": "1", "y": "1"}}, {"nodeSelector": {"x": "2"}}),
+        a_and_b({"nodeSelector": {"x": "1"}}, {"nodeSelector": {"y": ""}}),
+        a_and_b({"affinity": AFFINITY}, {}),
+        a_and_b({}, {"nodeSelector": PLUGIN | {"pool": "b"}, "affinity": AFFINITY}),
+        a_and_b(
+            {"updateStrategy": rolling(1), "nodeSelector": {"x": "1"}},
+            {"updateStrategy": rolling("100%")},
+        ),
+    ],
+)
+def test_pools_that_nothing_shows_to_overlap_are_taken(pools: Json) -> None:
+    assert len(of_kind(with_values(pools), "DaemonSet")) == 2
+
+
+def test_env_cannot_repeat_a_variable_of_the_plugin() -> None:
+    """Each that the chart sets with any values, so that none is missing in its list."""
+    given = {
+        variable["name"]
+        for values in all_values()
+        for item in of_kind(with_values(values), "DaemonSet")
+        for variable in pod_spec(item)["containers"][0]["env"]
+    } - {"A"}
+    assert len(given) > 10
+    for name in given:
+        pools = [{"name": "default", "env": [{"name": name}]}]
+        assert f"sets {name} itself" in refusal({"pools": pools})
 
 
 def test_conditions_of_the_webhooks_are_those_of_the_domains() -> None:
@@ -310,8 +389,7 @@ def test_conditions_of_the_webhooks_are_those_of_the_domains() -> None:
 
 
 def test_a_bundle_of_ones_own_is_in_every_webhook() -> None:
-    given = {"source": "existingSecret", "existingSecret": "own", "caBundle": PEM}
-    items = with_values({"certificates": given})
+    items = with_values({"certificates": own_certificate(f"{PEM}\n# the next one\n{PEM}")})
     bundles = {
         webhook["clientConfig"]["caBundle"]
         for item in items

@@ -67,6 +67,29 @@ livenessProbe:
   failureThreshold: 3
 {{- end }}
 
+{{/* Fails if every node of the second pool is in the first one too. */}}
+{{- define "accelbind.apart" -}}
+{{- $outer := index . 0 }}{{ $inner := index . 1 }}{{ $within := true -}}
+{{- range $key, $value := $outer.selector }}
+{{- if not (and (hasKey $inner.selector $key) (eq (get $inner.selector $key) $value)) }}{{ $within = false }}{{ end }}
+{{- end }}
+{{- if $within }}
+{{- $fix := "give both a label with different values, such as example.com/pool: a and example.com/pool: b" }}
+{{- fail (printf "the nodeSelector of pool %s also selects the nodes of pool %s: %s" $outer.name $inner.name $fix) }}
+{{- end }}
+{{- end }}
+
+{{/* Variables that values add to a container. Takes the values' path, the variables, and the names not to use. */}}
+{{- define "accelbind.env" -}}
+{{- $path := index . 0 }}{{ $names := index . 2 -}}
+{{- with index . 1 }}
+{{- range . }}
+{{- if has .name $names }}{{ fail (printf "%s: the chart sets %s itself: use its other values" $path .name) }}{{ end }}
+{{- end }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
 {{/*
 The objects of a file of the kustomization, in the release's namespace and with our label.
 Takes the file's path below files/, the context, and what to merge into each object.
