@@ -92,7 +92,7 @@ def test_verbose_shows_each_check_and_each_line() -> None:
     ("text", "cause"),
     [
         (KUBECONFIG, "can't be reached: "),
-        ("a: [\nb", "is not a kubeconfig: while parsing"),
+        ("a: [\nb", "is not a kubeconfig: line 2: "),
         (None, "can't be used: not found"),
     ],
 )

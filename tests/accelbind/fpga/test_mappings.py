@@ -109,6 +109,12 @@ def test_a_mode_whose_devices_need_no_mapping_is_an_error(tmp_path: Path, mode: 
     assert done == (2, "", f"error: devices of mode {mode} need no mapping\n")
 
 
+@pytest.mark.parametrize("flags", ["-o mapping --kind port", "-n team-a"])
+def test_an_option_that_does_not_apply_is_an_error(tmp_path: Path, flags: str) -> None:
+    code, out, err = run("fpga", "list", "--root", tmp_path, *flags.split())
+    assert (code, out, err.startswith("error: --")) == (2, "", True)
+
+
 @pytest.mark.parametrize("namespace", ["Team A", "team.a", "-a", "a" * 64, ""])
 def test_a_namespace_that_cannot_exist_is_an_error(tmp_path: Path, namespace: str) -> None:
     code, out, err = run("fpga", "list", "-o", "mapping", "--root", tmp_path, "-n", namespace)
