@@ -79,6 +79,8 @@ def _lifetime_option(flag: str, old: str, what: str, default: str) -> Any:  # no
 
 def _whole_days(value: str | int) -> int:
     time = parse_duration(value, unit="d")
+    if time.days > folder.LONGEST_DAYS:
+        raise typer.BadParameter(f"{value!r:.80} must be at most {folder.LONGEST_DAYS}d")
     if time.seconds or time.microseconds:
         raise typer.BadParameter(f"{value!r:.80} must be a number of whole days, such as 90d")
     return time.days

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from accelbind.manifests import read_objects, read_pods
+from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
     MAPPINGS,
     Domains,
@@ -19,7 +20,7 @@ from accelbind.options import (
 )
 from accelbind.output import Output, OutputFormat, count, print_json, print_table
 from accelbind.survey import Survey, read_folder, survey
-from services.admission.findings import Finding, add_advertised, check, resource_uses
+from services.admission.findings import Code, Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.kube.connection import connector
 from services.mappings.index import MappingIndex
@@ -77,6 +78,7 @@ def mappings(
       dangling          nodes know the resource, but have none of it now
       duplicate         several names of a namespace for the same thing
       deprecated        a pod or workload asks for a deprecated name
+      misspelt          with --pods: a name of another domain looks like a mapping
 
     Exit code 0: no findings; 1: findings, or a cluster that can't be checked
     completely (each missing permission is named); 2: wrong options, or files
@@ -87,15 +89,15 @@ def mappings(
       accelbind check mappings maps --pods deploy --pods job.yaml
       accelbind check mappings --kubeconfig ~/.kube/config -n team -o json
     """
-    prefixes = (Policy(tuple(domain)) if domain else Policy()).prefixes
+    policy = Policy(tuple(domain)) if domain else Policy()
     if folder is None:
         if nodes or pods:
             raise InvalidSettings("--nodes and --pods need a folder; a cluster has its own")
-        checked = _check_cluster(find_kubeconfig(kubeconfig), prefixes, namespace)
+        checked = _check_cluster(find_kubeconfig(kubeconfig), policy.prefixes, namespace)
     elif kubeconfig is not None:
         raise InvalidSettings("name either a folder of mappings or --kubeconfig")
     else:
-        checked = _check_folder(folder, nodes or (), pods or (), prefixes, namespace)
+        checked = _check_folder(folder, nodes or (), pods or (), policy, namespace)
     _, findings, unchecked = checked
     if output is OutputFormat.JSON:
         print_json(_as_object(*checked))
@@ -109,7 +111,7 @@ def _check_folder(
     folder: Path,
     nodes: Sequence[Path],
     pods: Sequence[Path],
-    prefixes: tuple[str, ...],
+    policy: Policy,
     namespace: str | None,
 ) -> Checked:
     snapshot = read_folder(folder)
@@ -117,9 +119,10 @@ def _check_folder(
     advertised: dict[str, int] = {}
     wanted = "no node: kubectl get nodes -o yaml writes such a file"
     for _, node in read_objects(nodes, _nodes, wanted):
-        add_advertised(advertised, node, prefixes)
+        add_advertised(advertised, node, policy.prefixes)
     if namespace is not None:
         index = MappingIndex({namespace: index.namespace(namespace)})
+    found_pods = [pod for _, pod in read_pods(pods)]
     unchecked = []
     if not nodes:
         unchecked.append("whether nodes have the resources (see --nodes)")
@@ -130,12 +133,16 @@ def _check_folder(
         advertised=advertised if nodes else None,
         uses=[
             use
-            for _, pod in read_pods(pods)
-            for use in resource_uses(pod, prefixes, namespace=namespace or "default")
+            for pod in found_pods
+            for use in resource_uses(pod, policy.prefixes, namespace=namespace or "default")
             if namespace in (None, use.namespace)
         ],
         problems=() if namespace else snapshot.problems,
     )
+    for pod in found_pods:
+        of = pod.namespace or namespace or "default"
+        for hint in misspelt_resources(pod, index.namespace(of), policy.domains):
+            found.append(Finding(Code.MISSPELT, of, pod.label, hint))
     return index, found, unchecked
 
 

@@ -78,7 +78,7 @@ def explain(
     Reads pods and the pod templates of Kubernetes' workloads: Deployments, Jobs
     and so on. Mappings come from the folder --mappings, or else from the
     cluster. A mapping without a namespace belongs to namespace default, as in
-    the webhook, whatever -n says.
+    the webhook; -n does not change that.
 
     Exit code 0: all pods would be admitted; 1: a pod would be refused; 2: there
     is no answer (no pod, unreadable files, wrong options).
@@ -100,13 +100,18 @@ def explain(
         namespaces = {pod.namespace or namespace or _DEFAULT for pod in pods}
         index, problems = _from_cluster(find_kubeconfig(kubeconfig), sorted(namespaces)), ()
     explained = [explain_pod(pod, index, policy, namespace=namespace) for pod in pods]
+    hints = [
+        [*misspelt_resources(one.found, index.namespace(one.namespace), policy.domains)]
+        for one in explained
+    ]
     if output is OutputFormat.JSON:
-        print_json([_as_object(one) for one in explained])
+        pairs = zip(explained, hints, strict=True)
+        print_json([_as_object(one) | {"hints": its} for one, its in pairs])
     else:
         _print(explained)
-    for one in explained:
-        for hint in misspelt_resources(one.found, index.namespace(one.namespace), policy.domains):
-            typer.echo(f"hint: {hint}", err=True)
+        for one, its in zip(explained, hints, strict=True):
+            for hint in its:
+                typer.echo(f"hint: {one.found.label}: {hint}", err=True)
     for problem in problems:
         typer.echo(f"warning: {problem}", err=True)
     if any(one.is_refused for one in explained):

@@ -29,7 +29,7 @@ def misspelt_resources(
             meant = _meant(key, mappings, domains)
             if meant is not None:
                 yield (
-                    f"{found.label}: container {quote(container.name)} asks for {plain(key)},"
+                    f"container {quote(container.name)} asks for {plain(key)},"
                     f" which accelbind does not serve; did you mean {plain(meant)}?"
                 )
 

@@ -69,7 +69,8 @@ def file_option(*flags: str, text: str, metavar: str = "FILE", group: str | None
 
 def manifests_option(*flags: str, text: str) -> Any:  # noqa: ANN401 - the same
     """An option for manifests, which can be repeated; `accelbind.manifests` reads them."""
-    return file_option(*flags, text=f"{text} A file, a folder or - for stdin; repeat it for more.")
+    where = "A file, a folder (without its subfolders) or - for stdin; repeat it for more."
+    return file_option(*flags, text=f"{text} {where}")
 
 
 MAPPINGS: Final = "Folder of AcceleratorFunctions and FpgaRegions as YAML."

@@ -48,7 +48,7 @@ NODE: Final[Mapping[str, Find[Node]]] = {
 }
 
 CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
-    "cluster.api-server": cluster.check_api_server,
+    cluster.API_SERVER: cluster.check_api_server,
     "cluster.workloads": workloads.check_workloads,
     "cluster.other-suites": workloads.check_other_suites,
     "cluster.nodes": workloads.check_nodes,

@@ -20,6 +20,8 @@ from services.process.text import plain
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
 
+API_SERVER: Final = "cluster.api-server"
+"""The id of the check that says why the API server can't be queried."""
 APPLY: Final = (
     "apply the overlay again: kubectl apply --server-side -k OVERLAY, or run helm upgrade"
 )
@@ -73,7 +75,7 @@ class Cluster(Subject):
         try:
             self.once(Cluster.read_version)
         except ClusterError as error:
-            raise Unseen("cannot query the API server: see cluster.api-server") from error
+            raise Unseen(f"cannot query the API server: see {API_SERVER}") from error
         return self._query(work)
 
     def read_version(self) -> str:

@@ -10,7 +10,7 @@ import typer
 from accelbind.doctor import show
 from accelbind.doctor.catalogue import CLUSTER, NODE, checks_of
 from accelbind.doctor.certificates import parse_address
-from accelbind.doctor.cluster import Cluster
+from accelbind.doctor.cluster import API_SERVER, Cluster
 from accelbind.doctor.model import Check, CheckStatus, Result, run_checks
 from accelbind.doctor.node import Node
 from accelbind.options import (
@@ -118,7 +118,7 @@ def doctor(
         checks += checks_of(CLUSTER, Cluster(config, namespace, prefixes, address))
     if not checks:
         raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
-    results = run_checks(_choose(checks, only or (), skip or ()), time_limit)
+    results = _run(checks, _choose(checks, only or (), skip or ()), time_limit)
     _print(results, output, verbose=verbose)
     if any(result.state is CheckStatus.FAILED for result in results):
         raise typer.Exit(EXIT_FAILED)
@@ -137,10 +137,31 @@ def _choose(checks: Sequence[Check], only: Sequence[str], skip: Sequence[str]) -
         if not any(check.id.startswith(start) for check in checks):
             known = ", ".join(check.id for check in checks)
             raise InvalidSettings(f"no check is called {start!r}; the checks are {known}")
-    return [
+    chosen = [
         check
         for check in checks
         if (not only or check.id.startswith(tuple(only))) and not check.id.startswith(tuple(skip))
+    ]
+    if not chosen:
+        raise InvalidSettings("--only and --skip leave no check: skip fewer checks")
+    return chosen
+
+
+def _run(checks: Sequence[Check], chosen: Sequence[Check], seconds: float) -> list[Result]:
+    """Run the chosen checks, and show why if those of the cluster can't be made."""
+    added = [
+        check
+        for check in checks
+        if check.id == API_SERVER
+        and check not in chosen
+        and any(each.id.startswith("cluster.") for each in chosen)
+    ]
+    results = run_checks([*added, *chosen], seconds)
+    hidden = {check.id for check in added}
+    return [
+        result
+        for result in results
+        if result.state is CheckStatus.FAILED or result.id not in hidden
     ]
 
 

@@ -19,6 +19,7 @@ from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
 from services.kubelet.sockets import plugins_folder
 from services.node.node_mark import lasting_folder
+from services.process.errors import InvalidSettings
 from services.programming.clock_registers import ClockPolicy
 from services.programming.error_registers import clear_device_errors
 from services.programming.ioctls import KERNEL
@@ -122,10 +123,15 @@ def list_(
       accelbind fpga list --kind port
       accelbind fpga list -o mapping -n team-a > mappings.yaml
     """
+    is_mapping = output is ListFormat.MAPPING
+    if is_mapping and kind is not None:
+        raise InvalidSettings("--kind does not apply to -o mapping: mappings are of ports")
+    if namespace is not None and not is_mapping:
+        raise InvalidSettings("--namespace is only for -o mapping")
     inventory = scan(settings.root)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
-    if output is ListFormat.MAPPING:
+    if is_mapping:
         typer.echo(mappings.mappings_yaml(inventory, settings.mode, namespace), nl=False)
         for port in mappings.unmapped(inventory, settings.mode):
             typer.echo(f"warning: no mapping for {port}: it shows no AFU id", err=True)

@@ -1,7 +1,8 @@
 """`accelbind fpga list -o mapping`: custom resources for the functions and regions of a node."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -12,7 +13,8 @@ from services.mappings.model import ACCELERATOR_FUNCTION, API_VERSION, FPGA_REGI
 from services.process.errors import InvalidSettings
 
 _DIGITS = 8
-"""Of an id in a name, unless that makes two names the same."""
+"""Of each id in a name. Names that would be the same get as many of a hash of the whole ids, which
+keeps a name within the 63 characters that Kubernetes allows a label."""
 
 _HEAD = """\
 # Pods request fpga.intel.com/NAME; change each name as you like. Check the result with
@@ -31,9 +33,11 @@ def mappings_yaml(inventory: Inventory, mode: PluginMode, namespace: str | None)
     for port in show.list_devices(inventory):
         if ids := _ids(port, mode):
             devices[ids].append(port["device"])
+    uses = Counter(map(_short, devices))
     documents = [
-        f"---\n# {', '.join(devices[ids])}\n{_mapping(name, ids, mode, namespace)}"
-        for ids, name in zip(devices, _names([*devices]), strict=True)
+        f"---\n# {', '.join(names)}\n"
+        + _mapping(_name(ids, mode, is_unique=uses[_short(ids)] == 1), ids, mode, namespace)
+        for ids, names in devices.items()
     ]
     return _HEAD + "".join(documents) if documents else ""
 
@@ -53,13 +57,17 @@ def _ids(port: dict[str, Any], mode: PluginMode) -> Ids | None:
     return ids if all(ids) else None
 
 
-def _names(known: Sequence[Ids]) -> Iterable[str]:
-    short = [_name(ids, _DIGITS) for ids in known]
-    return short if len(set(short)) == len(short) else [_name(ids, None) for ids in known]
+def _short(ids: Ids) -> Ids:
+    return tuple(each[:_DIGITS] for each in ids)
 
 
-def _name(ids: Ids, digits: int | None) -> str:
-    return "-".join(["afu" if len(ids) > 1 else "fpga", *(each[:digits] for each in ids)])
+def _name(ids: Ids, mode: PluginMode, *, is_unique: bool) -> str:
+    parts = ["fpga" if mode is PluginMode.REGIONDEVEL else "afu", *_short(ids)]
+    if not is_unique:
+        parts.append(hashlib.sha256("".join(ids).encode()).hexdigest()[:_DIGITS])
+    if mode is PluginMode.REGION:
+        parts.append(mode)
+    return "-".join(parts)
 
 
 def _mapping(name: str, ids: Ids, mode: PluginMode, namespace: str | None) -> str:

@@ -42,6 +42,9 @@ class Code(StrEnum):
     """Several names of a namespace for the same thing."""
     DEPRECATED = "deprecated"
     """A pod or workload requests a deprecated name."""
+    MISSPELT = "misspelt"
+    """A pod or workload requests a name of another domain that looks like a mapping; the webhook
+    ignores it. Only the command line looks for these."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ long answer are a `ClusterError`, in the whole package; its message says what to
 """
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -316,12 +317,21 @@ def _message(body: bytes) -> str:
 
 def _innermost(error: BaseException) -> str:
     """Return the text of the original error: httpx2 says "All connection attempts failed"."""
-    text = str(error) or type(error).__name__
+    text = _reason(error) or type(error).__name__
     while (inner := error.__cause__ or error.__context__) and not isinstance(inner, ClusterError):
         # one error for each address of the server
         error = inner.exceptions[0] if isinstance(inner, BaseExceptionGroup) else inner
-        text = str(error) or text
+        text = _reason(error) or text
     return plain(text, 400)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the text of an error; asyncio's of a socket has a number and no cause."""
+    if not isinstance(error, OSError) or not error.errno or error.filename:
+        return str(error)
+    if error.strerror and not error.strerror.startswith("Connect call failed"):
+        return error.strerror
+    return os.strerror(error.errno).lower()
 
 
 async def _read_whole(response: httpx2.Response, what: str, limit: int) -> HttpResponse:

@@ -45,7 +45,7 @@ _SERVICE_LINK_NAME = re.compile(
     r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$"
 )
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|[smhd]?)")
+_DURATION: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|[smhd]?)")
 _LONGEST: Final = 10**10
 """Seconds; longer times exceed all bounds, and may not fit a timedelta."""
 

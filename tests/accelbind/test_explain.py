@@ -178,6 +178,7 @@ def test_programs_get_the_patch_and_what_was_rewritten(explain: Explain) -> None
             }
         ],
         "warnings": [],
+        "hints": [],
     }
 
 
@@ -203,6 +204,7 @@ def test_a_refusal_is_told_and_ends_with_one(explain: Explain) -> None:
             "patch": [],
             "rewrites": [],
             "warnings": [],
+            "hints": [],
         }
     ]
 
@@ -388,6 +390,8 @@ def test_a_resource_that_was_probably_meant_to_be_ours_gets_a_hint(
         f" {meant}?\n"
     )
     assert err == (hint if meant else "")
+    (explained,) = explain.json(pod(json.dumps({key: 1})))
+    assert [f"hint: Pod p: {each}\n" for each in explained["hints"]] == ([hint] if meant else [])
 
 
 @pytest.mark.parametrize("columns", [30, 60, 80, 200])

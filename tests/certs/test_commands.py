@@ -72,6 +72,8 @@ async def test_a_folder_is_renewed_for_the_names_that_it_has(
     made = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
     assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=90, hours=1)
     assert (await certs("renew", "--dir", tmp_path, "--ca")).code == 2
+    done = await certs("issue", "--dir", tmp_path, "--name", "a", flags[0], "100000000000")
+    assert (done.code, "must be at most 36500d" in done.err) == (2, True)
 
 
 async def test_a_cluster_is_shown(api: ApiServerStandIn) -> None:

@@ -494,6 +494,7 @@ def test_a_checklist_tells_what_to_do(short_dir: Path) -> None:
     "flags",
     [
         ("--node", "--only", "node.teeth"),
+        ("--node", "--only", "node", "--skip", "node"),
         ("--node", "--mode", "fast"),
         ("--node", "--time-limit", "0"),
         ("--cluster", "--webhook-address", "there"),

@@ -92,7 +92,7 @@ def test_verbose_shows_each_check_and_each_line() -> None:
     ("text", "cause"),
     [
         (KUBECONFIG, "can't be reached: "),
-        ("a: [\nb", "is not a kubeconfig: while parsing"),
+        ("a: [\nb", "is not a kubeconfig: line 2: "),
         (None, "can't be used: not found"),
     ],
 )
@@ -107,6 +107,9 @@ def test_a_wrong_kubeconfig_is_one_finding(
     out = capsys.readouterr().out
     assert (out.count(cause), out.count("→ check --kube"), "\\n" in out) == (1, 1, False)
     assert len(out.splitlines()) == 7
+    assert main([*command, "--only", "cluster.pools"]) == 1
+    out = capsys.readouterr().out
+    assert (out.count(cause), out.splitlines()[-1]) == (1, "2 checks: 1 failed, 1 unseen")
     assert main([*command, "-o", "json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["counts"]["failed"] == 1

@@ -86,14 +86,19 @@ def test_the_mappings_of_a_real_card_are_of_what_a_plugin_offers(
         assert (found, warnings) == (offered, "")
 
 
-def test_names_are_told_apart_and_devices_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "ending"), [("af", ""), ("region", "-region")])
+def test_names_are_told_apart_and_devices_are_named(tmp_path: Path, mode: str, ending: str) -> None:
     rack = Rack(tmp_path / "root")
-    rack.add_card(CardSpec("dfl", afu_ids=(NLB0,)))
-    rack.add_card(CardSpec("dfl", afu_ids=(f"{NLB0[:-1]}f",)))
-    text = run("fpga", "list", "-o", "mapping", "--root", rack.root).stdout
-    names = [each["metadata"]["name"] for each in yaml.safe_load_all(text)]
-    assert names == [f"afu-{A10_INTERFACE}-{NLB0}", f"afu-{A10_INTERFACE}-{NLB0[:-1]}f"]
-    assert re.findall(r"^# (dfl-port.*)$", text, re.MULTILINE) == ["dfl-port.0", "dfl-port.1"]
+    for afu_id in (NLB0, f"{NLB0[:-1]}f", NLB3):
+        rack.add_card(CardSpec("dfl", afu_ids=(afu_id,)))
+    text = run("fpga", "list", "-o", "mapping", "--root", rack.root, "--mode", mode).stdout
+    *alike, other = [each["metadata"]["name"] for each in yaml.safe_load_all(text)]
+    label = rf"afu-{A10_INTERFACE[:8]}-{NLB0[:8]}-[0-9a-f]{{8}}{ending}"
+    assert [bool(re.fullmatch(label, name)) for name in alike] == [True, True]
+    assert len({*alike}) == 2
+    assert other == f"afu-{A10_INTERFACE[:8]}-{NLB3[:8]}{ending}"
+    named = re.findall(r"^# (dfl-port.*)$", text, re.MULTILINE)
+    assert named == ["dfl-port.0", "dfl-port.1", "dfl-port.2"]
 
 
 @pytest.mark.parametrize("mode", ["units", "bdf"])
@@ -102,6 +107,12 @@ def test_a_mode_whose_devices_need_no_mapping_is_an_error(tmp_path: Path, mode: 
     rack.add_card(CardSpec("dfl"))
     done = run("fpga", "list", "-o", "mapping", "--root", rack.root, "--mode", mode)
     assert done == (2, "", f"error: devices of mode {mode} need no mapping\n")
+
+
+@pytest.mark.parametrize("flags", ["-o mapping --kind port", "-n team-a"])
+def test_an_option_that_does_not_apply_is_an_error(tmp_path: Path, flags: str) -> None:
+    code, out, err = run("fpga", "list", "--root", tmp_path, *flags.split())
+    assert (code, out, err.startswith("error: --")) == (2, "", True)
 
 
 @pytest.mark.parametrize("namespace", ["Team A", "team.a", "-a", "a" * 64, ""])

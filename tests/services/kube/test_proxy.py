@@ -159,7 +159,7 @@ async def test_a_proxy_that_is_away_is_named_without_its_password(tmp_path: Path
         proxy = ends.proxy
     async with client_of(tmp_path, {"server": "https://a", "proxy-url": proxy}) as client:
         where = proxy.rpartition("@")[2]
-        refused = f"can't be reached through the proxy {where}: .*Connect call failed"
+        refused = f"can't be reached through the proxy {where}: .*connection refused"
         with pytest.raises(ClusterError, match=refused) as caught:
             await client.get(POD)
     assert "u%40x" not in str(caught.value)
