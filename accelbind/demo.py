@@ -56,7 +56,7 @@ def demo(
     It needs no cluster and no card. It starts stand-ins for the API server and the
     kubelets of two nodes with synthetic cards (OPAE in mode af, DFL in mode
     region), the webhook, and one plugin per node. It creates pods that ask for
-    accelerators by logical name and shows what becomes of each. It uses free ports
+    accelerators by logical name and shows what happens to each. It uses free ports
     and a temporary folder, and removes everything at the end.
 
     With -f it creates your own pods, on nodes that have the cards and the

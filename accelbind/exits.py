@@ -16,7 +16,7 @@ class Exit(IntEnum):
     BUSY = 3
     """`accelbind fpga`: somebody else has the device."""
     GONE = 4
-    """`accelbind fpga`: there is no such device, or not any more."""
+    """`accelbind fpga`: the device does not exist or was removed."""
     HUNG = 5
     """`accelbind fpga`: the device does not answer in time."""
     OURS = 70

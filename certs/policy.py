@@ -149,10 +149,12 @@ def _signing_pair(
             " certificate, or remove ca.key and ca.crt to get a new CA"
         ) from error
     lifetime = policy.authority_lifetime
+    if not data.get(CA_KEY) and not data.get(CA_CERTIFICATE):
+        return create_authority(now, lifetime), "the Secret holds no CA yet"
     if key is None:
-        return create_authority(now, lifetime), "the CA's key is missing or garbled"
+        return create_authority(now, lifetime), "ca.key is missing or unreadable"
     if not certificates:
-        return create_authority(now, lifetime, key), "the CA's certificate is missing or garbled"
+        return create_authority(now, lifetime, key), "ca.crt is missing or unreadable"
     pair = KeyPair(certificates[0], key)
     if pair.certificate.public_key() == key.public_key() and not may_sign(pair.certificate):
         raise CertificateError(

@@ -47,7 +47,7 @@ GRACE_SECONDS: Final = 0.5
 """For unfinished calls after that; then they are cancelled."""
 
 STOP_SECONDS: Final = 2.0
-"""For the server to stop; a server that takes longer is left behind."""
+"""For the server to stop; the plugin does not wait longer."""
 
 MAX_DETAILS: Final = 2000
 """Characters of an error's text, which is sent in a header and becomes an event of the pod."""
@@ -168,7 +168,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         for each in done:
             each.result()
         if not done:
-            log.error("a server doesn't stop and is left behind", resource=self.resource)
+            log.error("the gRPC server did not stop in time", resource=self.resource)
 
     def update(self, devices: Mapping[str, Device]) -> None:
         """Offers these devices (by id) from now on, and streams them if the list changes."""

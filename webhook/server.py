@@ -103,7 +103,7 @@ class AdmissionServer(uvicorn.Server):
         await self._until(lambda: not self._connections, GOODBYE_SECONDS)
         left = [connection for connection in self._connections if connection.answering]
         if left:
-            log.warning("requests left unanswered at the end", number=len(left))
+            log.warning("closed connections with unanswered requests", number=len(left))
         for connection in self._connections:
             connection.transport.abort()
         await super().shutdown([])

@@ -78,7 +78,7 @@ class CdiPublisher:
         done = await self.run_once()
         missing = sorted(set(ids) - self.published) if done else sorted(set(ids))
         if missing:
-            why = "; ".join(sorted(self._problems)) or "the plugin doesn't offer it any more"
+            why = "; ".join(sorted(self._problems)) or "the plugin no longer offers it"
             raise HookMissing(
                 f"the CDI file {self._where}/{FILE_NAME} doesn't describe {listing(missing[:8])},"
                 " so the container runtime would find neither the device nor the OCI hook that"

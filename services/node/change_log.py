@@ -22,7 +22,7 @@ def log_inventory_changes(before: Inventory | None, now: Inventory) -> None:
             else:
                 log.warning("problem of the node", reason=problem.reason, message=problem.message)
     if before is not None and before.problems and not now.problems:
-        log.info("problem of the node is gone", cards=len(now.cards))
+        log.info("problem of the node resolved", cards=len(now.cards))
 
 
 def _remarks(inventory: Inventory) -> Iterator[tuple[str, Problem]]:

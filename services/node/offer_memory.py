@@ -109,7 +109,7 @@ class OfferMemoryFile:
     def _log_error(self, done: str, error: Exception) -> None:
         reason = f"{self._path} can't be {done}: {getattr(error, 'strerror', None) or error}"
         if reason != self._error:
-            log.warning("what is offered is only remembered while this process runs", reason=reason)
+            log.warning("list of offered resources is kept in memory only", reason=reason)
         self._error = reason
 
     def _write(self, content: bytes) -> None:

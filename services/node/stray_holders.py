@@ -162,7 +162,7 @@ class StrayHolders:
         for name in sorted(held - self._held):
             log.warning("a process outside its pod holds a port", port=name, reason=busy[name])
         for name in sorted(self._held - held):
-            log.info("no process outside its pod holds the port any more", port=name)
+            log.info("port no longer held by a process outside its pod", port=name)
         is_new, self._held, self._busy = held != self._held, held, busy
         if is_new:
             self._request_rescan()

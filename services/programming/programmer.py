@@ -161,7 +161,7 @@ class Programmer:
         Raises:
             InvalidBitstream: The bitstream doesn't fit the region.
             DeviceBusy: Somebody else has the port, or works on the card.
-            DeviceGone: There is no such port, or not any more.
+            DeviceGone: The port does not exist or was removed.
             DeviceRefused: The hardware refused, or doesn't show the function afterwards.
             HardwareError: Something else of the card or its files.
         """

@@ -36,7 +36,7 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Creates pods on a cluster that serves, and shows what becomes of each."""
+    """Creates pods on a running cluster and shows what happens to each."""
 
     api: Client
     audit: Path
@@ -68,7 +68,8 @@ class Player:
                 self.picture.print(title, show.pod(report, verbose=False))
             reports.append(report)
         for console in filter(None, (self.console, self.picture)):
-            console.print(show.title("Summary"), show.summary(reports, again=self.again))
+            summary = show.summary(reports, width=console.width, again=self.again)
+            console.print(show.title("Summary"), summary)
         return reports
 
     def problems(self, reports: list[PodReport]) -> list[str]:

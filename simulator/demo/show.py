@@ -1,6 +1,6 @@
 """How the demo looks: everything it prints is made here, from values.
 
-Names that do not fit are cut with an ellipsis; `--verbose` prints them whole.
+Names that do not fit are folded into several lines, so that all of them can be read.
 """
 
 import io
@@ -31,6 +31,13 @@ from simulator.demo.stage import Stage
 
 _GAP = 2
 """Columns between two columns of a table."""
+
+_WIDE = (80, {"pod": 14, "node": 11, "device": 17, "outcome": 18})
+_NARROW = (60, {"pod": 14, "node": 11, "device": 10, "outcome": 10})
+"""For the summary: a width of the screen, and how much of it each column may have at most.
+
+The rest is for what a pod asked for. The widths suit the demo's own names.
+"""
 
 WHY_REQUESTS = (
     "Patches change limits and requests, since the API server copies limits to requests before it"
@@ -76,7 +83,7 @@ def processes(parts: Sequence[tuple[str, int, str]], *, verbose: bool) -> Render
 def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
     """The nodes with their cards, and the resources that they have."""
     table = _table("node", "mode", "cards", f"resource {DOMAIN}/…", "devices")
-    table.columns[3].no_wrap = False  # the one to be cut
+    table.columns[3].no_wrap = False  # the one that is folded
     table.columns[4].justify = "right"
     for plan, node in found:
         cards = f"{len(plan.cards)} x {plan.driver}" if plan.cards else "none"
@@ -98,24 +105,28 @@ def pod(report: PodReport, *, verbose: bool) -> RenderableType:
     table.add_column(no_wrap=True, min_width=10)
     table.add_column(overflow="fold")
     for label, line in _lines(report, verbose=verbose):
-        if not verbose and line.no_wrap is None:
-            line.no_wrap, line.overflow = True, "ellipsis"
         table.add_row(Text(label, style="dim"), line)
     if verbose:
         return Group(_manifest(report.plan.text), table)
     return table
 
 
-def summary(reports: Sequence[PodReport], *, again: bool = False) -> RenderableType:
-    """A row for each pod: what it asked for, where it runs, what it got."""
+def summary(
+    reports: Sequence[PodReport], *, width: int = 80, again: bool = False
+) -> RenderableType:
+    """A row for each pod, on so many columns: what it asked for, where it runs, what it got."""
     table = _table("pod", "asked for", "node", "device", "outcome")
-    table.columns[1].no_wrap = False  # the one to be cut
+    whole, shares = _WIDE if width >= _WIDE[0] else _NARROW
+    for column in table.columns:
+        share = shares.get(str(column.header))
+        column.no_wrap = share is not None
+        column.max_width = share and width * share // whole
     for report in reports:
         table.add_row(
-            Text(report.plan.name),
+            Text(report.plan.name, no_wrap=False),
             Text("\n".join(report.asked_for) or "-"),
-            Text(report.node or "-"),
-            Text("\n".join(Path(one).name for one in report.devices) or "-"),
+            Text(report.node or "-", no_wrap=False),
+            Text("\n".join(Path(one).name for one in report.devices) or "-", no_wrap=False),
             _outcome(report, again=again),
         )
     return table
@@ -155,11 +166,12 @@ def logs(stage: Stage) -> RenderableType:
 
 def _outcome(report: PodReport, *, again: bool) -> Text:
     if report.plan.expected and not unexpected(report, again=again):
-        return Text("running" if report.is_running else "refused (expected)", style="green")
+        text = "running" if report.is_running else "refused (expected)"
+        return Text(text, style="green", no_wrap=False)
     text = "running" if report.is_running else "refused" if report.stored is None else "not running"
     if report.plan.expected:
         text += ", not as expected"
-    return Text(text, style="green" if text == "running" else "red")
+    return Text(text, style="green" if text == "running" else "red", no_wrap=False)
 
 
 def _lines(report: PodReport, *, verbose: bool) -> Iterator[tuple[str, Text]]:
@@ -171,7 +183,7 @@ def _lines(report: PodReport, *, verbose: bool) -> Iterator[tuple[str, Text]]:
             f' "{report.plan.file}": {status.get("message")}'
         )
         text = message if verbose else str(status.get("message"))
-        yield "refused", Text(text, style="red", no_wrap=False)
+        yield "refused", Text(text, style="red")
         return
     changes = _changes(report.patch, verbose=verbose)
     yield from _labelled("patch", changes or [Text("none: nothing to change", style="dim")])
@@ -182,9 +194,7 @@ def _lines(report: PodReport, *, verbose: bool) -> Iterator[tuple[str, Text]]:
     yield from _containers(report.stored) if verbose else _devices(report)
     if not report.is_running:
         reasons = report.reasons or ["no reason was reported; --keep leaves the logs"]
-        yield from _labelled(
-            "not running", (Text(one, style="red", no_wrap=False) for one in reasons)
-        )
+        yield from _labelled("not running", (Text(one, style="red") for one in reasons))
 
 
 def _labelled(label: str, lines: Iterable[Text]) -> Iterator[tuple[str, Text]]:
@@ -283,5 +293,5 @@ def _below_root(path: str) -> str:
 def _table(*headings: str) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, _GAP, 0, 0), pad_edge=False)
     for heading in headings:
-        table.add_column(heading, overflow="ellipsis", no_wrap=True)
+        table.add_column(heading, overflow="fold", no_wrap=True)
     return table

@@ -5,7 +5,7 @@
 
 `cards` creates a folder for each of the demo's nodes: its cards and its bitstreams. Nodes that
 exist stay as they are, since plugins may be reading them. `pods` creates the demo's pods on a
-cluster that runs already or is about to, and shows what becomes of each. It can be run again: it
+cluster that runs already or is about to, and shows what happens to each. It can be run again: it
 deletes what an earlier run left in the API server, and leaves its own pods running.
 """
 

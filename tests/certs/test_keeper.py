@@ -1,4 +1,4 @@
-"""What becomes of a cluster's Secrets and bundles, in good order and after damage."""
+"""Secrets and bundles of a cluster, in normal operation and after damage."""
 
 import asyncio
 from dataclasses import replace
@@ -56,6 +56,19 @@ async def test_empty_secrets_are_filled_and_the_bundle_is_written(cluster: Clust
     assert is_signed_by(cluster.serving, ca)
     assert cluster.secret(TLS)["ca.crt"] == certificate_pem(ca) == cluster.secret(CA)["ca.crt"]
     assert set(cluster.secret(CA)) == {"ca.crt", "ca.key"}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ({}, "the Secret holds no CA yet"),
+        ({"ca.key": NOT_KEY, "ca.crt": NOT_PEM}, "ca.key is missing or unreadable"),
+        ({"ca.crt": NOT_PEM}, "ca.key is missing or unreadable"),
+        ({"ca.key": private_key_pem(ec.generate_private_key(ec.SECP256R1()))}, "ca.crt is missing"),
+    ],
+)
+def test_a_new_ca_has_a_reason(data: dict[str, bytes], reason: str) -> None:
+    assert policy.next_ca(data, (), (), POLICY, utc_now()).created.startswith(reason)
 
 
 async def test_what_is_right_is_not_written_again(filled: Cluster) -> None:

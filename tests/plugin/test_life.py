@@ -529,7 +529,7 @@ async def test_no_driver_is_said_once_and_looked_for_again(
         await bed.offers(1)
     out = capsys.readouterr().out
     assert out.count("load the driver") == 1
-    assert out.count("problem of the node is gone") == 1
+    assert out.count("problem of the node resolved") == 1
 
 
 @pytest.mark.usefixtures("card")

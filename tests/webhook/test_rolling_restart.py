@@ -75,7 +75,7 @@ class Replicas:
         await eventually_async(lambda: created() >= late)
         self.lead_to_newest()
         assert await asyncio.to_thread(old.process.wait, 60) == 0
-        assert old.events("requests left unanswered at the end") == []
+        assert old.events("closed connections with unanswered requests") == []
 
 
 def configuration(authority: bytes) -> dict[str, Any]:

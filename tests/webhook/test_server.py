@@ -161,7 +161,9 @@ def test_an_application_that_hangs_does_not_hold_up_the_end(
 
     with capture_logs() as logs:
         asyncio.run(scenario())
-    (line,) = [line for line in logs if line["event"] == "requests left unanswered at the end"]
+    (line,) = [
+        line for line in logs if line["event"] == "closed connections with unanswered requests"
+    ]
     assert line["number"] == 1
 
 

@@ -73,6 +73,6 @@ def test_problems_of_the_node_and_remarks_on_cards_are_said_when_they_are_new() 
     assert inventory_events(nothing, other) == [("problem of the node", "no-cards")]
     assert inventory_events(other, fine) == [
         ("remark on a card", "x"),
-        ("problem of the node is gone", ""),
+        ("problem of the node resolved", ""),
     ]
     assert inventory_events(fine, fine) == []

@@ -171,5 +171,5 @@ async def test_what_is_no_memory_is_said_once_and_replaced(
             await eventually_async(lambda: "can't be written" in recall._error)
         else:
             await eventually_async(lambda: path.is_file() and not path.is_symlink())
-    assert "only remembered while this process runs" in capsys.readouterr().out
+    assert "list of offered resources is kept in memory only" in capsys.readouterr().out
     assert names(path.parent) == [path.name], "no half is left"

@@ -1,14 +1,16 @@
 """`accelbind demo -f`: your own pods and mappings, on stand-ins with the cards for them."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from accelbind.manifests import read_pods
+from simulator.client import Json
 from simulator.demo import own, show
-from simulator.demo.cluster import DemoPod
-from simulator.demo.reports import PodReport
+from simulator.demo.cluster import DemoPod, Expected
+from simulator.demo.reports import GIVEN, PodReport
 from tests.support import REPOSITORY, Processes
 
 MAPPINGS = REPOSITORY / "examples" / "mappings"
@@ -151,22 +153,70 @@ def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[s
     assert "0 of 1 pods ran; nothing is left (1.0 s)" in shown
 
 
-@pytest.mark.parametrize("width", [30, 50, 60, 80, 120])
-def test_the_summary_fits_the_screen_and_is_cut_only_where_it_must_be(
+REGION = "region-69528db6eb31577a8c3668f9faa081f6"
+
+
+def report_of(name: str, asked: str, node: str = "", device: str = "") -> PodReport:
+    """The report of a pod that runs on a node, or was refused as expected."""
+    container = {"name": "c", "resources": {"limits": {f"fpga.intel.com/{asked}": 1}}}
+    pod: Json = {"metadata": {"name": name}, "spec": {"containers": [container]}}
+    if not node:
+        status = {"code": 403, "reason": "Forbidden", "message": "no"}
+        return PodReport(DemoPod("p.yaml", "t", pod, "", Expected(refusal=("no",))), None, status)
+    got = {"c": {"devices": [{"containerPath": f"/dev/{device}"}]}}
+    stored = {
+        "metadata": {"annotations": {GIVEN: json.dumps(got)}},
+        "spec": {"nodeName": node, "containers": [container]},
+        "status": {"containerStatuses": [{"name": "c", "state": {"running": {}}}]},
+    }
+    return PodReport(DemoPod("p.yaml", "t", pod, "", Expected(node, 1)), stored, {})
+
+
+def printed_summary(capsys: pytest.CaptureFixture[str], *reports: PodReport) -> list[str]:
+    console = show.make_console()
+    console.print(show.summary(reports, width=console.width))
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120])
+def test_the_summary_fits_the_screen_and_nothing_of_it_is_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    limits = {"fpga.intel.com/region-69528db6eb31577a8c3668f9faa081f6": 1}
-    pod = {
-        "metadata": {"name": "init-container"},
-        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
-    }
-    report = PodReport(DemoPod("p.yaml", "t", pod, ""), None, {})
-    console = show.make_console()
-    console.print(show.summary([report]))
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= width
-    words = "".join(lines).replace(" ", "")
-    assert ("69528db6eb31577a8c3668f9faa081f6" in words) is (width >= 80)
-    if width >= 60:
-        assert "init-container" in lines[1]
+    rows = (
+        ("init-container", "arria10-nlb0-region", "node-region", "intel-fpga-port.10", "running"),
+        ("forged", REGION, "-", "-", "refused(expected)"),
+        ("a-name-that-is-longer-than-its-column", "nlb0", "-", "-", "refused(expected)"),
+    )
+    reports = [report_of(*(one.strip("-") for one in row[:4])) for row in rows]
+    printed = printed_summary(capsys, *reports)
+    assert max(map(len, printed)) <= width
+    if width < 60:
+        return
+    heading, *lines = printed[1:] if width == 60 else printed  # "asked for" on two lines
+    words = re.finditer(r"pod|(asked )?for|node|device|outcome", heading)
+    starts = [word.start() for word in words]
+    shown: list[list[str]] = []
+    for line in lines:
+        cells = [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)]
+        if cells[4].startswith("r"):
+            shown.append(cells)
+        else:
+            shown[-1] = [a + b for a, b in zip(shown[-1], cells, strict=True)]
+    assert [(*row[:4], row[4].replace(" ", "")) for row in shown] == list(rows)
+
+
+def test_usual_values_stay_on_one_line_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    reports = (
+        report_of("init-container", "arria10-nlb0", "node-region", "intel-fpga-port.1"),
+        report_of("forged", "arria10-nlb0-region"),
+    )
+    assert [line.rstrip() for line in printed_summary(capsys, *reports)] == [
+        "pod             asked for     node         device             outcome",
+        "init-container  arria10-nlb0  node-region  intel-fpga-port.1  running",
+        "forged          arria10-nlb0  -            -                  refused (expected)",
+        "                -region",
+    ]
