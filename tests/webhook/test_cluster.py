@@ -137,7 +137,7 @@ def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
     assert webhook.metric("accelbind_ready") == 0
     assert admits(webhook, "kept")
 
-    # Once it was refused, it lists again: a new store, with lower versions, is silent about old ones.
+    # Once refused, it lists again: a new store with lower versions is silent about the old ones.
     assert eventually(lambda: "can't be reached" in webhook.plain("/readyz").text)
 
     # It returns, with another certificate and token.
