@@ -74,7 +74,7 @@ async def update_mark(
                 what=f"marking ports as untrusted in {folder}",
             )
             break
-        except FileNotFoundError:  # there is no kubelet yet, which KubeletWatch logs
+        except FileNotFoundError:  # there is no kubelet yet, which KubeletFolder logs
             pause = FOLDER_SECONDS
         except (OSError, HardwareError) as error:
             pause = backoff.pause()
