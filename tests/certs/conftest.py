@@ -5,18 +5,9 @@ import pytest
 
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import apply_manifests
+from tests.services.kube.conftest import no_proxy
 
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The event loop under tests marked `anyio`."""
-    return "asyncio"
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers of tests are asked directly, whatever the environment says."""
-    monkeypatch.setenv("NO_PROXY", "*")
+__all__ = ["no_proxy"]
 
 
 @pytest.fixture

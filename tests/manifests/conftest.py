@@ -1,13 +1,5 @@
-import pytest
+"""Tests speak to servers of their own, past any proxy."""
 
+from tests.services.kube.conftest import no_proxy
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The event loop under tests marked `anyio`."""
-    return "asyncio"
-
-
-@pytest.fixture
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers of tests are asked directly, whatever the environment says."""
-    monkeypatch.setenv("NO_PROXY", "*")
+__all__ = ["no_proxy"]

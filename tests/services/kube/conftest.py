@@ -1,12 +1,6 @@
-"""Coroutine tests of this room run on asyncio."""
+"""Tests speak to servers of their own, past any proxy."""
 
 import pytest
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The event loop under tests marked `anyio`."""
-    return "asyncio"
 
 
 @pytest.fixture(autouse=True)
