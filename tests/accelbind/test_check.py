@@ -11,24 +11,14 @@ import yaml
 
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run, run_process
-from tests.simulator.apiserver.support import node_with
+from tests.simulator.apiserver.support import function, node_with
 
 pytestmark = pytest.mark.anyio
 
 INTERFACE = "ce48969398f05f33946d560708be108a"
-AFU = "d8424dc4a4a3c413f89e433683f9040b"
 RESOURCE = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 
 Folder = Callable[..., Path]
-
-
-def function(name: str, **spec: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": "AcceleratorFunction",
-        "metadata": {"name": name},
-        "spec": {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af"} | spec,
-    }
 
 
 def region(name: str) -> dict[str, Any]:

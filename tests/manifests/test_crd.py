@@ -19,7 +19,7 @@ from services.mappings.model import parse
 from services.process.errors import InvalidMapping
 from simulator.apiserver import crd
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.simulator.apiserver.support import client_of, created
+from tests.simulator.apiserver.support import client_of, created, function
 from tests.support import REPOSITORY
 
 Json = dict[str, Any]
@@ -50,22 +50,8 @@ def schema_of(plural: str) -> Json:
     return found
 
 
-def function(name: str = "nlb0", **spec: object) -> Json:
-    return {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": "AcceleratorFunction",
-        "metadata": {"name": name},
-        "spec": {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af"} | spec,
-    }
-
-
 def region(name: str = "arria", **spec: object) -> Json:
-    return {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": "FpgaRegion",
-        "metadata": {"name": name},
-        "spec": {"interfaceId": INTERFACE} | spec,
-    }
+    return function(name) | {"kind": "FpgaRegion", "spec": {"interfaceId": INTERFACE} | spec}
 
 
 def plural_of(obj: Json) -> str:
