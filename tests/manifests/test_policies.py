@@ -23,7 +23,6 @@ from tests.manifests.rendering import (
     pod_spec,
     rendered,
 )
-from tests.manifests.rights import rights_of
 
 PROGRAMMING = ("overlays/region", "overlays/region-hook")
 PRIVILEGED = {
@@ -47,44 +46,29 @@ def rules(items: list[Json]) -> Iterator[tuple[str, Json]]:
                 yield named(role), rule
 
 
-def plugins(folder: str) -> dict[str, Json]:
-    """The pods of the pools."""
-    return {name: spec for name, spec in ours(folder).items() if "plugin" in name}
-
-
 def all_pods() -> Iterator[tuple[str, str, Json]]:
     for folder in WHOLE:
         for name, spec in ours(folder).items():
             yield folder, name, spec
 
 
+BANNED = {"*", "delete", "deletecollection", "escalate", "bind", "impersonate", "approve"} | {
+    *("pods/exec", "nodes/proxy", "serviceaccounts/token")
+}
+
+
 @pytest.mark.parametrize("folder", WHOLE)
-def test_no_right_is_a_wildcard(folder: str) -> None:
+def test_rights_are_named_and_secrets_are_ours_and_never_listed(folder: str) -> None:
     for role, rule in rules(rendered(folder)):
+        assert set(rule) <= {"apiGroups", "resources", "resourceNames", "verbs"}, role
         for part in ("apiGroups", "resources", "verbs"):
             assert rule[part], role
-            assert not any("*" in each for each in rule[part]), role
-        assert "nonResourceURLs" not in rule, role
-
-
-@pytest.mark.parametrize("folder", WHOLE)
-def test_secrets_are_read_and_written_by_name_in_one_namespace_and_never_listed(
-    folder: str,
-) -> None:
-    for role, rule in rules(rendered(folder)):
+            assert not BANNED & set(rule[part]), role
         if "secrets" in rule["resources"]:
             assert role == f"Role {NAMESPACE}/accelbind-certs"
             assert rule["resources"] == ["secrets"]
             assert set(rule["verbs"]) == {"get", "update", "patch", "create"}
             assert set(rule["resourceNames"]) == {"accelbind-ca", "accelbind-webhook-tls"}
-
-
-@pytest.mark.parametrize("folder", WHOLE)
-def test_nobody_may_delete_escalate_or_speak_for_others(folder: str) -> None:
-    banned = {"delete", "deletecollection", "escalate", "bind", "impersonate", "approve"}
-    for role, rule in rules(rendered(folder)):
-        assert not banned & set(rule["verbs"]), role
-        assert not {"pods/exec", "nodes/proxy", "serviceaccounts/token"} & set(rule["resources"])
 
 
 @pytest.mark.parametrize("folder", WHOLE)
@@ -132,47 +116,30 @@ def test_no_image_is_whatever_is_newest() -> None:
                 assert re.fullmatch(r"\d+(\.\d+)*", tag), named(item)
 
 
-def test_only_the_pools_that_program_are_privileged() -> None:
-    found = {
-        (folder, name, container["name"])
-        for folder, name, spec in all_pods()
-        for container in containers(spec)
-        if container["securityContext"].get("privileged")
-    }
-    assert found == PRIVILEGED
-
-
-@pytest.mark.parametrize("folder", WHOLE)
-def test_the_webhook_and_the_certificates_pass_the_level_restricted(folder: str) -> None:
-    """Its list: kubernetes.io/docs/concepts/security/pod-security-standards."""
-    for name, spec in ours(folder).items():
-        if name not in LIMITED:
-            continue
-        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        for volume in spec.get("volumes", ()):
-            assert set(volume) - {"name"} <= VOLUMES, name
-        context = spec["securityContext"]
-        assert context["runAsNonRoot"] is True
-        assert context["runAsUser"] > 0
-        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in containers(spec):
-            own = container["securityContext"]
-            assert own["allowPrivilegeEscalation"] is False
-            assert own["capabilities"] == {"drop": ["ALL"]}
-            assert not {"privileged", "runAsUser", "runAsNonRoot", "seccompProfile"} & set(own)
-            assert not any("hostPort" in port for port in container["ports"])
-
-
-def test_a_plugin_that_programs_nothing_has_no_powers_beside_its_user() -> None:
+def test_pods_have_no_powers_but_for_the_pools_that_program() -> None:
+    """Webhook and certs pass the level restricted of the Pod Security Standards."""
+    privileged = set()
     for folder, name, spec in all_pods():
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        context = spec["securityContext"]
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        if name in LIMITED:
+            assert context["runAsNonRoot"] is True
+            assert context["runAsUser"] > 0
+            for volume in spec.get("volumes", ()):
+                assert set(volume) - {"name"} <= VOLUMES, name
         for container in containers(spec):
             own = container["securityContext"]
             assert own["readOnlyRootFilesystem"] is True
-            if (folder, name, container["name"]) not in PRIVILEGED:
-                assert own["allowPrivilegeEscalation"] is False
-                assert own["capabilities"] == {"drop": ["ALL"]}
-        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert not any("hostPort" in port for port in container.get("ports", ()))
+            if own.get("privileged"):
+                privileged.add((folder, name, container["name"]))
+                continue
+            assert own["allowPrivilegeEscalation"] is False
+            assert own["capabilities"] == {"drop": ["ALL"]}
+            if name in LIMITED:
+                assert not {"runAsUser", "runAsNonRoot", "seccompProfile"} & set(own)
+    assert privileged == PRIVILEGED
 
 
 def test_what_of_the_node_is_written_to_is_known() -> None:
@@ -187,26 +154,6 @@ def test_what_of_the_node_is_written_to_is_known() -> None:
         more |= {"/opt/accelbind", "/var/run/cdi"} if folder.endswith("hook") else set()
         assert written == {"/var/lib/kubelet/device-plugins", "/run/accelbind"} | more
         assert "/" not in hosts.values()
-
-
-ENFORCING = {"region", "regiondevel"}
-"""Modes whose plugins ask who starts a container, and what its namespace maps."""
-
-
-@pytest.mark.parametrize("folder", WHOLE)
-def test_a_plugin_may_read_and_write_what_its_mode_needs(folder: str) -> None:
-    items = rendered(folder)
-    for name, spec in plugins(folder).items():
-        (mode,) = (
-            each["value"]
-            for each in spec["containers"][0]["env"]
-            if each["name"] == "ACCELBIND_MODE"
-        )
-        rights = rights_of(items, spec["serviceAccountName"])
-        mapped = {"pods", "acceleratorfunctions", "fpgaregions"} if mode in ENFORCING else set()
-        assert {right.resource for right in rights} == {"nodes", "events"} | mapped, name
-        writing = {right.namespace for right in rights if right.resource == "events"}
-        assert writing == {"default"} | ({""} if mode == "region" else set()), name
 
 
 CONTROL_PLANE: Json = {
@@ -229,23 +176,25 @@ def labelled(node: Json, pool: str = "a", **taint: str) -> Json:
 
 
 @pytest.mark.parametrize("folder", WHOLE)
-def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
+def test_plugins_run_on_labelled_nodes_and_tolerate_only_the_taint_for_cards(folder: str) -> None:
     spec = ours(folder)["accelbind-plugin"]
     assert not is_selected(spec, WORKER)
     assert not is_selected(spec, CONTROL_PLANE)
     assert is_selected(spec, labelled(WORKER))
-    assert untolerated_taints(spec, labelled(WORKER)) == []
-
-
-@pytest.mark.parametrize("folder", WHOLE)
-def test_only_the_taint_for_cards_is_tolerated(folder: str) -> None:
-    spec = ours(folder)["accelbind-plugin"]
     assert untolerated_taints(spec, CONTROL_PLANE)
-    for effect, kept_away in (("NoSchedule", False), ("NoExecute", True)):
-        tainted = labelled(WORKER, key="accelbind.dev/fpga", value="yes", effect=effect)
-        assert bool(untolerated_taints(spec, tainted)) is kept_away
-    other = labelled(WORKER, key="example.com/team", effect="NoSchedule")
-    assert untolerated_taints(spec, other) == ["example.com/team:NoSchedule"]
+    for taint, repelled in (
+        ({}, []),
+        ({"key": "accelbind.dev/fpga", "value": "yes", "effect": "NoSchedule"}, []),
+        (
+            {"key": "accelbind.dev/fpga", "value": "yes", "effect": "NoExecute"},
+            ["accelbind.dev/fpga=yes:NoExecute"],
+        ),
+        (
+            {"key": "example.com/team", "effect": "NoSchedule"},
+            ["example.com/team:NoSchedule"],
+        ),
+    ):
+        assert untolerated_taints(spec, labelled(WORKER, **taint)) == repelled
 
 
 @pytest.mark.parametrize("folder", WHOLE)
