@@ -1,16 +1,15 @@
 """The examples are what they say: every mapping serves, and the pods do as their comments tell."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from services.mappings.index import build_index
 from services.mappings.model import parse
 from services.process.yaml import Document, read_documents
-from tests.support import REPOSITORY, accelbind_command, clean_environment
+from tests.accelbind.running import run
+from tests.support import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
 DEMO = REPOSITORY / "simulator" / "demo"
@@ -37,21 +36,6 @@ def test_every_mapping_serves(folder: Path) -> None:
 @pytest.mark.parametrize("path", PODS, ids=lambda path: path.name)
 def test_every_pod_does_as_its_comment_tells(path: Path) -> None:
     mappings = path.parent.parent / "mappings"
-    done = subprocess.run(
-        accelbind_command("explain", "-f", path, "--mappings", mappings, "-o", "json"),
-        cwd=REPOSITORY,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run("explain", "-f", path, "--mappings", mappings, "-o", "json")
     assert done.returncode == (1 if path.name in REFUSED else 0), done.stdout + done.stderr
     assert json.loads(done.stdout)
-
-
-def test_the_examples_look_like_what_clusters_have() -> None:
-    text = "".join(path.read_text() for path in sorted(EXAMPLES.glob("mappings/*.yaml")))
-    names = [one["metadata"]["name"] for one in yaml.safe_load_all(text) if one]
-    assert any("." in name for name in names)
-    assert text.count("\n---\n") >= 4
-    assert "\n# " in text

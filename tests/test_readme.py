@@ -1,12 +1,11 @@
 """What the documentation names exists. tests/docs runs its commands."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support import REPOSITORY, accelbind_command, clean_environment
+from tests.support import REPOSITORY
 
 PACKAGES = ("accelbind", "certs", "plugin", "services", "simulator", "tools", "webhook")
 NAMED = {
@@ -17,19 +16,6 @@ NAMED = {
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/developers.md")
 EXAMPLES = {"services/devices/hardware/drivers/acme.py"}
 """Files that a reader is told to create."""
-
-
-def shown_flags(command: str) -> set[str]:
-    """Return the flags in a command's help."""
-    done = subprocess.run(
-        accelbind_command(*command.split(), "--help"),
-        cwd=REPOSITORY,
-        env=clean_environment() | {"TERM": "dumb", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(re.findall(r"--[a-z][a-z-]+", done.stdout))
 
 
 def exists(kind: str, name: str) -> bool:

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.accelbind.running import run
 from tests.docs.blocks import commands
 from tests.support import REPOSITORY
-from tests.test_readme import shown_flags
 
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-STAND_INS = ("simulator.",)
 VERBS = {"up", "run", "exec", "down"}
 
 
@@ -70,17 +69,16 @@ def test_a_services_flags_exist(name: str) -> None:
     service = SERVICES[name]
     entrypoint = service.get("entrypoint", ["accelbind"])
     given = {word.partition("=")[0] for word in service["command"] if word.startswith("--")}
-    if entrypoint[0] == "accelbind":
-        count = 2 if service["command"][0] == "certs" else 1
-        assert given <= shown_flags(" ".join(service["command"][:count]))
-    elif entrypoint == ["python", "-m", "simulator.run_plugin"]:
-        assert given <= shown_flags("plugin")
-    else:
-        assert entrypoint[:2] == ["python", "-m"]
-        assert entrypoint[2].startswith(STAND_INS)
+    if entrypoint[:2] == ["python", "-m"] and entrypoint[2] != "simulator.run_plugin":
+        assert entrypoint[2].startswith("simulator.")
         module = REPOSITORY / (entrypoint[2].replace(".", "/") + ".py")
         file = module if module.exists() else module.with_suffix("") / "__main__.py"
-        assert given <= set(re.findall(r'"(--[a-z-]+)"', file.read_text()))
+        known = re.findall(r'"(--[a-z-]+)"', file.read_text())
+    else:
+        command = service["command"] if entrypoint == ["accelbind"] else ["plugin"]
+        names = command[: 2 if command[0] == "certs" else 1]
+        known = re.findall(r"--[a-z][a-z-]+", run(*names, "--help").stdout)
+    assert given <= set(known)
 
 
 def typed() -> list[list[str]]:

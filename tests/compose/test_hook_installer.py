@@ -63,7 +63,7 @@ def test_a_hook_that_is_started_meanwhile_is_the_old_or_the_new_one(tmp_path: Pa
     ended = threading.Event()
 
     def replace() -> None:
-        for turn in range(200):
+        for turn in range(40):
             install_hook.install(hooks[(turn + 1) % 2], target)
         ended.set()
 
@@ -79,19 +79,13 @@ def test_a_hook_that_is_started_meanwhile_is_the_old_or_the_new_one(tmp_path: Pa
 def test_a_host_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     source, blocked = make_hook(tmp_path / "new", "new\n"), tmp_path / "file"
     blocked.write_text("no folder")
+    command = [sys.executable, "-I", REPOSITORY / "tools/image/install_hook.py"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-I",
-            REPOSITORY / "tools/image/install_hook.py",
-            source,
-            blocked / "hook",
-        ],
+        [*command, source, blocked / "hook"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1
     assert "must run as root and mount the host's folder there" in done.stderr
-    command = [sys.executable, "-I", str(REPOSITORY / "tools/image/install_hook.py")]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2

@@ -6,7 +6,6 @@ process can tell. Endpoints have forgotten the replica by then (`preStop`, `--dr
 
 import asyncio
 import contextlib
-import http.client
 import signal
 import socket
 import ssl
@@ -16,12 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import eventually, eventually_async, soaking
-from tests.webhook.conftest import Starter, start
+from tests.support import eventually_async, soaking
 from tests.webhook.reviews import body, mapping_yaml, patch_of
 from tests.webhook.running import Webhook, start_webhook
-
-__all__ = ["start"]
 
 KEEPING = 8
 """Connections that go on for as long as they may."""
@@ -133,27 +129,3 @@ def test_no_request_that_got_a_connection_goes_unanswered(
         assert webhook.events("closed connections with unanswered requests") == []
         answered, connected = answered + clients.answered, connected + clients.connected
     figure(f"{rounds} ends, {connected} connections, {answered} requests, all answered")
-
-
-def answer_of(secured: ssl.SSLSocket) -> http.client.HTTPResponse:
-    """The next answer of a connection, read as a whole."""
-    answer = http.client.HTTPResponse(secured)
-    answer.begin()
-    assert answer.read()
-    return answer
-
-
-def test_a_request_on_a_connection_that_was_idle_is_answered_while_it_ends(start: Starter) -> None:
-    webhook = start()
-    with webhook.raw() as first, webhook.raw() as second:
-        content = body()
-        for secured in (first, second):
-            secured.sendall(_HEAD % len(content) + content)
-            assert answer_of(secured).status == 200
-        webhook.process.popen.send_signal(signal.SIGTERM)
-        assert eventually(lambda: webhook.events("stopping"))
-        first.sendall(_HEAD % len(content) + content)
-        answer = answer_of(first)
-        assert (answer.status, answer.getheader("Connection")) == (200, "close")
-        assert second.recv(1) == b""  # nothing was asked on it any more
-    assert webhook.process.wait(60) == 0
