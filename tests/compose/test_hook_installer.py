@@ -79,7 +79,7 @@ def test_a_hook_that_is_started_meanwhile_is_the_old_or_the_new_one(tmp_path: Pa
 def test_a_host_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     source, blocked = make_hook(tmp_path / "new", "new\n"), tmp_path / "file"
     blocked.write_text("no folder")
-    command = [sys.executable, "-I", REPOSITORY / "tools/image/install_hook.py"]
+    command = [sys.executable, "-I", str(REPOSITORY / "tools/image/install_hook.py")]
     done = subprocess.run(
         [*command, source, blocked / "hook"],
         capture_output=True,

@@ -20,7 +20,6 @@ from tests.manifests.helm import (
     leaves,
     refusal,
     run_helm,
-    template,
     with_values,
 )
 from tests.manifests.rendering import (
@@ -55,6 +54,34 @@ UNORDERED = {
 @pytest.fixture(autouse=True)
 def _helm() -> None:
     helm()
+
+
+PEM = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem.decode()
+WORDS = {
+    "DIGEST": f"sha256:{'0' * 64}",
+    "HALF_A_BUNDLE": json.dumps(PEM.partition("-----END")[0]),
+    "BROKEN_BUNDLE": json.dumps(PEM.replace("\nMI", "\nno")),
+    "BUNDLE": json.dumps(PEM),
+}
+"""What stands for itself in the tables beside this file."""
+
+
+def tables(name: str) -> list[list[Any]]:
+    text = (Path(__file__).parent / name).read_text()
+    for word, value in WORDS.items():
+        text = text.replace(word, value)
+    lines: list[list[Any]] = yaml.safe_load(text)
+    return lines
+
+
+def example(name: str) -> Json:
+    """The values that do what an overlay does; the default one needs none."""
+    values: Json = {} if name == "af" else yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    return values
+
+
+def pool(**fields: Any) -> Json:
+    return {"pools": [{"name": "default", **fields}]}
 
 
 def comparable(items: list[Json]) -> dict[str, Json]:
@@ -93,46 +120,32 @@ def compare(chart: list[Json], kustomized: list[Json]) -> None:
         assert ours[name] == item, name
 
 
+WITH_NAMESPACE: Json = {"namespace": {"create": True}}
+COMPONENTS: dict[str, Json] = {
+    "kubelet-root": {"kubelet": {"root": "/var/lib/k0s/kubelet"}},
+    "nfd": {"nodeFeatureRule": {"enabled": True}},
+    "cdi": pool(cdi=True),
+    "pod-logs": pool(podLogs=True),
+    "enforce-mappings": pool(enforceMappings="always"),
+    "tolerate-taints": pool(tolerations=[{"operator": "Exists", "effect": "NoSchedule"}]),
+}
+"""Components that no overlay has, each with values that do the same."""
+
+
 def test_the_defaults_are_the_default_overlay_without_its_namespace() -> None:
     kustomized = [item for item in rendered("overlays/af") if item["kind"] != "Namespace"]
-    compare(template(), kustomized)
+    compare(with_values({}), kustomized)
 
 
 @pytest.mark.parametrize("name", [*OVERLAYS, "pools"])
 def test_each_overlay_has_values_that_render_to_the_same(name: str) -> None:
     folder = TWO_POOLS if name == "pools" else f"overlays/{name}"
-    given = () if name == "af" else ("--values", EXAMPLES / f"{name}.yaml")
-    compare(template("--set", "namespace.create=true", *given), rendered(folder))
-
-
-COMPONENTS: dict[str, tuple[str, Json]] = {
-    "kubelet-root": ("af", {"kubelet": {"root": "/var/lib/k0s/kubelet"}}),
-    "nfd": ("af", {"nodeFeatureRule": {"enabled": True}}),
-    "cdi": ("af", {"pools": [{"name": "default", "cdi": True}]}),
-    "pod-logs": ("af", {"pools": [{"name": "default", "podLogs": True}]}),
-    "enforce-mappings": ("af", {"pools": [{"name": "default", "enforceMappings": "always"}]}),
-    "tolerate-taints": (
-        "af",
-        {
-            "pools": [
-                {
-                    "name": "default",
-                    "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
-                }
-            ]
-        },
-    ),
-}
-"""Components that no overlay has, each with an overlay that it fits and values that do the same."""
+    compare(with_values(example(name) | WITH_NAMESPACE), rendered(folder))
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_components_have_values_that_render_to_the_same(name: str, tmp_path: Path) -> None:
-    overlay, values = COMPONENTS[name]
-    kustomized = own_overlay(tmp_path, name, resources=(f"overlays/{overlay}",))
-    if name == "nfd":  # its labels are applied to all objects, which have them already
-        one(kustomized, "NodeFeatureRule", "accelbind")
-    compare(with_values(values | {"namespace": {"create": True}}), kustomized)
+    compare(with_values(COMPONENTS[name] | WITH_NAMESPACE), own_overlay(tmp_path, name))
 
 
 def test_another_namespace_is_that_of_kustomize(tmp_path: Path) -> None:
@@ -142,25 +155,19 @@ def test_another_namespace_is_that_of_kustomize(tmp_path: Path) -> None:
         namespace="elsewhere",
         transformers=["namespace"],
     )
-    values = {"namespace": {"create": True}, "certificates": {"source": "cert-manager"}}
-    compare(with_values(values, namespace="elsewhere"), kustomized)
+    compare(with_values(example("cert-manager") | WITH_NAMESPACE, "elsewhere"), kustomized)
 
 
-def test_what_helm_must_not_delete_is_kept() -> None:
+def test_what_helm_must_not_delete_is_kept_and_what_processes_write_is_left_out() -> None:
+    items = with_values(WITH_NAMESPACE)
     kept = {
-        named(item)
-        for item in template("--set", "namespace.create=true")
+        item["kind"]
+        for item in items
         if item["metadata"].get("annotations", {}).get(KEPT) == "keep"
     }
-    assert kept == {
-        *(f"Secret {NAMESPACE}/{name}" for name in ("accelbind-ca", "accelbind-webhook-tls")),
-        *(
-            f"CustomResourceDefinition /{plural}.fpga.intel.com"
-            for plural in ("acceleratorfunctions", "fpgaregions")
-        ),
-        f"Namespace /{NAMESPACE}",
-    }
-    for item in template():
+    assert kept == {"Secret", "CustomResourceDefinition", "Namespace"}
+    for item in items:
+        assert item["kind"] not in kept or KEPT in item["metadata"]["annotations"], named(item)
         assert not {"data", "stringData"} & set(item) or item["kind"] == "ConfigMap", "overwritten"
         for webhook in item.get("webhooks", ()):
             assert set(webhook["clientConfig"]) == {"service"}, "the bundle would be overwritten"
@@ -179,16 +186,7 @@ class Case(NamedTuple):
     expected: Any
 
 
-PEM = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem.decode()
-CASES = [
-    Case(*line)
-    for line in yaml.safe_load(
-        (Path(__file__).parent / "values.yaml")
-        .read_text()
-        .replace("DIGEST", f"sha256:{'0' * 64}")
-        .replace("BUNDLE", json.dumps(PEM))
-    )
-]
+CASES = [Case(*line) for line in tables("values.yaml")]
 checked: set[str] = set()
 """Objects that fit their schema, as text: most are the same with each value."""
 
@@ -220,8 +218,8 @@ def test_a_value_changes_what_it_says(case: Case) -> None:
 def all_values() -> Iterator[Json]:
     """The values of all tests."""
     yield from (case.values for case in CASES)
-    yield from (values for _, values in COMPONENTS.values())
-    yield from (yaml.safe_load(path.read_text()) for path in EXAMPLES.glob("*.yaml"))
+    yield from COMPONENTS.values()
+    yield from (example(path.stem) for path in EXAMPLES.glob("*.yaml"))
 
 
 @pytest.mark.anyio
@@ -258,101 +256,24 @@ def test_every_value_and_every_field_of_a_pool_is_tried() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
     wanted = {path.partition("pod-security")[0].strip(".") for path in leaves(values)}
-    tried: set[str] = set()
-    fields: set[str] = set()
-    for each in all_values():
-        tried |= leaves(each)
-        fields |= {name for pool in each.get("pools", ()) for name in pool}
-    untried = {path for path in wanted if not any(one.startswith(path) for one in tried)}
-    assert untried == set()
+    tried = {path for each in all_values() for path in leaves(each)}
+    assert {path for path in wanted if not any(one.startswith(path) for one in tried)} == set()
+    fields = {name for each in all_values() for pool in each.get("pools", ()) for name in pool}
     assert fields == set(schema["$defs"]["pool"]["properties"])
     assert set(schema["properties"]) - {"global"} == set(values)
 
 
-PLUGIN = {"accelbind.dev/plugin": "true"}
-AFFINITY: Json = {"nodeAffinity": {}}
-HALF_A_PEM = PEM.partition("-----END")[0]
+REFUSED = tables("refused.yaml")
 
 
-def test_the_chart_refuses_what_is_no_value() -> None:
-    for values, said in (
-        ({"webhook": {"replica": 1}}, "'replica' not allowed"),
-        ({"pools": [{"name": "b", "node": {}}]}, "'node' not allowed"),
-        ({"pools": [{"name": "b", "mode": "afx"}]}, "/pools/0/mode"),
-        ({"pools": [{"name": "B"}]}, "/pools/0/name"),
-        ({"pools": [{"name": "b"}, {"name": "b"}]}, "two pools are called b"),
-        ({"pools": [{"name": "a"}, {"name": "b"}]}, "pools a and b select the same nodes"),
-        ({"openshift": {"scc": True}, "webhook": {"hostNetwork": True}}, "exclude each other"),
-        (
-            a_and_b({}, {"nodeSelector": PLUGIN | {"pool": "b"}}),
-            "of pool a also selects the nodes of pool b",
-        ),
-        (
-            a_and_b({"nodeSelector": PLUGIN | {"x": ""}}, {}),
-            "of pool b also selects the nodes of pool a",
-        ),
-        (a_and_b({"affinity": AFFINITY}, {"affinity": AFFINITY}), "pools a and b select the same"),
-        (a_and_b({}, {"units": 7}), "/pools/1"),
-        (a_and_b({}, {"mode": "af", "units": 7}), "/pools/1/mode"),
-        (a_and_b({}, {"affinity": {"nonsense": 1}}), "'nonsense' not allowed"),
-        (a_and_b({}, {"updateStrategy": rolling("many")}), "rollingUpdate/maxUnavailable"),
-        (a_and_b({}, {"updateStrategy": rolling(0)}), "rollingUpdate/maxUnavailable"),
-        (a_and_b({}, {"updateStrategy": rolling("0%")}), "rollingUpdate/maxUnavailable"),
-        (
-            {"pools": [{"name": "a", "env": [{"name": "ACCELBIND_MODE"}]}]},
-            "sets ACCELBIND_MODE itself",
-        ),
-        ({"webhook": {"env": [{"name": "ACCELBIND_DOMAIN"}]}}, "sets ACCELBIND_DOMAIN itself"),
-        ({"webhook": {"args": ["--domain=b.example"]}}, "use the value domains"),
-        ({"monitoring": {"namespace": "m o"}}, "/monitoring/namespace"),
-        ({"pools": [{"name": "b", "programming": "oci-hook"}]}, "needs mode region"),
-        ({"certificates": {"source": "vault"}}, "/certificates/source"),
-        ({"certificates": {"source": "existingSecret"}}, "/certificates"),
-        ({"certificates": {"existingSecret": "x"}}, "/certificates/existingSecret"),
-        ({"certificates": own_certificate(HALF_A_PEM)}, "/certificates/caBundle"),
-        ({"certificates": own_certificate(PEM.replace("\nMI", "\nno"))}, "/certificates/caBundle"),
-        ({"images": {"webhook": {"digest": "sha256:1"}}}, "/images/webhook/digest"),
-        ({"domains": []}, "/domains"),
-        ({"domains": ["b.example"]}, "domains lacks fpga.intel.com"),
-        ({"domains": ["a'b.example"]}, "/domains/0"),
-        ({"bitstreams": {"volume": {"nfs": {}, "hostPath": {}}}}, "/bitstreams/volume"),
-        ({"bitstreams": {"volume": {"nonsense": {}}}}, "invalid propertyName 'nonsense'"),
-        ({"bitstreams": {"volume": {"nfs": "x"}}}, "/bitstreams/volume/nfs"),
-    ):
-        assert said in refusal(values), values
-
-
-def a_and_b(a: Json, b: Json) -> Json:
-    """Values with two pools."""
-    return {"pools": [{"name": "a", **a}, {"name": "b", **b}]}
-
-
-def rolling(unavailable: int | str) -> Json:
-    return {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": 0},
-    }
-
-
-def own_certificate(bundle: str) -> Json:
-    return {"source": "existingSecret", "existingSecret": "own", "caBundle": bundle}
-
-
-@pytest.mark.parametrize(
-    "pools",
-    [
-        a_and_b({"nodeSelector": {"x": "1", "y": "1"}}, {"nodeSelector": {"x": "2"}}),
-        a_and_b({"nodeSelector": {"x": "1"}}, {"nodeSelector": {"y": ""}}),
-        a_and_b({"affinity": AFFINITY}, {}),
-        a_and_b({}, {"nodeSelector": PLUGIN | {"pool": "b"}, "affinity": AFFINITY}),
-        a_and_b(
-            {"updateStrategy": rolling(1), "nodeSelector": {"x": "1"}},
-            {"updateStrategy": rolling("100%")},
-        ),
-    ],
-)
-def test_pools_that_nothing_shows_to_overlap_are_taken(pools: Json) -> None:
-    assert len(of_kind(with_values(pools), "DaemonSet")) == 2
+@pytest.mark.parametrize(("said", "values"), REFUSED, ids=lambda value: str(value)[:60])
+def test_the_chart_refuses_what_is_no_value_and_takes_pools_that_may_not_overlap(
+    said: str | None, values: Json
+) -> None:
+    if said is None:
+        assert len(of_kind(with_values(values), "DaemonSet")) == 2
+    else:
+        assert said in refusal(values)
 
 
 def test_env_cannot_repeat_a_variable_of_the_plugin() -> None:
@@ -365,36 +286,32 @@ def test_env_cannot_repeat_a_variable_of_the_plugin() -> None:
     } - {"A"}
     assert len(given) > 10
     for name in given:
-        pools = [{"name": "default", "env": [{"name": name}]}]
-        assert f"sets {name} itself" in refusal({"pools": pools})
+        assert f"sets {name} itself" in refusal(pool(env=[{"name": name}]))
 
 
-def test_conditions_of_the_webhooks_are_those_of_the_domains() -> None:
-    (first, *_), (last, *_) = (
-        one(with_values({"domains": ["fpga.intel.com", "b.example"]}), kind, "accelbind")[
-            "webhooks"
-        ]
-        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+def test_conditions_of_the_webhooks_are_those_of_the_domains(kind: str) -> None:
+    values = {"domains": ["fpga.intel.com", "b.example"]}
+    found, known = (
+        " ".join(
+            one(items, kind, "accelbind")["webhooks"][0]["matchConditions"][0]["expression"].split()
+        )
+        for items in (with_values(values), rendered("base"))
     )
     either = "k.startsWith('fpga.intel.com/') || k.startsWith('b.example/')"
-    for webhook in (first, last):
-        (condition,) = webhook["matchConditions"]
-        assert condition["expression"].count(either) == 2
-        plain = condition["expression"].replace(either, "k.startsWith('fpga.intel.com/')")
-        (known,) = one(rendered("base"), "MutatingWebhookConfiguration", "accelbind")["webhooks"][
-            0
-        ]["matchConditions"]
-        assert plain.split() == known["expression"].split()
+    assert found.count(either) == 2
+    assert found.replace(either, "k.startsWith('fpga.intel.com/')") == known
 
 
 def test_a_bundle_of_ones_own_is_in_every_webhook() -> None:
-    items = with_values({"certificates": own_certificate(f"{PEM}\n# the next one\n{PEM}")})
-    bundles = {
-        webhook["clientConfig"]["caBundle"]
-        for item in items
-        for webhook in item.get("webhooks", ())
+    certificates = {
+        "source": "existingSecret",
+        "existingSecret": "own",
+        "caBundle": f"{PEM}\n#\n{PEM}",
     }
-    assert len(bundles) == 1
+    items = with_values({"certificates": certificates})
+    hooks = [hook for item in items for hook in item.get("webhooks", ())]
+    assert len({hook["clientConfig"]["caBundle"] for hook in hooks}) == 1
     assert "accelbind-certs" not in workloads(items)
 
 
@@ -407,7 +324,7 @@ def test_nothing_is_wrong_with_the_chart_and_its_package_is_whole(tmp_path: Path
     done = run_helm("template", "accelbind", archive, "--namespace", NAMESPACE)
     assert done.returncode == 0, done.stderr
     packaged = [item for item in yaml.safe_load_all(done.stdout) if item]
-    assert comparable(packaged) == comparable(template())
+    assert comparable(packaged) == comparable(with_values({}))
 
 
 def test_commands_of_the_documents_name_flags_that_helm_has() -> None:
