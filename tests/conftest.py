@@ -175,7 +175,7 @@ def short_dir() -> Iterator[Path]:
 
 @pytest.fixture
 def processes(tmp_path: Path, short_dir: Path) -> Iterator[Processes]:  # noqa: ARG001 - outlives them
-    """Starts real processes; kills them after the test and fails if one left children behind."""
+    """Starts real processes; kills them after the test, and fails if one left children."""
     started = Processes(tmp_path)
     yield started
     problems = list(started.close())
