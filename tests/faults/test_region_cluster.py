@@ -35,6 +35,11 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
 async def cluster(
     short_dir: Path,
     processes: Processes,
@@ -89,12 +94,43 @@ def env(afu_id: str) -> list[dict[str, Any]]:
     ]
 
 
+def from_config_map(key: str) -> dict[str, Any]:
+    return {"name": key, "valueFrom": {"configMapKeyRef": {"name": "forged", "key": key}}}
+
+
 FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "in the spec": ({"env": env(UNMAPPED)}, "no AcceleratorFunction of mode region in namespace"),
     "what another namespace maps": ({"env": env(UNMAPPED[::-1])}, "in namespace team maps that"),
-    "in the image or a ConfigMap": (
+    "what is no id": ({"env": env("../../" + NLB3)}, "which is not an id"),
+    "in the image alone": ({}, "names no function for it"),
+    "all variables of a ConfigMap": (
         {"envFrom": [{"configMapRef": {"name": "forged"}}]},
         "names no function for it",
+    ),
+    "keys of a ConfigMap": (
+        {"env": [from_config_map("FPGA_REGION_1"), from_config_map("FPGA_AFU_1")]},
+        "has no plain value",
+    ),
+    "one function beside a mapped one": (
+        {
+            "env": [
+                *env(NLB0),
+                {"name": "FPGA_REGION_2", "value": A10_INTERFACE},
+                {"name": "FPGA_AFU_2", "value": UNMAPPED},
+            ]
+        },
+        "no AcceleratorFunction of mode region in namespace team maps that",
+    ),
+    "twice": ({"env": [*env(NLB0), *env(NLB3)]}, "FPGA_REGION_1 is set twice"),
+    "more than it was given": (
+        {
+            "env": [
+                *env(NLB0),
+                {"name": "FPGA_REGION_2", "value": A10_INTERFACE},
+                {"name": "FPGA_AFU_2", "value": NLB3},
+            ]
+        },
+        "names 2 functions and was given 1 regions",
     ),
 }
 
@@ -102,7 +138,10 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
 async def test_a_pod_that_never_saw_the_webhook_has_nothing_programmed_whatever_it_says(
     cluster: RegionCluster,
 ) -> None:
-    """The webhook's configurations are away, as in the minute in which somebody removed them."""
+    """The webhook's configurations are away, as in the minute in which somebody removed them.
+
+    What an image or a ConfigMap sets, a container has and its pod's spec hasn't.
+    """
     for kind in ("mutating", "validating"):
         path = f"{CONFIGURATIONS}/{kind}webhookconfigurations/accelbind"
         assert (await cluster.http.delete(path)).status_code == 200
