@@ -176,25 +176,23 @@ def labelled(node: Json, pool: str = "a", **taint: str) -> Json:
 
 
 @pytest.mark.parametrize("folder", WHOLE)
-def test_plugins_run_on_labelled_nodes_and_tolerate_only_the_taint_for_cards(folder: str) -> None:
+def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
     spec = ours(folder)["accelbind-plugin"]
     assert not is_selected(spec, WORKER)
     assert not is_selected(spec, CONTROL_PLANE)
     assert is_selected(spec, labelled(WORKER))
+    assert untolerated_taints(spec, labelled(WORKER)) == []
+
+
+@pytest.mark.parametrize("folder", WHOLE)
+def test_only_the_taint_for_cards_is_tolerated(folder: str) -> None:
+    spec = ours(folder)["accelbind-plugin"]
     assert untolerated_taints(spec, CONTROL_PLANE)
-    for taint, repelled in (
-        ({}, []),
-        ({"key": "accelbind.dev/fpga", "value": "yes", "effect": "NoSchedule"}, []),
-        (
-            {"key": "accelbind.dev/fpga", "value": "yes", "effect": "NoExecute"},
-            ["accelbind.dev/fpga=yes:NoExecute"],
-        ),
-        (
-            {"key": "example.com/team", "effect": "NoSchedule"},
-            ["example.com/team:NoSchedule"],
-        ),
-    ):
-        assert untolerated_taints(spec, labelled(WORKER, **taint)) == repelled
+    for effect, kept_away in (("NoSchedule", False), ("NoExecute", True)):
+        tainted = labelled(WORKER, key="accelbind.dev/fpga", value="yes", effect=effect)
+        assert bool(untolerated_taints(spec, tainted)) is kept_away
+    other = labelled(WORKER, key="example.com/team", effect="NoSchedule")
+    assert untolerated_taints(spec, other) == ["example.com/team:NoSchedule"]
 
 
 @pytest.mark.parametrize("folder", WHOLE)

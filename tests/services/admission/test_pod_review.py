@@ -34,15 +34,29 @@ from tests.services.building import (
     pod,
 )
 from tests.support import require_shared
-from tests.webhook import reviews
-from tests.webhook.reviews import UID
 
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 LOGICAL = "fpga.intel.com/"
 ASKING = pod(container("app", {LOGICAL + "nlb0": "1"}, env=[{"name": "A", "value": "a"}]))
 
 
 def review(obj: Any = None, **request: Any) -> Object:
-    return reviews.review(ASKING if obj is None else obj, **{"name": "p"} | request)
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": UID,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": "p",
+            "namespace": "default",
+            "operation": "CREATE",
+            "object": ASKING if obj is None else obj,
+            "oldObject": None,
+            "dryRun": False,
+        }
+        | request,
+    }
 
 
 def body(obj: Any) -> bytes:
