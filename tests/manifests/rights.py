@@ -1,7 +1,8 @@
 """What the manifests' roles allow, and what real processes asked an API server for."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
 
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.resources import parse
@@ -12,9 +13,8 @@ CREATED = 201
 VERBS = {"PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One request, as an API server judges it."""
+class Access(NamedTuple):
+    """A request, or a right: without namespace or name it holds for all of them."""
 
     verb: str
     group: str
@@ -22,34 +22,18 @@ class Ask:
     namespace: str
     name: str
 
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """One verb for one resource, of one rule.
-
-    Attributes:
-        namespace: Where; empty for everywhere.
-        names: Of which objects; empty for all.
-    """
-
-    verb: str
-    group: str
-    resource: str
-    namespace: str
-    names: frozenset[str]
-
-    def allows(self, ask: Ask) -> bool:
-        """Whether it is enough for a request."""
+    def allows(self, request: "Access") -> bool:
+        """Whether this right is enough for a request."""
         return (
-            (self.verb, self.group, self.resource) == (ask.verb, ask.group, ask.resource)
-            and (not self.namespace or self.namespace == ask.namespace)
-            and (not self.names or ask.name in self.names)
+            self[:3] == request[:3]
+            and self.namespace in ("", request.namespace)
+            and self.name in ("", request.name)
         )
 
 
-def rights_of(items: list[Json], account: str) -> list[Right]:
-    """What an account may do by the roles that are bound to it, each verb and resource apart."""
-    found = []
+def rights_of(items: list[Json], account: str) -> set[Access]:
+    """What an account may do by the roles that are bound to it."""
+    found = set()
     for kind in ("Role", "ClusterRole"):
         bound = {
             (binding["metadata"].get("namespace", ""), binding["roleRef"]["name"])
@@ -59,19 +43,17 @@ def rights_of(items: list[Json], account: str) -> list[Right]:
         for role in of_kind(items, kind):
             namespace = role["metadata"].get("namespace", "")
             if (namespace, role["metadata"]["name"]) in bound:
-                found += [right for rule in role["rules"] for right in _split(rule, namespace)]
+                found |= {right for rule in role["rules"] for right in _split(rule, namespace)}
     return found
 
 
-def _split(rule: Json, namespace: str) -> Iterator[Right]:
-    names = frozenset(rule.get("resourceNames", ()))
-    for verb in rule["verbs"]:
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                yield Right(verb, group, resource, namespace, names)
+def _split(rule: Json, namespace: str) -> Iterator[Access]:
+    names = rule.get("resourceNames", ("",))
+    parts = (rule["verbs"], rule["apiGroups"], rule["resources"], [namespace], names)
+    return map(Access._make, product(*parts))
 
 
-def asked(api: ApiServerStandIn) -> set[Ask]:
+def asked(api: ApiServerStandIn) -> set[Access]:
     """All that was asked for since the start."""
     found = set()
     for seen in api.seen:
@@ -80,9 +62,10 @@ def asked(api: ApiServerStandIn) -> set[Ask]:
         assert target is not None, f"{request.target} is no object's or list's"
         verb = VERBS.get(request.method) or _reading(request, target.name)
         resource = target.resource.plural + (f"/{target.subresource}" if target.subresource else "")
-        found.add(Ask(verb, target.resource.group, resource, target.namespace, target.name))
+        made = Access(verb, target.resource.group, resource, target.namespace, target.name)
+        found.add(made)
         if verb == "patch" and seen.code == CREATED:  # server-side apply needs both verbs then
-            found.add(Ask("create", target.resource.group, resource, target.namespace, target.name))
+            found.add(made._replace(verb="create"))
     return found
 
 
@@ -94,13 +77,11 @@ def _reading(request: Request, name: str) -> str:
     return "get" if name else "list"
 
 
-def beyond(rights: Iterable[Right], asks: Iterable[Ask]) -> set[Ask]:
+def beyond(rights: Iterable[Access], requests: Iterable[Access]) -> set[Access]:
     """What was asked for and isn't allowed."""
-    held = list(rights)
-    return {ask for ask in asks if not any(right.allows(ask) for right in held)}
+    return {each for each in requests if not any(right.allows(each) for right in rights)}
 
 
-def idle(rights: Iterable[Right], asks: Iterable[Ask]) -> set[Right]:
+def idle(rights: Iterable[Access], requests: Iterable[Access]) -> set[Access]:
     """What is allowed and nobody asked for."""
-    made = list(asks)
-    return {right for right in rights if not any(right.allows(ask) for ask in made)}
+    return {right for right in rights if not any(right.allows(each) for each in requests)}

@@ -143,8 +143,6 @@ async def test_the_certificates_ask_for_what_their_account_may_and_for_all_of_it
             lambda: bundled(api) and not idle(rights, asked(api)), timeout=PATIENCE
         )
         assert beyond(rights, asked(api)) == set()
-        used = {ask.name for ask in asked(api)}
-        assert used == {*CERTIFICATES, "accelbind"}, "each named object is needed"
 
 
 def annotate(api: ApiServerStandIn, mode: str) -> None:
