@@ -8,12 +8,13 @@ import pytest
 import yaml
 
 from tests.accelbind.running import run
-from tests.docs.blocks import commands
+from tests.docs import blocks
 from tests.support import REPOSITORY
 
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+QUICKSTART = "docs/quickstart.md"
 VERBS = {"up", "run", "exec", "down"}
 
 
@@ -81,14 +82,26 @@ def test_a_services_flags_exist(name: str) -> None:
     assert given <= set(known)
 
 
-def typed() -> list[list[str]]:
-    """What the quickstart has people type, without `docker compose`."""
-    lines = [each.plain for each in commands("docs/quickstart.md")]
+def typed(*pages: str) -> list[list[str]]:
+    """What pages have people type, without `docker compose`."""
+    lines = [each.plain for page in pages for each in blocks.commands(page)]
     return [shlex.split(line)[2:] for line in lines if line.startswith("docker compose ")]
 
 
 def test_make_test_compose_runs_what_the_quickstart_has_people_type() -> None:
     """In this order: all of it, the pods once more, with a view, inside, and away with it."""
-    assert [[word for word in words if word in VERBS] for words in typed()] == [
+    assert [[word for word in words if word in VERBS] for words in typed(QUICKSTART)] == [
         [verb] for verb in ("up", "run", "up", "exec", "down")
     ]
+
+
+def test_documented_commands_name_services_profiles_and_folders_that_exist() -> None:
+    profiles = {name for each in SERVICES.values() for name in each.get("profiles", ())}
+    for words in typed(*blocks.pages()):
+        if "--profile" in words:
+            assert words[words.index("--profile") + 1] in profiles
+        if words[0] in ("run", "exec"):
+            (name, *rest) = [word for word in words[1:] if not word.startswith("--")]
+            own = [word for each in SERVICES[name]["command"] for word in each.split("=")]
+            folders = [word for word in rest if word.startswith("/")]
+            assert set(folders) <= set(own), "the folders of the service's process"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.compose.engine import BASE, Engine, base_image, composes, engine, forbidden, unmet, usual
-from tests.compose.test_files import typed
+from tests.compose.test_files import QUICKSTART, typed
 from tests.support import ENGINES_ARE_FORBIDDEN, eventually, require
 
 pytestmark = pytest.mark.timeout(2400)
@@ -236,7 +236,7 @@ def test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down(
 ) -> None:
     assert set(images) == set(TARGETS)
     suite, began = Suite(docker, base, composes()[version]), time.monotonic()
-    up, again, watch, inside, down = typed()
+    up, again, watch, inside, down = typed(QUICKSTART)
     try:
         suite.compose(*up, "--build", "--detach")
 
