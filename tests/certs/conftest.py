@@ -5,9 +5,12 @@ import pytest
 
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import apply_manifests
-from tests.services.kube.conftest import no_proxy
 
-__all__ = ["no_proxy"]
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of tests are asked directly, whatever the environment says."""
+    monkeypatch.setenv("NO_PROXY", "*")
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from tests.manifests.rights import asked, beyond, idle, rights_of
 from tests.plugin.support import AF, REGION, container, functions, pod
 from tests.support import Process, Processes, eventually_async
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
 
 PATIENCE = 90.0
 """Seconds for a process to start, on a machine that is busy with others."""

@@ -223,6 +223,7 @@ def all_values() -> Iterator[Json]:
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("no_proxy")
 async def test_an_api_server_would_take_what_each_value_gives(tmp_path: Path) -> None:
     """A server-side dry run of all objects."""
     rendered_ones = (item for values in [{}, *all_values()] for item in with_values(values))

@@ -1,6 +1,12 @@
-"""Tests speak to servers of their own, past any proxy."""
+"""Coroutine tests of this room run on asyncio."""
 
 import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The event loop under tests marked `anyio`."""
+    return "asyncio"
 
 
 @pytest.fixture(autouse=True)
