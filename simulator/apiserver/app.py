@@ -7,21 +7,17 @@ The order is that of a real API server: authentication (401), the path (404, 405
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
 
 import structlog
 
-from simulator.apiserver.admission import AuditLog
-from simulator.apiserver.calls import APPLY, ApiCall
-from simulator.apiserver.discovery import discover
+from simulator.apiserver.calls import APPLY, ApiCall, StatusError, Tokens, internal, not_found
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import Cut, Request, Response
-from simulator.apiserver.identity import Tokens
-from simulator.apiserver.reading import list_body, read_list
-from simulator.apiserver.resources import PODS, ResourceTable, parse
-from simulator.apiserver.status import StatusError, internal, not_found
-from simulator.apiserver.store import Store
-from simulator.apiserver.watching import Watch
-from simulator.apiserver.wire import Json, encode
+from simulator.apiserver.reading import Watch, read_list
+from simulator.apiserver.resources import PODS, Json, ResourceTable, discover, parse
+from simulator.apiserver.store import Store, encode
 from simulator.apiserver.writing import Writer
 
 _log = structlog.get_logger(__name__)
@@ -34,6 +30,32 @@ class SeenRequest:
 
     request: Request
     code: int
+
+
+class AuditLog:
+    """The audit log: one `audit.k8s.io/v1` Event per line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, verb: str, call: ApiCall, code: int) -> None:
+        """Write one entry."""
+        target = call.target
+        reference = {"resource": target.resource.plural, "apiGroup": target.resource.group}
+        reference |= {"namespace": target.namespace, "name": target.name}
+        entry: Json = {
+            "kind": "Event",
+            "apiVersion": "audit.k8s.io/v1",
+            "auditID": str(uuid4()),
+            "stage": "ResponseComplete",
+            "verb": verb,
+            "user": call.identity.user_info(),
+            "objectRef": reference,
+            "responseStatus": {"code": code},
+            "annotations": call.trail.annotations,
+        }
+        with self._path.open("ab") as file:
+            file.write(encode(entry) + b"\n")
 
 
 class App:
@@ -99,8 +121,7 @@ class App:
     def _read(self, call: ApiCall) -> Response:
         target = call.target
         if not target.name:
-            page = read_list(self._store, target, call.query)
-            return Response(200, list_body(target.resource, page) + b"\n")
+            return Response(200, read_list(self._store, target, call.query) + b"\n")
         data = self._store.shelf(target.resource).objects.get(target.path)
         if data is None:
             raise not_found(target.resource, target.name)
@@ -126,7 +147,7 @@ class App:
         try:
             call.authorize(verb)
             code, item = await self._changed(call)
-            response = Response(code, call.target.resource.encode(item) + b"\n", _warnings(call))
+            response = Response(code, encode(item) + b"\n", _warnings(call))
         except StatusError as error:
             response = Response(error.code, error.body(), _warnings(call))
         if (call.target.resource is PODS and verb == "create") or call.trail.annotations:

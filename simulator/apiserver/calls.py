@@ -1,21 +1,211 @@
-"""One request as the verbs and webhooks see it: what it names, who asks, and what it leaves."""
+"""One request as the verbs and webhooks handle it, and the errors that it may be answered with.
+
+A call knows what it names, who sent it, and what it leaves (audit annotations, warnings).
+`StatusError` is raised anywhere below a request and becomes a `v1.Status` at its edge. Reasons are
+those of `k8s.io/apimachinery/pkg/apis/meta/v1`, which clients such as kubectl act upon.
+"""
 
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import yaml
 
+from services.process.errors import AccelbindError
 from simulator.apiserver.http_server import Request
-from simulator.apiserver.identity import Identity
-from simulator.apiserver.resources import NAMESPACES, Target
-from simulator.apiserver.status import StatusError, bad_request, forbidden
-from simulator.apiserver.wire import Json
+from simulator.apiserver.resources import NAMESPACES, Json, Resource, Target
+from simulator.apiserver.store import encode
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
+
+# Errors
+
+REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+class StatusError(AccelbindError):
+    """A request that is answered with a failure."""
+
+    def __init__(
+        self, code: int, message: str, *, reason: str | None = None, details: Json | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = REASONS.get(code, "InternalError") if reason is None else reason
+        self.message = message
+        self.details = details
+
+    def status(self) -> Json:
+        """The Status object."""
+        status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
+        status |= {"status": "Failure", "message": self.message, "code": self.code}
+        optional = {"reason": self.reason, "details": self.details}
+        return status | {name: value for name, value in optional.items() if value}
+
+    def body(self) -> bytes:
+        """The Status as an answer's body."""
+        return encode(self.status()) + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One field that is wrong, and what is wrong with it."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def invalid_value(field: str, value: object, why: str) -> Cause:
+    """`field: Invalid value: "value": why`."""
+    return Cause(field, f"Invalid value: {encode(value).decode()}: {why}")
+
+
+def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> StatusError:
+    """422: the object is well-formed and does not fit its kind."""
+    texts = ", ".join(map(str, causes))
+    qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    listed = texts if len(causes) == 1 else f"[{texts}]"
+    details: Json = {"name": name, "group": resource.group, "kind": resource.kind}
+    details["causes"] = [{"message": one.message, "field": one.field} for one in causes]
+    return StatusError(422, f'{qualified} "{name}" is invalid: {listed}', details=details)
+
+
+def not_found(resource: Resource, name: str) -> StatusError:
+    """404: no object of this name."""
+    details = {"name": name, "group": resource.group, "kind": resource.plural}
+    return StatusError(404, f'{resource.qualified} "{name}" not found', details=details)
+
+
+def conflict(resource: Resource, name: str, why: str = "") -> StatusError:
+    """409: the object has changed since the sender read it."""
+    reason = why or (
+        "the object has been modified; please apply your changes to the latest version and try"
+        " again"
+    )
+    text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {reason}'
+    return StatusError(409, text)
+
+
+def forbidden(resource: Resource, name: str, why: str) -> StatusError:
+    """403: known who asks, and refused."""
+    named = f'{resource.qualified} "{name}"' if name else resource.qualified
+    return StatusError(403, f"{named} is forbidden: {why}")
+
+
+def bad_request(message: str) -> StatusError:
+    """400: not readable as what it should be."""
+    return StatusError(400, message)
+
+
+def internal(message: str) -> StatusError:
+    """500, with the cause as a real API server repeats it."""
+    return StatusError(500, f"Internal error occurred: {message}")
+
+
+# Who asks: bearer tokens, users, and the rules of their roles
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of a Role (with a namespace) or of a ClusterRole; `*` is not understood."""
+
+    verbs: frozenset[str]
+    groups: frozenset[str]
+    resources: frozenset[str]
+    names: frozenset[str] = frozenset()
+    namespace: str = ""
+
+    def allows(self, verb: str, target: Target) -> bool:
+        """Whether it allows a verb on a target."""
+        resource = target.resource.plural
+        if target.subresource:
+            resource = f"{resource}/{target.subresource}"
+        return (
+            verb in self.verbs
+            and target.resource.group in self.groups
+            and resource in self.resources
+            and (not self.names or target.name in self.names)
+            and (not self.namespace or target.namespace == self.namespace)
+        )
+
+
+def rules_of(role: Json) -> tuple[Rule, ...]:
+    """The rules of a Role or ClusterRole."""
+    return tuple(
+        Rule(
+            frozenset(rule["verbs"]),
+            frozenset(rule["apiGroups"]),
+            frozenset(rule["resources"]),
+            frozenset(rule.get("resourceNames", ())),
+            role["metadata"].get("namespace", ""),
+        )
+        for rule in role["rules"]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A user as a real API server describes it to webhooks."""
+
+    username: str = "admin"
+    groups: tuple[str, ...] = ("system:masters", "system:authenticated")
+    rules: tuple[Rule, ...] | None = None
+    """What the user may do; None is everything."""
+
+    def may(self, verb: str, target: Target) -> bool:
+        """Whether the user may do that."""
+        return self.rules is None or any(rule.allows(verb, target) for rule in self.rules)
+
+    def user_info(self) -> Json:
+        """The `userInfo` of a review."""
+        return {"username": self.username, "groups": list(self.groups)}
+
+
+class Tokens:
+    """The bearer tokens that are accepted, each with the user it stands for."""
+
+    def __init__(self, admin: str = "") -> None:
+        self._known: dict[str, Identity] = {}
+        self.replace_admin(admin)
+
+    def allow(self, token: str, identity: Identity) -> None:
+        """Accept one more token."""
+        self._known[token] = identity
+
+    def replace_admin(self, token: str = "") -> None:
+        """Accept this administrator's token, or one that is made up, instead of the old one."""
+        self._known = {key: who for key, who in self._known.items() if who.rules is not None}
+        self.admin = token or secrets.token_urlsafe(24)
+        self.allow(self.admin, Identity())
+
+    def identify(self, authorization: str) -> Identity | None:
+        """The user of an `Authorization` header; None where the token is missing or unknown."""
+        scheme, _, token = authorization.partition(" ")
+        return self._known.get(token.strip()) if scheme.lower() == "bearer" else None
+
+
+# The call
 
 
 @dataclass(slots=True)
@@ -82,17 +272,13 @@ class ApiCall:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a call does to an object, as a review describes it.
-
-    Args:
-        kind: `CREATE`, `UPDATE` or `DELETE`.
-        name: empty where it is still to be generated.
-        old: the object before, for an update or deletion.
-    """
+    """What a call does to an object, as a review describes it."""
 
     call: ApiCall
     kind: str
+    """`CREATE`, `UPDATE` or `DELETE`."""
     name: str
+    """Empty where it is still to be generated."""
     old: Json | None = None
 
     @property
@@ -102,13 +288,11 @@ class Operation:
         return self.name if target.resource is NAMESPACES else target.namespace
 
     def as_request(self) -> Json:
-        """What a review says of the request, apart from objects and options; in the real order."""
+        """What a review says of the request, apart from objects and options."""
         target = self.call.target
         version = {"group": target.resource.group, "version": target.resource.version}
-        kind, plural = (
-            version | {"kind": target.resource.kind},
-            version | {"resource": target.resource.plural},
-        )
+        kind = version | {"kind": target.resource.kind}
+        plural = version | {"resource": target.resource.plural}
         fields: Json = {
             "kind": kind,
             "resource": plural,

@@ -16,7 +16,7 @@ from services.kube.client import ClusterClient
 from services.kube.connection import connector
 from services.kube.objects import ensure_secret
 from services.process.errors import ClusterError
-from simulator.apiserver.identity import Identity, rules_of
+from simulator.apiserver.calls import Identity, rules_of
 from simulator.apiserver.standin import ApiServerStandIn, kubeconfig
 from tests.certs.cluster import secret, serving, the_bundle
 from tests.certs.memory import CA, LOCATIONS, NAMESPACE, POLICY, TLS

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from simulator.apiserver import http_server
+from simulator.apiserver.calls import StatusError
 from simulator.apiserver.http_server import Response
+from simulator.apiserver.reading import bookmark_line, event_line
 from simulator.apiserver.resources import FUNCTIONS as FUNCTION_RESOURCE
 from simulator.apiserver.resources import REGIONS as REGION_RESOURCE
 from simulator.apiserver.standin import ApiServerStandIn, Options
-from simulator.apiserver.status import StatusError
-from simulator.apiserver.watching import bookmark_line, event_line
-from simulator.apiserver.wire import encode as encode_json
+from simulator.apiserver.store import encode as encode_json
 
 FUNCTIONS: Final = FUNCTION_RESOURCE.plural
 REGIONS: Final = REGION_RESOURCE.plural

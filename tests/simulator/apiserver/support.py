@@ -13,8 +13,7 @@ from typing import Any, Self, TypeAlias
 import httpx2
 import pytest
 
-from simulator.apiserver import tls
-from simulator.apiserver.http_server import HttpServer, Request, Response
+from simulator.apiserver.http_server import HttpServer, Request, Response, make_pair
 from simulator.apiserver.standin import ApiServerStandIn
 
 Json: TypeAlias = dict[str, Any]
@@ -130,7 +129,7 @@ class FakeWebhook:
     """A webhook over TLS that answers by path as it is told, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.pair = tls.make_pair(["127.0.0.1", "hook.tools.svc"])
+        self.pair = make_pair(["127.0.0.1", "hook.tools.svc"])
         self.asked: list[Request] = []
         self.answers: dict[str, Answer] = {}
         self.server = HttpServer(self._handle)
@@ -148,7 +147,7 @@ class FakeWebhook:
 
     @property
     def bundle(self) -> str:
-        return base64.b64encode(self.pair.authority).decode()
+        return base64.b64encode(self.pair.certificate).decode()
 
     def reviews(self) -> list[Json]:
         return [json.loads(request.body)["request"] for request in self.asked]

@@ -51,10 +51,15 @@ async def test_what_cant_be_done_is_answered_with_a_status(
 
 async def test_without_a_token_the_answer_is_401(http: httpx2.AsyncClient) -> None:
     answer = await http.get(FUNCTIONS, headers={"Authorization": ""})
-    assert answer.text == (
-        '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
-        '"message":"Unauthorized","reason":"Unauthorized","code":401}\n'
-    )
+    assert answer.json() == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "Unauthorized",
+        "reason": "Unauthorized",
+        "code": 401,
+    }
 
 
 async def test_a_put_replaces_the_version_that_it_names(http: httpx2.AsyncClient) -> None:
