@@ -10,7 +10,6 @@ Decisions about devices are made in `device_manager`.
 """
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -38,8 +37,6 @@ WATCH_SECONDS: Final = 300
 WATCH_GRACE_SECONDS: Final = 15
 LAST_WORDS_SECONDS: Final = 1.0
 """How long requests in flight may take at the end."""
-LOOK_SECONDS: Final = 5.0
-"""How often the node's status is read though nothing happened: capacity may expire."""
 
 
 class NodeAgent:
@@ -86,10 +83,9 @@ class NodeAgent:
             await asyncio.sleep(backoff.pause())
 
     async def _changed(self, version: int) -> None:
-        """Wait for a change, or for `LOOK_SECONDS`."""
-        with contextlib.suppress(TimeoutError):
-            journal = self._kubelet.journal
-            await self._kubelet.until(lambda: journal.version != version, LOOK_SECONDS)
+        """Wait for a change."""
+        journal = self._kubelet.journal
+        await journal.until(lambda: journal.version != version)
 
     # The node
 

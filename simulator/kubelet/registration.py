@@ -15,8 +15,8 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -269,20 +269,6 @@ class Registration(RegistrationServicer):
         await asyncio.gather(*self._watching, return_exceptions=True)
         for client in {*self._endpoints.values(), *self._clients.values()}:
             await client.close()
-
-
-@contextmanager
-def faulty(faults: Faults, journal: Journal, **changes: object) -> Iterator[None]:
-    """Switch faults on inside a `with` block."""
-    before = {name: getattr(faults, name) for name in changes}
-    try:
-        for name, value in changes.items():
-            setattr(faults, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(faults, name, value)
-        journal.ring()
 
 
 async def serve(server: grpc.aio.Server, path: Path) -> None:

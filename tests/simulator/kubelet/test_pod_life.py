@@ -104,26 +104,6 @@ async def test_pre_start_comes_before_every_start_with_thirty_seconds(
         assert plugin.allocated == [("a",)]
 
 
-async def test_an_error_before_the_start_is_an_event_word_for_word_and_heals_by_itself(
-    kubelet: KubeletStandIn,
-) -> None:
-    async with registered(fake(kubelet, pre_start=True)) as plugin:
-        await ready(kubelet)
-        plugin.refusal = REFUSAL
-        state = await kubelet.settled(await kubelet.admit(pod()))
-        assert state["main"].stage is Stage.WAITING
-        assert state["main"].reason == "CreateContainerConfigError"
-        assert state["main"].message == EVENT.removeprefix("Error: ")
-        assert state.active
-        await kubelet.until(lambda: kubelet.events[0].count >= 3)
-        event = kubelet.events[0]
-        assert (event.type, event.reason, event.message) == ("Warning", "Failed", EVENT)
-        assert event.field_path == "spec.containers{main}"
-        plugin.refusal = None
-        await kubelet.until(lambda: state["main"].running)
-        assert state.phase is Phase.RUNNING
-
-
 async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStandIn) -> None:
     async with registered(fake(kubelet)) as plugin:
         await ready(kubelet)
@@ -139,20 +119,6 @@ async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStand
         assert kubelet.in_use(RESOURCE) == set()
         plugin.allocate_refusal = None
         assert (await kubelet.admit(pod())).phase is Phase.FAILED
-
-
-async def test_a_deleted_pod_frees_its_devices_and_its_log_folder(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet, "a")):
-        await ready(kubelet)
-        state = await kubelet.admit(pod("first"))
-        folder = kubelet.pod_logs_dir / "default_first_uid-first"
-        assert folder.is_dir()
-        assert kubelet.in_use(RESOURCE) == {"a"}
-        await kubelet.delete_pod(state)
-        assert not folder.exists()
-        assert kubelet.in_use(RESOURCE) == set()
-        second = await kubelet.settled(await kubelet.admit(pod("second")))
-        assert second["main"].environment["DEVICES"] == "a"
 
 
 async def test_the_checkpoint_names_all_containers_before_the_first_starts(
@@ -278,29 +244,6 @@ async def test_init_containers_run_to_completion_in_order_and_sidecars_stay(
         Stage.TERMINATED, Stage.RUNNING, Stage.TERMINATED, Stage.RUNNING,
     ]  # fmt: skip
     assert state["one"].reason == "Completed"
-
-
-async def test_a_pod_of_an_earlier_process_is_adopted_as_it_runs(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet, pre_start=True)) as plugin:
-        await ready(kubelet)
-        described = pod(init={"init": 1}, containers={"main": 1})
-        await kubelet.settled(await kubelet.admit(described))
-        await kubelet.close()
-        described["status"] = {
-            "phase": "Running",
-            "initContainerStatuses": [{"name": "init", "state": {"terminated": {"exitCode": 0}}}],
-            "containerStatuses": [{"name": "main", "restartCount": 2, "state": {"running": {}}}],
-        }
-        async with KubeletStandIn(kubelet.folder) as later:
-            state = later.adopt(described)
-            assert state["main"].running
-            assert state["main"].environment == {"DEVICES": "a"}
-            assert state["main"].restarts == 2
-            assert state["init"].reason == "Completed"
-            assert later.in_use(RESOURCE) == {"a"}
-            await later.restart_container(state, "main")
-            assert state["main"].restarts == 3
-        assert plugin.pre_starts == [("a",)] * 2
 
 
 async def test_a_corrupt_checkpoint_is_passed_over(kubelet: KubeletStandIn) -> None:
