@@ -92,14 +92,6 @@ def containers(pod: Json) -> list[Json]:
     return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
 
 
-def environment(container: Json) -> dict[str, str]:
-    """The variables of a container; one that is taken from elsewhere has its source as value."""
-    return {
-        one["name"]: str(one["value"]) if "value" in one else f"({one.get('valueFrom')})"
-        for one in container.get("env", [])
-    }
-
-
 def is_running(pod: Json) -> bool:
     """Whether all containers have started, init containers before them."""
     states = pod.get("status", {}).get("containerStatuses", [])
