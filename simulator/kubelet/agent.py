@@ -219,23 +219,13 @@ class NodeAgent:
 
     # Requests
 
-    async def _query(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str | int] | None = None,
-        body: Json | None = None,
-        content_type: str = "application/json",
-    ) -> HttpResponse:
+    async def _query(self, method: str, path: str, **given: Any) -> HttpResponse:  # noqa: ANN401 - those of ClusterClient.request
         """Send a request to the API server; a cancelled caller lets it finish.
 
         So a write is not broken off half-way, nor a connection in its handshake (whose socket
         Python 3.11 would leave open).
         """
-        request = asyncio.create_task(
-            self._client.request(method, path, params=params, body=body, content_type=content_type)
-        )
+        request = asyncio.create_task(self._client.request(method, path, **given))
         self._requests.add(request)
         request.add_done_callback(self._requests.discard)
         return await asyncio.shield(request)

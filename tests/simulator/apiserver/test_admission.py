@@ -163,7 +163,6 @@ async def test_selectors_decide_who_is_asked(
     ("resources", "kind", "expected"),
     [
         ({"limits": {PHYSICAL: "1"}}, "containers", True),
-        ({"requests": {PHYSICAL: "1"}}, "containers", True),
         ({"limits": {"cpu": "1"}}, "containers", False),
         ({}, "containers", False),
         ({"limits": {"x": "1", PHYSICAL: "1"}}, "initContainers", True),

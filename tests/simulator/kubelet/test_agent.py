@@ -38,9 +38,6 @@ class Cluster:
         body = await self.client.get(path)
         return {} if body is None else dict(json.loads(body))
 
-    async def node_count(self, which: str) -> str:
-        return str((await self.get(NODE))["status"][which].get(RESOURCE, ""))
-
     async def create(self, described: dict[str, Any]) -> None:
         described = {"apiVersion": "v1", "kind": "Pod", **described}
         described["metadata"].pop("uid")
@@ -93,32 +90,6 @@ async def agent(kubelet: KubeletStandIn, client: ClusterClient) -> AsyncIterator
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_node_registers_and_follows_its_devices(cluster: Cluster) -> None:
-    node = await cluster.get(NODE)
-    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
-    assert node["status"]["capacity"]["cpu"]
-    assert node["status"]["allocatable"]["memory"]
-    listed = devices("a", "b", unhealthy=["b"])
-    async with registered(FakePlugin(cluster.kubelet.folder, listed)) as plugin:
-
-        async def counts() -> tuple[str, str]:
-            return await cluster.node_count("capacity"), await cluster.node_count("allocatable")
-
-        async def become(capacity: str, allocatable: str) -> None:
-            async def look() -> bool:
-                return await counts() == (capacity, allocatable)
-
-            await eventually_async(look, what=f"{capacity} devices, {allocatable} healthy")
-
-        await become("2", "1")
-        plugin.list(devices("a", "b"))
-        await become("2", "2")
-        plugin.end_stream()
-        await become("2", "0")
-        await cluster.kubelet.restart()
-        await become("0", "0")
-
-
 async def test_a_refused_start_is_told_as_status_and_counted_event(cluster: Cluster) -> None:
     plugin = FakePlugin(cluster.kubelet.folder, devices("a"), pre_start=True)
     plugin.refusal = (grpc.StatusCode.INTERNAL, "no bitstream")
@@ -158,7 +129,8 @@ async def test_it_catches_up_after_the_api_server_was_away(cluster: Cluster) -> 
         await cluster.status_of("second", "Running")
 
         async def caught_up() -> bool:
-            return await cluster.node_count("capacity") == "3"
+            status = (await cluster.get(NODE))["status"]
+            return bool(status["capacity"][RESOURCE] == "3")
 
         await eventually_async(caught_up)
         cluster.api.cut_watches()

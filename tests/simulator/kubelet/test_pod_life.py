@@ -1,8 +1,6 @@
 """From admission to the end of a pod: one test a fact, over real sockets."""
 
 import asyncio
-import json
-import stat
 from collections.abc import Awaitable
 
 import grpc
@@ -12,19 +10,12 @@ import pytest
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import podresources_pb2 as resources_pb
 from services.kubelet.podresources_pb2_grpc import PodResourcesListerStub
-from services.kubelet.sockets import checkpoint_file, dial, pod_resources_socket
+from services.kubelet.sockets import dial, pod_resources_socket
 from simulator.kubelet.pods import Phase, Stage
-from simulator.kubelet.registration import PRE_START_SECONDS
 from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, pod, registered
 
 pytestmark = pytest.mark.anyio
-
-REFUSAL = (grpc.StatusCode.INTERNAL, "no bitstream")
-EVENT = (
-    "Error: device plugin PreStartContainer rpc failed with err:"
-    " rpc error: code = Internal desc = no bitstream"
-)
 
 
 def fake(
@@ -45,33 +36,6 @@ async def listed(kubelet: KubeletStandIn) -> list[resources_pb.PodResources]:
         return list(response.pod_resources)
 
 
-def checkpoint(kubelet: KubeletStandIn) -> dict[str, object]:
-    loaded = json.loads(checkpoint_file(kubelet.folder).read_text())["Data"]
-    assert isinstance(loaded, dict)
-    return loaded
-
-
-async def test_a_container_gets_what_allocate_gave_and_its_own_env_in_order(
-    kubelet: KubeletStandIn,
-) -> None:
-    env: list[dict[str, object]] = [
-        {"name": "FIRST", "value": "$(SECOND)"},
-        {"name": "SECOND", "value": "2"},
-        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-    ]
-    async with registered(fake(kubelet)):
-        await ready(kubelet)
-        state = await kubelet.settled(await kubelet.admit(pod(containers={"main": 2}, env=env)))
-    main = state["main"]
-    assert state.phase is Phase.RUNNING
-    assert main.running
-    assert [each["name"] for each in main.env] == ["DEVICES", "FIRST", "SECOND", "NAME"]
-    assert main.environment == {"DEVICES": "a,b", "FIRST": "$(SECOND)", "SECOND": "2"}
-    assert [each.host_path for each in main.granted.devices] == ["/dev/a", "/dev/b"]
-    assert main.granted.allocated == ((RESOURCE, ("a", "b")),)
-    assert [each.reason for each in kubelet.events] == ["Created", "Started"]
-
-
 async def test_preference_then_allocation_one_container_request_each_init_first(
     kubelet: KubeletStandIn,
 ) -> None:
@@ -89,21 +53,6 @@ async def test_preference_then_allocation_one_container_request_each_init_first(
         assert plugin.pre_starts == [("a",), ("a", "b"), ("c",)]
 
 
-async def test_pre_start_comes_before_every_start_with_thirty_seconds(
-    kubelet: KubeletStandIn,
-) -> None:
-    async with registered(fake(kubelet, pre_start=True)) as plugin:
-        await ready(kubelet)
-        state = await kubelet.settled(await kubelet.admit(pod()))
-        await kubelet.restart_container(state, "main")
-        await kubelet.restart_container(state, "main")
-        assert plugin.pre_starts == [("a",)] * 3
-        assert all(abs(each - PRE_START_SECONDS) < 5 for each in plugin.deadlines)
-        assert state["main"].restarts == 2
-        assert state["main"].running
-        assert plugin.allocated == [("a",)]
-
-
 async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStandIn) -> None:
     async with registered(fake(kubelet)) as plugin:
         await ready(kubelet)
@@ -119,25 +68,6 @@ async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStand
         assert kubelet.in_use(RESOURCE) == set()
         plugin.allocate_refusal = None
         assert (await kubelet.admit(pod())).phase is Phase.FAILED
-
-
-async def test_the_checkpoint_names_all_containers_before_the_first_starts(
-    kubelet: KubeletStandIn,
-) -> None:
-    plugin = FakePlugin(kubelet.folder, devices("a", numa=1) + devices("b"), pre_start=True)
-    plugin.refusal = REFUSAL
-    async with registered(plugin):
-        await ready(kubelet)
-        await kubelet.settled(await kubelet.admit(pod(init={"init": 1}, containers={"main": 2})))
-    entries = checkpoint(kubelet)["PodDeviceEntries"]
-    assert isinstance(entries, list)
-    assert [
-        (e["PodUID"], e["ContainerName"], e["ResourceName"], e["DeviceIDs"]) for e in entries
-    ] == [
-        ("uid-pod", "init", RESOURCE, {"1": ["a"]}),
-        ("uid-pod", "main", RESOURCE, {"1": ["a"], "-1": ["b"]}),
-    ]
-    assert stat.S_IMODE(checkpoint_file(kubelet.folder).stat().st_mode) == 0o600
 
 
 async def test_pod_resources_lists_the_pod_within_pre_start_without_plain_init_containers(
@@ -165,40 +95,6 @@ async def test_pod_resources_lists_the_pod_within_pre_start_without_plain_init_c
     assert [n.ID for n in only.containers[0].devices[0].topology.nodes] == [0]
     assert not only.containers[1].devices[0].HasField("topology")
     assert only.containers[0].devices[0].resource_name == RESOURCE
-
-
-async def test_a_restart_keeps_running_pods_and_their_devices(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet, pre_start=True)) as plugin:
-        await ready(kubelet)
-        state = await kubelet.settled(await kubelet.admit(pod(containers={"main": 2})))
-        await kubelet.restart()
-        assert state["main"].running
-        assert state["main"].started == 1
-        assert plugin.pre_starts == [("a", "b")]
-        assert kubelet.in_use(RESOURCE) == {"a", "b"}
-        assert [len(each.containers[0].devices) for each in await listed(kubelet)] == [2]
-    async with registered(FakePlugin(kubelet.folder, devices(*"abcd"), endpoint="2.sock")) as again:
-        await ready(kubelet)
-        other = await kubelet.settled(await kubelet.admit(pod("other")))
-        assert other["main"].environment["DEVICES"] == "c"
-        assert again.allocated == [("c",)]
-
-
-async def test_while_the_kubelet_is_stopped_nothing_is_started(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet)):
-        await ready(kubelet)
-        state = await kubelet.settled(await kubelet.admit(pod()))
-        await kubelet.stop()
-        assert state["main"].running
-        restarting = asyncio.create_task(kubelet.restart_container(state, "main"))
-        admitting = asyncio.create_task(kubelet.admit(pod("late", containers={"main": 0})))
-        await kubelet.until(lambda: state["main"].stage is Stage.TERMINATED)
-        assert not restarting.done()
-        assert not admitting.done()
-        await kubelet.start()
-        await restarting
-        assert state["main"].restarts == 1
-        assert (await kubelet.settled(await admitting))["main"].running
 
 
 async def test_a_start_that_a_restart_of_the_kubelet_cuts_off_is_made_anew_without_an_event(
@@ -244,12 +140,3 @@ async def test_init_containers_run_to_completion_in_order_and_sidecars_stay(
         Stage.TERMINATED, Stage.RUNNING, Stage.TERMINATED, Stage.RUNNING,
     ]  # fmt: skip
     assert state["one"].reason == "Completed"
-
-
-async def test_a_corrupt_checkpoint_is_passed_over(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet)):
-        await ready(kubelet)
-        await kubelet.stop()
-        checkpoint_file(kubelet.folder).write_text("{")
-        await kubelet.start()
-    assert kubelet.capacity == {}
