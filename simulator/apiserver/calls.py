@@ -6,7 +6,6 @@ those of `k8s.io/apimachinery/pkg/apis/meta/v1`, which clients such as kubectl a
 """
 
 import json
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +19,8 @@ from simulator.apiserver.store import encode
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
+USER = {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
+"""Whoever has the token, as reviews and the audit log describe it."""
 MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 
 # Errors
@@ -123,88 +124,6 @@ def internal(message: str) -> StatusError:
     return StatusError(500, f"Internal error occurred: {message}")
 
 
-# Who asks: bearer tokens, users, and the rules of their roles
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule of a Role (with a namespace) or of a ClusterRole; `*` is not understood."""
-
-    verbs: frozenset[str]
-    groups: frozenset[str]
-    resources: frozenset[str]
-    names: frozenset[str] = frozenset()
-    namespace: str = ""
-
-    def allows(self, verb: str, target: Target) -> bool:
-        """Whether it allows a verb on a target."""
-        resource = target.resource.plural
-        if target.subresource:
-            resource = f"{resource}/{target.subresource}"
-        return (
-            verb in self.verbs
-            and target.resource.group in self.groups
-            and resource in self.resources
-            and (not self.names or target.name in self.names)
-            and (not self.namespace or target.namespace == self.namespace)
-        )
-
-
-def rules_of(role: Json) -> tuple[Rule, ...]:
-    """The rules of a Role or ClusterRole."""
-    return tuple(
-        Rule(
-            frozenset(rule["verbs"]),
-            frozenset(rule["apiGroups"]),
-            frozenset(rule["resources"]),
-            frozenset(rule.get("resourceNames", ())),
-            role["metadata"].get("namespace", ""),
-        )
-        for rule in role["rules"]
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A user as a real API server describes it to webhooks."""
-
-    username: str = "admin"
-    groups: tuple[str, ...] = ("system:masters", "system:authenticated")
-    rules: tuple[Rule, ...] | None = None
-    """What the user may do; None is everything."""
-
-    def may(self, verb: str, target: Target) -> bool:
-        """Whether the user may do that."""
-        return self.rules is None or any(rule.allows(verb, target) for rule in self.rules)
-
-    def user_info(self) -> Json:
-        """The `userInfo` of a review."""
-        return {"username": self.username, "groups": list(self.groups)}
-
-
-class Tokens:
-    """The bearer tokens that are accepted, each with the user it stands for."""
-
-    def __init__(self, admin: str = "") -> None:
-        self._known: dict[str, Identity] = {}
-        self.replace_admin(admin)
-
-    def allow(self, token: str, identity: Identity) -> None:
-        """Accept one more token."""
-        self._known[token] = identity
-
-    def replace_admin(self, token: str = "") -> None:
-        """Accept this administrator's token, or one that is made up, instead of the old one."""
-        self._known = {key: who for key, who in self._known.items() if who.rules is not None}
-        self.admin = token or secrets.token_urlsafe(24)
-        self.allow(self.admin, Identity())
-
-    def identify(self, authorization: str) -> Identity | None:
-        """The user of an `Authorization` header; None where the token is missing or unknown."""
-        scheme, _, token = authorization.partition(" ")
-        return self._known.get(token.strip()) if scheme.lower() == "bearer" else None
-
-
 # The call
 
 
@@ -226,7 +145,6 @@ class ApiCall:
 
     target: Target
     request: Request
-    identity: Identity
     trail: Trail = field(default_factory=Trail)
 
     @property
@@ -243,17 +161,6 @@ class ApiCall:
     def content_type(self) -> str:
         """The body's media type, without parameters."""
         return self.request.headers.get("content-type", "").split(";")[0].strip()
-
-    def authorize(self, verb: str) -> None:
-        """Raises 403 unless the user may do that."""
-        resource, namespace = self.target.resource, self.target.namespace
-        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-        if not self.identity.may(verb, self.target):
-            why = (
-                f'User "{self.identity.username}" cannot {verb} resource "{resource.plural}" in'
-                f' API group "{resource.group}" {where}'
-            )
-            raise forbidden(resource, self.target.name, why)
 
     def decode(self) -> Json:
         """The body as a JSON object, or an error 400 or 415."""
@@ -303,7 +210,7 @@ class Operation:
             "name": self.name,
             "namespace": self.namespace,
             "operation": self.kind,
-            "userInfo": self.call.identity.user_info(),
+            "userInfo": USER,
         }
         return {name: value for name, value in fields.items() if value}
 

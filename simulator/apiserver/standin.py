@@ -17,6 +17,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Self
 from uuid import uuid4
 
@@ -24,7 +25,6 @@ from services.process.files import replace_file
 from simulator.apiserver import crd
 from simulator.apiserver.admission import Admission, WebhookClient
 from simulator.apiserver.app import App, AuditLog, SeenRequest
-from simulator.apiserver.calls import Tokens
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import HttpServer, make_pair
 from simulator.apiserver.pods import Scheduler
@@ -66,7 +66,6 @@ class ApiServerStandIn:
         self.kubeconfig_path = directory / "kubeconfig"
         self.store = Store()
         self.table = ResourceTable()
-        self.tokens = Tokens(options.token)
         self.faults = Faults()
         pair = make_pair((options.host, *options.names))
         self.authority = pair.certificate
@@ -78,7 +77,7 @@ class ApiServerStandIn:
             store=self.store,
             table=self.table,
             writer=Writer(self.store, self.table, admission),
-            tokens=self.tokens,
+            token=options.token or token_urlsafe(),
             audit=AuditLog(directory / "audit.jsonl"),
             faults=self.faults,
             bookmark_interval=options.bookmark_interval,
@@ -129,6 +128,11 @@ class ApiServerStandIn:
         return f"http{'' if self.options.plain else 's'}://{self.options.host}:{self.port}"
 
     @property
+    def token(self) -> str:
+        """The bearer token that is accepted."""
+        return self._app.token
+
+    @property
     def watches(self) -> frozenset[Watch]:
         """The watches that are open."""
         return frozenset(self._app.watches)
@@ -140,7 +144,7 @@ class ApiServerStandIn:
 
     def write_kubeconfig(self) -> None:
         """Write the kubeconfig as it is now (JSON, which is YAML)."""
-        config = kubeconfig(self.url, self.authority, self.tokens.admin)
+        config = kubeconfig(self.url, self.authority, self.token)
         content = json.dumps(config, indent=2) + "\n"
         replace_file(self.kubeconfig_path, content.encode(), mode=0o600)
 
@@ -203,7 +207,7 @@ class ApiServerStandIn:
 
     def change_token(self, token: str = "") -> None:
         """Accept only a new token, and write it where clients find it."""
-        self.tokens.replace_admin(token)
+        self._app.token = token or token_urlsafe()
         self.write_kubeconfig()
 
     @contextlib.asynccontextmanager

@@ -103,6 +103,7 @@ class Writer:
         operation = Operation(call, "DELETE", call.target.name, old)
         await self._admission.validate(operation, None)
         grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
+        old = self.existing(call.target)  # another request may have deleted it during the review
         return old if call.dry_run else self._remove(resource, old, grace=grace)
 
     def existing(self, target: Target) -> Json:

@@ -40,12 +40,7 @@ class OwnPods:
 
 
 def read(found: Iterable[FoundPod], mappings: Path) -> OwnPods:
-    """Plan a cluster for pods and a folder of mappings.
-
-    Raises:
-        InvalidManifest: a pod cannot be read.
-        WorldError: the folder cannot be read.
-    """
+    """Plan a cluster for pods and a folder of mappings."""
     snapshot = load_folder(mappings)
     explained = [explain_pod(pod, snapshot.index, Policy(), namespace=None) for pod in found]
     asked: Counter[OneMapping] = Counter()

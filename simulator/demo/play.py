@@ -118,10 +118,7 @@ def play(
     """Play the demo; returns whether all pods were as expected, or ran.
 
     The folder is an empty one, its path short enough for unix sockets in it. `picture` gets an
-    excerpt of what is shown.
-
-    Raises:
-        AccelbindError: it could not be played to its end; the logs have been shown.
+    excerpt of what is shown. Where the demo cannot be played to its end, the logs are shown.
     """
     stage, started = Stage(folder), time.monotonic()
     reports: list[PodReport] = []

@@ -171,10 +171,14 @@ class NodeAgent:
         if state is not None:
             await self._end(state)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
-        try:
-            await self._query("DELETE", _pod_path(pod["metadata"]), body=body)
-        except ClusterError as error:
-            LOG.warning("deletion not reported", pod=pod["metadata"]["name"], reason=str(error))
+        while True:
+            try:
+                await self._query("DELETE", _pod_path(pod["metadata"]), body=body)
+            except ClusterError as error:
+                LOG.warning("deletion failed", pod=pod["metadata"]["name"], reason=str(error))
+                await asyncio.sleep(LONGEST_PAUSE)
+            else:
+                return
 
     # Reports about pods
 

@@ -133,7 +133,7 @@ class DeviceManager:
             content = checkpoint_file(self._folder).read_bytes()
             data = msgspec.json.decode(content, type=Checkpoint).data
         except (FileNotFoundError, msgspec.DecodeError) as error:
-            LOG.warning("no checkpoint", reason=str(error))
+            LOG.info("no checkpoint", reason=str(error))
             data = CheckpointData()
         self._entries = {(e.pod_uid, e.container, e.resource): e for e in data.entries or ()}
         self.registered.restore(data.registered)
@@ -293,10 +293,6 @@ class DeviceManager:
                 raise StartRefused(
                     f"device plugin PreStartContainer rpc failed with err: {error}"
                 ) from error
-
-    async def cut(self, resource: str) -> None:
-        """Break the connection to a resource's plugin, as if the network had."""
-        await self._client(resource).close()
 
     def _client(self, resource: str) -> PluginClient:
         if self.registration is None:

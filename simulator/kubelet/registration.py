@@ -60,7 +60,7 @@ class PluginClient:
         self._journal = journal
         self._channel = dial(path)
         self._stub = DevicePluginStub(self._channel)
-        self._closed = False
+        self.closed = False
 
     async def connect(self) -> Options:
         """Dial, and ask what the plugin can do."""
@@ -129,7 +129,7 @@ class PluginClient:
 
     async def close(self) -> None:
         """End the connection and all calls on it."""
-        self._closed = True
+        self.closed = True
         await self._channel.close()
 
     async def _call(self, call: Awaitable[T]) -> T:
@@ -140,7 +140,7 @@ class PluginClient:
         except (asyncio.CancelledError, grpc.aio.UsageError) as error:
             # gRPC cancels the calls of a channel that is closed as if their caller had been.
             task = asyncio.current_task()
-            if not self._closed or (task is not None and task.cancelling()):
+            if not self.closed or (task is not None and task.cancelling()):
                 raise
             text = go_text(grpc.StatusCode.CANCELLED, "grpc: the client connection is closing")
             raise PluginFailed(text) from error
@@ -255,11 +255,17 @@ class Registration(RegistrationServicer):
         return len(self._watching)
 
     def client(self, resource: str) -> PluginClient:
-        """The client of a resource."""
-        try:
-            return self._endpoints[resource]
-        except KeyError as error:
-            raise PluginFailed(f"unknown Device Plugin {resource}") from error
+        """The client of a resource; PluginFailed if there is none that can be called."""
+        client = self._endpoints.get(resource)
+        if client is None:
+            raise PluginFailed(f"unknown Device Plugin {resource}")
+        if client.closed:
+            raise PluginFailed(f"endpoint {resource} has been stopped")
+        return client
+
+    async def cut(self, resource: str) -> None:
+        """Break the connection to a resource's plugin, as if the network had."""
+        await self._endpoints[resource].close()
 
     async def close(self) -> None:
         """Drop all plugins, like a kubelet that ends."""

@@ -262,7 +262,8 @@ class KubeletStandIn:
 
     async def cut_stream(self, resource: str) -> None:
         """Break the connection to a resource's plugin; no file changes."""
-        await self.devices.cut(resource)
+        if self.devices.registration is not None:
+            await self.devices.registration.cut(resource)
 
     def delete_sockets(self, *, own: bool = False) -> list[str]:
         """Delete the plugins' sockets, and with `own` the kubelet's too; returns their names."""

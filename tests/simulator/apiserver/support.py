@@ -29,12 +29,12 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 PHYSICAL = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 
 
-def client_of(api: ApiServerStandIn, token: str = "") -> httpx2.AsyncClient:
+def client_of(api: ApiServerStandIn) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
         base_url=api.url,
         verify=ssl.create_default_context(cadata=api.authority.decode()),
         headers={
-            "Authorization": f"Bearer {token or api.tokens.admin}",
+            "Authorization": f"Bearer {api.token}",
             "User-Agent": "test-client/1.0 (linux)",
         },
         timeout=60,
