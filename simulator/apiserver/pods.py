@@ -4,7 +4,7 @@ Of defaults and checks only what the suite or its clients can see: the defaults 
 reviews, limits copied into requests, the rules for extended resources.
 
 The scheduler has the filters of the real one that matter to accelerators: cordon, node selector,
-taints, and requests against allocatable minus what pods bound there use. Among fitting nodes the
+and requests against allocatable minus what pods bound there use. Among fitting nodes the
 one with the fewest pods wins, then the first by name. A pod that fits nowhere gets a condition and
 an event, and is tried again when a node or a pod changes.
 """
@@ -300,9 +300,6 @@ def _problems(pod: Json, asked: Amounts, node: Json, taken: Mapping[str, Amounts
     labels = node["metadata"].get("labels") or {}
     if not (pod["spec"].get("nodeSelector") or {}).items() <= labels.items():
         return ["node(s) didn't match Pod's node affinity/selector"]
-    tolerations = pod["spec"].get("tolerations") or []
-    if any(_repels(taint, tolerations) for taint in spec.get("taints") or []):
-        return ["node(s) had untolerated taint(s)"]
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     held = taken[node["metadata"]["name"]]
     problems = []
@@ -312,15 +309,6 @@ def _problems(pod: Json, asked: Amounts, node: Json, taken: Mapping[str, Amounts
         if amount > amount_of(allocatable.get(name, 0)) - held.get(name, 0):
             problems.append("Too many pods" if name == "pods" else f"Insufficient {name}")
     return problems
-
-
-def _repels(taint: Json, tolerations: list[Json]) -> bool:
-    return taint["effect"] in ("NoSchedule", "NoExecute") and not any(
-        one.get("effect", taint["effect"]) == taint["effect"]
-        and one.get("key", taint["key"]) == taint["key"]
-        and (one.get("operator") == "Exists" or one.get("value", "") == taint.get("value", ""))
-        for one in tolerations
-    )
 
 
 def unschedulable_text(problems: Iterable[list[str]]) -> str:

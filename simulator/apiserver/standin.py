@@ -83,6 +83,8 @@ class ApiServerStandIn:
             bookmark_interval=options.bookmark_interval,
         )
         self._server = HttpServer(self._app.handle)
+        self.compact = self.store.compact
+        self.drop_connections = self._server.drop_connections
         self._scheduler: asyncio.Task[None] | None = None
         crd.serve_definitions(self.store, self.table)
         for name in _NAMESPACES:
@@ -182,10 +184,6 @@ class ApiServerStandIn:
 
     # Faults of connections and watches.
 
-    def compact(self) -> None:
-        """Forget the past: watches and lists that begin earlier are answered with 410."""
-        self.store.compact()
-
     def end_watches(self) -> None:
         """End all open watches properly."""
         for watch in self.watches:
@@ -200,10 +198,6 @@ class ApiServerStandIn:
         """Keep all open watches connected, and send nothing more."""
         for watch in self.watches:
             watch.silence()
-
-    def drop_connections(self) -> None:
-        """Drop every connection."""
-        self._server.drop_connections()
 
     def change_token(self, token: str = "") -> None:
         """Accept only a new token, and write it where clients find it."""

@@ -39,7 +39,6 @@ from simulator.kubelet.devices import (
     Device,
     Entry,
     Granted,
-    NodeResources,
     ResourceTable,
     entry_of,
     granted,
@@ -155,11 +154,6 @@ class DeviceManager:
     # What there is
 
     @property
-    def resources(self) -> NodeResources:
-        """What the node's status reports now."""
-        return self.registered.node_resources()
-
-    @property
     def entries(self) -> list[Entry]:
         """What active pods have, in the order in which it was allocated; forgets other pods'."""
         kept = {pod.uid for pod in self._active()}
@@ -262,7 +256,7 @@ class DeviceManager:
                 f" Requested: {missing}, Available: {len(available)}"
             )
         preferred: Collection[str] = ()
-        if known and known.options and known.options.preferred:
+        if known and known.options and known.options.get_preferred_allocation_available:
             offered = self._by_chance(sorted(available.union(chosen)))
             try:
                 preferred = await self._client(resource).preferred(offered, chosen, required)
@@ -283,7 +277,7 @@ class DeviceManager:
         for resource, count in self._resources(container):
             known = self.registered.registered.get(resource)
             entry = self._entries.get((pod.uid, container.name, resource))
-            if not count or (known and not (known.options and known.options.pre_start)):
+            if not count or (known and not (known.options and known.options.pre_start_required)):
                 continue
             if known is None or entry is None:
                 raise StartRefused(f"endpoint or devices not found for resource: {resource}")

@@ -31,7 +31,11 @@ from typing import Final
 
 import msgspec
 
-from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse, DeviceSpec
+from services.kubelet.deviceplugin_pb2 import (
+    ContainerAllocateResponse,
+    DevicePluginOptions,
+    DeviceSpec,
+)
 
 NO_NUMA: Final = -1
 """The key of devices whose NUMA node is not known (`nodeWithoutTopology`)."""
@@ -46,19 +50,11 @@ class Device:
     numa_nodes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a plugin wants: `PreStartContainer` before each start, `GetPreferredAllocation`."""
-
-    pre_start: bool = False
-    preferred: bool = False
-
-
 @dataclass(slots=True)
 class Resource:
     """A resource that a plugin registered."""
 
-    options: Options | None
+    options: DevicePluginOptions | None
     """None after a restart of the kubelet, which restores only names."""
     stopped: bool = False
     """Whether the plugin was lost."""
@@ -85,7 +81,7 @@ class ResourceTable:
     def __init__(self) -> None:
         self.registered: dict[str, Resource] = {}
 
-    def connected(self, name: str, options: Options) -> None:
+    def connected(self, name: str, options: DevicePluginOptions) -> None:
         """Replace the plugin of a resource; the devices of the earlier one stay until it lists."""
         resource = self.registered.setdefault(name, Resource(options))
         resource.options, resource.stopped = options, False

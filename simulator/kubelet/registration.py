@@ -29,7 +29,7 @@ from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.deviceplugin_pb2_grpc import DevicePluginStub, RegistrationServicer
 from services.kubelet.sockets import API_VERSION, HEALTHY, address, dial, listen
 from services.process.errors import KubeletError
-from simulator.kubelet.devices import Device, Options, ResourceTable
+from simulator.kubelet.devices import Device, ResourceTable
 from simulator.kubelet.pods import Journal, is_extended_resource
 
 LOG = structlog.get_logger()
@@ -62,7 +62,7 @@ class PluginClient:
         self._stub = DevicePluginStub(self._channel)
         self.closed = False
 
-    async def connect(self) -> Options:
+    async def connect(self) -> pb.DevicePluginOptions:
         """Dial, and ask what the plugin can do."""
         self._journal.call("GetDevicePluginOptions", self.resource)
         try:
@@ -71,10 +71,9 @@ class PluginClient:
         except TimeoutError as error:
             raise PluginFailed("failed to dial device plugin: context deadline exceeded") from error
         try:
-            options = await self._call(self._stub.GetDevicePluginOptions(pb.Empty()))
+            return await self._call(self._stub.GetDevicePluginOptions(pb.Empty()))
         except PluginFailed as error:
             raise PluginFailed(f"failed to get device plugin options: {error}") from error
-        return Options(options.pre_start_required, options.get_preferred_allocation_available)
 
     async def watch(self, on_list: Callable[[str, Iterable[Device]], None]) -> str:
         """Follow ListAndWatch; returns why it ended."""

@@ -20,7 +20,6 @@ run when the kubelet restarts, and back-off that grows (every retry waits the sa
 import asyncio
 import random
 import shutil
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +31,6 @@ from simulator.kubelet.device_manager import AllocationFailed, DeviceManager
 from simulator.kubelet.devices import NodeResources
 from simulator.kubelet.pod_worker import PodWorker
 from simulator.kubelet.pods import (
-    Call,
-    Event,
     Journal,
     Phase,
     PodSpec,
@@ -70,6 +67,11 @@ class KubeletStandIn:
         self.pod_logs_dir = pod_logs_dir or folder / POD_LOGS
         self.journal = Journal()
         self.devices = DeviceManager(folder, active=self._active, journal=self.journal, rng=rng)
+        self.events = self.journal.events
+        """The events on its pods, the oldest first."""
+        self.calls = self.journal.calls
+        """The calls from and to plugins, the oldest first."""
+        self.in_use = self.devices.in_use
         self._retry_seconds = retry_seconds
         self._pods: dict[str, PodState] = {}
         self._workers: dict[str, PodWorker] = {}
@@ -211,7 +213,7 @@ class KubeletStandIn:
     @property
     def resources(self) -> NodeResources:
         """What the node's status reports of its devices."""
-        return self.devices.resources
+        return self.devices.registered.node_resources()
 
     @property
     def capacity(self) -> dict[str, int]:
@@ -223,24 +225,10 @@ class KubeletStandIn:
         """The healthy part of the capacity, in use or not."""
         return self.resources.allocatable
 
-    def in_use(self, resource: str) -> set[str]:
-        """The devices of a resource that a pod has."""
-        return self.devices.in_use(resource)
-
     @property
     def pods(self) -> tuple[PodState, ...]:
         """All pods of the node, failed ones too."""
         return tuple(self._pods.values())
-
-    @property
-    def events(self) -> deque[Event]:
-        """The events on its pods, the oldest first."""
-        return self.journal.events
-
-    @property
-    def calls(self) -> deque[Call]:
-        """The calls from and to plugins, the oldest first."""
-        return self.journal.calls
 
     # What may go wrong
 

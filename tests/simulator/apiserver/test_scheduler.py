@@ -56,10 +56,6 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_tried_again(
     [
         ({"spec": {"unschedulable": True}}, "1 node(s) were unschedulable"),
         (
-            {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
-            "1 node(s) had untolerated taint(s)",
-        ),
-        (
             {"metadata": {"labels": {"disk": "slow"}}},
             "1 node(s) didn't match Pod's node affinity/selector",
         ),
