@@ -91,16 +91,13 @@ class WatchReader:
         self._pieces = response.aiter_bytes()
         self.unread = b""
 
-    async def line(self) -> bytes:
-        while b"\n" not in self.unread:
-            self.unread += await anext(self._pieces)
-        line, _, self.unread = self.unread.partition(b"\n")
-        return line + b"\n"
-
     async def event(self) -> Json:
         async with asyncio.timeout(60):
-            result: Json = json.loads(await self.line())
-            return result
+            while b"\n" not in self.unread:
+                self.unread += await anext(self._pieces)
+        line, _, self.unread = self.unread.partition(b"\n")
+        result: Json = json.loads(line)
+        return result
 
     async def rest(self) -> bytes:
         async with asyncio.timeout(60):

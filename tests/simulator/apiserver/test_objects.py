@@ -21,14 +21,6 @@ SECRETS = "/api/v1/namespaces/default/secrets"
 NAMESPACES = "/api/v1/namespaces"
 
 
-async def test_a_created_object_gets_its_system_fields(http: httpx2.AsyncClient) -> None:
-    made = await created(http, FUNCTIONS, function())
-    metadata = made["metadata"]
-    assert (metadata["generation"], metadata["namespace"]) == (1, "default")
-    assert len(metadata["uid"]) == 36
-    assert (await http.get(f"{FUNCTIONS}/nlb0")).json() == made
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body", "expected"),
     [
@@ -173,19 +165,6 @@ async def test_a_crd_is_served_from_its_creation_to_its_deletion(http: httpx2.As
         assert answer.status_code == code
     await http.delete(f"{crds}/widgets.test.example")
     assert (await http.get(widgets)).status_code == 404
-
-
-async def test_limits_are_copied_into_requests_that_are_missing(
-    http: httpx2.AsyncClient,
-) -> None:
-    item = pod(resource=EXTENDED, count=2)
-    resources = item["spec"]["containers"][0]["resources"]
-    resources["limits"]["cpu"], resources["requests"] = "1", {"cpu": 0.5}
-    made = await created(http, PODS, item)
-    assert made["spec"]["containers"][0]["resources"] == {
-        "limits": {"cpu": "1", EXTENDED: "2"},
-        "requests": {"cpu": "0.5", EXTENDED: "2"},
-    }
 
 
 @pytest.mark.parametrize(

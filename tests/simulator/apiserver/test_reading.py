@@ -11,7 +11,6 @@ import pytest
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import (
     CRS,
-    FUNCTIONS,
     MERGE,
     PODS,
     Json,
@@ -75,17 +74,6 @@ async def test_selectors(
         api.put(item)
     assert names((await http.get(PODS, params=selector)).json()) == expected
     assert (await http.get(PODS, params={"fieldSelector": "spec.colour=red"})).status_code == 400
-
-
-async def test_a_watch_without_a_revision_begins_with_what_is_there(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    api.put(function("a"))
-    async with watching(http, f"{FUNCTIONS}/a", resourceVersion="0") as lines:
-        assert summary(await lines.event()) == ("ADDED", "a")
-        api.put(function("b"))
-        api.put(function("a", mode="region"))
-        assert summary(await lines.event()) == ("MODIFIED", "a")
 
 
 async def test_an_object_enters_and_leaves_a_selection(

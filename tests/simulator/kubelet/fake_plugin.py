@@ -62,7 +62,6 @@ class FakePlugin(DevicePluginServicer):
         self.pre_starts: list[tuple[str, ...]] = []
         self.stream_ended = asyncio.Event()
         self.prefer: Callable[[pb.ContainerPreferredAllocationRequest], list[str]] = lambda _: []
-        self.refusal: tuple[grpc.StatusCode, str] | None = None
         self.allocate_refusal: tuple[grpc.StatusCode, str] | None = None
         self._listed = listed
         self._wake = asyncio.Event()
@@ -154,8 +153,6 @@ class FakePlugin(DevicePluginServicer):
     ) -> pb.PreStartContainerResponse:
         self.calls.append("PreStartContainer")
         self.pre_starts.append(tuple(request.devices_ids))
-        if self.refusal is not None:
-            await context.abort(*self.refusal)
         return pb.PreStartContainerResponse()
 
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from services.kube.client import ClusterClient
@@ -55,10 +54,6 @@ class Cluster:
 
         return await eventually_async(look, what=f"{name} {phase}") or {}
 
-    async def events(self, reason: str) -> list[dict[str, Any]]:
-        listed = await self.get("/api/v1/namespaces/default/events")
-        return [each for each in listed["items"] if each["reason"] == reason]
-
 
 @pytest.fixture
 async def cluster(tmp_path: Path, kubelet: KubeletStandIn) -> AsyncIterator[Cluster]:
@@ -88,32 +83,6 @@ async def agent(kubelet: KubeletStandIn, client: ClusterClient) -> AsyncIterator
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_a_refused_start_is_told_as_status_and_counted_event(cluster: Cluster) -> None:
-    plugin = FakePlugin(cluster.kubelet.folder, devices("a"), pre_start=True)
-    plugin.refusal = (grpc.StatusCode.INTERNAL, "no bitstream")
-    async with registered(plugin):
-        await cluster.kubelet.until(lambda: bool(cluster.kubelet.allocatable.get(RESOURCE)))
-        await cluster.create(pod())
-
-        async def said_again() -> list[dict[str, Any]]:
-            return [each for each in await cluster.events("Failed") if each["count"] > 2]
-
-        (event,) = await eventually_async(said_again)
-        assert event["type"] == "Warning"
-        assert event["message"] == (
-            "Error: device plugin PreStartContainer rpc failed with err:"
-            " rpc error: code = Internal desc = no bitstream"
-        )
-        assert event["involvedObject"]["name"] == "pod"
-        assert event["involvedObject"]["fieldPath"] == "spec.containers{main}"
-        status = (await cluster.get(f"{PODS}/pod"))["status"]
-        assert status["phase"] == "Pending"
-        waiting = status["containerStatuses"][0]["state"]["waiting"]
-        assert waiting["reason"] == "CreateContainerConfigError"
-        plugin.refusal = None
-        await cluster.status_of("pod", "Running")
 
 
 async def test_it_catches_up_after_the_api_server_was_away(cluster: Cluster) -> None:
