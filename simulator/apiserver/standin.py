@@ -146,7 +146,17 @@ class ApiServerStandIn:
 
     def write_kubeconfig(self) -> None:
         """Write the kubeconfig as it is now (JSON, which is YAML)."""
-        config = kubeconfig(self.url, self.authority, self.token)
+        data = b64encode(self.authority).decode()
+        config: Json = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": _NAME, "cluster": {"server": self.url, "certificate-authority-data": data}}
+            ],
+            "users": [{"name": _NAME, "user": {"token": self.token}}],
+            "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME}}],
+            "current-context": _NAME,
+        }
         content = json.dumps(config, indent=2) + "\n"
         replace_file(self.kubeconfig_path, content.encode(), mode=0o600)
 
@@ -213,16 +223,3 @@ class ApiServerStandIn:
             yield
         finally:
             await self._server.listen(self.options.host, self.port, self._context)
-
-
-def kubeconfig(server: str, authority: bytes, token: str) -> Json:
-    """The configuration of clients as an object."""
-    cluster = {"server": server, "certificate-authority-data": b64encode(authority).decode()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": _NAME, "cluster": cluster}],
-        "users": [{"name": _NAME, "user": {"token": token}}],
-        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME}}],
-        "current-context": _NAME,
-    }

@@ -8,9 +8,7 @@ from typing import Any
 from services.names import DOMAIN, UNIT_RESOURCE
 from simulator.client import Json
 from simulator.demo.cluster import DemoPod, Expected, NodePlan
-
-GIVEN = "simulator.accelbind.dev/containers"
-"""Annotation in which the kubelet stand-in writes what it gave each container."""
+from simulator.kubelet.reports import GIVEN_ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def has_capacity(node: Json, plan: NodePlan) -> bool:
 
 def given(pod: Json) -> dict[str, Json]:
     """What the kubelet gave each container: environment, devices, allocated ids."""
-    text = pod.get("metadata", {}).get("annotations", {}).get(GIVEN, "{}")
+    text = pod.get("metadata", {}).get("annotations", {}).get(GIVEN_ANNOTATION, "{}")
     found: dict[str, Json] = json.loads(text)
     return found
 

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from services.names import DOMAIN, is_physical
+from simulator.kubelet.reports import GIVEN_ANNOTATION
 from tests.e2e.api import Json, Place, Refused, until
 from tests.e2e.cluster import MANIFESTS, NODES, Cluster
 
-SIMULATED = "simulator.accelbind.dev/containers"
 DEFAULT_IMAGE = "busybox:1.37"
 SAMPLES = MANIFESTS / "samples"
 ADMISSION_SECONDS = 60.0
@@ -203,7 +203,7 @@ class Pods:
 
         def look() -> dict[str, Given]:
             pod = self.begun(name)
-            noted = pod["metadata"].get("annotations", {}).get(SIMULATED)
+            noted = pod["metadata"].get("annotations", {}).get(GIVEN_ANNOTATION)
             found = _from_annotation(noted) if noted else dict(told_by(pod["status"]))
             names = {each["name"] for each in containers(pod)}
             assert found.keys() >= names, f"{self.described(pod)}; told by {sorted(found)} only"

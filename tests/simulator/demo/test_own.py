@@ -11,7 +11,8 @@ from accelbind.manifests import read_pods
 from simulator.client import Json
 from simulator.demo import own, show
 from simulator.demo.cluster import DemoPod, Expected
-from simulator.demo.reports import GIVEN, PodReport
+from simulator.demo.reports import PodReport
+from simulator.kubelet.reports import GIVEN_ANNOTATION
 from tests.support import REPOSITORY, Processes
 
 MAPPINGS = REPOSITORY / "examples" / "mappings"
@@ -165,7 +166,7 @@ def report_of(name: str, asked: str, node: str = "", device: str = "") -> PodRep
         return PodReport(DemoPod("t", pod, Expected(refusal=("no",))), None, status)
     got = {"c": {"devices": [{"containerPath": f"/dev/{device}"}]}}
     stored = {
-        "metadata": {"annotations": {GIVEN: json.dumps(got)}},
+        "metadata": {"annotations": {GIVEN_ANNOTATION: json.dumps(got)}},
         "spec": {"nodeName": node, "containers": [container]},
         "status": {"containerStatuses": [{"name": "c", "state": {"running": {}}}]},
     }
