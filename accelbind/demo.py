@@ -96,7 +96,8 @@ def _world(files: list[Path], mappings: Path | None) -> World:
         if mappings is not None:
             raise InvalidSettings("--mappings goes with -f: the demo's own pods have their own")
         return demo_world()
-    found = own.read(read_pods(files), mappings or mappings_folder())
+    pods = [pod for _, pod in read_pods(files)]
+    found = own.read(pods, mappings or mappings_folder())
     for problem in found.problems:
         typer.echo(f"warning: {problem}", err=True)
     return found.world

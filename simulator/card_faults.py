@@ -47,7 +47,7 @@ class Fault(StrEnum):
     """A failure that can be switched on and off; the first word says where it is."""
 
     path: str
-    """Its place below the root, with the names of `Function.names` in braces."""
+    """Its place below the root, with the names of `Function.places` in braces."""
     ruin: Ruin
     """What stands there instead."""
 

@@ -12,6 +12,45 @@ Content = tuple[str, str]
 """A file's path below its card's entry, and its text."""
 
 
+@dataclass(frozen=True)
+class DriverNames:
+    """What a driver calls things; names end with a number, which is not part of them here."""
+
+    class_folder: str
+    entry: str
+    fme: str
+    port: str
+    pci_device: str
+    errors: str
+    """Below the engine's folder, as the temperature's files."""
+    temperature: str
+    overheated: str
+
+
+DRIVERS = {
+    "opae": DriverNames(
+        class_folder="fpga",
+        entry="intel-fpga-dev.",
+        fme="intel-fpga-fme.",
+        port="intel-fpga-port.",
+        pci_device="0x09c4",
+        errors="errors/fme-errors/errors",
+        temperature="thermal_mgmt/temperature",
+        overheated="thermal_mgmt/threshold2_reached",
+    ),
+    "dfl": DriverNames(
+        class_folder="fpga_region",
+        entry="region",
+        fme="dfl-fme.",
+        port="dfl-port.",
+        pci_device="0x0b30",
+        errors="errors/fme_errors",
+        temperature="hwmon/hwmon{}/temp1_input",
+        overheated="hwmon/hwmon{}/temp1_crit_alarm",
+    ),
+}
+
+
 @dataclass
 class SyntheticPort:
     """A port of a function that is laid out."""
@@ -44,83 +83,54 @@ class Function:
     virtual: list[str] = field(default_factory=list)
     """Addresses of the virtual functions split from it."""
 
-    @property
-    def class_folder(self) -> str:
-        """Name of the driver's class folder."""
-        return "fpga" if self.driver == "opae" else "fpga_region"
-
-    @property
-    def entry_name(self) -> str:
-        """Name of its class entry."""
-        return self._named("intel-fpga-dev.", "region", self.entry)
-
-    @property
-    def fme_name(self) -> str | None:
-        """Name of its engine."""
-        return None if self.fme is None else self._named("intel-fpga-fme.", "dfl-fme.", self.fme)
+    def __post_init__(self) -> None:
+        self.names = DRIVERS[self.driver]
+        self.entry_name = f"{self.names.entry}{self.entry}"
+        self.fme_name = None if self.fme is None else f"{self.names.fme}{self.fme}"
+        self.folder = f"devices/pci{self.address[:7]}/{self.address}"
+        """Below `sys`: virtual functions stand beside their physical one."""
+        self.entry_folder = f"{self.folder}/{self.names.class_folder}/{self.entry_name}"
+        self.inner_folder = (
+            None
+            if self.inner is None
+            else f"{self.fme_name}/dfl-fme-region.0/fpga_region/region{self.inner}"
+        )
+        """The region inside of its engine, below its entry (`dfl` only)."""
 
     def port_name(self, port: SyntheticPort) -> str:
         """Name of one of its ports."""
-        return self._named("intel-fpga-port.", "dfl-port.", port.serial)
-
-    def _named(self, opae: str, dfl: str, number: int) -> str:
-        return f"{opae if self.driver == 'opae' else dfl}{number}"
+        return f"{self.names.port}{port.serial}"
 
     @property
-    def folder(self) -> str:
-        """Its folder below `sys`: virtual functions stand beside their physical one."""
-        return f"devices/pci{self.address[:7]}/{self.address}"
-
-    @property
-    def entry_folder(self) -> str:
-        """Folder of its class entry, below `sys`."""
-        return f"{self.folder}/{self.class_folder}/{self.entry_name}"
-
-    @property
-    def inner_folder(self) -> str | None:
-        """Folder of the region inside of its engine, below its entry (`dfl` only)."""
-        if self.inner is None:
-            return None
-        return f"{self.fme_name}/dfl-fme-region.0/fpga_region/region{self.inner}"
-
-    @property
-    def interface_file(self) -> str | None:
-        """The file with the interface id, below its entry."""
+    def interface_file(self) -> str:
+        """The file with the interface id, below its entry; empty on a virtual function."""
         if self.fme is None:
-            return None
-        if self.driver == "opae":
-            return f"{self.fme_name}/pr/interface_id"
-        return f"{self.inner_folder}/compat_id"
+            return ""
+        return (
+            f"{self.inner_folder}/compat_id"
+            if self.inner_folder
+            else f"{self.fme_name}/pr/interface_id"
+        )
 
-    def names(self, port: int) -> dict[str, str]:
+    def places(self, port: int) -> dict[str, str]:
         """What the names in the place of a `Fault` or `Hang` stand for, at one of its ports.
 
         On a virtual function, `fme` is what its engine would be called.
         """
-        opae = self.driver == "opae"
+        names, monitor = self.names, 2 * (self.fme or 0)
         return {
             "function": f"sys/{self.folder}",
             "entry": f"sys/{self.entry_folder}",
-            "link": f"sys/class/{self.class_folder}/{self.entry_name}",
-            "fme": self.fme_name or self._named("intel-fpga-fme.", "dfl-fme.", self.entry),
+            "link": f"sys/class/{names.class_folder}/{self.entry_name}",
+            "fme": self.fme_name or f"{names.fme}{self.entry}",
             "port": self.port_name(self.ports[port]) if self.ports else "",
-            "interface_file": self.interface_file or "",
-            "errors_file": "errors/fme-errors/errors" if opae else "errors/fme_errors",
-            "heat_file": f"{self._thermal}/threshold2_reached"
-            if opae
-            else f"{self._thermal}/temp1_crit_alarm",
-            "temperature_file": f"{self._thermal}/temperature"
-            if opae
-            else f"{self._thermal}/temp1_input",
+            "interface_file": self.interface_file,
+            "errors_file": names.errors,
+            "heat_file": names.overheated.format(monitor),
+            "temperature_file": names.temperature.format(monitor),
         }
 
-    @property
-    def _thermal(self) -> str:
-        """Its engine's temperature files."""
-        return "thermal_mgmt" if self.driver == "opae" else f"hwmon/hwmon{2 * (self.fme or 0)}"
 
-
-_PCI_DEVICE = {"opae": "0x09c4", "dfl": "0x0b30"}
 _MAJORS = {"fme": 245, "port": 244}
 
 
@@ -128,7 +138,7 @@ def function_files(function: Function) -> Iterator[Content]:
     """The files of the PCI function itself, below its folder."""
     yield from (
         ("vendor", "0x8086\n"),
-        ("device", f"{_PCI_DEVICE[function.driver]}\n"),
+        ("device", f"{function.names.pci_device}\n"),
         ("subsystem_vendor", "0x8086\n"),
         ("subsystem_device", "0x0000\n"),
         ("class", "0x120000\n"),
@@ -148,7 +158,7 @@ def function_files(function: Function) -> Iterator[Content]:
 def links(function: Function) -> Iterator[tuple[str, str]]:
     """The links that make a function what it is, below `sys`, the class entry last."""
     entry, name = function.entry_folder, function.entry_name
-    folder = f"class/{function.class_folder}"
+    folder = f"class/{function.names.class_folder}"
     yield f"{entry}/device", f"../../../{function.address}"
     yield f"{entry}/subsystem", f"../../../../../{folder}"
     if function.physfn is not None:
@@ -169,9 +179,7 @@ def entry_files(function: Function) -> Iterator[Content]:
     if function.fme is not None:
         for path, text in _fme_files(function):
             yield f"{function.fme_name}/{path}", text
-        interface_file = function.interface_file
-        if interface_file is not None:
-            yield interface_file, f"{function.interface_id}\n"
+        yield function.interface_file, f"{function.interface_id}\n"
     for port in function.ports:
         for path, text in port_files(function, port):
             yield f"{function.port_name(port)}/{path}", text

@@ -204,7 +204,7 @@ class Rack:
             held.release()
 
     def _names(self, address: str, port: int) -> dict[str, str]:
-        return self._functions[address].names(port)
+        return self._functions[address].places(port)
 
     def _restore(self, address: str, path: str, staged: Path) -> None:
         """Make a file, link, node or folder as it was laid out."""
@@ -296,7 +296,7 @@ class Rack:
         """Make the folder of a function beside the tree."""
         staged = self._staged()
         _fill(staged, function_files(function))
-        _fill(staged / function.class_folder / function.entry_name, entry_files(function))
+        _fill(staged / function.names.class_folder / function.entry_name, entry_files(function))
         for link, target in links(function):
             if link.startswith(f"{function.folder}/"):
                 (staged / link.removeprefix(f"{function.folder}/")).symlink_to(target)

@@ -65,13 +65,9 @@ class Client:
         body: Json | None = None,
         content_type: str = "application/json",
     ) -> Json:
-        """Make a request; returns the object of the answer.
-
-        Raises:
-            Refused: The API server answered with an error.
-            ClusterError: It did not answer.
-        """
-        answer = self._do(self._send(method, path, params, body, content_type))
+        """Make a request; returns the object of the answer (ClusterError if there is none)."""
+        sending = self._send(method, path, params=params, body=body, content_type=content_type)
+        answer = self._do(sending)
         try:
             decoded = json.loads(answer.body) if answer.body else {}
         except ValueError:
@@ -81,14 +77,5 @@ class Client:
         found: Json = decoded
         return found
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str | int] | None,
-        body: Json | None,
-        content_type: str,
-    ) -> HttpResponse:
-        return await self._client.request(
-            method, path, params=params, body=body, content_type=content_type
-        )
+    async def _send(self, method: str, path: str, **given: Any) -> HttpResponse:  # noqa: ANN401 - those of ClusterClient.request
+        return await self._client.request(method, path, **given)

@@ -26,7 +26,7 @@ _AT_FDCWD: Final = -100
 class Hang(StrEnum):
     """The parts of a synthetic card whose reads can hang (`Rack.hang`).
 
-    The values are their places below the root, with the names of `Function.names` in braces.
+    The values are their places below the root, with the names of `Function.places` in braces.
     """
 
     CARD_LISTING = "{entry}"

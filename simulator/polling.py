@@ -4,20 +4,27 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from services.process.errors import WorldError
+
 T = TypeVar("T")
 
 
 def poll_until(
-    poll: Callable[[], T | None], what: str, *, seconds: float = 120.0, pause: float = 0.02
+    poll: Callable[[], T | None],
+    what: str,
+    *,
+    seconds: float = 120.0,
+    pause: float = 0.02,
+    ignoring: tuple[type[Exception], ...] = (),
 ) -> T:
-    """Call a function until it returns something true, and return that.
-
-    Raises:
-        TimeoutError: it took too long; the message names `what`.
-    """
-    deadline = time.monotonic() + seconds
-    while not (found := poll()):
+    """Call a function until it returns something true; WorldError if that takes too long."""
+    deadline, problem = time.monotonic() + seconds, ""
+    while True:
+        try:
+            if found := poll():
+                return found
+        except ignoring as error:
+            problem = f": {error}"
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not after {seconds:.0f} s")
+            raise WorldError(f"{what}: not after {seconds:.0f} s{problem}")
         time.sleep(pause)
-    return found

@@ -123,8 +123,9 @@ def _look(predicate: Callable[[], object]) -> tuple[object, Exception | None]:
 
 
 def _give_up(what: str, timeout: float, value: object, problem: Exception | None) -> None:
+    last = problem or value
     raise AssertionError(
-        f"{what or 'the condition'} did not come true within {timeout} s (last: {value!r})"
+        f"{what or 'the condition'} did not come true within {timeout} s (last: {last!r})"
     ) from problem
 
 

@@ -1,21 +1,130 @@
-"""One request as the verbs and webhooks see it: what it names, who asks, and what it leaves."""
+"""One request as the verbs and webhooks handle it, and the errors that it may be answered with.
+
+A call knows what it names, who sent it, and what it leaves (audit annotations, warnings).
+`StatusError` is raised anywhere below a request and becomes a `v1.Status` at its edge. Reasons are
+those of `k8s.io/apimachinery/pkg/apis/meta/v1`, which clients such as kubectl act upon.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import yaml
 
+from services.process.errors import AccelbindError
 from simulator.apiserver.http_server import Request
-from simulator.apiserver.identity import Identity
-from simulator.apiserver.resources import NAMESPACES, Target
-from simulator.apiserver.status import StatusError, bad_request, forbidden
-from simulator.apiserver.wire import Json
+from simulator.apiserver.resources import NAMESPACES, Json, Resource, Target
+from simulator.apiserver.store import encode
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
+USER = {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
+"""Whoever has the token, as reviews and the audit log describe it."""
 MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
+
+# Errors
+
+REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+class StatusError(AccelbindError):
+    """A request that is answered with a failure."""
+
+    def __init__(
+        self, code: int, message: str, *, reason: str | None = None, details: Json | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = REASONS.get(code, "InternalError") if reason is None else reason
+        self.message = message
+        self.details = details
+
+    def status(self) -> Json:
+        """The Status object."""
+        status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
+        status |= {"status": "Failure", "message": self.message, "code": self.code}
+        optional = {"reason": self.reason, "details": self.details}
+        return status | {name: value for name, value in optional.items() if value}
+
+    def body(self) -> bytes:
+        """The Status as an answer's body."""
+        return encode(self.status()) + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One field that is wrong, and what is wrong with it."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def invalid_value(field: str, value: object, why: str) -> Cause:
+    """`field: Invalid value: "value": why`."""
+    return Cause(field, f"Invalid value: {encode(value).decode()}: {why}")
+
+
+def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> StatusError:
+    """422: the object is well-formed and does not fit its kind."""
+    texts = ", ".join(map(str, causes))
+    qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    listed = texts if len(causes) == 1 else f"[{texts}]"
+    details: Json = {"name": name, "group": resource.group, "kind": resource.kind}
+    details["causes"] = [{"message": one.message, "field": one.field} for one in causes]
+    return StatusError(422, f'{qualified} "{name}" is invalid: {listed}', details=details)
+
+
+def not_found(resource: Resource, name: str) -> StatusError:
+    """404: no object of this name."""
+    details = {"name": name, "group": resource.group, "kind": resource.plural}
+    return StatusError(404, f'{resource.qualified} "{name}" not found', details=details)
+
+
+def conflict(resource: Resource, name: str, why: str = "") -> StatusError:
+    """409: the object has changed since the sender read it."""
+    reason = why or (
+        "the object has been modified; please apply your changes to the latest version and try"
+        " again"
+    )
+    text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {reason}'
+    return StatusError(409, text)
+
+
+def forbidden(resource: Resource, name: str, why: str) -> StatusError:
+    """403: known who asks, and refused."""
+    named = f'{resource.qualified} "{name}"' if name else resource.qualified
+    return StatusError(403, f"{named} is forbidden: {why}")
+
+
+def bad_request(message: str) -> StatusError:
+    """400: not readable as what it should be."""
+    return StatusError(400, message)
+
+
+def internal(message: str) -> StatusError:
+    """500, with the cause as a real API server repeats it."""
+    return StatusError(500, f"Internal error occurred: {message}")
+
+
+# The call
 
 
 @dataclass(slots=True)
@@ -36,7 +145,6 @@ class ApiCall:
 
     target: Target
     request: Request
-    identity: Identity
     trail: Trail = field(default_factory=Trail)
 
     @property
@@ -53,17 +161,6 @@ class ApiCall:
     def content_type(self) -> str:
         """The body's media type, without parameters."""
         return self.request.headers.get("content-type", "").split(";")[0].strip()
-
-    def authorize(self, verb: str) -> None:
-        """Raises 403 unless the user may do that."""
-        resource, namespace = self.target.resource, self.target.namespace
-        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-        if not self.identity.may(verb, self.target):
-            why = (
-                f'User "{self.identity.username}" cannot {verb} resource "{resource.plural}" in'
-                f' API group "{resource.group}" {where}'
-            )
-            raise forbidden(resource, self.target.name, why)
 
     def decode(self) -> Json:
         """The body as a JSON object, or an error 400 or 415."""
@@ -82,17 +179,13 @@ class ApiCall:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a call does to an object, as a review describes it.
-
-    Args:
-        kind: `CREATE`, `UPDATE` or `DELETE`.
-        name: empty where it is still to be generated.
-        old: the object before, for an update or deletion.
-    """
+    """What a call does to an object, as a review describes it."""
 
     call: ApiCall
     kind: str
+    """`CREATE`, `UPDATE` or `DELETE`."""
     name: str
+    """Empty where it is still to be generated."""
     old: Json | None = None
 
     @property
@@ -102,13 +195,11 @@ class Operation:
         return self.name if target.resource is NAMESPACES else target.namespace
 
     def as_request(self) -> Json:
-        """What a review says of the request, apart from objects and options; in the real order."""
+        """What a review says of the request, apart from objects and options."""
         target = self.call.target
         version = {"group": target.resource.group, "version": target.resource.version}
-        kind, plural = (
-            version | {"kind": target.resource.kind},
-            version | {"resource": target.resource.plural},
-        )
+        kind = version | {"kind": target.resource.kind}
+        plural = version | {"resource": target.resource.plural}
         fields: Json = {
             "kind": kind,
             "resource": plural,
@@ -119,7 +210,7 @@ class Operation:
             "name": self.name,
             "namespace": self.namespace,
             "operation": self.kind,
-            "userInfo": self.call.identity.user_info(),
+            "userInfo": USER,
         }
         return {name: value for name, value in fields.items() if value}
 

@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from simulator.apiserver.calls import StatusError
 from simulator.apiserver.http_server import Cut, Request, Response
-from simulator.apiserver.status import StatusError
-from simulator.apiserver.watching import event_line
-from simulator.apiserver.wire import encode
+from simulator.apiserver.reading import event_line
+from simulator.apiserver.store import encode
 
 Matches: TypeAlias = Callable[[Request], bool]
 Answer: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
@@ -51,7 +51,7 @@ class Faults:
     def answering(
         self, answer: Answer, *, count: int | None = None, matches: Matches = every
     ) -> Iterator[None]:
-        """Answer matching requests with `answer(request)`, at most `count` times."""
+        """Answer matching requests with `answer(request)`, at most `count` times if given."""
         burst = _Burst(matches, count, answer)
         self._bursts.append(burst)
         try:
@@ -68,15 +68,7 @@ class Faults:
         retry_after: int | None = None,
         matches: Matches = every,
     ) -> contextlib.AbstractContextManager[None]:
-        """Answer matching requests with an error such as 429, 500, 503 or 504.
-
-        Args:
-            code: HTTP status.
-            message: of the Status in the answer.
-            count: how many requests, None for all until the end of the block.
-            retry_after: seconds to put into `Retry-After`.
-            matches: which requests.
-        """
+        """Answer `count` matching requests with an error; `retry_after` is in seconds."""
         headers = () if retry_after is None else (("Retry-After", str(retry_after)),)
         answer = Response(code, StatusError(code, message).body(), headers)
         return self.answering(lambda _: answer, count=count, matches=matches)

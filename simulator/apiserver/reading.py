@@ -1,96 +1,58 @@
-"""GET of collections: lists in pages that stay at the revision at which they began, and selectors.
+"""Lists and watches: pages that stay at one revision, changes since a revision, and selectors.
 
 Selectors compare with `=`, `==` and `!=`: labels, and of fields `metadata.name`,
 `metadata.namespace` and those a kind declares (`resources`). Another field is refused, as by a real
-API server.
+API server. A `Watch` is fed by the store and drained by its connection. Tests control open watches
+through `send`, `end`, `cut` and `silence`.
 """
 
-import base64
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TypeAlias
 
-from simulator.apiserver.resources import Resource, Target
-from simulator.apiserver.status import StatusError, bad_request
-from simulator.apiserver.store import Store
-from simulator.apiserver.wire import Json, decode, encode
+from simulator.apiserver.calls import StatusError, bad_request
+from simulator.apiserver.http_server import Cut
+from simulator.apiserver.resources import Json, Resource, Target
+from simulator.apiserver.store import Change, Store, decode, encode
 
 Predicate: TypeAlias = Callable[[Json], bool]
 
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a list.
-
-    Args:
-        items: the objects, as stored.
-        revision: at which they were read.
-        token: where to go on; empty at the end.
-        remaining: how many follow, None where that is unknown.
-    """
-
-    items: list[bytes]
-    revision: int
-    token: str = ""
-    remaining: int | None = None
+# Lists
 
 
-def read_list(store: Store, target: Target, query: Mapping[str, str]) -> Page:
-    """One page of a list."""
-    shelf = store.shelf(target.resource)
+def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
+    """The list object, or one page of it."""
+    shelf, prefix = store.shelf(target.resource), target.prefix
     limit = int(query.get("limit") or 0)
     revision, start = store.revision, ""
-    if token := query.get("continue"):
-        revision, start = decode_token(token)
+    if token := query.get("continue"):  # which we gave: a revision, and the last path of the page
+        text, _, start = token.partition(" ")
+        revision = int(text)
     objects = shelf.at(revision)
     if objects is None:
         message = "The provided continue parameter is too old to display a consistent list result."
         raise StatusError(410, message)
     selects = predicate_of(target, query)
-    prefix = target.prefix
-    paths = [path for path in sorted(objects) if path.startswith(prefix) and path >= prefix + start]
+    paths = [path for path in sorted(objects) if path.startswith(prefix) and path > start]
     if selects is not None:
         paths = [path for path in paths if selects(decode(objects[path]))]
-    if not limit or len(paths) <= limit:
-        return Page([objects[path] for path in paths], revision)
-    if not token:
-        shelf.keep(revision)
-    items = [objects[path] for path in paths[:limit]]
-    following = encode_token(revision, f"{paths[limit - 1].removeprefix(prefix)}\0")
-    return Page(items, revision, following, None if selects else len(paths) - limit)
-
-
-def list_body(resource: Resource, page: Page) -> bytes:
-    """The list object, in the field order of its sort: sorted for custom resources."""
-    kind, version = f"{resource.kind}List", resource.api_version
-    metadata: Json = {"resourceVersion": str(page.revision)}
-    if resource.custom or page.token:
-        metadata["continue"] = page.token
-    if page.remaining is not None:
-        metadata["remainingItemCount"] = page.remaining
-    items = b",".join(page.items)
-    head = encode({"apiVersion": version, "kind": kind, "metadata": metadata})
-    if resource.custom:
-        head = encode({"kind": kind, "metadata": metadata}, sort=True)
-        return b'{"apiVersion":%s,"items":[%s],%s' % (encode(version), items, head[1:])
+    metadata: Json = {"resourceVersion": str(revision), "continue": ""}
+    if limit and len(paths) > limit:
+        if not token:
+            shelf.keep(revision)
+        metadata["continue"] = f"{revision} {paths[limit - 1]}"
+        if selects is None:
+            metadata["remainingItemCount"] = len(paths) - limit
+        paths = paths[:limit]
+    kind, version = f"{target.resource.kind}List", target.resource.api_version
+    head = encode({"kind": kind, "apiVersion": version, "metadata": metadata})
+    items = b",".join(objects[path] for path in paths)
     return b'%s,"items":[%s]}' % (head[:-1], items)
 
 
-def encode_token(revision: int, start: str) -> str:
-    """A continue token as apiserver's `storage.EncodeContinue` makes it."""
-    token = {"v": "meta.k8s.io/v1", "rv": revision, "start": start}
-    return base64.urlsafe_b64encode(encode(token)).decode().rstrip("=")
-
-
-def decode_token(token: str) -> tuple[int, str]:
-    """Revision and first path of a continue token."""
-    decoded = decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-    return decoded["rv"], decoded["start"]
-
-
-def revision_of(query: Mapping[str, str]) -> int | None:
-    """The `resourceVersion` parameter; None where it is absent or 0 (whatever is there)."""
-    return int(query.get("resourceVersion") or 0) or None
+# Selectors
 
 
 def predicate_of(target: Target, query: Mapping[str, str]) -> Predicate | None:
@@ -135,3 +97,132 @@ def _value_at(item: Json, path: str) -> str:
 def labels_of(item: Json | None) -> Mapping[str, str]:
     """The labels of an object."""
     return (item or {}).get("metadata", {}).get("labels") or {}
+
+
+# Watches
+
+
+class Watch:
+    """One open watch."""
+
+    def __init__(
+        self, store: Store, target: Target, query: Mapping[str, str], *, bookmark_interval: float
+    ) -> None:
+        self.resource = target.resource
+        self._store = store
+        self._selects = predicate_of(target, query)
+        self._prefix = target.prefix
+        self._since = int(query.get("resourceVersion") or 0) or None  # 0: whatever is there
+        self._interval = float("inf")
+        if query.get("allowWatchBookmarks") in ("true", "1"):
+            self._interval = bookmark_interval
+        self._seconds = int(query.get("timeoutSeconds") or 0) or random.randint(1800, 3600)  # noqa: S311 - as a real API server spreads them
+        self._lines: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self._order = ""
+
+    def end(self) -> None:
+        """End the answer properly, as when `timeoutSeconds` are over."""
+        self._give("end")
+
+    def cut(self) -> None:
+        """Drop the connection in the middle of a line."""
+        self._give("cut")
+
+    def silence(self) -> None:
+        """Keep the connection and send nothing more."""
+        self._give("silence")
+
+    def send(self, line: bytes) -> None:
+        """Send a line of any kind, unless the watch is about to end."""
+        if not self._order:
+            self._lines.append(line)
+            self._wake.set()
+
+    def _give(self, order: str) -> None:
+        self._order = order
+        self._wake.set()
+
+    async def stream(self) -> AsyncGenerator[bytes]:
+        """The answer's pieces: lines, joined where many are ready at once."""
+        shelf = self._store.shelf(self.resource)
+        if self._since is not None and self._since < shelf.oldest:
+            error = StatusError(410, f"too old resource version: {self._since} ({shelf.oldest})")
+            yield event_line("ERROR", encode(error.status()))
+            return
+        if self._since is None:
+            for path, data in sorted(shelf.objects.items()):
+                self._offer(Change("ADDED", path, self._store.revision, data, None))
+        else:
+            for change in shelf.changes:
+                self._offer(change)
+        stop_listening = self._store.listen(self.resource, self._offer)
+        try:
+            async for piece in self._pieces():
+                yield piece
+        finally:
+            stop_listening()
+
+    async def _pieces(self) -> AsyncGenerator[bytes]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._seconds
+        bookmark = loop.time() + self._interval
+        while loop.time() < deadline:
+            self._wake.clear()
+            if self._order == "cut":
+                line = self._lines[0] if self._lines else self._bookmark()
+                yield line[: len(line) // 2]
+                raise Cut
+            if self._order == "silence":
+                await self._wake.wait()
+                continue
+            if self._lines:
+                lines = b"".join(self._lines)
+                self._lines.clear()
+                yield lines
+                continue
+            if self._order == "end":
+                return
+            if loop.time() >= bookmark:
+                bookmark = loop.time() + self._interval
+                yield self._bookmark()
+                continue
+            try:
+                async with asyncio.timeout_at(min(deadline, bookmark)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _offer(self, change: Change) -> None:
+        """Queue a change of the store, if it is selected."""
+        if not change.path.startswith(self._prefix) or change.revision <= (self._since or 0):
+            return
+        if self._selects is None:
+            self.send(event_line(change.kind, change.data))
+            return
+        was = change.before is not None and self._selects(decode(change.before))
+        now = change.kind != "DELETED" and self._selects(decode(change.data))
+        if now:
+            self.send(event_line("MODIFIED" if was else "ADDED", change.data))
+        elif was and change.before is not None:
+            last: Json = decode(change.before)
+            last["metadata"]["resourceVersion"] = str(change.revision)
+            self.send(event_line("DELETED", encode(last)))
+
+    def _bookmark(self) -> bytes:
+        return bookmark_line(self.resource, self._store.revision)
+
+
+def event_line(kind: str, data: bytes) -> bytes:
+    """One line of a watch."""
+    return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
+
+
+def bookmark_line(resource: Resource, revision: int) -> bytes:
+    """The BOOKMARK line of a revision."""
+    item: Json = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"resourceVersion": str(revision)},
+    }
+    return event_line("BOOKMARK", encode(item))

@@ -1,36 +1,38 @@
-"""The resources that the stand-in serves: one table, to which custom resources can be added.
+"""What the stand-in serves: one table of resources, to which custom resources are added.
 
 Everything generic (storage, lists, watches, patches, discovery) reads this table.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from simulator.apiserver.wire import Json, encode
+Json: TypeAlias = dict[str, Any]
+"""A decoded JSON object. What it may hold is checked where it is used."""
+
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+accelbind-stand-in"}
+_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+_STATUS = frozenset({"status"})
+_EVENT_FIELDS = frozenset({"reason", "type", "involvedObject.kind", "involvedObject.name"})
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind and how it is served.
-
-    Args:
-        group: API group, empty for the core group.
-        version: the one version that is served and stored.
-        custom: a custom resource: its keys are written sorted.
-        schema: OpenAPI v3 schema that its objects must fit, for custom resources.
-        selectable: further fields that field selectors may name.
-    """
+    """One kind and how it is served."""
 
     group: str
+    """Empty for the core group."""
     version: str
+    """The one version that is served and stored."""
     plural: str
     kind: str
-    namespaced: bool
-    custom: bool = False
+    namespaced: bool = True
     schema: Json | None = None
+    """OpenAPI v3 schema that its objects must fit, for custom resources."""
     subresources: frozenset[str] = frozenset()
     short_names: tuple[str, ...] = ()
     selectable: frozenset[str] = frozenset()
+    """Further fields that field selectors may name."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -43,16 +45,17 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def root(self) -> str:
+        """The path of its group and version."""
+        return f"apis/{self.api_version}" if self.group else "api/v1"
+
+    @property
     def qualified(self) -> str:
         """The plural with its group, as messages name it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    def encode(self, item: Json) -> bytes:
-        """An object as it is stored and sent."""
-        return encode(item, sort=self.custom)
-
     def path(self, namespace: str, name: str) -> str:
-        """The object's place, as it stands in continue tokens."""
+        """The object's place in the store."""
         return f"{namespace}/{name}" if self.namespaced else name
 
     def path_of(self, item: Json) -> str:
@@ -60,59 +63,31 @@ class Resource:
         return self.path(item["metadata"].get("namespace", ""), item["metadata"]["name"])
 
 
+_DOMAIN, _HOOKS = "fpga.intel.com", "admissionregistration.k8s.io"
 PODS = Resource(
     "",
     "v1",
     "pods",
     "Pod",
-    namespaced=True,
-    subresources=frozenset({"status"}),
+    subresources=_STATUS,
     short_names=("po",),
     selectable=frozenset({"spec.nodeName", "status.phase"}),
 )
 NODES = Resource(
-    "",
-    "v1",
-    "nodes",
-    "Node",
-    namespaced=False,
-    subresources=frozenset({"status"}),
-    short_names=("no",),
+    "", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS, short_names=("no",)
 )
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False, short_names=("ns",))
-EVENTS = Resource(
-    "",
-    "v1",
-    "events",
-    "Event",
-    namespaced=True,
-    short_names=("ev",),
-    selectable=frozenset({"reason", "type", "involvedObject.kind", "involvedObject.name"}),
-)
-SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
-_DOMAIN = "fpga.intel.com"
+EVENTS = Resource("", "v1", "events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS)
+SECRETS = Resource("", "v1", "secrets", "Secret")
 FUNCTIONS = Resource(
-    _DOMAIN,
-    "v2",
-    "acceleratorfunctions",
-    "AcceleratorFunction",
-    namespaced=True,
-    custom=True,
-    short_names=("af",),
+    _DOMAIN, "v2", "acceleratorfunctions", "AcceleratorFunction", short_names=("af",)
 )
-REGIONS = Resource(
-    _DOMAIN, "v2", "fpgaregions", "FpgaRegion", namespaced=True, custom=True, short_names=("fpga",)
-)
-_REGISTRATION = "admissionregistration.k8s.io"
+REGIONS = Resource(_DOMAIN, "v2", "fpgaregions", "FpgaRegion", short_names=("fpga",))
 MUTATING = Resource(
-    _REGISTRATION,
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    namespaced=False,
+    _HOOKS, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
 )
 VALIDATING = Resource(
-    _REGISTRATION,
+    _HOOKS,
     "v1",
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
@@ -124,25 +99,17 @@ DEFINITIONS = Resource(
     "customresourcedefinitions",
     "CustomResourceDefinition",
     namespaced=False,
-    subresources=frozenset({"status"}),
+    subresources=_STATUS,
     short_names=("crd", "crds"),
 )
 BUILT_IN = (
-    PODS,
-    NODES,
-    NAMESPACES,
-    EVENTS,
-    SECRETS,
-    FUNCTIONS,
-    REGIONS,
-    MUTATING,
-    VALIDATING,
-    DEFINITIONS,
+    *(PODS, NODES, NAMESPACES, EVENTS, SECRETS),
+    *(FUNCTIONS, REGIONS, MUTATING, VALIDATING, DEFINITIONS),
 )
 
 
 class ResourceTable:
-    """What is served, by group and plural. Custom resource definitions add to it and take away."""
+    """What is served, by group and plural. Custom resource definitions add to it and remove."""
 
     def __init__(self) -> None:
         self._by_key = {resource.key: resource for resource in BUILT_IN}
@@ -163,24 +130,21 @@ class ResourceTable:
         raise KeyError(kind)
 
     def put(self, resource: Resource) -> None:
-        """Adds a resource, or replaces the one of the same group and plural."""
+        """Add a resource, or replace the one of the same group and plural."""
         self._by_key[resource.key] = resource
 
     def drop(self, resource: Resource) -> None:
-        """Takes a resource out."""
+        """Remove a resource."""
         self._by_key.pop(resource.key, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names: an object or, without a name, a collection.
-
-    Args:
-        namespace: empty for cluster-wide kinds and for lists over all namespaces.
-    """
+    """What a path names: an object or, without a name, a collection."""
 
     resource: Resource
     namespace: str = ""
+    """Empty for cluster-wide kinds and for lists over all namespaces."""
     name: str = ""
     subresource: str = ""
 
@@ -218,3 +182,66 @@ def _target(group: str, version: str, parts: Sequence[str], table: ResourceTable
     if resource.namespaced != bool(namespace) and (name or not resource.namespaced):
         return None
     return Target(resource, namespace, name, subresource)
+
+
+# Discovery, and as much of OpenAPI v3 as kubectl asks for before it sends an object: it searches
+# a kind's PATCH for the parameter `fieldValidation`, and then leaves the validation to the server.
+
+
+def discover(path: str, table: ResourceTable) -> Json | None:  # noqa: PLR0911 - a table of paths
+    """What a discovery path answers, None where there is nothing."""
+    by_root: dict[str, list[Resource]] = {}
+    for resource in table:
+        by_root.setdefault(resource.root, []).append(resource)
+    match path.strip("/").split("/"):
+        case ["version"]:
+            return VERSION
+        case ["api"]:
+            return {"kind": "APIVersions", "versions": ["v1"]}
+        case ["apis"]:
+            groups = sorted({resource.group for resource in table} - {""})
+            found = [_group(name, table) for name in groups]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
+        case ["openapi", "v3"]:
+            urls = {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in by_root}
+            return {"paths": urls}
+        case ["openapi", "v3", *parts] if served := by_root.get("/".join(parts)):
+            return _openapi(served)
+        case parts if served := by_root.get("/".join(parts)):
+            entries = [entry for resource in served for entry in _entries(resource)]
+            head = {"kind": "APIResourceList", "apiVersion": "v1"}
+            return head | {"groupVersion": served[0].api_version, "resources": entries}
+    return None
+
+
+def _group(name: str, table: ResourceTable) -> Json:
+    found = {one.api_version: one.version for one in table if one.group == name}
+    versions = [{"groupVersion": key, "version": found[key]} for key in sorted(found)]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _entries(resource: Resource) -> list[Json]:
+    entry = {"singularName": resource.kind.lower(), "namespaced": resource.namespaced}
+    entry |= {"kind": resource.kind, "verbs": _VERBS, "shortNames": resource.short_names}
+    names = (f"{resource.plural}/{name}" for name in sorted(resource.subresources))
+    return [entry | {"name": name} for name in (resource.plural, *names)]
+
+
+def _openapi(served: Sequence[Resource]) -> Json:
+    paths: Json = {}
+    for one in served:
+        where = "namespaces/{namespace}/" if one.namespaced else ""
+        operation = {
+            "parameters": [
+                {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+            ],
+            "x-kubernetes-group-version-kind": {
+                "group": one.group,
+                "version": one.version,
+                "kind": one.kind,
+            },
+            "responses": {"200": {"description": "OK"}},
+        }
+        paths[f"/{one.root}/{where}{one.plural}/{{name}}"] = {"patch": operation, "put": operation}
+    info = {"title": "accelbind API server stand-in", "version": "v1.36"}
+    return {"openapi": "3.0.0", "info": info, "paths": paths}

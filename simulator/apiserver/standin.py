@@ -1,8 +1,7 @@
 """The API server stand-in: composed, started, controlled and stopped.
 
 async with ApiServerStandIn(directory) as api:
-    client = Client(api.kubeconfig_path)
-    api.seed({"apiVersion": "fpga.intel.com/v2", "kind": "FpgaRegion", …})
+    api.put({"apiVersion": "fpga.intel.com/v2", "kind": "FpgaRegion", …})
     with api.faults.failing(429, count=20, retry_after=1):
         …
     api.compact()                      # watches of older revisions get 410
@@ -15,68 +14,48 @@ import asyncio
 import contextlib
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from secrets import token_urlsafe
 from typing import Self
 from uuid import uuid4
 
 from services.process.files import replace_file
-from simulator.apiserver import crd, tls
-from simulator.apiserver.admission import Admission, AuditLog
-from simulator.apiserver.app import App, SeenRequest
+from simulator.apiserver import crd
+from simulator.apiserver.admission import Admission, WebhookClient
+from simulator.apiserver.app import App, AuditLog, SeenRequest
 from simulator.apiserver.faults import Faults
-from simulator.apiserver.http_server import HttpServer
-from simulator.apiserver.identity import Tokens
-from simulator.apiserver.resources import DEFINITIONS, ResourceTable
-from simulator.apiserver.scheduler import Scheduler
-from simulator.apiserver.store import Store
-from simulator.apiserver.watching import Watch
-from simulator.apiserver.webhooks import WebhookClient
-from simulator.apiserver.wire import Json, timestamp
+from simulator.apiserver.http_server import HttpServer, make_pair
+from simulator.apiserver.pods import Scheduler
+from simulator.apiserver.reading import Watch
+from simulator.apiserver.resources import DEFINITIONS, Json, ResourceTable
+from simulator.apiserver.store import Store, timestamp
 from simulator.apiserver.writing import Writer
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _NAME = "accelbind-simulator"
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _new_uid() -> str:
-    return str(uuid4())
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a stand-in is set up.
-
-    Args:
-        host: address to listen on, and the one in the kubeconfig.
-        port: 0 for any free one.
-        token: the administrator's bearer token; made up if empty.
-        names: further names and addresses that its certificate is valid for.
-        plain: serve HTTP without TLS.
-        services: `host:port` of Services that webhook configurations name.
-        schedule: whether pods are bound to nodes.
-        bookmark_interval: seconds between the bookmarks of a watch.
-        now: the clock.
-        new_uid: makes the uids of objects and reviews.
-    """
+    """How a stand-in is set up."""
 
     host: str = "127.0.0.1"
+    """Address to listen on, and the one in the kubeconfig."""
     port: int = 0
     token: str = ""
+    """The administrator's bearer token; made up if empty."""
     names: Sequence[str] = ("localhost",)
+    """Further names and addresses that its certificate is valid for."""
     plain: bool = False
+    """Serve HTTP without TLS."""
     services: Mapping[str, str] = field(default_factory=dict)
+    """`host:port` of Services that webhook configurations name."""
     schedule: bool = True
+    """Whether pods are bound to nodes."""
     bookmark_interval: float = 60.0
-    now: Callable[[], datetime] = _utc_now
-    new_uid: Callable[[], str] = _new_uid
+    """Seconds between the bookmarks of a watch."""
 
 
 class ApiServerStandIn:
@@ -87,46 +66,43 @@ class ApiServerStandIn:
         self.kubeconfig_path = directory / "kubeconfig"
         self.store = Store()
         self.table = ResourceTable()
-        self.tokens = Tokens(options.token)
         self.faults = Faults()
-        pair = tls.make_pair((options.host, *options.names))
-        self.authority = pair.authority
+        pair = make_pair((options.host, *options.names))
+        self.authority = pair.certificate
         """PEM of the certificate that clients are to trust."""
         self._context = None if options.plain else pair.context()
         self._webhooks = WebhookClient(options.services)
-        admission = Admission(self.store, self._webhooks, options.new_uid)
-        writer = Writer(self.store, self.table, admission, now=options.now, new_uid=options.new_uid)
+        admission = Admission(self.store, self._webhooks)
         self._app = App(
             store=self.store,
             table=self.table,
-            writer=writer,
-            tokens=self.tokens,
+            writer=Writer(self.store, self.table, admission),
+            token=options.token or token_urlsafe(),
             audit=AuditLog(directory / "audit.jsonl"),
             faults=self.faults,
             bookmark_interval=options.bookmark_interval,
         )
         self._server = HttpServer(self._app.handle)
+        self.compact = self.store.compact
+        self.drop_connections = self._server.drop_connections
         self._scheduler: asyncio.Task[None] | None = None
         crd.serve_definitions(self.store, self.table)
         for name in _NAMESPACES:
-            self.seed(_namespace(name))
+            labels = {"kubernetes.io/metadata.name": name}
+            namespace = {"kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+            self.put(namespace | {"status": {"phase": "Active"}})
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
         """Listen (on the same port again after `stop`), write the kubeconfig, schedule."""
         if self.options.schedule:
-            scheduler = Scheduler(self.store, now=self.options.now)
+            scheduler = Scheduler(self.store)
             self._scheduler = asyncio.create_task(scheduler.run_forever())
         port = self.port or self.options.port
         await self._server.listen(self.options.host, port, self._context)
@@ -141,7 +117,7 @@ class ApiServerStandIn:
             await asyncio.gather(self._scheduler, return_exceptions=True)
         await self._webhooks.aclose()
 
-    # What tests look at.
+    # What tests read.
 
     @property
     def port(self) -> int:
@@ -152,6 +128,11 @@ class ApiServerStandIn:
     def url(self) -> str:
         """Where it answers."""
         return f"http{'' if self.options.plain else 's'}://{self.options.host}:{self.port}"
+
+    @property
+    def token(self) -> str:
+        """The bearer token that is accepted."""
+        return self._app.token
 
     @property
     def watches(self) -> frozenset[Watch]:
@@ -165,36 +146,40 @@ class ApiServerStandIn:
 
     def write_kubeconfig(self) -> None:
         """Write the kubeconfig as it is now (JSON, which is YAML)."""
-        config = kubeconfig(self.url, self.authority, self.tokens.admin)
+        data = b64encode(self.authority).decode()
+        config: Json = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": _NAME, "cluster": {"server": self.url, "certificate-authority-data": data}}
+            ],
+            "users": [{"name": _NAME, "user": {"token": self.token}}],
+            "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME}}],
+            "current-context": _NAME,
+        }
         content = json.dumps(config, indent=2) + "\n"
         replace_file(self.kubeconfig_path, content.encode(), mode=0o600)
 
-    # Steering what is stored, from beside the API.
-
-    def seed(self, item: Json) -> None:
-        """Add an object as if it had always existed: unchecked, without history.
-
-        What it lacks of uid, resourceVersion, creationTimestamp and generation is made up.
-        """
-        self.store.seed(self.table.of_kind(item["kind"]), self._completed(item))
+    # Changing what is stored, from beside the API.
 
     def put(self, item: Json) -> Json:
-        """Creates or replaces an object unchecked, as a change that watches see."""
-        return self.store.write(self.table.of_kind(item["kind"]), self._completed(item))
+        """Create or replace an object unchecked, as a change that watches receive.
 
-    def _completed(self, item: Json) -> Json:
-        metadata = dict(item["metadata"])
-        if item["kind"] == DEFINITIONS.kind:
+        What it lacks of apiVersion, uid, creationTimestamp and generation is made up.
+        """
+        resource, metadata = self.table.of_kind(item["kind"]), dict(item["metadata"])
+        if resource is DEFINITIONS:
             item = crd.established(item)
-        if self.table.of_kind(item["kind"]).namespaced:
+        if resource.namespaced:
             metadata.setdefault("namespace", "default")
-        metadata.setdefault("uid", self.options.new_uid())
-        metadata.setdefault("creationTimestamp", timestamp(self.options.now()))
+        metadata.setdefault("uid", str(uuid4()))
+        metadata.setdefault("creationTimestamp", timestamp())
         metadata.setdefault("generation", 1)
-        return item | {"metadata": metadata}
+        completed = {"apiVersion": resource.api_version} | item | {"metadata": metadata}
+        return self.store.write(resource, completed)
 
     def drop(self, kind: str, name: str, namespace: str = "default") -> None:
-        """Deletes an object at once, as a change that watches see."""
+        """Delete an object at once, as a change that watches receive."""
         resource = self.table.of_kind(kind)
         self.store.remove(resource, resource.path(namespace, name))
 
@@ -207,14 +192,10 @@ class ApiServerStandIn:
         """Copies of all objects of a kind."""
         return list(self.store.all(self.table.of_kind(kind)))
 
-    # Steering what goes wrong.
-
-    def compact(self) -> None:
-        """Forgets the past: watches and lists that begin earlier are answered with 410."""
-        self.store.compact()
+    # Faults of connections and watches.
 
     def end_watches(self) -> None:
-        """Ends all open watches properly."""
+        """End all open watches properly."""
         for watch in self.watches:
             watch.end()
 
@@ -228,13 +209,9 @@ class ApiServerStandIn:
         for watch in self.watches:
             watch.silence()
 
-    def drop_connections(self) -> None:
-        """Drop every connection."""
-        self._server.drop_connections()
-
     def change_token(self, token: str = "") -> None:
         """Accept only a new token, and write it where clients find it."""
-        self.tokens.replace_admin(token)
+        self._app.token = token or token_urlsafe()
         self.write_kubeconfig()
 
     @contextlib.asynccontextmanager
@@ -246,23 +223,3 @@ class ApiServerStandIn:
             yield
         finally:
             await self._server.listen(self.options.host, self.port, self._context)
-
-
-def _namespace(name: str) -> Json:
-    labels = {"kubernetes.io/metadata.name": name}
-    metadata = {"name": name, "labels": labels}
-    head = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    return head | {"status": {"phase": "Active"}}
-
-
-def kubeconfig(server: str, authority: bytes, token: str) -> Json:
-    """The configuration of clients as an object."""
-    cluster = {"server": server, "certificate-authority-data": b64encode(authority).decode()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": _NAME, "cluster": cluster}],
-        "users": [{"name": _NAME, "user": {"token": token}}],
-        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME}}],
-        "current-context": _NAME,
-    }

@@ -1,7 +1,9 @@
 """The objects and their history: one revision counter, the newest state, the last changes.
 
 An object is kept as the bytes in which it is sent, so a list is a join and a watch event is ready
-when it happens. What is forgotten (`HISTORY` changes a resource, or `compact`) gets 410.
+when it happens. Characters outside ASCII are sent raw, as by a real API server: U+0085 too, which
+clients that split a watch with `str.splitlines` trip over. What is forgotten (`HISTORY` changes of
+a resource, or `compact`) gets 410.
 
 Everything happens on one event loop and no method awaits: a caller sees and leaves a whole state.
 """
@@ -9,10 +11,12 @@ Everything happens on one event loop and no method awaits: a caller sees and lea
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
 
-from simulator.apiserver.resources import Resource
-from simulator.apiserver.wire import Json, decode
+import msgspec
+
+from simulator.apiserver.resources import Json, Resource
 
 HISTORY = 20_000
 """Changes of each resource that can be watched again."""
@@ -21,23 +25,33 @@ KEPT_SNAPSHOTS = 4
 Listener: TypeAlias = "Callable[[Change], None]"
 
 
+encode = msgspec.json.encode
+
+
+def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON of any kind
+    """Decode JSON. Raises msgspec.DecodeError, whose text says what is wrong and where."""
+    return msgspec.json.decode(data)
+
+
+def timestamp(moment: datetime | None = None) -> str:
+    """A time, by default now, as the API writes it: RFC 3339 in whole seconds."""
+    return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one object.
-
-    Args:
-        kind: `ADDED`, `MODIFIED` or `DELETED`.
-        path: `namespace/name`, or the name.
-        revision: the store's revision after it.
-        data: the object after it (at a deletion: as it was, with the deletion's revision).
-        before: the object before it, None at a creation.
-    """
+    """One change of one object."""
 
     kind: str
+    """`ADDED`, `MODIFIED` or `DELETED`."""
     path: str
+    """`namespace/name`, or the name."""
     revision: int
+    """The store's revision after it."""
     data: bytes
+    """The object after it (at a deletion: as it was, with the deletion's revision)."""
     before: bytes | None
+    """The object before it, None at a creation."""
 
 
 class Shelf:
@@ -109,7 +123,7 @@ class Store:
         """Creates or replaces an object under the next revision, and returns it as stored."""
         shelf, path = self.shelf(resource), resource.path_of(item)
         before = shelf.objects.get(path)
-        data = self._under_next_revision(resource, item)
+        data = self._under_next_revision(item)
         shelf.objects[path] = data
         kind = "ADDED" if before is None else "MODIFIED"
         shelf.remember(Change(kind, path, self.revision, data, before))
@@ -120,21 +134,9 @@ class Store:
         shelf = self.shelf(resource)
         before = shelf.objects.pop(path)
         item: Json = decode(before)
-        data = self._under_next_revision(resource, item)
+        data = self._under_next_revision(item)
         shelf.remember(Change("DELETED", path, self.revision, data, before))
         return item
-
-    def seed(self, resource: Resource, item: Json) -> None:
-        """Puts an object there as it is, unchecked and without history, as if it had been there.
-
-        Its resource version, if it has one, is kept; the counter never goes back.
-        """
-        metadata = item["metadata"]
-        metadata.setdefault("resourceVersion", str(self.revision + 1))
-        self.advance(int(metadata["resourceVersion"]))
-        shelf = self.shelf(resource)
-        shelf.objects[resource.path_of(item)] = resource.encode(item)
-        shelf.forget(self.revision)
 
     def advance(self, revision: int) -> None:
         """Advance the counter, as writes of other resources do."""
@@ -153,7 +155,7 @@ class Store:
         listeners.append(listener)
         return lambda: listeners.remove(listener)
 
-    def _under_next_revision(self, resource: Resource, item: Json) -> bytes:
+    def _under_next_revision(self, item: Json) -> bytes:
         self.revision += 1
         item["metadata"]["resourceVersion"] = str(self.revision)
-        return resource.encode(item)
+        return encode(item)

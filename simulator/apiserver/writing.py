@@ -6,24 +6,16 @@ validating webhooks → storage. Changes take the same steps, with the stored ob
 
 import re
 import secrets
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 from simulator.apiserver import crd, pods
 from simulator.apiserver.admission import Admission, apply_json_patch, with_defaults
-from simulator.apiserver.calls import APPLY, JSON_PATCH, ApiCall, Operation
-from simulator.apiserver.cel import CelError, compile_expression
-from simulator.apiserver.resources import (
-    DEFINITIONS,
-    MUTATING,
-    NAMESPACES,
-    PODS,
-    VALIDATING,
-    Resource,
-    ResourceTable,
-    Target,
-)
-from simulator.apiserver.status import (
+from simulator.apiserver.calls import (
+    APPLY,
+    JSON_PATCH,
+    ApiCall,
+    Operation,
     StatusError,
     bad_request,
     conflict,
@@ -31,15 +23,23 @@ from simulator.apiserver.status import (
     invalid_value,
     not_found,
 )
-from simulator.apiserver.store import Store
-from simulator.apiserver.wire import Json, decode, timestamp
+from simulator.apiserver.crd import CelError, compile_expression
+from simulator.apiserver.resources import (
+    DEFINITIONS,
+    MUTATING,
+    NAMESPACES,
+    PODS,
+    VALIDATING,
+    Json,
+    Resource,
+    ResourceTable,
+    Target,
+)
+from simulator.apiserver.store import Store, decode, timestamp
 
 _SYSTEM = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "managedFields",
+    *("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+    *("managedFields", "resourceVersion", "generation"),
 )
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -48,20 +48,10 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 class Writer:
     """Changes the store on behalf of requests."""
 
-    def __init__(
-        self,
-        store: Store,
-        table: ResourceTable,
-        admission: Admission,
-        *,
-        now: Callable[[], datetime],
-        new_uid: Callable[[], str],
-    ) -> None:
+    def __init__(self, store: Store, table: ResourceTable, admission: Admission) -> None:
         self._store = store
         self._table = table
         self._admission = admission
-        self._now = now
-        self._new_uid = new_uid
 
     async def create(self, call: ApiCall, body: Json) -> Json:
         """Create an object; returns it as stored."""
@@ -70,7 +60,7 @@ class Writer:
         metadata = item["metadata"]
         _claim(target, metadata)
         self._check_namespace(target)
-        for name in (*_SYSTEM, "resourceVersion", "generation"):
+        for name in _SYSTEM:
             metadata.pop(name, None)
         if resource is PODS:
             pods.admit(item)
@@ -113,6 +103,7 @@ class Writer:
         operation = Operation(call, "DELETE", call.target.name, old)
         await self._admission.validate(operation, None)
         grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
+        old = self.existing(call.target)  # another request may have deleted it during the review
         return old if call.dry_run else self._remove(resource, old, grace=grace)
 
     def existing(self, target: Target) -> Json:
@@ -128,7 +119,7 @@ class Writer:
         kept, metadata = old["metadata"], item["metadata"]
         if metadata.get("resourceVersion", kept["resourceVersion"]) != kept["resourceVersion"]:
             raise conflict(resource, call.target.name)
-        for name in (*_SYSTEM, "resourceVersion", "generation"):
+        for name in _SYSTEM:
             metadata.pop(name, None)
             if name in kept:
                 metadata[name] = kept[name]
@@ -156,8 +147,8 @@ class Writer:
             suffix = "".join(secrets.choice(_SUFFIX) for _ in range(5))
             metadata["name"] = f"{prefix[:58]}{suffix}"
         metadata["generation"] = 1
-        metadata["creationTimestamp"] = timestamp(self._now())
-        metadata["uid"] = self._new_uid()
+        metadata["creationTimestamp"] = timestamp()
+        metadata["uid"] = str(uuid4())
         if resource is PODS:
             item["status"] = {"phase": "Pending"}
         elif resource is NAMESPACES:
@@ -180,7 +171,7 @@ class Writer:
         metadata = old["metadata"]
         if metadata.get("deletionTimestamp"):
             return old
-        metadata["deletionTimestamp"] = timestamp(self._now() + timedelta(seconds=seconds))
+        metadata["deletionTimestamp"] = timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
         metadata["deletionGracePeriodSeconds"] = seconds
         if resource is NAMESPACES:
             old["status"] = {"phase": "Terminating"}

@@ -1,8 +1,7 @@
 """What the demo shows: nodes with cards, pods, and what must become of the pods."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import yaml
@@ -18,6 +17,7 @@ NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
 NLB3 = "f7df405cbd7acf7222f144b0b93acd18"
 
 NAMESPACE = "default"
+_FOLDER = Path(__file__).parent
 
 
 def _full(name: str) -> str:
@@ -87,11 +87,8 @@ class Expected:
 class DemoPod:
     """A pod to create."""
 
-    file: str
     title: str
     pod: Json
-    text: str
-    """The manifest as its author wrote it."""
     expected: Expected | None = None
     """None where anything may become of it."""
     in_picture: bool = False
@@ -154,23 +151,23 @@ _PICTURED = ("2-region.yaml", "5-misspelled.yaml")
 
 def demo_world() -> World:
     """The demo's own nodes, mappings and pods."""
-    folder = mappings_folder()
-    texts = [file.read_text() for file in sorted(folder.iterdir())]
-    mappings = tuple(obj for text in texts for obj in yaml.safe_load_all(text))
-    return World(NODES, mappings, folder, tuple(_pods()))
-
-
-def _pods() -> Iterator[DemoPod]:
-    for file, (title, expected) in _PODS.items():
-        text = _folder("pods").joinpath(file).read_text()
-        yield DemoPod(file, title, yaml.safe_load(text), text, expected, file in _PICTURED)
+    mappings = tuple(
+        item
+        for file in sorted(mappings_folder().iterdir())
+        for item in yaml.safe_load_all(file.read_text())
+    )
+    pods = tuple(
+        DemoPod(
+            title,
+            yaml.safe_load((_FOLDER / "pods" / file).read_text()),
+            expected,
+            file in _PICTURED,
+        )
+        for file, (title, expected) in _PODS.items()
+    )
+    return World(NODES, mappings, mappings_folder(), pods)
 
 
 def mappings_folder() -> Path:
     """The demo's mappings as files."""
-    return _folder("mappings")
-
-
-def _folder(name: str) -> Path:
-    with resources.as_file(resources.files("simulator.demo") / name) as folder:
-        return folder
+    return _FOLDER / "mappings"

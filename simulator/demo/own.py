@@ -2,11 +2,9 @@
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import yaml
 
 from services.admission.mutate import Policy
 from services.admission.preview import Explained, explain_pod
@@ -41,15 +39,10 @@ class OwnPods:
     """What is wrong with mappings of the folder, a sentence each."""
 
 
-def read(found: Sequence[tuple[str, FoundPod]], mappings: Path) -> OwnPods:
-    """Plan a cluster for pods, each with the name of its file, and a folder of mappings.
-
-    Raises:
-        InvalidManifest: a pod cannot be read.
-        WorldError: the folder cannot be read.
-    """
+def read(found: Iterable[FoundPod], mappings: Path) -> OwnPods:
+    """Plan a cluster for pods and a folder of mappings."""
     snapshot = load_folder(mappings)
-    explained = [explain_pod(pod, snapshot.index, Policy(), namespace=None) for _, pod in found]
+    explained = [explain_pod(pod, snapshot.index, Policy(), namespace=None) for pod in found]
     asked: Counter[OneMapping] = Counter()
     units = 0
     for one in explained:
@@ -71,10 +64,7 @@ def read(found: Sequence[tuple[str, FoundPod]], mappings: Path) -> OwnPods:
         nodes=tuple(_nodes(asked, units)),
         mappings=tuple(_object(one) for one in every),
         folder=mappings.resolve(),
-        pods=tuple(
-            _pod(one, number, file)
-            for number, ((file, _), one) in enumerate(zip(found, explained, strict=True), 1)
-        ),
+        pods=tuple(_pod(one, number) for number, one in enumerate(explained, 1)),
         namespaces=tuple(namespaces),
     )
     return OwnPods(world, snapshot.problems)
@@ -89,7 +79,7 @@ def _requested(one: Explained) -> Iterator[tuple[str, int]]:
                 yield resource, 0 if quantity is None else parse_count(quantity)
 
 
-def _pod(one: Explained, number: int, file: str) -> DemoPod:
+def _pod(one: Explained, number: int) -> DemoPod:
     """The pod as it is created: one from a template gets a kind and a name."""
     manifest: Json = dict(one.found.manifest)
     metadata: Json = dict(manifest.get("metadata") or {})
@@ -97,9 +87,7 @@ def _pod(one: Explained, number: int, file: str) -> DemoPod:
         metadata["name"] = f"{one.found.name.rstrip('-') or 'pod'}-{number}"
     metadata["namespace"] = one.namespace
     pod = {"apiVersion": "v1", "kind": "Pod", **manifest, "metadata": metadata}
-    text = yaml.safe_dump({"spec": pod.get("spec")}, sort_keys=False, allow_unicode=True)
-    title = f"Pod {one.namespace}/{metadata['name']}"
-    return DemoPod(Path(file).name, title, pod, text)
+    return DemoPod(f"Pod {one.namespace}/{metadata['name']}", pod)
 
 
 def _object(mapping: OneMapping) -> Json:

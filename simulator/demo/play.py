@@ -25,14 +25,6 @@ Until: TypeAlias = Callable[[Callable[[], Json | None], str], Json]
 PATIENCE = 60.0
 """Seconds for a pod to start, once its node has what it asks for."""
 
-_DESCRIPTIONS = {
-    "api-server": "stand-in for the API server, on port {port}",
-    "webhook": "accelbind webhook, over TLS on port {port}",
-    "driver": "stand-in for the driver of the cards of {node}",
-    "kubelet": "stand-in for the kubelet of {node}",
-    "plugin": "accelbind plugin of {node}",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Player:
@@ -126,10 +118,7 @@ def play(
     """Play the demo; returns whether all pods were as expected, or ran.
 
     The folder is an empty one, its path short enough for unix sockets in it. `picture` gets an
-    excerpt of what is shown.
-
-    Raises:
-        AccelbindError: it could not be played to its end; the logs have been shown.
+    excerpt of what is shown. Where the demo cannot be played to its end, the logs are shown.
     """
     stage, started = Stage(folder), time.monotonic()
     reports: list[PodReport] = []
@@ -146,10 +135,7 @@ def play(
             verbose=verbose,
             picture=picture,
         )
-        rows = [
-            (part.name, part.process.pid, _describe(part.name, suite.ports)) for part in stage.parts
-        ]
-        console.print(show.title("Processes"), show.processes(rows, verbose=verbose))
+        console.print(show.title("Processes"), show.processes(stage.parts, verbose=verbose))
         player.show_nodes(world.nodes)
         reports.extend(player.play(world.pods))
         problems.extend(player.problems(reports))
@@ -207,12 +193,6 @@ def newest_patch(audit: Path) -> list[Json]:
                     return patch
             return []
     return []
-
-
-def _describe(name: str, ports: Mapping[str, int]) -> str:
-    kind, _, node = name.partition("-")
-    text = _DESCRIPTIONS.get(name) or _DESCRIPTIONS[kind]
-    return text.format(node=node, port=ports.get(name))
 
 
 def _phase(pod: Json) -> str:

@@ -8,9 +8,7 @@ from typing import Any
 from services.names import DOMAIN, UNIT_RESOURCE
 from simulator.client import Json
 from simulator.demo.cluster import DemoPod, Expected, NodePlan
-
-GIVEN = "simulator.accelbind.dev/containers"
-"""Annotation in which the kubelet stand-in writes what it gave each container."""
+from simulator.kubelet.reports import GIVEN_ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def has_capacity(node: Json, plan: NodePlan) -> bool:
 
 def given(pod: Json) -> dict[str, Json]:
     """What the kubelet gave each container: environment, devices, allocated ids."""
-    text = pod.get("metadata", {}).get("annotations", {}).get(GIVEN, "{}")
+    text = pod.get("metadata", {}).get("annotations", {}).get(GIVEN_ANNOTATION, "{}")
     found: dict[str, Json] = json.loads(text)
     return found
 
@@ -90,14 +88,6 @@ def containers(pod: Json) -> list[Json]:
     """A pod's containers, init containers first."""
     spec: Mapping[str, Any] = pod.get("spec") or {}
     return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-
-
-def environment(container: Json) -> dict[str, str]:
-    """The variables of a container; one that is taken from elsewhere has its source as value."""
-    return {
-        one["name"]: str(one["value"]) if "value" in one else f"({one.get('valueFrom')})"
-        for one in container.get("env", [])
-    }
 
 
 def is_running(pod: Json) -> bool:

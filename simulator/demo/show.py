@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import yaml
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
@@ -22,12 +23,11 @@ from simulator.demo.reports import (
     PodReport,
     capacity,
     containers,
-    environment,
     given,
     is_good,
     unexpected,
 )
-from simulator.demo.stage import Stage
+from simulator.demo.stage import Part, Stage
 
 _GAP = 2
 """Columns between two columns of a table."""
@@ -67,17 +67,18 @@ def title(text: str, number: int | None = None) -> RenderableType:
     return Padding(Rule(shown, align="left", style="cyan"), (1, 0, 0, 0))
 
 
-def processes(parts: Sequence[tuple[str, int, str]], *, verbose: bool) -> RenderableType:
-    """What runs: name, process id and description of each process."""
+def processes(parts: Sequence[Part], *, verbose: bool) -> RenderableType:
+    """What runs; verbose with the name and the process id of each process."""
+    text = Text(
+        f"{len(parts)} processes: the accelbind webhook and one plugin per node; stand-ins for"
+        " the API server, the kubelets and a driver. No cluster, no card."
+    )
     if not verbose:
-        return Text(
-            f"{len(parts)} processes: the accelbind webhook and one plugin per node; stand-ins for"
-            " the API server, the kubelets and a driver. No cluster, no card."
-        )
-    table = _table("process", "pid", "description")
-    for name, pid, what in parts:
-        table.add_row(name, str(pid), what)
-    return table
+        return text
+    table = _table("process", "pid")
+    for part in parts:
+        table.add_row(part.name, str(part.process.pid))
+    return Group(text, table)
 
 
 def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
@@ -104,11 +105,14 @@ def pod(report: PodReport, *, verbose: bool) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True, min_width=10)
     table.add_column(overflow="fold")
-    for label, line in _lines(report, verbose=verbose):
+    for label, line in _lines(report):
         table.add_row(Text(label, style="dim"), line)
-    if verbose:
-        return Group(_manifest(report.plan.text), table)
-    return table
+    if not verbose:
+        return table
+    whole = {"manifest": report.plan.pod, "patch": list(report.patch)}
+    whole["containers"] = given(report.stored or {})
+    text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)
+    return Group(table, Syntax(text, "yaml", background_color="default", word_wrap=True))
 
 
 def summary(
@@ -174,24 +178,18 @@ def _outcome(report: PodReport, *, again: bool) -> Text:
     return Text(text, style="green" if text == "running" else "red", no_wrap=False)
 
 
-def _lines(report: PodReport, *, verbose: bool) -> Iterator[tuple[str, Text]]:
+def _lines(report: PodReport) -> Iterator[tuple[str, Text]]:
     """The lines of a pod, each with what it is about."""
     if report.stored is None:
-        status = report.refusal
-        message = (
-            f"Error from server ({status.get('reason')}): error when creating"
-            f' "{report.plan.file}": {status.get("message")}'
-        )
-        text = message if verbose else str(status.get("message"))
-        yield "refused", Text(text, style="red")
+        yield "refused", Text(str(report.refusal.get("message")), style="red")
         return
-    changes = _changes(report.patch, verbose=verbose)
+    changes = _changes(report.patch)
     yield from _labelled("patch", changes or [Text("none: nothing to change", style="dim")])
-    if verbose or not report.devices:
+    if not report.devices:
         yield "node", Text(report.node or "none")
     for port, afu_id in report.programmed:
         yield "programmed", Text(f"{port} with AFU {afu_id}", style="yellow")
-    yield from _containers(report.stored) if verbose else _devices(report)
+    yield from _devices(report)
     if not report.is_running:
         reasons = report.reasons or ["no reason was reported; --keep leaves the logs"]
         yield from _labelled("not running", (Text(one, style="red") for one in reasons))
@@ -221,29 +219,8 @@ def _devices(report: PodReport) -> Iterator[tuple[str, Text]]:
     yield from _labelled("device", lines)
 
 
-def _containers(pod: Json) -> Iterator[tuple[str, Text]]:
-    """Each container with its device ids, device nodes and variables."""
-    got = given(pod)
-    for container in containers(pod):
-        mine = got.get(container["name"], {})
-        yield "container", Text(container["name"], style="bold")
-        ids = [one for ids in mine.get("allocated", {}).values() for one in ids]
-        yield "device ids", Text(", ".join(ids))
-        devices = (
-            Text.assemble(
-                (f"{one['containerPath']} {one['permissions']}", "green"),
-                (f"  on the host {_below_root(one['hostPath'])}", "dim"),
-            )
-            for one in mine.get("devices", [])
-        )
-        yield from _labelled("device", devices)
-        variables = environment(mine).items()
-        lines = (Text.assemble((f"{name}=", "cyan"), value) for name, value in variables)
-        yield from _labelled("env", lines)
-
-
-def _changes(patch: Sequence[Json], *, verbose: bool) -> list[Text]:
-    """An operation per line; unless verbose, equal changes at several places are one line."""
+def _changes(patch: Sequence[Json]) -> list[Text]:
+    """A line for each change; equal changes at several places are one line."""
     lines: dict[str, Text] = {}
     for operation in patch:
         removed = operation["op"] == "remove"
@@ -252,13 +229,10 @@ def _changes(patch: Sequence[Json], *, verbose: bool) -> list[Text]:
             parent, _, last = path.rpartition("/")
             name = last.replace("~1", "/").replace("~0", "~")
             text = value if last == "-" else name if removed else f"{name} = {value}"
-            place = (f"{parent}/", "dim")
-            if not verbose:
-                place = ("", "")
-                text = text.removeprefix(f"{DOMAIN}/")
-                if parent.endswith("/annotations"):
-                    text = f"annotation {name}: what was asked for"
-            line = Text.assemble(sign, place, (text, "" if removed else "green"))
+            text = text.removeprefix(f"{DOMAIN}/")
+            if parent.endswith("/annotations"):
+                text = f"annotation {name}: what was asked for"
+            line = Text.assemble(sign, (text, "" if removed else "green"))
             lines.setdefault(line.plain, line)
     return list(lines.values())
 
@@ -276,18 +250,6 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
                 yield from _leaves(f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}", one)
         case _:
             yield path, str(value)
-
-
-def _manifest(text: str) -> RenderableType:
-    spec = text.partition("spec:\n")[2] or text
-    code = Syntax(spec.rstrip(), "yaml", background_color="default", word_wrap=True)
-    return Padding(code, (0, 0, 1, 0))
-
-
-def _below_root(path: str) -> str:
-    """A host path without the temporary folder before the node's own."""
-    _, node, rest = path.rpartition("/node-")
-    return f"…{node}{rest}"
 
 
 def _table(*headings: str) -> Table:

@@ -27,10 +27,6 @@ LONGEST = 40
 """Characters for the folder; a node's sockets add up to 60, and 107 is the kernel's limit."""
 
 
-class DemoFailed(WorldError):
-    """The demo could not go on."""
-
-
 def make_folder() -> Path:
     """A temporary folder whose path leaves room for the names of unix sockets."""
     usual = tempfile.gettempdir()
@@ -98,11 +94,7 @@ class Stage:
         return self.until(read, f"{what} to serve")
 
     def until(self, poll: Callable[[], T | None], what: str) -> T:
-        """Poll until something true is returned.
-
-        Raises:
-            DemoFailed: it took too long, or a process ended meanwhile.
-        """
+        """Poll until something true is returned; WorldError if that takes too long."""
 
         def checked() -> T | None:
             self._check()
@@ -110,20 +102,13 @@ class Stage:
                 return found
             if ended := next((part for part in self.parts if part.ended), None):
                 code = ended.process.returncode
-                raise DemoFailed(f"{ended.name} ended with {code} before {what}")
+                raise WorldError(f"{ended.name} ended with {code} before {what}")
             return None
 
-        try:
-            return poll_until(checked, what)
-        except TimeoutError as error:
-            raise DemoFailed(str(error)) from error
+        return poll_until(checked, what)
 
     def stop(self) -> dict[str, int | str]:
-        """Stop all processes, last started first.
-
-        Returns:
-            Exit codes by name; words for a process that has left others behind.
-        """
+        """Stop all, last started first; exit codes by name, words if one left others behind."""
         for part in reversed(self.parts):
             if not part.ended:
                 part.process.send_signal(signal.SIGTERM)

@@ -1,7 +1,7 @@
 """Starts the demo's cluster: nodes with synthetic cards, stand-ins, webhook and plugins."""
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,6 @@ ASKS_FOR_ACCELERATORS = """
 """The condition for which the API server calls the webhook: other pods never wait for it."""
 
 _API = "/apis/fpga.intel.com/v2"
-_PLURALS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgaregions"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,7 @@ class Suite:
 
     api: Client
     audit: Path
-    ports: Mapping[str, int]
-    """The port of a process, by its name."""
+    webhook_port: int
 
 
 def raise_suite(stage: Stage, world: World) -> Suite:
@@ -53,22 +51,20 @@ def raise_suite(stage: Stage, world: World) -> Suite:
         *("--dir", control_plane, "--ports-file", folder / "api-server.ports"),
     )
     _start_webhook(stage, issued, world.folder)
-    api_ports = stage.announced(folder / "api-server.ports", "the API server stand-in")
+    stage.announced(folder / "api-server.ports", "the API server stand-in")
     kubeconfig = control_plane / "kubeconfig"
     for plan in world.nodes:
         _start_node(stage, plan, kubeconfig)
-    webhook_ports = stage.announced(folder / "webhook.ports", "the webhook")
+    webhook_port = stage.announced(folder / "webhook.ports", "the webhook")["admission"]
     api = stage.exits.enter_context(Client(kubeconfig))
-    url = f"https://{HOST}:{webhook_ports['admission']}"
+    url = f"https://{HOST}:{webhook_port}"
     for namespace in set(world.namespaces) - {cluster.NAMESPACE}:
         made = {"kind": "Namespace", "metadata": {"name": namespace}}
         api.ask("POST", "/api/v1/namespaces", body=made)
-    for path, obj in registrations(url, issued.ca_certificate, world):
-        api.ask("POST", path, body=obj)
+    register(api, url, issued.ca_certificate, world)
     for plan in world.nodes:
         stage.announced(folder / f"plugin-{plan.name}.ports", f"the plugin of {plan.name}")
-    ports = {"api-server": api_ports["https"], "webhook": webhook_ports["admission"]}
-    return Suite(api, control_plane / "audit.jsonl", ports)
+    return Suite(api, control_plane / "audit.jsonl", webhook_port)
 
 
 def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
@@ -129,12 +125,15 @@ def _bitstream(interface_id: str, afu_id: str) -> bytes:
     return make_gbs(interface_id, afu_id, raw_bitstream(afu_id))
 
 
-def registrations(url: str, authority: Path, world: World) -> Iterator[tuple[str, Json]]:
-    """The mappings and the two webhook configurations, each with the path of its collection."""
+def register(api: Client, url: str, authority: Path, world: World) -> None:
+    """Apply the mappings and the two webhook configurations."""
+    objects = list(webhook_configurations(url, authority))
     for obj in world.mappings:
         namespace = obj["metadata"].get("namespace", cluster.NAMESPACE)
-        yield f"{_API}/namespaces/{namespace}/{_PLURALS[obj['kind']]}", obj
-    yield from webhook_configurations(url, authority)
+        objects.append((f"{_API}/namespaces/{namespace}/{obj['kind'].lower()}s", obj))
+    for path, obj in objects:
+        place = f"{path}/{obj['metadata']['name']}"
+        api.ask("PATCH", place, body=obj, content_type="application/apply-patch+yaml")
 
 
 def webhook_configurations(url: str, authority: Path) -> Iterator[tuple[str, Json]]:

@@ -26,8 +26,7 @@ from simulator.demo import cluster, show
 from simulator.demo.cluster import NodePlan, World
 from simulator.demo.play import Player
 from simulator.demo.reports import is_good
-from simulator.demo.stage import DemoFailed
-from simulator.demo.suite import driver_log, install_bitstreams, registrations
+from simulator.demo.suite import driver_log, install_bitstreams, register
 from simulator.polling import poll_until
 
 T = TypeVar("T")
@@ -60,27 +59,8 @@ def lay_out_nodes(given: argparse.Namespace) -> bool:
 
 
 def until(poll: Callable[[], T | None], what: str) -> T:
-    """Poll until something true is returned; an error of the API server counts as nothing.
-
-    Raises:
-        DemoFailed: it took too long.
-    """
-    problem = ""
-
-    def reached() -> T | None:
-        nonlocal problem
-        try:
-            return poll()
-        except ClusterError as error:
-            problem = f": {error}"
-            return None
-
-    try:
-        return poll_until(reached, what, pause=0.1)
-    except TimeoutError as error:
-        raise DemoFailed(
-            f"{error}{problem}; the logs of the other containers may show why (docker compose logs)"
-        ) from error
+    """Poll until something true is returned; an error of the API server counts as nothing."""
+    return poll_until(poll, what, pause=0.1, ignoring=(ClusterError,))
 
 
 def clear(api: Client, world: World) -> None:
@@ -96,14 +76,6 @@ def clear(api: Client, world: World) -> None:
     until(gone, "the pods of an earlier run to go")
 
 
-def register(api: Client, url: str, authority: Path, world: World) -> None:
-    """Create mappings and webhook configurations, and replace older ones."""
-    for path, obj in registrations(url, authority, world):
-        with contextlib.suppress(Refused):
-            api.ask("DELETE", f"{path}/{obj['metadata']['name']}")
-        api.ask("POST", path, body=obj)
-
-
 def await_webhook(api: Client, world: World) -> None:
     """Wait until the webhook admits what it must: then it answers and has the mappings."""
     for one in world.pods:
@@ -115,11 +87,7 @@ def await_webhook(api: Client, world: World) -> None:
 
 
 def play(given: argparse.Namespace) -> bool:
-    """Create the pods; whether all was as expected.
-
-    Raises:
-        AccelbindError: it could not be played to its end.
-    """
+    """Create the pods; whether all was as expected."""
     console, started = show.make_console(), time.monotonic()
     world = cluster.demo_world()
     logs = {plan.name: driver_log(given.dir, plan) for plan in world.nodes}
@@ -164,7 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return 0 if given.step(given) else 1
     except AccelbindError as error:
-        sys.stderr.write(f"error: {error}\n")
+        hint = "the logs of the other containers may show why (docker compose logs)"
+        sys.stderr.write(f"error: {error}; {hint}\n")
         return 1
 
 

@@ -26,38 +26,15 @@ from simulator.kubelet.standin import KubeletStandIn
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The flags of the process."""
-    parser = argparse.ArgumentParser(
-        prog="python -m simulator.kubelet",
-        description="A kubelet stand-in: devices, pods and their starts, without containers.",
-    )
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        required=True,
-        help="folder for device-plugins/ and pod-resources/ (a node's /var/lib/kubelet); short",
-    )
-    parser.add_argument("--node-name", required=True, help="name of the node")
-    parser.add_argument(
-        "--pod-logs-dir",
-        type=Path,
-        help="folder for the pods' log folders, a node's /var/log/pods (default: DIR/pod-logs)",
-    )
-    parser.add_argument(
-        "--kubeconfig",
-        type=Path,
-        help="API server to register the node with and to take pods from (default: none)",
-    )
-    parser.add_argument(
-        "--retry-seconds",
-        type=float,
-        help="between two tries to start a container (default: 10 to 20, by chance)",
-    )
-    parser.add_argument(
-        "--ready-file",
-        type=Path,
-        help="written as JSON once it serves, and the node is registered if there is a kubeconfig",
-    )
-    parser.add_argument("--log-level", choices=list(LEVELS), default="info")
+    parser = argparse.ArgumentParser(prog="python -m simulator.kubelet", description=__doc__)
+    flag = parser.add_argument
+    flag("--dir", type=Path, required=True, help="a node's /var/lib/kubelet; short, for sockets")
+    flag("--node-name", required=True, help="name of the node")
+    flag("--pod-logs-dir", type=Path, help="a node's /var/log/pods (default: DIR/pod-logs)")
+    flag("--kubeconfig", type=Path, help="API server of the node and its pods (default: none)")
+    flag("--retry-seconds", type=float, help="between starts (default: 10 to 20, by chance)")
+    flag("--ready-file", type=Path, help="written as JSON once it serves and is registered")
+    flag("--log-level", choices=list(LEVELS), default="info")
     return parser.parse_args(arguments)
 
 

@@ -10,7 +10,6 @@ Decisions about devices are made in `device_manager`.
 """
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -38,8 +37,6 @@ WATCH_SECONDS: Final = 300
 WATCH_GRACE_SECONDS: Final = 15
 LAST_WORDS_SECONDS: Final = 1.0
 """How long requests in flight may take at the end."""
-LOOK_SECONDS: Final = 5.0
-"""How often the node's status is read though nothing happened: capacity may expire."""
 
 
 class NodeAgent:
@@ -86,10 +83,9 @@ class NodeAgent:
             await asyncio.sleep(backoff.pause())
 
     async def _changed(self, version: int) -> None:
-        """Wait for a change, or for `LOOK_SECONDS`."""
-        with contextlib.suppress(TimeoutError):
-            journal = self._kubelet.journal
-            await self._kubelet.until(lambda: journal.version != version, LOOK_SECONDS)
+        """Wait for a change."""
+        journal = self._kubelet.journal
+        await journal.until(lambda: journal.version != version)
 
     # The node
 
@@ -175,10 +171,14 @@ class NodeAgent:
         if state is not None:
             await self._end(state)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
-        try:
-            await self._query("DELETE", _pod_path(pod["metadata"]), body=body)
-        except ClusterError as error:
-            LOG.warning("deletion not reported", pod=pod["metadata"]["name"], reason=str(error))
+        while True:
+            try:
+                await self._query("DELETE", _pod_path(pod["metadata"]), body=body)
+            except ClusterError as error:
+                LOG.warning("deletion failed", pod=pod["metadata"]["name"], reason=str(error))
+                await asyncio.sleep(LONGEST_PAUSE)
+            else:
+                return
 
     # Reports about pods
 
@@ -223,23 +223,13 @@ class NodeAgent:
 
     # Requests
 
-    async def _query(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str | int] | None = None,
-        body: Json | None = None,
-        content_type: str = "application/json",
-    ) -> HttpResponse:
+    async def _query(self, method: str, path: str, **given: Any) -> HttpResponse:  # noqa: ANN401 - those of ClusterClient.request
         """Send a request to the API server; a cancelled caller lets it finish.
 
         So a write is not broken off half-way, nor a connection in its handshake (whose socket
         Python 3.11 would leave open).
         """
-        request = asyncio.create_task(
-            self._client.request(method, path, params=params, body=body, content_type=content_type)
-        )
+        request = asyncio.create_task(self._client.request(method, path, **given))
         self._requests.add(request)
         request.add_done_callback(self._requests.discard)
         return await asyncio.shield(request)

@@ -39,8 +39,6 @@ from simulator.kubelet.devices import (
     Device,
     Entry,
     Granted,
-    NodeResources,
-    Resource,
     ResourceTable,
     entry_of,
     granted,
@@ -80,7 +78,6 @@ class DeviceManager:
         *,
         active: Callable[[], Iterable[PodSpec]],
         journal: Journal,
-        clock: Callable[[], float],
         rng: random.Random | None,
     ) -> None:
         """Start without allocations.
@@ -90,7 +87,7 @@ class DeviceManager:
         Without it they are ordered.
         """
         self.faults = Faults()
-        self.registered = ResourceTable(clock)
+        self.registered = ResourceTable()
         self.registration: Registration | None = None
         """None while the kubelet is stopped."""
         self._folder = folder
@@ -134,10 +131,8 @@ class DeviceManager:
         try:
             content = checkpoint_file(self._folder).read_bytes()
             data = msgspec.json.decode(content, type=Checkpoint).data
-        except FileNotFoundError:
-            data = CheckpointData()
-        except msgspec.DecodeError as error:
-            LOG.warning("checkpoint ignored", reason=str(error))
+        except (FileNotFoundError, msgspec.DecodeError) as error:
+            LOG.info("no checkpoint", reason=str(error))
             data = CheckpointData()
         self._entries = {(e.pod_uid, e.container, e.resource): e for e in data.entries or ()}
         self.registered.restore(data.registered)
@@ -157,11 +152,6 @@ class DeviceManager:
         self._journal.ring()
 
     # What there is
-
-    @property
-    def resources(self) -> NodeResources:
-        """What the node's status reports now."""
-        return self.registered.node_resources()
 
     @property
     def entries(self) -> list[Entry]:
@@ -231,12 +221,8 @@ class DeviceManager:
     async def _allocate(
         self, pod: PodSpec, container: ContainerSpec, resource: str, ids: list[str]
     ) -> None:
-        known = self.registered.registered.get(resource)
-        if known is None:
-            raise AllocationFailed(f"unknown Device Plugin {resource}")
-        if known.stopped_at is not None:
-            raise AllocationFailed(_stopped_text(resource))
-        listed = known.devices or {}
+        known = self.registered.known(resource)
+        listed = (known.devices if known else None) or {}
         devices = [listed.get(each) or Device(each, healthy=True) for each in ids]
         try:
             response = await self._client(resource).allocate(ids)
@@ -252,55 +238,35 @@ class DeviceManager:
     ) -> list[str]:
         """The ids to allocate; none where the container has them already."""
         known = self.registered.known(resource)
-        if self._has_already(pod, container, resource, required, known):
+        healthy = known.healthy if known else set()
+        entry = self._entries.get((pod.uid, container.name, resource))
+        had = set(entry.ids) if entry else set()
+        if not healthy or not had <= healthy:
+            raise AllocationFailed(f"cannot allocate unhealthy devices {resource}")
+        if len(had) == required:
             return []
         chosen = self._by_chance(sorted(pool))[:required]
         missing = required - len(chosen)
         if not missing:
             return chosen
-        available = (known.healthy if known else set()) - self.in_use(resource)
+        available = healthy - self.in_use(resource)
         if len(available) < missing:
             raise AllocationFailed(
                 f"requested number of devices unavailable for {resource}."
                 f" Requested: {missing}, Available: {len(available)}"
             )
         preferred: Collection[str] = ()
-        if known and known.options and known.options.preferred:
+        if known and known.options and known.options.get_preferred_allocation_available:
             offered = self._by_chance(sorted(available.union(chosen)))
             try:
-                preferred = dict.fromkeys(
-                    await self._client(resource).preferred(offered, chosen, required)
-                )
+                preferred = await self._client(resource).preferred(offered, chosen, required)
             except PluginFailed as error:
                 raise AllocationFailed(
                     f"device plugin GetPreferredAllocation rpc failed with err: {error}"
                 ) from error
-        wanted = [each for each in preferred if each in available]
+        wanted = [each for each in dict.fromkeys(preferred) if each in available]
         rest = self._by_chance(sorted(available.difference(wanted)))
         return chosen + (wanted + rest)[:missing]
-
-    def _has_already(
-        self,
-        pod: PodSpec,
-        container: ContainerSpec,
-        resource: str,
-        required: int,
-        known: Resource | None,
-    ) -> bool:
-        entry = self._entries.get((pod.uid, container.name, resource))
-        had = set(entry.ids) if entry else set()
-        if known is None:
-            raise AllocationFailed(f"cannot allocate unregistered device {resource}")
-        if not known.healthy:
-            raise AllocationFailed(
-                f"no healthy devices present; cannot allocate unhealthy devices {resource}"
-            )
-        if not had <= known.healthy:
-            raise AllocationFailed(
-                "previously allocated devices are no longer healthy;"
-                f" cannot allocate unhealthy devices {resource}"
-            )
-        return len(had) == required
 
     async def pre_start(self, pod: PodSpec, container: ContainerSpec) -> None:
         """Have plugins prepare a container that is about to start.
@@ -309,32 +275,18 @@ class DeviceManager:
         nothing: it is not called then, and the container starts.
         """
         for resource, count in self._resources(container):
-            if not count:
-                continue
             known = self.registered.registered.get(resource)
-            if known is None:
-                raise StartRefused(
-                    f"endpoint not found in cache for a registered resource: {resource}"
-                )
-            if known.options is None or not known.options.pre_start:
-                continue
             entry = self._entries.get((pod.uid, container.name, resource))
-            if entry is None:
-                raise StartRefused(
-                    "no devices found allocated in local cache for pod"
-                    f" {pod.uid}, container {container.name}, resource {resource}"
-                )
-            failed = "device plugin PreStartContainer rpc failed with err:"
-            if known.stopped_at is not None:
-                raise StartRefused(f"{failed} {_stopped_text(resource)}")
+            if not count or (known and not (known.options and known.options.pre_start_required)):
+                continue
+            if known is None or entry is None:
+                raise StartRefused(f"endpoint or devices not found for resource: {resource}")
             try:
                 await self._client(resource).pre_start(entry.ids)
             except PluginFailed as error:
-                raise StartRefused(f"{failed} {error}") from error
-
-    async def cut(self, resource: str) -> None:
-        """Break the connection to a resource's plugin, as if the network had."""
-        await self._client(resource).close()
+                raise StartRefused(
+                    f"device plugin PreStartContainer rpc failed with err: {error}"
+                ) from error
 
     def _client(self, resource: str) -> PluginClient:
         if self.registration is None:
@@ -352,11 +304,6 @@ class DeviceManager:
         if self._rng is not None:
             self._rng.shuffle(ordered)
         return ordered
-
-
-def _stopped_text(resource: str) -> str:
-    """The error of a call to a plugin that is gone."""
-    return f"endpoint {resource} has been stopped"
 
 
 def _devices(entry: Entry) -> Iterator[pb.ContainerDevices]:

@@ -5,12 +5,13 @@ A resource goes through these states (`kubernetes/kubernetes`, pkg/kubelet/cm/de
     unknown ──connected──▶ connected ──listed──▶ advertised
                                ▲                     │ its stream ends
                                └──── connected ──────┤
-    restored (kubelet restart) ──▶ stopped ◀─────────┘──5 minutes──▶ removed
+    restored (kubelet restart) ──▶ stopped ◀─────────┘
 
 - advertised: capacity is all its devices, allocatable the healthy ones;
 - stopped: all its devices count as unhealthy, so allocatable is 0 and capacity stays;
-- restored: known from the checkpoint by name only, so both are 0;
-- removed: forgotten, but the node still reports 0.
+- restored: known from the checkpoint by name only, so both are 0.
+
+A real kubelet forgets a stopped resource after five minutes and reports 0; this one does not.
 
 The checkpoint is `device-plugins/kubelet_internal_checkpoint`:
 
@@ -24,16 +25,17 @@ the protobuf message ContainerAllocateResponse. An empty list is null, as Go wri
 is over Go's print of the structure, which nothing outside Go can compute: it is 0 here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
-from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse, DeviceSpec
-
-GRACE_SECONDS: Final = 300.0
-"""How long a stopped resource keeps its capacity (`endpointStopGracePeriod`)."""
+from services.kubelet.deviceplugin_pb2 import (
+    ContainerAllocateResponse,
+    DevicePluginOptions,
+    DeviceSpec,
+)
 
 NO_NUMA: Final = -1
 """The key of devices whose NUMA node is not known (`nodeWithoutTopology`)."""
@@ -48,22 +50,14 @@ class Device:
     numa_nodes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a plugin wants: `PreStartContainer` before each start, `GetPreferredAllocation`."""
-
-    pre_start: bool = False
-    preferred: bool = False
-
-
 @dataclass(slots=True)
 class Resource:
     """A resource that a plugin registered."""
 
-    options: Options | None
+    options: DevicePluginOptions | None
     """None after a restart of the kubelet, which restores only names."""
-    stopped_at: float | None = None
-    """The clock when the plugin was lost; None while it is connected."""
+    stopped: bool = False
+    """Whether the plugin was lost."""
     devices: dict[str, Device] | None = None
     """By id; None before a plugin's first list."""
 
@@ -84,33 +78,29 @@ class NodeResources:
 class ResourceTable:
     """The resources of one node."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self) -> None:
         self.registered: dict[str, Resource] = {}
-        self._clock = clock
-        self._removed: set[str] = set()
 
-    def connected(self, name: str, options: Options) -> None:
+    def connected(self, name: str, options: DevicePluginOptions) -> None:
         """Replace the plugin of a resource; the devices of the earlier one stay until it lists."""
         resource = self.registered.setdefault(name, Resource(options))
-        resource.options, resource.stopped_at = options, None
+        resource.options, resource.stopped = options, False
 
     def listed(self, name: str, devices: Iterable[Device]) -> None:
         """Replace the devices of a resource by those of its plugin's list."""
         if name in self.registered:
             self.registered[name].devices = {device.id: device for device in devices}
-            self._removed.discard(name)
 
     def disconnected(self, name: str) -> None:
         """Count the devices of a lost plugin as unhealthy."""
         if resource := self.registered.get(name):
-            resource.stopped_at = self._clock()
+            resource.stopped = True
             known = resource.devices or {}
             resource.devices = {key: replace(each, healthy=False) for key, each in known.items()}
 
     def restore(self, names: Iterable[str]) -> None:
         """Start again with these names only, as a restarted kubelet does."""
-        self._removed.clear()
-        self.registered = {name: Resource(None, self._clock(), {}) for name in names}
+        self.registered = {name: Resource(None, stopped=True, devices={}) for name in names}
 
     def known(self, name: str) -> Resource | None:
         """A resource whose devices a plugin has listed, now or before the restart."""
@@ -123,19 +113,11 @@ class ResourceTable:
         return {name: sorted(each.healthy) for name, each in found if each.devices is not None}
 
     def node_resources(self) -> NodeResources:
-        """What the node's status reports now; forgets what was stopped for too long."""
-        limit = self._clock() - GRACE_SECONDS
-        for name, resource in list(self.registered.items()):
-            if resource.stopped_at is not None and resource.stopped_at < limit:
-                del self.registered[name]
-                self._removed.add(name)
-        gone = dict.fromkeys(self._removed, 0)
-        known = {
-            name: each.devices for name, each in self.registered.items() if each.devices is not None
-        }
+        """What the node's status reports now."""
+        listed = {name: each for name, each in self.registered.items() if each.devices is not None}
         return NodeResources(
-            {name: len(devices) for name, devices in known.items()} | gone,
-            {name: len(self.registered[name].healthy) for name in known} | gone,
+            {name: len(each.devices or ()) for name, each in listed.items()},
+            {name: len(each.healthy) for name, each in listed.items()},
         )
 
 

@@ -15,8 +15,8 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -29,7 +29,7 @@ from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.deviceplugin_pb2_grpc import DevicePluginStub, RegistrationServicer
 from services.kubelet.sockets import API_VERSION, HEALTHY, address, dial, listen
 from services.process.errors import KubeletError
-from simulator.kubelet.devices import Device, Options, ResourceTable
+from simulator.kubelet.devices import Device, ResourceTable
 from simulator.kubelet.pods import Journal, is_extended_resource
 
 LOG = structlog.get_logger()
@@ -60,9 +60,9 @@ class PluginClient:
         self._journal = journal
         self._channel = dial(path)
         self._stub = DevicePluginStub(self._channel)
-        self._closed = False
+        self.closed = False
 
-    async def connect(self) -> Options:
+    async def connect(self) -> pb.DevicePluginOptions:
         """Dial, and ask what the plugin can do."""
         self._journal.call("GetDevicePluginOptions", self.resource)
         try:
@@ -71,10 +71,9 @@ class PluginClient:
         except TimeoutError as error:
             raise PluginFailed("failed to dial device plugin: context deadline exceeded") from error
         try:
-            options = await self._call(self._stub.GetDevicePluginOptions(pb.Empty()))
+            return await self._call(self._stub.GetDevicePluginOptions(pb.Empty()))
         except PluginFailed as error:
             raise PluginFailed(f"failed to get device plugin options: {error}") from error
-        return Options(options.pre_start_required, options.get_preferred_allocation_available)
 
     async def watch(self, on_list: Callable[[str, Iterable[Device]], None]) -> str:
         """Follow ListAndWatch; returns why it ended."""
@@ -129,7 +128,7 @@ class PluginClient:
 
     async def close(self) -> None:
         """End the connection and all calls on it."""
-        self._closed = True
+        self.closed = True
         await self._channel.close()
 
     async def _call(self, call: Awaitable[T]) -> T:
@@ -140,7 +139,7 @@ class PluginClient:
         except (asyncio.CancelledError, grpc.aio.UsageError) as error:
             # gRPC cancels the calls of a channel that is closed as if their caller had been.
             task = asyncio.current_task()
-            if not self._closed or (task is not None and task.cancelling()):
+            if not self.closed or (task is not None and task.cancelling()):
                 raise
             text = go_text(grpc.StatusCode.CANCELLED, "grpc: the client connection is closing")
             raise PluginFailed(text) from error
@@ -255,11 +254,17 @@ class Registration(RegistrationServicer):
         return len(self._watching)
 
     def client(self, resource: str) -> PluginClient:
-        """The client of a resource."""
-        try:
-            return self._endpoints[resource]
-        except KeyError as error:
-            raise PluginFailed(f"unknown Device Plugin {resource}") from error
+        """The client of a resource; PluginFailed if there is none that can be called."""
+        client = self._endpoints.get(resource)
+        if client is None:
+            raise PluginFailed(f"unknown Device Plugin {resource}")
+        if client.closed:
+            raise PluginFailed(f"endpoint {resource} has been stopped")
+        return client
+
+    async def cut(self, resource: str) -> None:
+        """Break the connection to a resource's plugin, as if the network had."""
+        await self._endpoints[resource].close()
 
     async def close(self) -> None:
         """Drop all plugins, like a kubelet that ends."""
@@ -269,20 +274,6 @@ class Registration(RegistrationServicer):
         await asyncio.gather(*self._watching, return_exceptions=True)
         for client in {*self._endpoints.values(), *self._clients.values()}:
             await client.close()
-
-
-@contextmanager
-def faulty(faults: Faults, journal: Journal, **changes: object) -> Iterator[None]:
-    """Switch faults on inside a `with` block."""
-    before = {name: getattr(faults, name) for name in changes}
-    try:
-        for name, value in changes.items():
-            setattr(faults, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(faults, name, value)
-        journal.ring()
 
 
 async def serve(server: grpc.aio.Server, path: Path) -> None:

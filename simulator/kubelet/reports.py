@@ -21,6 +21,7 @@ from simulator.kubelet.pods import ContainerState, Event, PodState, Stage
 Json: TypeAlias = dict[str, Any]
 
 GIVEN_ANNOTATION: Final = "simulator.accelbind.dev/containers"
+"""Where a pod shows what the kubelet stand-in gave each container."""
 KUBELET_VERSION: Final = "v1.36.2"
 NATIVE_RESOURCES: Final = {"cpu": "8", "memory": "16Gi", "pods": "110"}
 """What a node offers besides devices."""

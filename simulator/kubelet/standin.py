@@ -12,18 +12,16 @@ Its behaviour was measured on kubelet 1.36.2, or follows the source where nothin
 
 Not modelled: topology manager policies other than `none`, CPUs and memory, DRA, images and volumes,
 probes, eviction, containers that end by themselves, the ten seconds between two reports of the
-node's status (each change is reported at once), plugins found through `plugins_registry`, the new
-admission of pods whose containers don't run when the kubelet restarts, and back-off that grows
-(every retry waits the same interval).
+node's status (each change is reported at once), the end of a lost plugin's capacity after five
+minutes, plugins found through `plugins_registry`, the new admission of pods whose containers don't
+run when the kubelet restarts, and back-off that grows (every retry waits the same interval).
 """
 
 import asyncio
 import random
 import shutil
-import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -33,8 +31,6 @@ from simulator.kubelet.device_manager import AllocationFailed, DeviceManager
 from simulator.kubelet.devices import NodeResources
 from simulator.kubelet.pod_worker import PodWorker
 from simulator.kubelet.pods import (
-    Call,
-    Event,
     Journal,
     Phase,
     PodSpec,
@@ -42,7 +38,7 @@ from simulator.kubelet.pods import (
     Stage,
     read_pod,
 )
-from simulator.kubelet.registration import delete_files, faulty
+from simulator.kubelet.registration import Faults, delete_files
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 POD_LOGS: Final = "pod-logs"
@@ -58,26 +54,24 @@ class KubeletStandIn:
         node_name: str = "node",
         pod_logs_dir: Path | None = None,
         retry_seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
         """Prepare a kubelet that is stopped.
 
-        Args:
-            folder: what `/var/lib/kubelet` is on a node; short, for the sockets in it.
-            node_name: its node.
-            pod_logs_dir: what `/var/log/pods` is (by default `pod-logs` in `folder`).
-            retry_seconds: between two tries to start a container; by default 10 to 20 by chance.
-            clock: for the five minutes in which a lost plugin's capacity stays.
-            rng: decides what the real kubelet leaves to chance, which is ordered without it.
+        `folder` is a node's `/var/lib/kubelet`, short, for the sockets in it; `pod_logs_dir` is
+        `/var/log/pods`. A start is tried again after `retry_seconds`, by default 10 to 20 by
+        chance. `rng` decides what the real kubelet leaves to chance, which is ordered without it.
         """
         self.folder = folder
         self.node_name = node_name
         self.pod_logs_dir = pod_logs_dir or folder / POD_LOGS
         self.journal = Journal()
-        self.devices = DeviceManager(
-            folder, active=self._active, journal=self.journal, clock=clock, rng=rng
-        )
+        self.devices = DeviceManager(folder, active=self._active, journal=self.journal, rng=rng)
+        self.events = self.journal.events
+        """The events on its pods, the oldest first."""
+        self.calls = self.journal.calls
+        """The calls from and to plugins, the oldest first."""
+        self.in_use = self.devices.in_use
         self._retry_seconds = retry_seconds
         self._pods: dict[str, PodState] = {}
         self._workers: dict[str, PodWorker] = {}
@@ -219,7 +213,7 @@ class KubeletStandIn:
     @property
     def resources(self) -> NodeResources:
         """What the node's status reports of its devices."""
-        return self.devices.resources
+        return self.devices.registered.node_resources()
 
     @property
     def capacity(self) -> dict[str, int]:
@@ -231,34 +225,33 @@ class KubeletStandIn:
         """The healthy part of the capacity, in use or not."""
         return self.resources.allocatable
 
-    def in_use(self, resource: str) -> set[str]:
-        """The devices of a resource that a pod has."""
-        return self.devices.in_use(resource)
-
     @property
     def pods(self) -> tuple[PodState, ...]:
         """All pods of the node, failed ones too."""
         return tuple(self._pods.values())
 
-    @property
-    def events(self) -> deque[Event]:
-        """The events on its pods, the oldest first."""
-        return self.journal.events
-
-    @property
-    def calls(self) -> deque[Call]:
-        """The calls from and to plugins, the oldest first."""
-        return self.journal.calls
-
     # What may go wrong
 
-    def faulty(self, **changes: object) -> AbstractContextManager[None]:
+    @contextmanager
+    def faulty(self, **changes: object) -> Iterator[None]:
         """Answer registrations with these `Faults` inside the block."""
-        return faulty(self.devices.faults, self.journal, **changes)
+        self.set_faults(**changes)
+        try:
+            yield
+        finally:
+            usual = Faults()
+            self.set_faults(**{name: getattr(usual, name) for name in changes})
+
+    def set_faults(self, **changes: object) -> None:
+        """Answer registrations with these `Faults` from now on."""
+        for name, value in changes.items():
+            setattr(self.devices.faults, name, value)
+        self.journal.ring()
 
     async def cut_stream(self, resource: str) -> None:
         """Break the connection to a resource's plugin; no file changes."""
-        await self.devices.cut(resource)
+        if self.devices.registration is not None:
+            await self.devices.registration.cut(resource)
 
     def delete_sockets(self, *, own: bool = False) -> list[str]:
         """Delete the plugins' sockets, and with `own` the kubelet's too; returns their names."""

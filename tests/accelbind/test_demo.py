@@ -70,7 +70,7 @@ def test_a_demo_that_goes_wrong_says_so_and_shows_the_logs(
     demo = start(processes, short_dir, "-v")
 
     def pid_of_webhook() -> int | None:
-        row = re.search(r"webhook +(\d+) ", demo.stdout)
+        row = re.search(r"webhook +(\d+)", demo.stdout)
         return int(row[1]) if row else None
 
     pid = eventually(pid_of_webhook, timeout=200, what="the webhook's process id")

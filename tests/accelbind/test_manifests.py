@@ -57,7 +57,7 @@ def checked(capsys: pytest.CaptureFixture[str], paths: list[str]) -> list[str]:
 
 
 def planned(_: object, paths: list[str]) -> list[str]:
-    found = own.read(read_pods([Path(path) for path in paths]), MAPPINGS)
+    found = own.read([pod for _, pod in read_pods([Path(path) for path in paths])], MAPPINGS)
     return [each.name for each in found.world.pods]
 
 

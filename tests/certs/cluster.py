@@ -50,12 +50,12 @@ def empty_secret(name: str) -> dict[str, Any]:
 
 def apply_manifests(api: ApiServerStandIn, *, configurations: bool = True) -> None:
     """What `kubectl apply` leaves: empty Secrets, configurations without bundles."""
-    api.seed({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     for name in (CA, TLS):
-        api.seed(empty_secret(name))
+        api.put(empty_secret(name))
     if configurations:
-        api.seed(configuration(MUTATING, entry("a.accelbind.dev"), entry("b.accelbind.dev")))
-        api.seed(configuration(VALIDATING))
+        api.put(configuration(MUTATING, entry("a.accelbind.dev"), entry("b.accelbind.dev")))
+        api.put(configuration(VALIDATING))
 
 
 def secret(api: ApiServerStandIn, name: str) -> dict[str, bytes]:

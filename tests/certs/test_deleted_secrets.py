@@ -1,65 +1,42 @@
 """Secrets that somebody deletes come back, with the rights of the manifests and no others."""
 
-import json
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
 import pytest
-import yaml
 from prometheus_client import CollectorRegistry
 
 from certs.certificates import is_signed_by
 from certs.keeper import CertificateReconciler
 from certs.metrics import CertsMetrics
-from services.kube.client import ClusterClient
 from services.kube.connection import connector
-from services.kube.objects import ensure_secret
 from services.process.errors import ClusterError
-from simulator.apiserver.identity import Identity, rules_of
-from simulator.apiserver.standin import ApiServerStandIn, kubeconfig
+from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import secret, serving, the_bundle
 from tests.certs.memory import CA, LOCATIONS, NAMESPACE, POLICY, TLS
-from tests.support import REPOSITORY
+from tests.manifests.rendering import rendered
+from tests.manifests.rights import Ask, asked, beyond, rights_of
 
 pytestmark = pytest.mark.anyio
 
-ACCOUNT = f"system:serviceaccount:{NAMESPACE}:accelbind-certs"
-
-
-def roles() -> list[dict[str, Any]]:
-    """The Role and the ClusterRole of the manifests."""
-    documents = yaml.safe_load_all((REPOSITORY / "manifests/base/certs-rbac.yaml").read_text())
-    return [each for each in documents if each["kind"] in ("Role", "ClusterRole")]
+RIGHTS = rights_of(rendered("base"), "accelbind-certs")
 
 
 class Account:
-    """The certificates' account with the roles of the manifests, perhaps without some verbs."""
+    """The certificates' account. The stand-in knows no roles: a test compares the requests."""
 
-    def __init__(
-        self, api: ApiServerStandIn, folder: Path, *, without: frozenset[str] = frozenset()
-    ) -> None:
-        rules = [rule for role in roles() for rule in rules_of(role)]
-        kept = tuple(replace(rule, verbs=rule.verbs - without) for rule in rules)
-        api.tokens.allow("limited", Identity(ACCOUNT, rules=kept))
-        self._path = folder / "account"
-        self._path.write_text(json.dumps(kubeconfig(api.url, api.authority, "limited")))
+    def __init__(self, api: ApiServerStandIn) -> None:
+        self._path = api.kubeconfig_path
         self._reconciler = CertificateReconciler(
             POLICY, LOCATIONS, CertsMetrics(CollectorRegistry())
         )
 
-    def client(self) -> ClusterClient:
-        return connector(self._path)()
-
     async def reconcile(self) -> None:
-        async with self.client() as client:
+        async with connector(self._path)() as client:
             report = await self._reconciler.run_once(client)
         assert not report.problems
 
 
 @pytest.fixture
-def account(api: ApiServerStandIn, tmp_path: Path) -> Account:
-    return Account(api, tmp_path)
+def account(api: ApiServerStandIn) -> Account:
+    return Account(api)
 
 
 @pytest.mark.parametrize("deleted", [[TLS], [CA], [CA, TLS]], ids=" ".join)
@@ -80,26 +57,25 @@ async def test_a_deleted_secret_comes_back_within_a_round(
         item = api.get("Secret", name, NAMESPACE)
         assert item is not None
         assert item["type"] == "Opaque"
+    assert beyond(RIGHTS, asked(api)) == set()
 
 
-async def test_no_other_secret_can_be_created_or_read(
-    api: ApiServerStandIn, account: Account
-) -> None:
-    async with account.client() as client:
-        with pytest.raises(ClusterError, match="403"):
-            await ensure_secret(client, NAMESPACE, "another")
-        with pytest.raises(ClusterError, match="403"):
-            await ensure_secret(client, "default", CA)
-        collection = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-        for method, body in (("POST", {"metadata": {"name": CA}}), ("GET", None)):
-            assert (await client.request(method, collection, body=body)).status == 403
-    assert {each["metadata"]["name"] for each in api.objects("Secret")} == {CA, TLS}
+def test_no_other_secret_can_be_created_or_read() -> None:
+    others = (("another", NAMESPACE), (CA, "default"), ("", NAMESPACE))
+    requests = [
+        Ask(verb, "", "secrets", namespace, name)
+        for name, namespace in others
+        for verb in ("create", "get", "list", "patch", "update")
+    ]
+    assert beyond(RIGHTS, requests) == set(requests)
 
 
 async def test_without_the_right_to_create_the_error_says_what_to_do(
-    api: ApiServerStandIn, tmp_path: Path
+    api: ApiServerStandIn, account: Account
 ) -> None:
-    account = Account(api, tmp_path, without=frozenset({"create"}))
     api.drop("Secret", TLS, NAMESPACE)
-    with pytest.raises(ClusterError, match=r"403.*apply the\s+manifests"):
+    with (
+        api.faults.failing(403, matches=lambda request: request.method in ("PATCH", "POST")),
+        pytest.raises(ClusterError, match=r"403.*apply the\s+manifests"),
+    ):
         await account.reconcile()

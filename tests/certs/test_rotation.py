@@ -86,7 +86,7 @@ async def test_no_pod_is_lost_while_the_ca_is_replaced(
     services: dict[str, str] = {}
     async with ApiServerStandIn(tmp_path, Options(services=services, schedule=False)) as api:
         apply_manifests(api, configurations=False)
-        api.seed(configuration(MUTATING, pods_entry()))
+        api.put(configuration(MUTATING, pods_entry()))
         quick = ("--interval", "500ms", "--settle", "1s", "--metrics-port", "0")
         processes.accelbind("certs", "run", "--kubeconfig", api.kubeconfig_path, *quick)
         await eventually_async(lambda: secret(api, TLS).get("tls.crt"), timeout=60)

@@ -1,36 +1,26 @@
 """The cluster's API for a suite that asks one thing after the other, or several from threads."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from services.kube.client import HttpResponse
 from services.process.errors import ClusterError
 from simulator.client import Client, Json, Refused
+from tests.support import eventually
 
-__all__ = ["Api", "Json", "Place", "Refused", "place_of"]
+__all__ = ["Api", "Json", "Place", "Refused", "place_of", "until"]
+
+T = TypeVar("T")
 
 MERGE = "application/merge-patch+json"
 BUSY = 429
+POLL_SECONDS = 0.2
 TRIES = 5
 REPEATABLE = ("GET", "DELETE")
 OUTAGE_PAUSE = 4.0
 """Seconds between two tries where nothing answers: some kubelets restart with their API server."""
-
-PLURALS = {
-    "AcceleratorFunction": "acceleratorfunctions",
-    "CustomResourceDefinition": "customresourcedefinitions",
-    "Deployment": "deployments",
-    "Event": "events",
-    "FpgaRegion": "fpgaregions",
-    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
-    "Namespace": "namespaces",
-    "Node": "nodes",
-    "Pod": "pods",
-    "Secret": "secrets",
-    "ServiceAccount": "serviceaccounts",
-    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +36,7 @@ class Place:
         """The collection's path."""
         root = "/apis" if "/" in self.api_version else "/api"
         within = f"/namespaces/{self.namespace}" if self.namespace else ""
-        return f"{root}/{self.api_version}{within}/{PLURALS[self.kind]}"
+        return f"{root}/{self.api_version}{within}/{self.kind.lower()}s"
 
 
 def place_of(item: Json) -> Place:
@@ -55,24 +45,29 @@ def place_of(item: Json) -> Place:
     return Place(item["apiVersion"], item["kind"], namespace)
 
 
+def until(attempt: Callable[[], T], *, seconds: float, what: str) -> T:
+    """The result of a function once its assertions hold and the API server answers it."""
+
+    def result() -> tuple[T]:
+        try:
+            return (attempt(),)
+        except ClusterError as error:
+            raise AssertionError(str(error)) from error
+
+    return eventually(result, seconds, POLL_SECONDS, what)[0]
+
+
 class Api(Client):
     """A client that asks an API server again that is too busy, or has gone silent."""
 
     _has_answered = False
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str | int] | None,
-        body: Json | None,
-        content_type: str,
-    ) -> HttpResponse:
+    async def _send(self, method: str, path: str, **given: Any) -> HttpResponse:
         left = TRIES
         while True:
             left -= 1
             try:
-                answer = await super()._send(method, path, params, body, content_type)
+                answer = await super()._send(method, path, **given)
             except ClusterError:
                 if not (left and self._has_answered and method in REPEATABLE):
                     raise
@@ -95,7 +90,7 @@ class Api(Client):
         return plural in {each["name"] for each in found["resources"]}
 
     def create(self, item: Json, *, dry_run: bool = False) -> Json:
-        """Creates an object; with `dry_run` only what would come of it."""
+        """Create an object; with `dry_run` only what would come of it."""
         params = {"dryRun": "All"} if dry_run else {}
         return self.ask("POST", place_of(item).path, params=params, body=item)
 
@@ -123,11 +118,11 @@ class Api(Client):
         return items
 
     def patch(self, place: Place, name: str, change: Json) -> Json:
-        """Merges a change into an object."""
+        """Merge a change into an object."""
         return self.ask("PATCH", f"{place.path}/{name}", body=change, content_type=MERGE)
 
     def delete(self, place: Place, name: str, *, grace: int | None = None) -> None:
-        """Has an object go, if it is there."""
+        """Delete an object, if it is there."""
         options: Json = {"propagationPolicy": "Background"}
         if grace is not None:
             options["gracePeriodSeconds"] = grace

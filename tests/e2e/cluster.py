@@ -11,13 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from services.names import DOMAIN, UNIT_RESOURCE
-from tests.e2e.api import Api, Json, Place, place_of
+from tests.e2e.api import Api, Json, Place, place_of, until
 from tests.e2e.settings import Settings
-from tests.e2e.waiting import NotYet, holds, until
 
 LABEL = "accelbind.dev/e2e"
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
@@ -86,7 +84,7 @@ class Cluster:
             what, undo = self._undo.pop()
             try:
                 undo()
-            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - the others must go too
+            except Exception as error:  # noqa: BLE001 - the others must go too
                 problems.append(f"{what}: {error}")
         return problems
 
@@ -128,13 +126,13 @@ class Cluster:
         def look() -> Json:
             found = self.api.find(place, "default")
             if found is None:
-                raise NotYet("none")
+                raise AssertionError("none")
             return found
 
         try:
             seconds = ACCOUNT_SECONDS if self.has_controllers else 0
             until(look, seconds=seconds, what=f"the service account of {place.namespace}")
-        except pytest.fail.Exception:
+        except AssertionError:
             self.has_controllers = False
             self.notes.append(
                 "no controllers run here; the suite did their work in its own namespaces"
@@ -163,7 +161,7 @@ class Cluster:
             if found is not None:
                 status = found.get("status", {})
                 conditions = [each.get("message") for each in status.get("conditions") or []]
-                raise NotYet(f"it is there, phase {status.get('phase')}, {conditions}")
+                raise AssertionError(f"it is there, phase {status.get('phase')}, {conditions}")
 
         until(gone, seconds=LEAVE_SECONDS, what=f"the end of {place.kind} {name}")
 
@@ -195,7 +193,7 @@ class Cluster:
     def _until_established(self, place: Place, name: str) -> None:
         conditions = self.api.get(place, name).get("status", {}).get("conditions") or []
         states = {each["type"]: each["status"] for each in conditions}
-        holds(states.get("Established") == "True", str(states))
+        assert states.get("Established") == "True", str(states)
 
     def _undefine(self, definition: Json) -> None:
         kind, name = definition["spec"]["names"]["kind"], definition["metadata"]["name"]
@@ -221,7 +219,7 @@ class Cluster:
         def look() -> None:
             every = self.allocatable()
             found = {name: count for name, count in every.items() if name not in self.of_others}
-            holds(found == wanted, f"{found or 'nothing'} on {self.node}")
+            assert found == wanted, f"{found or 'nothing'} on {self.node}"
 
         patience = self.settings.patience if seconds is None else seconds
         until(look, seconds=patience, what=f"{what}: {wanted or 'nothing'} on {self.node}")

@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
-
 from services.admission.mapping_review import RESOURCE
 from services.kubelet.sockets import registration_socket
 from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
@@ -32,7 +30,7 @@ from services.process.errors import ClusterError
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.driver import raw_bitstream
-from tests.e2e.api import Json, Place
+from tests.e2e.api import Json, Place, until
 from tests.e2e.cluster import (
     CONFIGURATIONS,
     LABEL,
@@ -43,7 +41,6 @@ from tests.e2e.cluster import (
     documents,
     ready,
 )
-from tests.e2e.waiting import NotYet, holds, until
 from tests.support import Process, Processes, accelbind_command, clean_environment, python_module
 
 CARDS = 4
@@ -94,11 +91,11 @@ def check_host(cluster: Cluster) -> None:
     def free() -> None:
         """A plugin that ended a moment ago is still told of."""
         taken = sorted(cluster.allocatable().keys() & names)
-        holds(not taken, ", ".join(taken))
+        assert not taken, ", ".join(taken)
 
     try:
         until(free, seconds=GONE_SECONDS, what=f"nobody to offer what is tried on {cluster.node}")
-    except pytest.fail.Exception as error:
+    except AssertionError as error:
         raise CantRun(
             f"{error}. Their plugin would be replaced: stop it, or test what is deployed"
             " without HOST_PROCESSES=1"
@@ -267,7 +264,7 @@ class Hosts:
         def look() -> str:
             found = self.bundles()
             if len(found) != 1 or "" in found:
-                raise NotYet(f"{len(found)} different bundles\n{self.told('certs')}")
+                raise AssertionError(f"{len(found)} different bundles\n{self.told('certs')}")
             return found.pop()
 
         return until(look, seconds=START_SECONDS, what="the CA bundle in the configurations")
@@ -282,12 +279,12 @@ class Hosts:
         def look() -> None:
             made = self.cluster.api.create(item, dry_run=True)
             noted = RESOURCE in (made["metadata"].get("annotations") or {})
-            holds(noted, "it creates mappings without asking the webhook")
+            assert noted, "it creates mappings without asking the webhook"
 
         seconds = min(self.cluster.settings.patience, CALL_SECONDS)
         try:
             until(look, seconds=seconds, what="the API server to call the webhook")
-        except pytest.fail.Exception as error:
+        except AssertionError as error:
             raise CantRun(
                 f"{error}. The webhook runs here and listens at {listening_address(self.host)},"
                 f" port {self.port}, and the API server calls {self.url}: WEBHOOK_HOST=… names"
@@ -355,7 +352,7 @@ class Hosts:
         self.stop_plugin()
         try:
             self.cluster.until_offered({}, "the end of what the plugin offered", GONE_SECONDS)
-        except pytest.fail.Exception as error:
+        except AssertionError as error:
             self.cluster.notes.append(str(error))
 
     def functions(self) -> list[str]:
@@ -487,7 +484,7 @@ def hosts_of(cluster: Cluster, namespace: str) -> Iterator[Hosts]:
 
         def issued() -> None:
             if not (tls / "tls.crt").exists():
-                raise NotYet(hosts.told("certs"))
+                raise AssertionError(hosts.told("certs"))
 
         until(issued, seconds=START_SECONDS, what="the webhook's certificate")
         hosts.start_webhook()

@@ -15,11 +15,10 @@ import pytest
 import yaml
 
 from services.names import DOMAIN, is_physical
-from tests.e2e.api import Json, Place, Refused
+from simulator.kubelet.reports import GIVEN_ANNOTATION
+from tests.e2e.api import Json, Place, Refused, until
 from tests.e2e.cluster import MANIFESTS, NODES, Cluster
-from tests.e2e.waiting import holds, until
 
-SIMULATED = "simulator.accelbind.dev/containers"
 DEFAULT_IMAGE = "busybox:1.37"
 SAMPLES = MANIFESTS / "samples"
 ADMISSION_SECONDS = 60.0
@@ -34,7 +33,7 @@ SHOW = """\
 STAY = "trap 'exit 0' TERM; while true; do sleep 1; done"
 
 
-class Broken(AssertionError):
+class Broken(Exception):
     """A pod that will never run; says why."""
 
 
@@ -159,7 +158,7 @@ class Pods:
             made = self.try_out(item)
             names = {name for each in containers(made) for name in limits_of(each)}
             left = sorted(name for name in names if is_logical(name))
-            holds(not left, f"admitted with {left}: the API server asks no webhook")
+            assert not left, f"admitted with {left}: the API server asks no webhook"
             return made
 
         name = item["metadata"]["name"]
@@ -188,13 +187,13 @@ class Pods:
             if phase == "Failed" or NO_IMAGE & {each.get("reason") for each in waiting(status)}:
                 raise Broken(f"pod {name}: {self.described(pod)}")
             done = phase == "Succeeded" or (phase == "Running" and _all_run(status))
-            holds(done, self.described(pod))
+            assert done, self.described(pod)
             return pod
 
         self._see_to_scheduling(name)
         try:
             return until(look, seconds=self.patience, what=f"pod {name} to run")
-        except pytest.fail.Exception as error:
+        except AssertionError as error:
             if "Insufficient" in str(error) and not self.cluster.settings.host_processes:
                 pytest.skip(f"other pods use the deployed devices: {error}")
             raise
@@ -204,10 +203,10 @@ class Pods:
 
         def look() -> dict[str, Given]:
             pod = self.begun(name)
-            noted = pod["metadata"].get("annotations", {}).get(SIMULATED)
+            noted = pod["metadata"].get("annotations", {}).get(GIVEN_ANNOTATION)
             found = _from_annotation(noted) if noted else dict(told_by(pod["status"]))
             names = {each["name"] for each in containers(pod)}
-            holds(found.keys() >= names, f"{self.described(pod)}; told by {sorted(found)} only")
+            assert found.keys() >= names, f"{self.described(pod)}; told by {sorted(found)} only"
             return found
 
         return until(look, seconds=self.patience, what=f"pod {name} to tell what it was given")
@@ -217,7 +216,7 @@ class Pods:
 
         def look() -> None:
             text = self.described(self.get(name))
-            holds(words in text, text)
+            assert words in text, text
 
         self._see_to_scheduling(name)
         until(look, seconds=self.patience, what=f'pod {name} to say "{words}"')
@@ -225,17 +224,16 @@ class Pods:
     def _see_to_scheduling(self, name: str) -> None:
         """Binds a pod that no scheduler has looked at: small clusters for tests may have none."""
 
-        def look() -> bool:
+        def look() -> None:
             pod = self.get(name)
             conditions = pod.get("status", {}).get("conditions") or []
             scheduled = any(each["type"] == "PodScheduled" for each in conditions)
-            holds(scheduled or bool(pod["spec"].get("nodeName")), self.described(pod))
-            return True
+            assert scheduled or pod["spec"].get("nodeName"), self.described(pod)
 
         try:
             seconds = SCHEDULER_SECONDS if self.cluster.has_scheduler else 0
             until(look, seconds=seconds, what="a scheduler")
-        except pytest.fail.Exception:
+        except AssertionError:
             self.cluster.has_scheduler = False
             self.cluster.notes.append("no scheduler runs here; the suite bound its pods itself")
             target = {"apiVersion": "v1", "kind": "Node", "name": self.cluster.node}

@@ -16,8 +16,6 @@ from tests.e2e.api import Api, Place
 from tests.e2e.cluster import CantRun
 from tests.e2e.hosts import (
     EVERYWHERE,
-    OFFERS,
-    Hosts,
     check_kubelet,
     lay_out,
     listening_address,
@@ -72,22 +70,6 @@ def test_a_setting_that_cannot_be_used_is_told(
     named: dict[str, Any] = {"KUBECONFIG": str(kubeconfig)} if environment else {}
     with pytest.raises(WrongSetting, match=words):
         read(named | environment)
-
-
-def test_an_offer_that_the_next_mode_has_too_must_go_before_it_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    done: list[object] = []
-    cluster: Any = SimpleNamespace(until_offered=lambda wanted, _: done.append(wanted))
-    nothing: Any = None
-    hosts = Hosts(cluster, "ns", Path(), Path(), nothing, nothing, "here", mode="region")
-    monkeypatch.setattr(Hosts, "stop_plugin", lambda _: done.append("end"))
-    monkeypatch.setattr(Hosts, "start_plugin", lambda _, mode: done.append(mode))
-    hosts.serve("regiondevel")
-    assert done == ["end", {}, "regiondevel", OFFERS["regiondevel"]]
-    done.clear()
-    hosts.serve("units")
-    assert done == ["end", "units", OFFERS["units"]]
 
 
 def test_who_may_not_look_into_a_kubelets_folder_is_told_to_be_root(

@@ -7,20 +7,22 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from simulator.apiserver import http_server
-from simulator.apiserver.http_server import Response
+from simulator.apiserver.calls import StatusError
+from simulator.apiserver.faults import Matches, every, lists, watches
+from simulator.apiserver.http_server import Request, Response
+from simulator.apiserver.reading import bookmark_line, event_line
 from simulator.apiserver.resources import FUNCTIONS as FUNCTION_RESOURCE
 from simulator.apiserver.resources import REGIONS as REGION_RESOURCE
 from simulator.apiserver.standin import ApiServerStandIn, Options
-from simulator.apiserver.status import StatusError
-from simulator.apiserver.watching import bookmark_line, event_line
-from simulator.apiserver.wire import encode as encode_json
+from simulator.apiserver.store import encode as encode_json
+
+__all__ = ["FUNCTIONS", "REGIONS", "FaultyApiServer", "Request", "Response", "encode"]
+__all__ += ["event", "every", "later_pages", "lists", "status", "watches"]
 
 FUNCTIONS: Final = FUNCTION_RESOURCE.plural
 REGIONS: Final = REGION_RESOURCE.plural
@@ -28,44 +30,11 @@ _RESOURCES: Final = {FUNCTIONS: FUNCTION_RESOURCE, REGIONS: REGION_RESOURCE}
 event = event_line
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked."""
-
-    plural: str
-    query: Mapping[str, str]
-    authorization: str
-    is_watch: bool
-
-    @property
-    def is_later_page(self) -> bool:
-        return "continue" in self.query
-
-
-Matches: TypeAlias = Callable[[Request], bool]
 Answer: TypeAlias = Callable[[], Response | Awaitable[Response]]
-
-
-def watches(request: Request) -> bool:
-    return request.is_watch
-
-
-def lists(request: Request) -> bool:
-    return not request.is_watch
 
 
 def later_pages(request: Request) -> bool:
     return request.is_later_page
-
-
-def everything(_request: Request) -> bool:
-    return True
-
-
-def _read(request: http_server.Request) -> Request:
-    plural = request.path.rpartition("/")[2]
-    authorization = request.headers.get("authorization", "")
-    return Request(plural, request.query, authorization, request.is_watch)
 
 
 class FaultyApiServer:
@@ -89,7 +58,7 @@ class FaultyApiServer:
     @property
     def requests(self) -> list[Request]:
         """All that came, in order."""
-        return [_read(seen.request) for seen in self._api.seen]
+        return [seen.request for seen in self._api.seen]
 
     @property
     def open_watches(self) -> int:
@@ -97,11 +66,11 @@ class FaultyApiServer:
 
     @property
     def token(self) -> str:
-        return self._api.tokens.admin
+        return self._api.token
 
     @token.setter
     def token(self, token: str) -> None:
-        self._api.tokens.replace_admin(token)
+        self._api.change_token(token)
 
     @property
     def revision(self) -> int:
@@ -161,12 +130,10 @@ class FaultyApiServer:
     # Faults
 
     def answering_with(
-        self, answer: Answer, *, matches: Matches = everything, times: int | None = None
+        self, answer: Answer, *, matches: Matches = every, times: int | None = None
     ) -> AbstractContextManager[None]:
         """Gives these answers to requests that match, at most so many times."""
-        return self._api.faults.answering(
-            lambda _: answer(), count=times, matches=lambda request: matches(_read(request))
-        )
+        return self._api.faults.answering(lambda _: answer(), count=times, matches=matches)
 
     def answering(
         self,
@@ -174,7 +141,7 @@ class FaultyApiServer:
         text: str = "",
         *,
         headers: Mapping[str, str] | None = None,
-        matches: Matches = everything,
+        matches: Matches = every,
         times: int | None = None,
     ) -> AbstractContextManager[None]:
         """Answers with a status."""
@@ -185,26 +152,17 @@ class FaultyApiServer:
         self, *lines: bytes, matches: Matches = watches, times: int | None = None
     ) -> AbstractContextManager[None]:
         """Answers watches with these lines, and a proper end."""
-
-        async def stream() -> AsyncGenerator[bytes]:
-            for line in lines:
-                yield line
-
-        return self.answering_with(
-            lambda: Response(200, stream=stream()), matches=matches, times=times
-        )
+        return self._api.faults.streaming(*lines, matches=matches, count=times)
 
     def dropping(
-        self, *, matches: Matches = everything, times: int | None = None
+        self, *, matches: Matches = every, times: int | None = None
     ) -> AbstractContextManager[None]:
         """Breaks the connection instead of answering."""
-        return self._api.faults.dropping(
-            count=times, matches=lambda request: matches(_read(request))
-        )
+        return self._api.faults.dropping(matches=matches, count=times)
 
     def replacing(self, body: bytes, *, matches: Matches = lists) -> AbstractContextManager[None]:
         """Answers with a body of the test's own."""
-        return self.answering_with(lambda: Response(200, body), matches=matches)
+        return self._api.faults.replaying(body, matches=matches)
 
 
 def encode(

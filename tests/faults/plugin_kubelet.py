@@ -170,7 +170,7 @@ class Control:
             "cut_stream": self._kubelet.cut_stream,
             "delete_sockets": self._kubelet.delete_sockets,
             "remove_folder": self._kubelet.remove_folder,
-            "fault": self._fault,
+            "fault": self._kubelet.set_faults,
             "admit": lambda pod: self._begin(self._kubelet.admit(pod)),
             "adopt": lambda pod: self._begin(self._adopt(pod)),
             "delete": lambda uid: self._begin(self._delete(uid)),
@@ -178,11 +178,6 @@ class Control:
         }
         answer = orders[order](**values)
         return await answer if inspect.isawaitable(answer) else answer
-
-    def _fault(self, **values: object) -> None:
-        for name, value in values.items():
-            setattr(self._kubelet.devices.faults, name, value)
-        self._kubelet.journal.ring()
 
     async def _adopt(self, pod: dict[str, Any]) -> None:
         self._kubelet.adopt(pod)
@@ -207,7 +202,7 @@ class Control:
         offered: dict[str, Devices] = {}
         lost: dict[str, int] = {}
         for name, resource in devices.registered.registered.items():
-            if resource.options is None or resource.stopped_at is not None:
+            if resource.options is None or resource.stopped:
                 lost[name] = resources.capacity.get(name, 0)
                 continue
             offered[name] = {

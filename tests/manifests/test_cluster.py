@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from plugin.node_mode import ANNOTATION
-from simulator.apiserver.cel import compile_expression
+from simulator.apiserver.crd import compile_expression
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.cards import NLB0, NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn

@@ -1,14 +1,11 @@
 import os
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from services.devices.hardware.scan import scan
 from simulator.card_faults import Fault
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, lay_out
+from simulator.cards import A10_INTERFACE, NLB3, CardSpec, lay_out
 
 DRIVERS = ["opae", "dfl"]
 
@@ -119,30 +116,3 @@ def test_a_fault_changes_the_tree_and_healing_undoes_it(
     assert snapshot(tmp_path) == before
     rack.heal(address, fault, 1)
     assert snapshot(tmp_path) == before
-
-
-def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    (address,) = rack.addresses
-    done = threading.Event()
-
-    def change() -> None:
-        try:
-            for number in range(300):
-                rack.set_afu(address, (NLB0, NLB3)[number % 2])
-        finally:
-            done.set()
-
-    changer = threading.Thread(target=change)
-    changer.start()
-    seen = set()
-    while not done.is_set():
-        seen.add(scan(tmp_path).cards[0].ports[0].afu_id)
-    changer.join()
-    assert seen <= {NLB0, NLB3}
-
-
-def test_the_module_is_a_program(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "simulator.cards", "--root", str(tmp_path), "--dfl", "1"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "0000:05:00.0 dfl-port.0\n", "")

@@ -164,7 +164,7 @@ class Bed:
         function = self.rack._functions[address]
         self.rack.remove_card(address)
         if uevent:
-            pairs = _pairs("remove", f"/{function.entry_folder}", function.class_folder)
+            pairs = _pairs("remove", f"/{function.entry_folder}", function.names.class_folder)
             self._send(UDEV.pack(b"libudev\0", 0xFEEDCAFE) + SIZES.pack(40, 40, len(pairs)) + pairs)
 
     def split(self, address: str, port: int) -> str:
@@ -180,7 +180,7 @@ class Bed:
         """Sends one in the kernel's own format to whoever listens; how many do."""
         function = self.rack._functions[address]
         path = f"/{function.entry_folder}"
-        pairs = _pairs(action, path, function.class_folder, number)
+        pairs = _pairs(action, path, function.names.class_folder, number)
         return self._send(f"{action}@{path}\0".encode() + pairs)
 
     def _send(self, message: bytes) -> int:

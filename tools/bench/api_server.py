@@ -68,7 +68,7 @@ async def serve(folder: Path, number: int, namespaces: int) -> None:
     with stop_signals() as stop:
         async with ApiServerStandIn(folder) as api:
             for each in range(number):
-                api.seed(mapping(each, number, namespaces))
+                api.put(mapping(each, number, namespaces))
             write_ports(folder / "ports.json", {"https": api.port})
             await stop.wait()
 

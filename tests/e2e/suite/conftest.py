@@ -9,14 +9,13 @@ import pytest
 from services.names import DOMAIN, FunctionName, decode
 from services.process.errors import ClusterError, InvalidName
 from simulator.cards import A10_INTERFACE, NLB3
-from tests.e2e.api import Api, Json, Place
+from tests.e2e.api import Api, Json, Place, until
 from tests.e2e.cluster import CONFIGURATION, CONFIGURATIONS, REGISTRATION, CantRun, Cluster
 from tests.e2e.hosts import Hosts, check_host, hosts_of
 from tests.e2e.interrupting import let_nobody_interrupt
 from tests.e2e.pods import Broken, Pods, sample_mappings, simple
 from tests.e2e.reds import Red, red_lines, run_doctor
 from tests.e2e.settings import Settings, read
-from tests.e2e.waiting import until
 
 TOLD = pytest.StashKey[list[str]]()
 LEFT = "NOT CLEANED UP"
@@ -102,7 +101,7 @@ def suite(cluster: Cluster, namespace: str, pytestconfig: pytest.Config) -> Iter
             hosts = stack.enter_context(hosts_of(cluster, namespace))
         except CantRun as error:
             pytest.exit(str(error), returncode=2)
-        except (pytest.fail.Exception, ClusterError) as error:
+        except (AssertionError, ClusterError) as error:
             pytest.exit(f"the processes did not start: {error}", returncode=1)
         pytestconfig.stash[HOSTS] = hosts
         yield hosts
@@ -167,7 +166,7 @@ def can_run(cluster: Cluster, pods: Pods) -> None:
     name = pods.create(simple("plain-first", {}))["metadata"]["name"]
     try:
         pods.begun(name)
-    except (Broken, pytest.fail.Exception) as error:
+    except (Broken, AssertionError) as error:
         pytest.fail(
             f"the node does not run a plain pod (IMAGE=… names an image that it has): {error}",
             pytrace=False,

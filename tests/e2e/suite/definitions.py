@@ -6,11 +6,10 @@ import pytest
 
 from services.names import DOMAIN
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
-from tests.e2e.api import Json, Place, Refused
+from tests.e2e.api import Json, Place, Refused, until
 from tests.e2e.cluster import Cluster
 from tests.e2e.pods import Pods
 from tests.e2e.suite.conftest import mapping
-from tests.e2e.waiting import NotYet, holds, until
 
 FUNCTIONS = "AcceleratorFunction"
 
@@ -25,7 +24,7 @@ def test_what_a_mapping_stands_for_is_noted(cluster: Cluster, pods: Pods) -> Non
     def look() -> None:
         annotations = cluster.api.create(item, dry_run=True)["metadata"].get("annotations", {})
         noted = annotations.get("accelbind.dev/resource", "")
-        holds(noted.startswith("af-ce4.d84."), f"annotations {annotations}")
+        assert noted.startswith("af-ce4.d84."), f"annotations {annotations}"
 
     until(look, seconds=60, what="the note on a new mapping")
 
@@ -63,7 +62,7 @@ def test_a_name_that_the_other_kind_has_is_refused(cluster: Cluster, pods: Pods)
             cluster.api.create(item, dry_run=True)
         except Refused as error:
             return error.text
-        raise NotYet("it is accepted")
+        raise AssertionError("it is accepted")
 
     text = until(look, seconds=60, what="a refusal of the mapping")
     assert "FpgaRegion" in text

@@ -5,10 +5,10 @@ import subprocess
 import pytest
 
 from services.kubelet.sockets import registration_socket
+from tests.e2e.api import until
 from tests.e2e.cluster import NODES, Cluster, ready
 from tests.e2e.hosts import Hosts
 from tests.e2e.pods import STAY, Broken, Pods, simple
-from tests.e2e.waiting import NotYet, holds, until
 
 RESTART_SECONDS = 180
 
@@ -36,9 +36,9 @@ def restart(cluster: Cluster) -> None:
 
     def back() -> None:
         now = socket_of(cluster)
-        holds(before is None or now not in (None, before), f"its socket: {now}, before: {before}")
+        assert before is None or now not in (None, before), f"its socket: {now}, before: {before}"
         node = cluster.api.get(NODES, cluster.node)
-        holds(ready(node), str(node["status"].get("conditions")))
+        assert ready(node), str(node["status"].get("conditions"))
 
     until(back, seconds=cluster.settings.patience, what="the kubelet to be back")
 
@@ -69,7 +69,7 @@ def test_a_restart_of_the_kubelet_takes_no_device(
         try:
             assert len(pods.given(name)["show"].devices) == 1
         except Broken as error:
-            raise NotYet(str(error)) from error
+            raise AssertionError(str(error)) from error
         finally:
             pods.remove(name)
 

@@ -4,9 +4,10 @@ import threading
 from typing import Self
 
 from services.names import DOMAIN
+from tests.e2e.api import until
 from tests.e2e.hosts import SETTLE, Hosts
 from tests.e2e.pods import Pods, simple
-from tests.e2e.waiting import holds, until
+from tests.support import eventually
 
 NLB0_NAME = f"{DOMAIN}/arria10-nlb0"
 SECONDS = 120.0
@@ -44,20 +45,20 @@ def test_no_pod_is_refused_while_the_ca_changes(pods: Pods, hosts: Hosts) -> Non
     before = hosts.until_bundled()
     shown = hosts.served()
     with Creating(pods) as creating:
-        until(lambda: holds(creating.count > 3, f"{creating.count}"), seconds=60, what="pods")
+        eventually(lambda: creating.count > 3, what="pods")
         hosts.run("certs", "renew", "--ca", *hosts.certificates, "--settle", SETTLE)
 
         def new_certificate() -> None:
-            holds(hosts.served() != shown, f"the old one\n{hosts.told('certs')}")
+            assert hosts.served() != shown, f"the old one\n{hosts.told('certs')}"
 
         until(new_certificate, seconds=SECONDS, what="a certificate of the new CA to be served")
 
         def new_bundle() -> None:
             found = hosts.bundles()
             alone = before not in found and [hosts.authorities(each) for each in found] == [1]
-            holds(alone, f"{len(found)} bundles\n{hosts.told('certs')}")
+            assert alone, f"{len(found)} bundles\n{hosts.told('certs')}"
 
         until(new_bundle, seconds=SECONDS, what="a bundle without the old CA")
         done = creating.count
-        until(lambda: holds(creating.count > done + 3, ""), seconds=60, what="more pods")
+        eventually(lambda: creating.count > done + 3, what="more pods")
     assert creating.refusals == []

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
+from tests.e2e.api import until
 from tests.e2e.cluster import Cluster
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
 from tests.e2e.pods import STAY, Pods, limits_of, pod_of, sample_pods, simple
-from tests.e2e.waiting import holds, until
 
 
 def resource_of(pods: Pods, name: str) -> str:
@@ -57,7 +57,7 @@ def test_people_see_who_has_a_device(
         told = json.loads(hosts.run("devices", "--files", *hosts.files, "-o", "json"))
         holders = [each for device in told["devices"] for each in device["holders"]]
         wanted = {"namespace": pods.namespace, "pod": name, "container": "show"}
-        holds(holders == [wanted], f"{holders}, {told['problems']}")
+        assert holders == [wanted], f"{holders}, {told['problems']}"
 
     until(look, seconds=cluster.settings.patience, what="accelbind devices to name the pod")
 
@@ -98,7 +98,7 @@ def test_the_sample_deployment_runs(cluster: Cluster, pods: Pods, function: str)
 
     def all_there() -> list[str]:
         names = [each["metadata"]["name"] for each in pods.labelled(**labels)]
-        holds(len(names) == replicas, f"{names}")
+        assert len(names) == replicas, f"{names}"
         return names
 
     names = until(all_there, seconds=cluster.settings.patience, what="the Deployment's pods")

@@ -189,7 +189,7 @@ async def test_what_is_remembered_is_bounded(
 
 
 async def test_an_event_of_a_pod_lives_in_its_namespace(api: ApiServerStandIn) -> None:
-    api.seed({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}})
+    api.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}})
     pod = ObjectReference("Pod", "p", namespace="team", uid="u", field_path="spec.containers{c}")
     async with writing(api) as made:
         made.record(about=pod)

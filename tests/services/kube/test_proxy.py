@@ -17,7 +17,7 @@ from services.kube.config import Access
 from services.kube.connection import Connection, connector
 from services.kube.credentials import create_tls_context
 from services.process.errors import ClusterError
-from simulator.apiserver.tls import ServingPair, make_pair
+from simulator.apiserver.http_server import ServingPair, make_pair
 from tests.client_certificates import ClientAuthority
 from tests.services.kube.kubeconfigs import write_config
 
@@ -119,7 +119,7 @@ def test_a_proxy_is_asked_for_a_tunnel_and_sees_nothing_of_what_goes_through(
             ends.body = b"x" * 3_000_000  # more than what any buffer on the way holds
             cluster = {
                 "server": "https://api.example.com",
-                "certificate-authority-data": encoded(pair.authority),
+                "certificate-authority-data": encoded(pair.certificate),
                 "proxy-url": ends.proxy,
             }
             async with client_of(tmp_path, cluster) as client:
@@ -173,7 +173,7 @@ async def test_the_environment_names_a_proxy_too(
         monkeypatch.setenv("HTTPS_PROXY", ends.proxy)
         cluster = {
             "server": "https://api.example.com:6443",
-            "certificate-authority-data": encoded(pair.authority),
+            "certificate-authority-data": encoded(pair.certificate),
         }
         async with client_of(tmp_path, cluster) as client:
             assert await client.get(POD) == b"{}"
@@ -192,7 +192,7 @@ async def test_the_environment_names_a_proxy_too(
 async def test_a_server_has_to_be_who_is_meant(
     tmp_path: Path, pair: ServingPair, cluster: dict[str, Any], answered: bool
 ) -> None:
-    authority = {"certificate-authority-data": encoded(pair.authority)}
+    authority = {"certificate-authority-data": encoded(pair.certificate)}
     trusted = {} if "insecure-skip-tls-verify" in cluster else authority
     async with (
         Ends().run(pair.context()) as ends,
@@ -235,7 +235,7 @@ async def test_a_plugin_may_give_a_certificate_and_another_one_later(
     plugin.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
     plugin.chmod(0o755)
     cluster = {
-        "certificate-authority-data": encoded(pair.authority),
+        "certificate-authority-data": encoded(pair.certificate),
         "tls-server-name": "api.example.com",
     }
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin"}}

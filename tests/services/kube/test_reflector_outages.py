@@ -113,7 +113,7 @@ async def test_what_a_kubeconfig_says_by_the_end_of_a_pause_counts(tmp_path: Pat
         return [
             request.plural
             for request in server.requests[before:]
-            if server.token == ROTATED and request.authorization != f"Bearer {ROTATED}"
+            if server.token == ROTATED and request.headers["authorization"] != f"Bearer {ROTATED}"
         ]
 
     async def sleep(seconds: float) -> None:

@@ -13,8 +13,7 @@ from typing import Any, Self, TypeAlias
 import httpx2
 import pytest
 
-from simulator.apiserver import tls
-from simulator.apiserver.http_server import HttpServer, Request, Response
+from simulator.apiserver.http_server import HttpServer, Request, Response, make_pair
 from simulator.apiserver.standin import ApiServerStandIn
 
 Json: TypeAlias = dict[str, Any]
@@ -30,12 +29,12 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 PHYSICAL = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 
 
-def client_of(api: ApiServerStandIn, token: str = "") -> httpx2.AsyncClient:
+def client_of(api: ApiServerStandIn) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
         base_url=api.url,
         verify=ssl.create_default_context(cadata=api.authority.decode()),
         headers={
-            "Authorization": f"Bearer {token or api.tokens.admin}",
+            "Authorization": f"Bearer {api.token}",
             "User-Agent": "test-client/1.0 (linux)",
         },
         timeout=60,
@@ -92,16 +91,13 @@ class WatchReader:
         self._pieces = response.aiter_bytes()
         self.unread = b""
 
-    async def line(self) -> bytes:
-        while b"\n" not in self.unread:
-            self.unread += await anext(self._pieces)
-        line, _, self.unread = self.unread.partition(b"\n")
-        return line + b"\n"
-
     async def event(self) -> Json:
         async with asyncio.timeout(60):
-            result: Json = json.loads(await self.line())
-            return result
+            while b"\n" not in self.unread:
+                self.unread += await anext(self._pieces)
+        line, _, self.unread = self.unread.partition(b"\n")
+        result: Json = json.loads(line)
+        return result
 
     async def rest(self) -> bytes:
         async with asyncio.timeout(60):
@@ -130,7 +126,7 @@ class FakeWebhook:
     """A webhook over TLS that answers by path as it is told, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.pair = tls.make_pair(["127.0.0.1", "hook.tools.svc"])
+        self.pair = make_pair(["127.0.0.1", "hook.tools.svc"])
         self.asked: list[Request] = []
         self.answers: dict[str, Answer] = {}
         self.server = HttpServer(self._handle)
@@ -148,7 +144,7 @@ class FakeWebhook:
 
     @property
     def bundle(self) -> str:
-        return base64.b64encode(self.pair.authority).decode()
+        return base64.b64encode(self.pair.certificate).decode()
 
     def reviews(self) -> list[Json]:
         return [json.loads(request.body)["request"] for request in self.asked]

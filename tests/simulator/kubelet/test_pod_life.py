@@ -1,8 +1,6 @@
 """From admission to the end of a pod: one test a fact, over real sockets."""
 
 import asyncio
-import json
-import stat
 from collections.abc import Awaitable
 
 import grpc
@@ -12,19 +10,12 @@ import pytest
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import podresources_pb2 as resources_pb
 from services.kubelet.podresources_pb2_grpc import PodResourcesListerStub
-from services.kubelet.sockets import checkpoint_file, dial, pod_resources_socket
+from services.kubelet.sockets import dial, pod_resources_socket
 from simulator.kubelet.pods import Phase, Stage
-from simulator.kubelet.registration import PRE_START_SECONDS
 from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, pod, registered
 
 pytestmark = pytest.mark.anyio
-
-REFUSAL = (grpc.StatusCode.INTERNAL, "no bitstream")
-EVENT = (
-    "Error: device plugin PreStartContainer rpc failed with err:"
-    " rpc error: code = Internal desc = no bitstream"
-)
 
 
 def fake(
@@ -45,33 +36,6 @@ async def listed(kubelet: KubeletStandIn) -> list[resources_pb.PodResources]:
         return list(response.pod_resources)
 
 
-def checkpoint(kubelet: KubeletStandIn) -> dict[str, object]:
-    loaded = json.loads(checkpoint_file(kubelet.folder).read_text())["Data"]
-    assert isinstance(loaded, dict)
-    return loaded
-
-
-async def test_a_container_gets_what_allocate_gave_and_its_own_env_in_order(
-    kubelet: KubeletStandIn,
-) -> None:
-    env: list[dict[str, object]] = [
-        {"name": "FIRST", "value": "$(SECOND)"},
-        {"name": "SECOND", "value": "2"},
-        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-    ]
-    async with registered(fake(kubelet)):
-        await ready(kubelet)
-        state = await kubelet.settled(await kubelet.admit(pod(containers={"main": 2}, env=env)))
-    main = state["main"]
-    assert state.phase is Phase.RUNNING
-    assert main.running
-    assert [each["name"] for each in main.env] == ["DEVICES", "FIRST", "SECOND", "NAME"]
-    assert main.environment == {"DEVICES": "a,b", "FIRST": "$(SECOND)", "SECOND": "2"}
-    assert [each.host_path for each in main.granted.devices] == ["/dev/a", "/dev/b"]
-    assert main.granted.allocated == ((RESOURCE, ("a", "b")),)
-    assert [each.reason for each in kubelet.events] == ["Created", "Started"]
-
-
 async def test_preference_then_allocation_one_container_request_each_init_first(
     kubelet: KubeletStandIn,
 ) -> None:
@@ -89,41 +53,6 @@ async def test_preference_then_allocation_one_container_request_each_init_first(
         assert plugin.pre_starts == [("a",), ("a", "b"), ("c",)]
 
 
-async def test_pre_start_comes_before_every_start_with_thirty_seconds(
-    kubelet: KubeletStandIn,
-) -> None:
-    async with registered(fake(kubelet, pre_start=True)) as plugin:
-        await ready(kubelet)
-        state = await kubelet.settled(await kubelet.admit(pod()))
-        await kubelet.restart_container(state, "main")
-        await kubelet.restart_container(state, "main")
-        assert plugin.pre_starts == [("a",)] * 3
-        assert all(abs(each - PRE_START_SECONDS) < 5 for each in plugin.deadlines)
-        assert state["main"].restarts == 2
-        assert state["main"].running
-        assert plugin.allocated == [("a",)]
-
-
-async def test_an_error_before_the_start_is_an_event_word_for_word_and_heals_by_itself(
-    kubelet: KubeletStandIn,
-) -> None:
-    async with registered(fake(kubelet, pre_start=True)) as plugin:
-        await ready(kubelet)
-        plugin.refusal = REFUSAL
-        state = await kubelet.settled(await kubelet.admit(pod()))
-        assert state["main"].stage is Stage.WAITING
-        assert state["main"].reason == "CreateContainerConfigError"
-        assert state["main"].message == EVENT.removeprefix("Error: ")
-        assert state.active
-        await kubelet.until(lambda: kubelet.events[0].count >= 3)
-        event = kubelet.events[0]
-        assert (event.type, event.reason, event.message) == ("Warning", "Failed", EVENT)
-        assert event.field_path == "spec.containers{main}"
-        plugin.refusal = None
-        await kubelet.until(lambda: state["main"].running)
-        assert state.phase is Phase.RUNNING
-
-
 async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStandIn) -> None:
     async with registered(fake(kubelet)) as plugin:
         await ready(kubelet)
@@ -139,39 +68,6 @@ async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStand
         assert kubelet.in_use(RESOURCE) == set()
         plugin.allocate_refusal = None
         assert (await kubelet.admit(pod())).phase is Phase.FAILED
-
-
-async def test_a_deleted_pod_frees_its_devices_and_its_log_folder(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet, "a")):
-        await ready(kubelet)
-        state = await kubelet.admit(pod("first"))
-        folder = kubelet.pod_logs_dir / "default_first_uid-first"
-        assert folder.is_dir()
-        assert kubelet.in_use(RESOURCE) == {"a"}
-        await kubelet.delete_pod(state)
-        assert not folder.exists()
-        assert kubelet.in_use(RESOURCE) == set()
-        second = await kubelet.settled(await kubelet.admit(pod("second")))
-        assert second["main"].environment["DEVICES"] == "a"
-
-
-async def test_the_checkpoint_names_all_containers_before_the_first_starts(
-    kubelet: KubeletStandIn,
-) -> None:
-    plugin = FakePlugin(kubelet.folder, devices("a", numa=1) + devices("b"), pre_start=True)
-    plugin.refusal = REFUSAL
-    async with registered(plugin):
-        await ready(kubelet)
-        await kubelet.settled(await kubelet.admit(pod(init={"init": 1}, containers={"main": 2})))
-    entries = checkpoint(kubelet)["PodDeviceEntries"]
-    assert isinstance(entries, list)
-    assert [
-        (e["PodUID"], e["ContainerName"], e["ResourceName"], e["DeviceIDs"]) for e in entries
-    ] == [
-        ("uid-pod", "init", RESOURCE, {"1": ["a"]}),
-        ("uid-pod", "main", RESOURCE, {"1": ["a"], "-1": ["b"]}),
-    ]
-    assert stat.S_IMODE(checkpoint_file(kubelet.folder).stat().st_mode) == 0o600
 
 
 async def test_pod_resources_lists_the_pod_within_pre_start_without_plain_init_containers(
@@ -199,40 +95,6 @@ async def test_pod_resources_lists_the_pod_within_pre_start_without_plain_init_c
     assert [n.ID for n in only.containers[0].devices[0].topology.nodes] == [0]
     assert not only.containers[1].devices[0].HasField("topology")
     assert only.containers[0].devices[0].resource_name == RESOURCE
-
-
-async def test_a_restart_keeps_running_pods_and_their_devices(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet, pre_start=True)) as plugin:
-        await ready(kubelet)
-        state = await kubelet.settled(await kubelet.admit(pod(containers={"main": 2})))
-        await kubelet.restart()
-        assert state["main"].running
-        assert state["main"].started == 1
-        assert plugin.pre_starts == [("a", "b")]
-        assert kubelet.in_use(RESOURCE) == {"a", "b"}
-        assert [len(each.containers[0].devices) for each in await listed(kubelet)] == [2]
-    async with registered(FakePlugin(kubelet.folder, devices(*"abcd"), endpoint="2.sock")) as again:
-        await ready(kubelet)
-        other = await kubelet.settled(await kubelet.admit(pod("other")))
-        assert other["main"].environment["DEVICES"] == "c"
-        assert again.allocated == [("c",)]
-
-
-async def test_while_the_kubelet_is_stopped_nothing_is_started(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet)):
-        await ready(kubelet)
-        state = await kubelet.settled(await kubelet.admit(pod()))
-        await kubelet.stop()
-        assert state["main"].running
-        restarting = asyncio.create_task(kubelet.restart_container(state, "main"))
-        admitting = asyncio.create_task(kubelet.admit(pod("late", containers={"main": 0})))
-        await kubelet.until(lambda: state["main"].stage is Stage.TERMINATED)
-        assert not restarting.done()
-        assert not admitting.done()
-        await kubelet.start()
-        await restarting
-        assert state["main"].restarts == 1
-        assert (await kubelet.settled(await admitting))["main"].running
 
 
 async def test_a_start_that_a_restart_of_the_kubelet_cuts_off_is_made_anew_without_an_event(
@@ -278,35 +140,3 @@ async def test_init_containers_run_to_completion_in_order_and_sidecars_stay(
         Stage.TERMINATED, Stage.RUNNING, Stage.TERMINATED, Stage.RUNNING,
     ]  # fmt: skip
     assert state["one"].reason == "Completed"
-
-
-async def test_a_pod_of_an_earlier_process_is_adopted_as_it_runs(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet, pre_start=True)) as plugin:
-        await ready(kubelet)
-        described = pod(init={"init": 1}, containers={"main": 1})
-        await kubelet.settled(await kubelet.admit(described))
-        await kubelet.close()
-        described["status"] = {
-            "phase": "Running",
-            "initContainerStatuses": [{"name": "init", "state": {"terminated": {"exitCode": 0}}}],
-            "containerStatuses": [{"name": "main", "restartCount": 2, "state": {"running": {}}}],
-        }
-        async with KubeletStandIn(kubelet.folder) as later:
-            state = later.adopt(described)
-            assert state["main"].running
-            assert state["main"].environment == {"DEVICES": "a"}
-            assert state["main"].restarts == 2
-            assert state["init"].reason == "Completed"
-            assert later.in_use(RESOURCE) == {"a"}
-            await later.restart_container(state, "main")
-            assert state["main"].restarts == 3
-        assert plugin.pre_starts == [("a",)] * 2
-
-
-async def test_a_corrupt_checkpoint_is_passed_over(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet)):
-        await ready(kubelet)
-        await kubelet.stop()
-        checkpoint_file(kubelet.folder).write_text("{")
-        await kubelet.start()
-    assert kubelet.capacity == {}

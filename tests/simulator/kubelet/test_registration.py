@@ -8,45 +8,24 @@ import grpc.aio
 import pytest
 
 from services.kubelet.sockets import plugins_folder
-from simulator.kubelet.devices import GRACE_SECONDS
 from simulator.kubelet.standin import KubeletStandIn
-from tests.simulator.kubelet.conftest import Clock
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, registered
 
 pytestmark = pytest.mark.anyio
 
 
-def methods(kubelet: KubeletStandIn) -> list[str]:
-    return [call.method for call in kubelet.calls]
-
-
-async def test_the_plugin_is_dialled_back_before_register_returns(
+async def test_a_broken_stream_keeps_capacity_and_a_restart_does_not(
     kubelet: KubeletStandIn,
-) -> None:
-    async with registered(FakePlugin(kubelet.folder, devices("a"))) as plugin:
-        assert plugin.calls[:2] == ["GetDevicePluginOptions", "Registered"] or plugin.calls[:3] == [
-            "GetDevicePluginOptions",
-            "ListAndWatch",
-            "Registered",
-        ]
-        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
-        assert methods(kubelet)[:2] == ["Register", "GetDevicePluginOptions"]
-        assert "ListAndWatch" in methods(kubelet)
-
-
-async def test_a_broken_stream_keeps_capacity_for_five_minutes(
-    kubelet: KubeletStandIn, clock: Clock
 ) -> None:
     async with registered(FakePlugin(kubelet.folder, devices("a", "b"))) as plugin:
         await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 2})
         plugin.end_stream()
         await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 0})
         assert kubelet.capacity == {RESOURCE: 2}
-        clock.now += GRACE_SECONDS
-        assert kubelet.capacity == {RESOURCE: 2}
-        clock.now += 1
-        assert kubelet.capacity == {RESOURCE: 0}
-        assert kubelet.allocatable == {RESOURCE: 0}
+        await kubelet.restart()
+        assert kubelet.capacity == kubelet.allocatable == {RESOURCE: 0}
+    async with registered(FakePlugin(kubelet.folder, devices("a", "b"), endpoint="again.sock")):
+        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
 
 
 async def test_an_old_stream_that_ends_after_a_new_registration_takes_the_new_client_along(
@@ -99,17 +78,3 @@ async def test_stopping_leaves_all_sockets_and_starting_deletes_all_but_a_new_on
         assert after["kubelet.sock"] != before["kubelet.sock"]
         assert not (folder / "a-file").exists()
         assert (folder / "a-folder" / "a-file").read_text() == "stays"
-
-
-async def test_capacity_is_zero_after_a_restart_until_the_plugin_registers_again(
-    kubelet: KubeletStandIn,
-) -> None:
-    async with registered(FakePlugin(kubelet.folder, devices("a", "b"))) as plugin:
-        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 2})
-        await kubelet.restart()
-        assert kubelet.capacity == {RESOURCE: 0}
-        assert kubelet.allocatable == {RESOURCE: 0}
-    again = FakePlugin(kubelet.folder, devices("a", "b"), endpoint="again.sock")
-    async with registered(again):
-        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
-    assert plugin.stream_ended.is_set()
