@@ -21,8 +21,8 @@ import structlog
 import uvicorn
 
 from webhook.acceptor import Acceptor
-from webhook.ledger import Limits
-from webhook.limits import ConnectionLimiter, LimitedProtocol
+from webhook.connections import ConnectionLimiter, Limits
+from webhook.limits import LimitedProtocol
 
 KEEP_ALIVE: Final = 120
 """Seconds; above the 90 of the API server's client, which does not repeat a POST when its
@@ -57,8 +57,7 @@ class AdmissionServer(uvicorn.Server):
         limits: Limits | None = None,
     ) -> None:
         self.limiter = ConnectionLimiter(limits)
-        self.acceptor: Acceptor | None = None
-        self._context = context
+        self.acceptor = Acceptor(context, self.limiter, self._create_protocol)
         config = uvicorn.Config(
             app,
             http=LimitedProtocol,
@@ -73,6 +72,8 @@ class AdmissionServer(uvicorn.Server):
         )
         super().__init__(config)
         self.listening = asyncio.Event()
+        self.listener: socket.socket | None = None
+        self._accepting: asyncio.Task[NoReturn] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -82,57 +83,72 @@ class AdmissionServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept from the only socket, and set `listening`; uvicorn itself gets no sockets."""
         await super().startup([])
-        (listener,) = sockets or []
-        self.acceptor = Acceptor(listener, self._context, self._create_protocol, self.limiter)
+        (self.listener,) = sockets or []
+        self._accepting = asyncio.create_task(self.acceptor.accept_forever(self.listener))
+        self._accepting.add_done_callback(self._exit)
         self.listening.set()
-
-    def has_accepted_since(self, time: float) -> bool:
-        """Return whether a client was accepted after a time of the event loop."""
-        return self.acceptor is not None and self.acceptor.last_accepted > time
 
     async def shutdown(
         self,
         sockets: list[socket.socket] | None = None,  # noqa: ARG002 - the acceptor has it
     ) -> None:
         """Accept no more connections, answer what has arrived, and end."""
-        if self.acceptor is not None:
-            self.acceptor.close()
+        await self._stop_accepting()
         clock = asyncio.get_running_loop().time
         begun = clock()
         await self._until(lambda: self._finished(clock() - begun), END_SECONDS)
-        await self._until(lambda: not self._connections, GOODBYE_SECONDS)
-        left = [connection for connection in self._connections if connection.answering]
+        await self._until(lambda: not self._protocols, GOODBYE_SECONDS)
+        left = [protocol for protocol in self._protocols if protocol.answering]
         if left:
             log.warning("closed connections with unanswered requests", number=len(left))
-        for connection in self._connections:
-            connection.transport.abort()
+        for protocol in self._protocols:
+            protocol.transport.abort()
         await super().shutdown([])
 
     async def sweep(self, interval: float = 1.0) -> NoReturn:
         """Close connections past their deadline, until cancelled."""
         while True:
             await asyncio.sleep(interval)
-            self.limiter.sweep(asyncio.get_running_loop().time())
+            self.limiter.sweep()
 
     @property
-    def _connections(self) -> list[LimitedProtocol]:
+    def _protocols(self) -> list[LimitedProtocol]:
         return cast("list[LimitedProtocol]", list(self.server_state.connections))
 
-    def _create_protocol(self) -> LimitedProtocol:
+    def _create_protocol(self, accepted: socket.socket, client: str) -> LimitedProtocol:
         return LimitedProtocol(
-            self.limiter, config=self.config, server_state=self.server_state, app_state={}
+            self.limiter,
+            accepted,
+            client,
+            config=self.config,
+            server_state=self.server_state,
+            app_state={},
         )
+
+    def _exit(self, _accepting: "asyncio.Task[NoReturn]") -> None:
+        self.should_exit = True  # nothing is accepted any more
+
+    async def _stop_accepting(self) -> None:
+        """Accept the clients that have connected, and close the listening socket."""
+        if self.listener is None or self._accepting is None:
+            return
+        self._accepting.cancel()
+        await asyncio.wait([self._accepting])
+        with contextlib.suppress(OSError):
+            while self.acceptor.accept(self.listener):
+                pass
+        self.listener.close()
 
     def _finished(self, elapsed: float) -> bool:
         """Close what may be closed after so many seconds; return whether nothing is left."""
-        owing = bool(self.limiter.ledger.handshakes) and elapsed < FIRST_SECONDS
-        for connection in self._connections:
-            if connection.transport.is_closing():
+        owing = bool(self.limiter.handshakes) and elapsed < FIRST_SECONDS
+        for protocol in self._protocols:
+            if protocol.transport.is_closing():
                 continue
-            fresh = connection.deadline is not None
-            if connection.answering or elapsed >= (FIRST_SECONDS if fresh else GRACE_SECONDS):
-                connection.shutdown()
-            owing = owing or not connection.transport.is_closing()
+            fresh = protocol.connection.deadline is not None
+            if protocol.answering or elapsed >= (FIRST_SECONDS if fresh else GRACE_SECONDS):
+                protocol.shutdown()
+            owing = owing or not protocol.transport.is_closing()
         return not owing
 
     async def _until(self, reached: Callable[[], bool], seconds: float) -> None:

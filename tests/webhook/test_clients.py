@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,9 @@ from tests.support import eventually
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import HEADERS, Answer, Webhook
-from webhook.limits import REFUSAL_LOG_SECONDS, ConnectionLimiter
+from webhook.acceptor import REFUSAL_LOG_SECONDS, Acceptor
+from webhook.connections import ConnectionLimiter
+from webhook.limits import LimitedProtocol
 
 NAME = "kube-apiserver"
 
@@ -96,18 +99,25 @@ def test_a_certificate_of_another_ca_is_refused_and_the_file_followed(
     assert works(bad)
 
 
+def never(_accepted: socket.socket, _client: str) -> LimitedProtocol:
+    raise NotImplementedError
+
+
 def test_refusals_are_logged_now_and_then_with_their_numbers() -> None:
-    limiter = ConnectionLimiter()
+    now = 0.0
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    acceptor = Acceptor(context, ConnectionLimiter(clock=lambda: now), never)
     bad = ssl.SSLCertVerificationError(1, "certificate has expired")
     bad.verify_message = "certificate has expired"
     missing = ssl.SSLError(1, "peer did not return a certificate")
     missing.reason = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
     with capture_logs() as logs:
         for _ in range(10):
-            limiter.count_refused(bad, 0)
-            limiter.count_refused(missing, 0)
-            limiter.count_refused(ssl.SSLError(1, "no TLS at all"), 0)
-        limiter.count_refused(bad, REFUSAL_LOG_SECONDS)
+            acceptor.count_refused(bad)
+            acceptor.count_refused(missing)
+            acceptor.count_refused(ssl.SSLError(1, "no TLS at all"))
+        now = REFUSAL_LOG_SECONDS
+        acceptor.count_refused(bad)
     assert [(line["reason"], line["refused"]) for line in logs] == [
         ("bad-certificate", {"bad-certificate": 1, "no-certificate": 0}),
         ("bad-certificate", {"bad-certificate": 11, "no-certificate": 10}),

@@ -112,11 +112,11 @@ def test_a_head_of_usual_size_is_counted_for_its_own_request_only(webhook: Webho
 async def test_what_comes_after_the_refusal_is_not_even_parsed(tmp_path: Path) -> None:
     async with serving(tmp_path, Bench().app) as server:
         reader, writer = await connect(server)
-        await eventually_async(lambda: len(server._connections) == 1)
-        (connection,) = server._connections
+        await eventually_async(lambda: len(server._protocols) == 1)
+        (protocol,) = server._protocols
         writer.write(START + b"X: " + b"a" * 10 * MAX_HEAD)
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 60)
-        assert MAX_HEAD < connection.overhead <= MAX_HEAD + 4 * 1024
+        assert MAX_HEAD < protocol.overhead <= MAX_HEAD + 4 * 1024
         writer.transport.abort()
         assert answer.startswith(b"HTTP/1.1 431 ")
 

@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 
 from tests.support import eventually_async
 from tests.webhook.running import Webhook
-from webhook.ledger import Limits
-from webhook.limits import LEAST_SECONDS
+from webhook.connections import LEAST_SECONDS, Limits
 from webhook.process import (
     PROBE_SECONDS,
     REMIND_SECONDS,

@@ -1,38 +1,54 @@
 """Which connections are closed to make room for others."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from webhook.ledger import (
+from webhook.connections import (
     ANSWER_FACTOR,
     BUFFER_FACTOR,
     CONNECTION_BYTES,
+    LEAST_SECONDS,
     MEBIBYTE,
-    ConnectionLedger,
-    EvictionLog,
+    QUIET_SECONDS,
+    Connection,
+    ConnectionLimiter,
     EvictionReason,
     Limits,
     limits_for,
 )
 
 SMALL = Limits(connections=4, handshakes=3, held_bytes=100)
-Ledger = ConnectionLedger[str]
 
 
-def play(ledger: Ledger, *steps: str) -> list[str]:
-    """Does what steps such as `hold a 60` say; returns who was closed and why."""
-    closed = []
-    for step in steps:
-        verb, key, *size = step.split()
-        if verb == "answered":  # a connection from its opening to its first answer
-            closed += play(ledger, f"open {key}", f"secure {key}", f"start {key}", f"finish {key}")
-            continue
-        found = getattr(ledger, verb)(key, *map(int, size))
-        closed += [f"{each} {reason}" for each, reason in found or []]
-    return closed
+class Played:
+    """A limiter with a clock of its own, and connections that have names."""
+
+    def __init__(self, limits: Limits = SMALL) -> None:
+        self.now = 0.0
+        self.limiter = ConnectionLimiter(limits, lambda: self.now)
+        self.connections: dict[str, Connection] = {}
+        self.closed: list[str] = []
+
+    def play(self, *steps: str) -> list[str]:
+        """Do what steps such as `hold a 60` say; return who was closed by them."""
+        before = len(self.closed)
+        for step in steps:
+            verb, name, *size = step.split()
+            if verb == "open":
+                close = partial(self.closed.append, name)
+                self.connections[name] = self.limiter.open("client", close)
+            elif verb == "answered":  # a connection from its opening to its first answer
+                self.play(f"open {name}", f"secure {name}", f"start {name}", f"finish {name}")
+            elif verb == "secure":
+                self.limiter.secure(self.connections[name], known=False)
+            else:
+                getattr(self.limiter, verb)(self.connections[name], *map(int, size))
+        return self.closed[before:]
 
 
 @pytest.mark.parametrize(
@@ -107,30 +123,37 @@ def play(ledger: Ledger, *steps: str) -> list[str]:
             "a memory",
             id="large buffers count",
         ),
-        pytest.param("hold x 1000, buffer x 100000000, finish x, secure x, close x", "", id="gone"),
+        pytest.param(
+            "open x, close x, hold x 1000, buffer x 100000000, finish x, secure x, close x",
+            "",
+            id="gone",
+        ),
     ],
 )
 def test_who_is_closed(steps: str, closed: str) -> None:
-    assert play(ConnectionLedger(SMALL), *steps.split(",")) == ([closed] if closed else [])
+    played = Played()
+    assert played.play(*steps.split(",")) == closed.split()[:1]
+    assert [reason for reason, number in played.limiter.evicted.items() if number] == (
+        closed.split()[1:]
+    )
 
 
 def test_buffers_stay_until_the_connection_is_closed() -> None:
-    ledger: Ledger = ConnectionLedger(replace(SMALL, held_bytes=MEBIBYTE))
-    play(ledger, "open a", "secure a", f"buffer a {CONNECTION_BYTES}", "hold a 5", "finish a")
-    assert ledger.held_bytes == (BUFFER_FACTOR - 1) * CONNECTION_BYTES
-    play(ledger, f"buffer a {CONNECTION_BYTES}")
-    assert ledger.held_bytes == (BUFFER_FACTOR - 1) * CONNECTION_BYTES
-    play(ledger, "close a")
-    assert ledger.held_bytes == 0
+    played = Played(replace(SMALL, held_bytes=MEBIBYTE))
+    played.play("open a", "secure a", f"buffer a {CONNECTION_BYTES}", "hold a 5", "finish a")
+    assert played.limiter.held_bytes == (BUFFER_FACTOR - 1) * CONNECTION_BYTES
+    played.play(f"buffer a {CONNECTION_BYTES}")
+    assert played.limiter.held_bytes == (BUFFER_FACTOR - 1) * CONNECTION_BYTES
+    played.play("close a")
+    assert played.limiter.held_bytes == 0
 
 
 def test_the_answer_to_a_large_request_counts_until_the_connection_is_closed() -> None:
-    ledger: Ledger = ConnectionLedger(Limits(held_bytes=4 * MEBIBYTE))
-    assert play(ledger, "open a", "secure a", f"hold a {MEBIBYTE}", "finish a") == []
-    assert ledger.held_bytes == ANSWER_FACTOR * MEBIBYTE
-    steps = ("open b", "secure b", f"hold b {2 * MEBIBYTE}", "finish b")
-    assert play(ledger, *steps) == ["a memory"]
-    assert ledger.held_bytes == ANSWER_FACTOR * 2 * MEBIBYTE
+    played = Played(Limits(held_bytes=4 * MEBIBYTE))
+    assert played.play("open a", "secure a", f"hold a {MEBIBYTE}", "finish a") == []
+    assert played.limiter.held_bytes == ANSWER_FACTOR * MEBIBYTE
+    assert played.play("open b", "secure b", f"hold b {2 * MEBIBYTE}", "finish b") == ["a"]
+    assert played.limiter.held_bytes == ANSWER_FACTOR * 2 * MEBIBYTE
 
 
 KEYS = st.sampled_from("abcdefgh")
@@ -150,32 +173,37 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_the_limits_hold_whatever_happens(steps: list[str]) -> None:
-    ledger: Ledger = ConnectionLedger(SMALL)
-    handshaking: set[str] = set()
+    played = Played()
+    limiter = played.limiter
     for step in steps:
-        verb, key = step.split()[:2]
-        if (verb == "open" and key in ledger) or (verb == "secure" and key not in handshaking):
+        verb, name = step.split()[:2]
+        is_open = played.connections.get(name) in limiter._open
+        if is_open == (verb == "open"):
             continue
-        handshaking.discard(key)
-        if verb == "open":
-            handshaking.add(key)
-        closed = play(ledger, step)
-        handshaking -= {each.split()[0] for each in closed}
-        assert ledger.connections <= SMALL.connections
-        assert ledger.handshakes <= SMALL.handshakes
-        assert 0 <= ledger.held_bytes <= SMALL.held_bytes
-        assert not any(each.split()[0] in ledger for each in closed)
-    for key in "abcdefgh":
-        ledger.close(key)
-    assert (ledger.connections, ledger.handshakes, ledger.held_bytes) == (0, 0, 0)
+        played.play(step)
+        assert limiter.connections <= SMALL.connections
+        assert limiter.handshakes <= SMALL.handshakes
+        assert 0 <= limiter.held_bytes <= SMALL.held_bytes
+    for connection in played.connections.values():
+        limiter.close(connection)
+    assert (limiter.connections, limiter.handshakes, limiter.held_bytes) == (0, 0, 0)
 
 
 def test_newcomers_do_not_push_out_connections_that_were_answered() -> None:
-    ledger: Ledger = ConnectionLedger(SMALL)
-    play(ledger, "answered known")
+    played = Played()
+    played.play("answered known")
     for number in range(20):
-        play(ledger, f"open n{number}", f"secure n{number}", f"hold n{number} 90")
-        assert "known" in ledger
+        played.play(f"open n{number}", f"secure n{number}", f"hold n{number} 90")
+    assert "known" not in played.closed
+
+
+def test_a_new_connection_waits_until_the_oldest_one_had_its_time() -> None:
+    played = Played()
+    played.play("open a", "open b")
+    assert played.limiter.seconds_until_room() == 0
+    played.now = 0.5
+    played.play("open c")
+    assert played.limiter.seconds_until_room() == LEAST_SECONDS - 0.5
 
 
 @pytest.mark.parametrize(
@@ -196,16 +224,21 @@ def test_limits_leave_room_for_large_bodies_and_open_files(
     assert limits.handshakes < limits.connections
 
 
-def test_a_series_of_evictions_is_told_when_it_begins_and_when_it_ends() -> None:
-    log = EvictionLog()
-    quiet = log.QUIET_SECONDS
-    assert log.ended(0) == {}
-    assert log.count(EvictionReason.MEMORY, 0)
-    assert not log.count(EvictionReason.SLOW, 5)
-    assert not log.count(EvictionReason.MEMORY, 6)
-    assert log.ended(6 + quiet / 2) == {}
-    assert log.ended(6 + quiet) == {"memory": 2, "slow": 1}
-    assert log.ended(6 + quiet) == {}
-    assert log.count(EvictionReason.MEMORY, 100)
-    assert log.ended(100 + quiet) == {"memory": 1}
-    assert log.counts["memory"] == 3
+def test_a_series_of_closed_connections_is_logged_when_it_begins_and_when_it_ends() -> None:
+    played = Played(replace(SMALL, request_seconds=30.0))
+    with capture_logs() as logs:
+        played.play("open a", "secure a", "hold a 101", "open b", "secure b", "start b")
+        played.now = 31.0
+        played.limiter.sweep()
+        assert played.closed == ["a", "b"]
+        for played.now in (31.0 + QUIET_SECONDS / 2, 31.0 + QUIET_SECONDS, 100.0):
+            played.limiter.sweep()
+    first, last = logs
+    assert (first["event"], first["reason"]) == (
+        "closing connections to stay within limits",
+        EvictionReason.MEMORY,
+    )
+    assert (last["event"], last["closed"]) == (
+        "connections are within limits again",
+        {"memory": 1, "slow": 1},
+    )
