@@ -71,24 +71,6 @@ class Limits:
     """Requests on one connection that wait for the answer to an earlier one."""
 
 
-def limits_for(max_body: int, descriptors: int) -> Limits:
-    """Adapt the limits to a process.
-
-    Args:
-        max_body: Bytes of the largest body; at least four of these fit.
-        descriptors: Files that the process may open, -1 for any number; 200 are for other uses.
-    """
-    default = Limits()
-    connections = default.connections
-    if descriptors >= 0:
-        connections = max(16, min(connections, descriptors - 200))
-    return Limits(
-        connections=connections,
-        handshakes=min(default.handshakes, max(8, connections // 2)),
-        held_bytes=max(default.held_bytes, 4 * max_body),
-    )
-
-
 @dataclass(slots=True, eq=False)
 class Connection:
     """What one connection makes the process hold, and until when its client owes something."""

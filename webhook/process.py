@@ -10,7 +10,6 @@ Shutdown: `/readyz` fails and answers ask clients to reconnect. New connections 
 
 import asyncio
 import gc
-import resource
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -26,7 +25,7 @@ from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from webhook.app import AdmissionApp
-from webhook.connections import limits_for
+from webhook.connections import Limits
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
@@ -35,10 +34,6 @@ from webhook.settings import WebhookSettings
 from webhook.sources import choose_source, staleness
 
 PROBE_SECONDS: Final = 3.0
-REMIND_SECONDS: Final = 60.0
-"""Time between two log lines that the process is not ready."""
-START_SECONDS: Final = 5.0
-"""Time to become ready at the start before a log line says that it is not."""
 
 log = structlog.get_logger(room="webhook")
 
@@ -82,7 +77,7 @@ class Webhook:
         self.server = AdmissionServer(
             AdmissionApp(self.handler, self._missing),
             self.certificates.context,
-            limits=limits_for(settings.max_body, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            Limits(held_bytes=max(Limits().held_bytes, 4 * settings.max_body)),
         )
         registry = new_registry()
         build_info(registry, "webhook")
@@ -149,7 +144,7 @@ class Webhook:
             ),
             "certificate_reload_failing": bool(certificates.error),
             "certificate_reload_failures": certificates.failures,
-            "clients_refused": self.server.acceptor.refused,
+            "clients_refused": self.server.refused,
             "connections": limiter.connections,
             "connections_handshaking": limiter.handshakes,
             "connections_held_bytes": limiter.held_bytes,
@@ -175,35 +170,23 @@ class Webhook:
                 # No TLS where client certificates are demanded: we have none.
                 await connect_to_port(*self.address, tls=self._settings.client_ca is None)
         except OSError as error:  # TimeoutError is one
-            if isinstance(error, TimeoutError) and self.server.acceptor.last_accepted > begun:
+            if isinstance(error, TimeoutError) and self.server.last_accepted > begun:
                 return 200, "ok: other clients are accepted, this check waits in their queue\n"
             return 503, f"our own port does not answer: {error!r:.200}\n"
         return 200, "ok\n"
 
 
-async def log_readiness(
-    missing: Callable[[], str],
-    *,
-    interval: float = 1.0,
-    clock: Callable[[], float] = time.monotonic,
-) -> NoReturn:
-    """Log when readiness changes, and why the process is not ready once a minute.
-
-    `missing` returns what is missing; empty when ready.
-    """
-    since = clock()
-    logged = since + START_SECONDS - REMIND_SECONDS
-    was_ready = False
+async def log_readiness(missing: Callable[[], str], interval: float = 1.0) -> NoReturn:
+    """Log when readiness changes; `missing` returns what is missing, empty when ready."""
+    since, was_ready = time.monotonic(), None
     while True:
-        reason, now = missing(), clock()
-        if reason and was_ready:
-            since = now
-        if reason and (was_ready or now - logged >= REMIND_SECONDS):
-            log.warning("not ready", reason=reason, seconds=round(now - since))
-            logged = now
-        elif not reason and not was_ready:
-            log.info("ready", after=round(now - since, 1))
-        was_ready = not reason
+        reason, now = missing(), time.monotonic()
+        if was_ready is None or was_ready is bool(reason):
+            if reason:
+                log.warning("not ready", reason=reason)
+            else:
+                log.info("ready", after=round(now - since, 1))
+            since, was_ready = now, not reason
         await asyncio.sleep(interval)
 
 

@@ -91,14 +91,11 @@ class ReviewResponse(msgspec.Struct, frozen=True):
 
     body: bytes
     """The AdmissionReview to send, as JSON."""
-    uid: str
+    review: Review
     outcome: ReviewOutcome
-    reason: str = ""
+    reason: str
     """A code of `RefusalReason` or `UnchangedReason`, or a `Reason` constant; empty if patched."""
-    namespace: str = ""
-    pod: str = ""
-    """The name of the object, whatever its kind."""
-    message: str = ""
+    message: str
     """The text for the client; empty if admitted."""
     rewrites: tuple[Rewrite, ...] = ()
     error: Exception | None = None
@@ -287,14 +284,4 @@ def _respond(
     error: Exception | None = None,
 ) -> ReviewResponse:
     body = _ENCODER.encode(_Reply(response))
-    return ReviewResponse(
-        body,
-        review.uid,
-        outcome,
-        reason,
-        review.namespace,
-        review.name,
-        message,
-        rewrites,
-        error,
-    )
+    return ReviewResponse(body, review, outcome, reason, message, rewrites, error)

@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +11,11 @@ from structlog.testing import capture_logs
 
 from tests.client_certificates import ClientAuthority, showing
 from tests.support import eventually
+from tests.webhook.asgi import Bench
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import HEADERS, Answer, Webhook
-from webhook.acceptor import REFUSAL_LOG_SECONDS, Acceptor
-from webhook.connections import ConnectionLimiter
-from webhook.limits import LimitedProtocol
+from webhook.server import REFUSAL_LOG_SECONDS, AdmissionServer
 
 NAME = "kube-apiserver"
 
@@ -99,25 +97,21 @@ def test_a_certificate_of_another_ca_is_refused_and_the_file_followed(
     assert works(bad)
 
 
-def never(_accepted: socket.socket, _client: str) -> LimitedProtocol:
-    raise NotImplementedError
-
-
 def test_refusals_are_logged_now_and_then_with_their_numbers() -> None:
     now = 0.0
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    acceptor = Acceptor(context, ConnectionLimiter(clock=lambda: now), never)
+    server = AdmissionServer(Bench().app, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    server.limiter.clock = lambda: now
     bad = ssl.SSLCertVerificationError(1, "certificate has expired")
     bad.verify_message = "certificate has expired"
     missing = ssl.SSLError(1, "peer did not return a certificate")
     missing.reason = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
     with capture_logs() as logs:
         for _ in range(10):
-            acceptor.count_refused(bad)
-            acceptor.count_refused(missing)
-            acceptor.count_refused(ssl.SSLError(1, "no TLS at all"))
+            server.count_refused(bad)
+            server.count_refused(missing)
+            server.count_refused(ssl.SSLError(1, "no TLS at all"))
         now = REFUSAL_LOG_SECONDS
-        acceptor.count_refused(bad)
+        server.count_refused(bad)
     assert [(line["reason"], line["refused"]) for line in logs] == [
         ("bad-certificate", {"bad-certificate": 1, "no-certificate": 0}),
         ("bad-certificate", {"bad-certificate": 11, "no-certificate": 10}),

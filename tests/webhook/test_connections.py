@@ -19,7 +19,6 @@ from webhook.connections import (
     ConnectionLimiter,
     EvictionReason,
     Limits,
-    limits_for,
 )
 
 SMALL = Limits(connections=4, handshakes=3, held_bytes=100)
@@ -204,24 +203,6 @@ def test_a_new_connection_waits_until_the_oldest_one_had_its_time() -> None:
     played.now = 0.5
     played.play("open c")
     assert played.limiter.seconds_until_room() == LEAST_SECONDS - 0.5
-
-
-@pytest.mark.parametrize(
-    ("max_body", "descriptors", "connections", "held_bytes"),
-    [
-        (3 * MEBIBYTE, 2048, 400, 24 * MEBIBYTE),
-        (64 * MEBIBYTE, 2048, 400, 256 * MEBIBYTE),
-        (3 * MEBIBYTE, -1, 400, 24 * MEBIBYTE),
-        (3 * MEBIBYTE, 512, 312, 24 * MEBIBYTE),
-        (3 * MEBIBYTE, 100, 16, 24 * MEBIBYTE),
-    ],
-)
-def test_limits_leave_room_for_large_bodies_and_open_files(
-    max_body: int, descriptors: int, connections: int, held_bytes: int
-) -> None:
-    limits = limits_for(max_body, descriptors)
-    assert (limits.connections, limits.held_bytes) == (connections, held_bytes)
-    assert limits.handshakes < limits.connections
 
 
 def test_a_series_of_closed_connections_is_logged_when_it_begins_and_when_it_ends() -> None:

@@ -24,7 +24,8 @@ from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import Webhook
 from tests.webhook.test_floods import MEBIBYTE, peak, review
 from tests.webhook.test_server import client_context, connect, ended, head, port_of, serving
-from webhook import acceptor, connections
+from webhook import connections
+from webhook import server as servers
 from webhook.connections import EvictionReason, Limits
 from webhook.limits import HEADER_BYTES, MAX_HEADERS
 
@@ -251,7 +252,7 @@ class Failing(socket.socket):
 def test_without_file_descriptors_accepting_waits_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceptor, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(servers, "RETRY_SECONDS", 0.05)
 
     listener = Failing(fileno=listen("127.0.0.1", 0).detach())
 

@@ -41,8 +41,9 @@ async def serving(
     certificates = CertificateSource(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
     certificates.load()
     server = AdmissionServer(app, certificates.context, limits=limits)
-    sockets = [listener or listen("127.0.0.1", 0)]
-    task = asyncio.create_task(server.serve(sockets=sockets))
+    listener = listener or listen("127.0.0.1", 0)
+    server.config.port = listener.getsockname()[1]
+    task = asyncio.create_task(server.serve(sockets=[listener]))
     await server.listening.wait()
     sweeper = asyncio.create_task(server.sweep(interval=0.02))
     try:
@@ -54,8 +55,7 @@ async def serving(
 
 
 def port_of(server: AdmissionServer) -> int:
-    assert server.listener is not None
-    return int(server.listener.getsockname()[1])
+    return server.config.port
 
 
 def client_context() -> ssl.SSLContext:

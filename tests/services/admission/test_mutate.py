@@ -16,6 +16,7 @@ from services.admission.mutate import (
     UnchangedReason,
     mutate,
 )
+from services.admission.patch import escaped
 from services.mappings.index import build_index
 from services.mappings.model import Rejected, parse
 from services.pods.pod import decode_pod
@@ -160,6 +161,13 @@ def test_the_note_adds_up_what_each_mutation_rewrites() -> None:
     assert first(after)["env"] == pair(1) + pair(2) + pair(3) + pair(4, afu=NLB3)
 
 
+def test_a_single_unit_of_the_note_is_added_too() -> None:
+    after = mutated(pod(container("app", ours(nlb0="1"))))
+    for kind in ("limits", "requests"):
+        first(after)["resources"][kind] |= ours(nlb0="1")
+    assert note_of(mutated(after)) == {"app": ours(nlb0=2)}
+
+
 @pytest.mark.parametrize("noted", [1, 2, 1000, -1])
 def test_a_note_that_was_copied_with_the_pod_does_not_add_up(noted: int) -> None:
     note = json.dumps({"app": ours(nlb0=noted), "gone": ours(nlb3=1)})
@@ -190,7 +198,9 @@ def test_metadata_and_annotations_may_be_missing(metadata: Object | None) -> Non
     }
 
 
-# Pods that are left alone
+def test_paths_are_escaped_as_json_pointers_are() -> None:
+    assert escaped("a/b~c~1/") == "a~1b~0c~01~1"
+
 
 # Refused pods
 
@@ -252,6 +262,15 @@ def test_a_name_without_units_counts_as_one(none: Object, counted: int) -> None:
     assert not isinstance(judge(pod(*empty), policy=policy), Refused)
     result = refused(pod(*empty, container("more", none)), policy=policy)
     assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
+
+
+def test_requests_may_be_written_in_another_way_than_limits() -> None:
+    limits = ours(nlb0="1")
+    made = first(mutated(pod(container("app", limits, requests=ours(nlb0="1000m")))))
+    assert made["resources"]["requests"] == {REGION: "1"}
+    (refusal,) = refused(pod(container("app", limits, requests=ours(nlb0="x")))).refusals
+    assert refusal.reason is RefusalReason.INVALID_QUANTITY
+    assert refusal.message.startswith('container "app": invalid quantity of fpga.intel.com/nlb0: ')
 
 
 @pytest.mark.parametrize("quantity", ["1", "1.5"])

@@ -18,6 +18,7 @@ from services.mappings.index import MappingIndex
 from services.process.errors import InvalidReview
 from tests.services.building import (
     ARRIA,
+    REGION,
     USUAL,
     Object,
     container,
@@ -94,7 +95,7 @@ def patch_of(answered: ReviewResponse) -> Any:
 )
 def test_a_pod_is_called_by_what_it_has_of_a_name(metadata: Object | None, name: str) -> None:
     obj = ASKING | {"metadata": metadata}
-    assert ask(review(obj)).pod == name
+    assert ask(review(obj)).review.name == name
 
 
 @pytest.mark.parametrize(
@@ -181,6 +182,7 @@ def test_the_namespace_of_the_request_decides() -> None:
 def test_the_audit_of_each_time_that_a_pod_is_judged_has_names_of_its_own() -> None:
     """An API server keeps the first value of an annotation, and drops others."""
     first = ask(review())
+    assert [rewrite.resource for rewrite in first.rewrites] == [REGION]
     after = jsonpatch.apply_patch(ASKING, patch_of(first))
     injected = copy.deepcopy(after)
     injected["spec"]["containers"].append(container("late", {LOGICAL + "nlb0": "2"}))
@@ -239,7 +241,7 @@ def test_a_crash_inside_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "secret" not in answered.message
     assert (answered.outcome, answered.reason) == (ReviewOutcome.ERRORED, "internal-error")
     assert answered.error is crash
-    assert (answered.namespace, answered.uid) == ("default", UID)
+    assert (answered.review.namespace, answered.review.uid) == ("default", UID)
 
 
 # The reviews of a real API server
