@@ -105,10 +105,6 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
         return admit(review, NOT_A_MAPPING)
     if review.operation not in ("CREATE", "UPDATE") or review.sub_resource:
         return admit(review, NOT_WRITTEN)
-    return _read_mapping(review, body)
-
-
-def _read_mapping(review: Review, body: bytes) -> _Change | ReviewResponse:
     try:
         change = _DECODER.decode(body).request
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

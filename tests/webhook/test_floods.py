@@ -2,7 +2,6 @@
 
 import asyncio
 import http.client
-import ssl
 from pathlib import Path
 
 import pytest
@@ -47,14 +46,6 @@ def review(connection: http.client.HTTPSConnection, uid: str) -> bool:
     return bool(patch_of(connection.getresponse().read(), uid))
 
 
-def goes_out(secured: ssl.SSLSocket, piece: bytes) -> bool:
-    try:
-        secured.sendall(piece)
-    except OSError:
-        return False
-    return True
-
-
 @each_flood
 def test_a_head_without_end_is_refused_with_a_status(webhook: Webhook, name: str) -> None:
     begin, more = FLOODS[name]
@@ -70,22 +61,6 @@ def test_a_head_without_end_is_refused_with_a_status(webhook: Webhook, name: str
         assert '"kind":"Status"' in text
         assert f"at most {MAX_HEAD} bytes" in text
         assert secured.recv(1) == b""
-
-
-@pytest.mark.parametrize("name", ["headers", "trailers", "chunk extension", "tiny chunks"])
-def test_a_flood_is_cut_off_and_others_are_answered_meanwhile(webhook: Webhook, name: str) -> None:
-    begin, more = FLOODS[name]
-    piece = more * (MEBIBYTE // len(more))
-    connection = webhook.connect()
-    sent = answered = 0
-    with webhook.raw() as secured:
-        secured.sendall(begin)
-        while goes_out(secured, piece):
-            sent += 1
-            answered += review(connection, f"uid-{sent}")
-    assert answered == sent
-    assert review(connection, "the last")
-    connection.close()
 
 
 def test_a_body_in_chunks_is_no_head(webhook: Webhook) -> None:
