@@ -205,6 +205,11 @@ def test_paths_are_escaped_as_json_pointers_are() -> None:
 # Refused pods
 
 
+def test_a_name_ends_where_the_resource_ends() -> None:
+    (refusal,) = refused(pod(container("app", {OURS + "x/nlb0": "1"}))).refusals
+    assert refusal.reason is RefusalReason.UNKNOWN_NAME
+
+
 def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:
     rejected = [
         Rejected("FpgaRegion", "default", "y", "FpgaRegion default/y: it is bad"),

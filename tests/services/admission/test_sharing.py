@@ -108,6 +108,12 @@ def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.Resour
     )
 
 
+def test_units_for_anything_take_what_nobody_wants() -> None:
+    """Of three units two want f and g, and the third may keep the second f."""
+    uses = [use("i", 2, "f", "f", kind="init"), use("a", 3, "f", "g")]
+    assert list(sharing.conflicts(uses)) == []
+
+
 @pytest.mark.parametrize(
     ("uses", "pair_of_functions"),
     [
