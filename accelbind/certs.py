@@ -24,7 +24,6 @@ from certs.metrics import CertsMetrics
 from certs.process import run as run_process
 from certs.settings import CertsSettings
 from certs.show import StoredCertificates, describe, from_cluster, from_folder
-from certs.store import ClusterStore
 from services.kube.connection import connector
 from services.process import logging
 from services.process.errors import InvalidSettings
@@ -223,7 +222,7 @@ def _settings(given: Given) -> CertsSettings:
 
 async def _read_cluster(settings: CertsSettings) -> StoredCertificates:
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
-        return await from_cluster(ClusterStore(client, settings.locations))
+        return await from_cluster(client, settings.locations)
 
 
 async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.RoundReport:
@@ -232,7 +231,8 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.Roun
 
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
         return await keeper.renew(
-            ClusterStore(client, settings.locations),
+            client,
+            settings.locations,
             settings.policy,
             CertsMetrics(CollectorRegistry()),
             authority=ca,

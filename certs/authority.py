@@ -25,13 +25,6 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LONGEST_NAME = 253  # RFC 1035, without the final dot
 _LONGEST_COMMON_NAME = 64  # ub-common-name of RFC 5280
 _ORGANISATION = "accelbind"
-_NO_USAGE = dict.fromkeys(
-    (
-        *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
-        *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
-    ),
-    False,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +98,7 @@ def create_authority(
     builder = (
         _builder(name, name, key.public_key(), now, now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage("key_cert_sign", "crl_sign"), critical=True)
+        .add_extension(_key_usage(authority=True), critical=True)
         .add_extension(identifier, critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
@@ -125,7 +118,7 @@ def issue_serving(
         _builder(_serving_subject(names), authority.certificate.subject, key.public_key(), now, end)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage("digital_signature"), critical=True)
+        .add_extension(_key_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
@@ -189,5 +182,15 @@ def _identifier_of(authority: KeyPair) -> x509.SubjectKeyIdentifier:
         return x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
 
 
-def _key_usage(*allowed: str) -> x509.KeyUsage:
-    return x509.KeyUsage(**_NO_USAGE | dict.fromkeys(allowed, True))
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,16 +1,15 @@
 """Certificates in a folder: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
 
 The names are those of a Kubernetes TLS Secret, so a mounted Secret is such a folder too. Keys are
-readable by their owner only. All new files are written and synced beside the old ones before the
-first is renamed, so a full disk or a kill leaves the old files whole. Processes that use one folder
-at the same time take turns.
+readable by their owner only. Each file is replaced at once, keys first. A pair that a full disk or
+a kill left half replaced is repaired by the next call. Processes that use one folder at the same
+time take turns.
 """
 
 import contextlib
 import fcntl
 import os
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,7 +33,7 @@ from certs.certificates import (
 )
 from certs.policy import CA_KEYS, SERVING_KEYS, serving_chain, stored_authorities
 from services.process.errors import CertificateError, InvalidSettings
-from services.process.files import sync_folder, write_new
+from services.process.files import replace_file
 from services.process.pairs import read_pem
 
 SERVING_DAYS = 365
@@ -84,7 +83,11 @@ def issue(
                 "ca.crt": (authority.certificate_pem, _PUBLIC),
                 **files,
             }
-        _replace_all(directory, files)
+        try:
+            for name, (content, mode) in files.items():
+                replace_file(directory / name, content, mode=mode)
+        except OSError as error:
+            raise CertificateError(f"{directory} cannot be written: {error.strerror}") from error
     return IssuedPaths(
         ca_certificate=directory / "ca.crt",
         ca_key=directory / "ca.key",
@@ -186,21 +189,3 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace_all(directory: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
-    """Write all files beside the old ones, then rename them in the order given."""
-    suffix = secrets.token_hex(6)
-    beside = {name: directory / f".{name}.{suffix}.new" for name in files}
-    try:
-        for name, (content, mode) in files.items():
-            write_new(beside[name], content, mode=mode)
-        for name in files:
-            beside[name].replace(directory / name)
-        sync_folder(directory)
-    except OSError as error:
-        raise CertificateError(f"{directory} cannot be written: {error.strerror}") from error
-    finally:
-        for path in beside.values():
-            with contextlib.suppress(OSError):  # the error of the folder is raised already
-                path.unlink()

@@ -40,7 +40,6 @@ from certs.policy import (
 )
 from certs.store import (
     CertificateLocations,
-    ClusterStore,
     Configurations,
     read_configurations,
     write_bundle,
@@ -268,7 +267,8 @@ class CertificateReconciler:
 
 
 async def renew(
-    store: ClusterStore,
+    client: ClusterClient,
+    at: CertificateLocations,
     policy: CertificatePolicy,
     metrics: CertsMetrics,
     *,
@@ -280,7 +280,6 @@ async def renew(
     The names of the present certificate are kept, and no old CA leaves the bundle: `certs run`
     knows its overlap. `on_wait` is called once if a new CA has to settle.
     """
-    client, at = store
     chain = serving_chain((await ensure_secret(client, at.namespace, at.serving)).data)
     held = (await ensure_secret(client, at.namespace, at.authority)).data
     names = names_of(chain[0]) if find_signer(chain, stored_authorities(held)) else ()

@@ -30,12 +30,7 @@ _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class AdmissionApp(FastAPI):
-    """The application.
-
-    Args:
-        handler: Answers reviews.
-        missing: Returns why the process is not ready; empty if it is.
-    """
+    """The application; `missing` returns why the process is not ready, empty if it is."""
 
     def __init__(self, handler: AdmissionHandler, missing: Callable[[], str]) -> None:
         super().__init__(

@@ -45,15 +45,12 @@ log = structlog.get_logger(room="admission")
 
 
 class Mappings(Protocol):
-    """Where the mappings come from.
-
-    Attributes:
-        index: What serves; replaced as a whole when they change.
-        loaded: Whether they have been read completely once.
-    """
+    """Where the mappings come from."""
 
     index: MappingIndex
+    """What serves; replaced as a whole when they change."""
     loaded: bool
+    """Whether they have been read completely once."""
 
 
 class RejectionReason(StrEnum):
@@ -76,19 +73,14 @@ VALIDATE_MAPPING: Final = "validate-mapping"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One endpoint.
-
-    Attributes:
-        name: Its metric label.
-        subject: What it reviews, for log lines: `pod` or `mapping`.
-        review: Answers the bytes of a review; raises `InvalidReview`.
-        summary: For OpenAPI.
-        description: For OpenAPI.
-    """
+    """One endpoint; summary and description are for OpenAPI."""
 
     name: str
+    """Its metric label."""
     subject: str
+    """What it reviews, for log lines: `pod` or `mapping`."""
     review: Callable[[bytes, MappingIndex, Policy], ReviewResponse]
+    """Answers the bytes of a review; raises `InvalidReview`."""
     summary: str
     description: str
 
@@ -156,18 +148,7 @@ def status_body(code: int, message: str) -> bytes:
 
 
 class AdmissionHandler:
-    """Answers reviews.
-
-    Args:
-        mappings: Their index is read for each request.
-        policy: The administrator's settings.
-        metrics: Counts requests.
-        max_body: Bytes of the largest body.
-        verbose: Whether admitted pods are logged too.
-
-    Attributes:
-        draining: Whether answers ask clients to reconnect, to another replica.
-    """
+    """Answers reviews with the mappings of the moment; `verbose` logs admitted pods too."""
 
     def __init__(
         self,
@@ -179,6 +160,7 @@ class AdmissionHandler:
         verbose: bool = False,
     ) -> None:
         self.draining = False
+        """Whether answers ask clients to reconnect, to another replica."""
         self._mappings = mappings
         self._policy = policy
         self._metrics = metrics
@@ -275,9 +257,9 @@ def _log_review(endpoint: Endpoint, found: ReviewResponse, *, verbose: bool) -> 
     write(
         f"{endpoint.subject} {'refused' if refused else 'admitted'}",
         endpoint=endpoint.name,
-        namespace=found.namespace,
-        **{endpoint.subject: found.pod},
+        namespace=found.review.namespace,
+        **{endpoint.subject: found.review.name},
         reason=found.reason,
-        uid=found.uid,
+        uid=found.review.uid,
         **more,
     )

@@ -18,11 +18,7 @@ BYTES: Final = (2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 524_288, 1
 
 
 class Histogram:
-    """A histogram.
-
-    Args:
-        bounds: The upper bounds of the buckets, ascending; `+Inf` is added.
-    """
+    """A histogram; the upper bounds of its buckets ascend, and `+Inf` is added."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -95,9 +91,7 @@ LABELS: Final = {
 class WebhookCollector(Collector):
     """Exports counts and state to Prometheus.
 
-    Args:
-        metrics: The counts.
-        state: Returns the value, or the values by label, of each gauge and counter.
+    `state` returns the value, or the values by label, of each gauge and counter.
     """
 
     def __init__(

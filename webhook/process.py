@@ -9,12 +9,10 @@ Shutdown: `/readyz` fails and answers ask clients to reconnect. New connections 
 """
 
 import asyncio
-import contextlib
 import gc
-import resource
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import structlog
@@ -27,8 +25,8 @@ from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from webhook.app import AdmissionApp
+from webhook.connections import Limits
 from webhook.handler import AdmissionHandler
-from webhook.ledger import limits_for
 from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
 from webhook.server import AdmissionServer
@@ -36,10 +34,6 @@ from webhook.settings import WebhookSettings
 from webhook.sources import choose_source, staleness
 
 PROBE_SECONDS: Final = 3.0
-REMIND_SECONDS: Final = 60.0
-"""Time between two log lines that the process is not ready."""
-START_SECONDS: Final = 5.0
-"""Time to become ready at the start before a log line says that it is not."""
 
 log = structlog.get_logger(room="webhook")
 
@@ -56,8 +50,7 @@ async def run(settings: WebhookSettings) -> None:
     logging.configure(settings.log_level, settings.log_format)
     webhook = Webhook(settings)
     with stop_signals() as stop:
-        async with webhook.running():
-            await webhook.serve_until(stop)
+        await webhook.run_until(stop)
     log.info("stopped")
 
 
@@ -84,7 +77,7 @@ class Webhook:
         self.server = AdmissionServer(
             AdmissionApp(self.handler, self._missing),
             self.certificates.context,
-            limits=limits_for(settings.max_body, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            Limits(held_bytes=max(Limits().held_bytes, 4 * settings.max_body)),
         )
         registry = new_registry()
         build_info(registry, "webhook")
@@ -93,42 +86,36 @@ class Webhook:
             registry, {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
         )
         self.address: tuple[str, int] = ("", 0)
-        self._followers: list[asyncio.Task[NoReturn]] = []
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run the metrics server and the tasks that follow files and mappings."""
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Serve reviews until `stop` is set and all requests are answered."""
         async with self.metrics:
             await self.metrics.start(self._settings.metrics_host, self._settings.metrics_port)
-            self._followers = [
-                asyncio.create_task(log_readiness(self._missing)),
+            listener = listen(self._settings.host, self._settings.port)
+            self.address = listener.getsockname()[:2]
+            serving = asyncio.create_task(self.server.serve(sockets=[listener]))
+            readiness = asyncio.create_task(log_readiness(self._missing))
+            parts: list[asyncio.Task[Any]] = [
+                serving,
+                readiness,
                 asyncio.create_task(self.certificates.follow()),
                 asyncio.create_task(self.mappings.follow()),
                 asyncio.create_task(self.server.sweep()),
             ]
             try:
-                yield
+                await _first(parts, self.server.listening.wait())
+                self._announce()
+                await _first(parts, stop.wait())
+                readiness.cancel()  # stopping explains that it is not ready
+                self.handler.draining = True
+                await asyncio.wait([serving], timeout=self._settings.drain_seconds)
             finally:
-                for follower in self._followers:
-                    follower.cancel()
-                await asyncio.gather(*self._followers, return_exceptions=True)
-
-    async def serve_until(self, stop: asyncio.Event) -> None:
-        """Serve reviews until `stop` is set and all requests are answered."""
-        listener = listen(self._settings.host, self._settings.port)
-        self.address = listener.getsockname()[:2]
-        serving = asyncio.create_task(self.server.serve(sockets=[listener]))
-        try:
-            parts = [serving, *self._followers]
-            await _first(parts, self.server.listening.wait())
-            self._announce()
-            await _first(parts, stop.wait())
-            self._followers[0].cancel()  # stopping explains that it is not ready
-            self.handler.draining = True
-            await asyncio.wait([serving], timeout=self._settings.drain_seconds)
-        finally:
-            self.server.should_exit = True
-            await serving
+                self.server.should_exit = True
+                await asyncio.wait([serving])
+                for part in parts:
+                    part.cancel()
+                await asyncio.gather(*parts, return_exceptions=True)
+            serving.result()  # raises what went wrong at the end
 
     def _announce(self) -> None:
         ports = {"admission": self.address[1], "metrics": self.metrics.port}
@@ -157,11 +144,11 @@ class Webhook:
             ),
             "certificate_reload_failing": bool(certificates.error),
             "certificate_reload_failures": certificates.failures,
-            "clients_refused": limiter.refused,
-            "connections": limiter.ledger.connections,
-            "connections_handshaking": limiter.ledger.handshakes,
-            "connections_held_bytes": limiter.ledger.held_bytes,
-            "connections_evicted": limiter.evictions.counts,
+            "clients_refused": self.server.refused,
+            "connections": limiter.connections,
+            "connections_handshaking": limiter.handshakes,
+            "connections_held_bytes": limiter.held_bytes,
+            "connections_evicted": limiter.evicted,
             "ready": not self._missing(),
         }
 
@@ -177,44 +164,29 @@ class Webhook:
         """
         if problem := check_ourselves():
             return 503, f"{problem}\n"
-        begun = asyncio.get_running_loop().time()
+        begun = self.server.limiter.clock()
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 # No TLS where client certificates are demanded: we have none.
                 await connect_to_port(*self.address, tls=self._settings.client_ca is None)
         except OSError as error:  # TimeoutError is one
-            if isinstance(error, TimeoutError) and self.server.has_accepted_since(begun):
+            if isinstance(error, TimeoutError) and self.server.last_accepted > begun:
                 return 200, "ok: other clients are accepted, this check waits in their queue\n"
             return 503, f"our own port does not answer: {error!r:.200}\n"
         return 200, "ok\n"
 
 
-async def log_readiness(
-    missing: Callable[[], str],
-    *,
-    interval: float = 1.0,
-    clock: Callable[[], float] = time.monotonic,
-) -> NoReturn:
-    """Log when readiness changes, and why the process is not ready once a minute.
-
-    Args:
-        missing: Returns what is missing; empty when ready.
-        interval: Seconds between two checks.
-        clock: Returns seconds of a monotonic clock.
-    """
-    since = clock()
-    logged = since + START_SECONDS - REMIND_SECONDS
-    was_ready = False
+async def log_readiness(missing: Callable[[], str], interval: float = 1.0) -> NoReturn:
+    """Log when readiness changes; `missing` returns what is missing, empty when ready."""
+    since, was_ready = time.monotonic(), None
     while True:
-        reason, now = missing(), clock()
-        if reason and was_ready:
-            since = now
-        if reason and (was_ready or now - logged >= REMIND_SECONDS):
-            log.warning("not ready", reason=reason, seconds=round(now - since))
-            logged = now
-        elif not reason and not was_ready:
-            log.info("ready", after=round(now - since, 1))
-        was_ready = not reason
+        reason, now = missing(), time.monotonic()
+        if was_ready is None or was_ready is bool(reason):
+            if reason:
+                log.warning("not ready", reason=reason)
+            else:
+                log.info("ready", after=round(now - since, 1))
+            since, was_ready = now, not reason
         await asyncio.sleep(interval)
 
 

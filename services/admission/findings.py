@@ -76,10 +76,7 @@ def resource_uses(
 ) -> list[ResourceUse]:
     """Return the resources of our domains that a pod, or a template of pods, requests.
 
-    Args:
-        found: the pod.
-        prefixes: our domains, each with its slash.
-        namespace: of a pod that names none.
+    `prefixes` are our domains, each with its slash; `namespace` is that of a pod that names none.
     """
     keys: set[str] = set()
     for ref in requesting_containers(found.pod, prefixes):

@@ -11,7 +11,7 @@ neither of them is served (`services.mappings.index`).
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -56,18 +56,13 @@ _NOTE_PATH = f"/metadata/annotations/{escaped(RESOURCE)}"
 Object: TypeAlias = dict[str, Any]
 
 
-class _Change(NamedTuple):
+class _Change(msgspec.Struct, rename={"new": "object", "old": "oldObject"}):
     new: Object
-    old: Object | None
-
-
-class _Request(msgspec.Struct, rename={"new": "object", "old": "oldObject"}):
-    new: Object | None = None
     old: Object | None = None
 
 
 class _Envelope(msgspec.Struct):
-    request: _Request
+    request: _Change
 
 
 _DECODER = msgspec.json.Decoder(_Envelope)
@@ -75,10 +70,6 @@ _DECODER = msgspec.json.Decoder(_Envelope)
 
 def validate(body: bytes, index: MappingIndex) -> ReviewResponse:
     """Answer the review of a validating webhook.
-
-    Args:
-        body: the request's body.
-        index: the current mappings of all namespaces.
 
     Raises:
         InvalidReview: the body isn't a review, or has no uid to answer to.
@@ -114,26 +105,19 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
         return admit(review, NOT_A_MAPPING)
     if review.operation not in ("CREATE", "UPDATE") or review.sub_resource:
         return admit(review, NOT_WRITTEN)
-    return _read_mapping(review, body)
-
-
-def _read_mapping(review: Review, body: bytes) -> _Change | ReviewResponse:
     try:
-        request = _DECODER.decode(body).request
+        change = _DECODER.decode(body).request
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         problem = f"the mapping can't be read: {error}"
         return reviews.unreadable(review, UNREADABLE_MAPPING, problem)
-    if request.new is None:
-        problem = "the review has no mapping in request.object"
-        return reviews.unreadable(review, UNREADABLE_MAPPING, problem)
-    metadata = request.new.get("metadata")
+    metadata = change.new.get("metadata")
     if isinstance(metadata, dict):
         if metadata.get("deletionTimestamp"):
             return admit(review, BEING_DELETED)
         metadata["namespace"] = review.namespace
         if not metadata.get("name") and isinstance(metadata.get("generateName"), str):
             metadata["name"] = metadata["generateName"][:_MAX_GENERATED] + _GENERATED
-    return _Change(request.new, request.old)
+    return change
 
 
 def _evaluate(review: Review, change: _Change, mappings: NamespaceMappings) -> ReviewResponse:

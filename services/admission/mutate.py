@@ -1,8 +1,8 @@
 """What the webhook does to a pod: rewrite logical names to physical ones, or refuse the pod.
 
-`decide` returns what to do to a pod, with the note for the audit log. It calls `mutate`, a pure
-function of the pod, the mappings of its namespace and the policy. For each container that requests
-a resource of our domains, `plan` finds out what its names resolve to and whether it may have that.
+`mutate` is a function of the pod, the mappings of its namespace and the policy. For each container
+that requests a resource of our domains, `plan` finds out what its names resolve to and whether it
+may have that.
 `sharing` compares the containers, `pod_warnings` finds problems that don't prevent admission, and
 `patch` returns the operations:
 
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -47,7 +47,7 @@ REASON: Final = "reason"
 REWRITES: Final = "rewrites"
 """The audit annotation with each rewrite."""
 AGAIN: Final = "-again"
-"""The suffix of both for a pod that was mutated before; see `reason_key`."""
+"""The suffix of both for a pod that was mutated before; see `audit_note`."""
 
 
 @dataclass(frozen=True)
@@ -119,51 +119,11 @@ class Refused(msgspec.Struct, frozen=True):
         return summary(self.refusals)
 
 
-class PodDecision(msgspec.Struct, frozen=True):
-    """What is to be done to a pod, and the note for the audit log."""
-
-    result: Unchanged | Patched | Refused
-    audit: dict[str, str] | None = None
-    """Keys without a prefix; None if there is nothing to note."""
+Decision: TypeAlias = Unchanged | Patched | Refused
 
 
-def decide(
-    pod: Pod, mappings: NamespaceMappings, policy: Policy, *, validating: bool = False
-) -> PodDecision:
-    """Decide about a pod.
-
-    Args:
-        pod: the pod that is reviewed.
-        mappings: those of its namespace.
-        policy: the administrator's.
-        validating: whether this is the last check.
-
-    Raises:
-        InvalidReview: the env of a container that requests our resources can't be read.
-    """
-    result = mutate(pod, mappings, policy)
-    if isinstance(result, Unchanged):
-        if result.reason is UnchangedReason.NOTHING_ASKED:
-            return PodDecision(result)
-        return PodDecision(result, {reason_key(pod, validating=validating): result.reason.value})
-    if isinstance(result, Refused):
-        codes = dict.fromkeys(refusal.reason.value for refusal in result.refusals)
-        return PodDecision(result, {reason_key(pod, validating=validating): ",".join(codes)})
-    if validating:
-        return PodDecision(result)  # the caller refuses it
-    rewrites = clip("; ".join([_describe(rewrite) for rewrite in result.rewrites]), MAX_AUDIT)
-    if pod.is_noted:
-        return PodDecision(result, {REASON + AGAIN: REWRITTEN, REWRITES + AGAIN: rewrites})
-    return PodDecision(result, {REASON: REWRITTEN, REWRITES: rewrites})
-
-
-def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged | Patched | Refused:
-    """Return what to do to a pod.
-
-    Args:
-        pod: the pod that is reviewed.
-        mappings: those of its namespace.
-        policy: the administrator's.
+def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Decision:
+    """Return what to do to a pod, with the mappings of its namespace.
 
     Raises:
         InvalidReview: the env of a container that requests our resources can't be read.
@@ -186,20 +146,29 @@ def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged |
     return Patched(patch.operations(pod, changed), _rewrites(changed), warnings)
 
 
-def reason_key(pod: Pod, *, validating: bool) -> str:
-    """Return the audit annotation for the reasons of a decision.
+def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, str] | None:
+    """Return the annotations for the audit log, without a prefix; None if there are none.
 
     A pod is reviewed two or three times: mutated, mutated again if a later webhook changes it, and
     validated. An API server keeps the first value of an annotation, drops others and logs an error
-    (k8s.io/apiserver, `AddAuditAnnotation`). So the second mutation has a key of its own. The
+    (k8s.io/apiserver, `AddAuditAnnotation`). So the second mutation has keys of its own. The
     validation needs none: the API server prefixes each key with the webhook's name.
     """
-    return REASON + AGAIN if pod.is_noted and not validating else REASON
-
-
-def _describe(rewrite: Rewrite) -> str:
-    container = plain(rewrite.container)
-    return f"{container}: {rewrite.logical}={rewrite.count} as {rewrite.resource}"
+    again = AGAIN if pod.is_noted and not validating else ""
+    if isinstance(decision, Refused):
+        codes = dict.fromkeys(refusal.reason.value for refusal in decision.refusals)
+        return {REASON + again: ",".join(codes)}
+    if isinstance(decision, Patched):
+        rewrites = "; ".join(
+            [
+                f"{plain(each.container)}: {each.logical}={each.count} as {each.resource}"
+                for each in decision.rewrites
+            ]
+        )
+        return {REASON + again: REWRITTEN, REWRITES + again: clip(rewrites, MAX_AUDIT)}
+    if decision.reason is UnchangedReason.NOTHING_ASKED:
+        return None
+    return {REASON + again: decision.reason.value}
 
 
 def _plan_containers(

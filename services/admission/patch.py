@@ -21,12 +21,7 @@ _NOTE = msgspec.json.Encoder(order="sorted")
 
 
 def operations(pod: Pod, plans: Sequence[ContainerPlan]) -> list[Operation]:
-    """Return the JSON Patch that carries out the plans.
-
-    Args:
-        pod: the pod that is reviewed.
-        plans: of its containers with requests by logical name, at least one.
-    """
+    """Return the JSON Patch for the plans of containers that request logical names."""
     found: list[Operation] = []
     for plan in plans:
         found += _resource_operations(plan)

@@ -189,13 +189,8 @@ def _common_modes(
 ) -> frozenset[Mode] | None:
     """Return the modes in which a node could serve all requests; a node runs one mode.
 
-    Args:
-        ref: the container.
-        requests: its requests.
-        mappings: those of its namespace.
-        programmed: the regions, by physical name, that env names functions for: an earlier
-            mutation rewrote functions of mode region to them.
-        refusals: receives its problems.
+    `programmed` are the regions, by physical name, that env names functions for: an earlier
+    mutation rewrote functions of mode region to them.
     """
     common: frozenset[Mode] | None = None
     for request in requests:

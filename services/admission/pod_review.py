@@ -4,7 +4,7 @@
 """
 
 from services.admission import review as reviews
-from services.admission.mutate import Patched, Policy, Refused, Unchanged, decide
+from services.admission.mutate import Patched, Policy, Refused, Unchanged, audit_note, mutate
 from services.admission.review import Review, ReviewResponse, UnreadableReview, admit, decode, deny
 from services.mappings.index import MappingIndex
 from services.process.errors import InvalidReview
@@ -25,12 +25,8 @@ _REWRITES_SHOWN = 4
 def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool) -> ReviewResponse:
     """Answer a review.
 
-    Args:
-        body: the request's body.
-        index: the mappings of all namespaces.
-        policy: the administrator's.
-        validating: whether this is the last check, after all mutation: a pod that would still have
-            to be changed is refused then.
+    `validating` is the last check, after all mutation: a pod that would still have to be changed is
+    refused then.
 
     Raises:
         InvalidReview: the body isn't a review, or has no uid to answer to.
@@ -53,20 +49,19 @@ def _review_pod(
     if pod is None:
         problem = review.problem if isinstance(review, UnreadableReview) else ""
         raise InvalidReview(problem or "the review has no pod in request.object")
-    decision = decide(pod, index.namespace(review.namespace), policy, validating=validating)
-    result, audit = decision.result, decision.audit
-    if isinstance(result, Unchanged):
-        return admit(review, result.reason, warnings=result.warnings, audit=audit)
-    if isinstance(result, Refused):
-        reason = result.refusals[0].reason
-        return deny(review, reason, result.message, audit=audit)
-    if validating:
-        return deny(review, NOT_MUTATED, _not_mutated(result))
+    decision = mutate(pod, index.namespace(review.namespace), policy)
+    if validating and isinstance(decision, Patched):
+        return deny(review, NOT_MUTATED, _not_mutated(decision))
+    audit = audit_note(pod, decision, validating=validating)
+    if isinstance(decision, Unchanged):
+        return admit(review, decision.reason, warnings=decision.warnings, audit=audit)
+    if isinstance(decision, Refused):
+        return deny(review, decision.refusals[0].reason, decision.message, audit=audit)
     return reviews.patch(
         review,
-        result.operations,
-        rewrites=result.rewrites,
-        warnings=result.warnings,
+        decision.operations,
+        rewrites=decision.rewrites,
+        warnings=decision.warnings,
         audit=audit,
     )
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from services.admission.mutate import Patched, Policy, Refused, Unchanged, mutate
+from services.admission.mutate import Decision, Policy, Refused, mutate
 from services.mappings.index import MappingIndex
 from services.pods.manifests import FoundPod
 from services.process.errors import InvalidManifest, InvalidReview
@@ -15,7 +15,7 @@ class Explained:
 
     found: FoundPod
     namespace: str
-    result: Unchanged | Patched | Refused
+    result: Decision
 
     @property
     def is_refused(self) -> bool:
@@ -28,11 +28,7 @@ def explain_pod(
 ) -> Explained:
     """Return what the webhook would do to a pod.
 
-    Args:
-        found: the pod.
-        index: the mappings of all namespaces.
-        policy: the webhook's.
-        namespace: of pods that name none; None for `default`.
+    `namespace` is that of pods that name none; None means `default`.
 
     Raises:
         InvalidManifest: the pod can't be read, or names another namespace.

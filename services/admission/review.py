@@ -91,17 +91,13 @@ class ReviewResponse(msgspec.Struct, frozen=True):
 
     body: bytes
     """The AdmissionReview to send, as JSON."""
-    uid: str
+    review: Review
     outcome: ReviewOutcome
-    reason: str = ""
+    reason: str
     """A code of `RefusalReason` or `UnchangedReason`, or a `Reason` constant; empty if patched."""
-    namespace: str = ""
-    pod: str = ""
-    """The name of the object, whatever its kind."""
-    message: str = ""
+    message: str
     """The text for the client; empty if admitted."""
     rewrites: tuple[Rewrite, ...] = ()
-    warnings: tuple[str, ...] = ()
     error: Exception | None = None
     """The exception behind an internal error, for the log."""
 
@@ -151,7 +147,6 @@ class _Reply(msgspec.Struct, rename="camel"):
     api_version: str = API_VERSION
 
 
-_ALLOWED, _PATCHED = ReviewOutcome.ALLOWED, ReviewOutcome.PATCHED
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Envelope)
 _ANY_DECODER = msgspec.json.Decoder(_AnyEnvelope)
@@ -220,12 +215,8 @@ def admit(
         audit: for the audit log; without a prefix, which the API server adds.
         message: for the log.
     """
-    uid = review.uid
-    response = _Response(uid, allowed=True, warnings=warnings, audit_annotations=audit)
-    body = _ENCODER.encode(_Reply(response))
-    return ReviewResponse(
-        body, uid, _ALLOWED, reason, review.namespace, review.name, message, warnings=warnings
-    )
+    response = _Response(review.uid, allowed=True, warnings=warnings, audit_annotations=audit)
+    return _respond(review, response, ReviewOutcome.ALLOWED, reason, message)
 
 
 def patch(
@@ -237,54 +228,60 @@ def patch(
     audit: Mapping[str, str] | None = None,
 ) -> ReviewResponse:
     """Admit the object with a JSON Patch; see `admit`."""
-    uid = review.uid
     response = _Response(
-        uid,
+        review.uid,
         allowed=True,
         patch_type="JSONPatch",
         patch=_ENCODER.encode(operations),
         warnings=warnings,
         audit_annotations=audit,
     )
-    body = _ENCODER.encode(_Reply(response))
-    return ReviewResponse(
-        body, uid, _PATCHED, "", review.namespace, review.name, "", rewrites, warnings
-    )
+    return _respond(review, response, ReviewOutcome.PATCHED, "", "", rewrites=rewrites)
 
 
 def deny(
     review: Review, reason: str, message: str, *, audit: Mapping[str, str] | None = None
 ) -> ReviewResponse:
     """Refuse the object; kubectl shows the message after ``denied the request: ``."""
-    return _refuse(review, ReviewOutcome.DENIED, 403, reason, message, audit=audit)
+    response = _refusal(review, 403, reason, message, audit)
+    return _respond(review, response, ReviewOutcome.DENIED, reason, message)
 
 
 def unreadable(review: Review, reason: str, problem: str) -> ReviewResponse:
     """Refuse an object that can't be read."""
-    return _refuse(review, ReviewOutcome.ERRORED, 400, reason, plain(problem, _MAX_UNREADABLE))
+    message = plain(problem, _MAX_UNREADABLE)
+    response = _refusal(review, 400, reason, message)
+    return _respond(review, response, ReviewOutcome.ERRORED, reason, message)
 
 
 def fail(review: Review, error: Exception) -> ReviewResponse:
     """Refuse an object because of an error in accelbind itself."""
     message = "internal error of accelbind: see the webhook's log and metrics"
-    return _refuse(review, ReviewOutcome.ERRORED, 500, INTERNAL_ERROR, message, error=error)
+    response = _refusal(review, 500, INTERNAL_ERROR, message)
+    return _respond(review, response, ReviewOutcome.ERRORED, INTERNAL_ERROR, message, error=error)
 
 
-def _refuse(
+def _refusal(
     review: Review,
-    outcome: ReviewOutcome,
     code: int,
     reason: str,
     message: str,
-    *,
     audit: Mapping[str, str] | None = None,
+) -> _Response:
+    status = _Status(code, message, _STATUS_REASONS[code])
+    audit = audit or {REASON: reason}
+    return _Response(review.uid, allowed=False, status=status, audit_annotations=audit)
+
+
+def _respond(
+    review: Review,
+    response: _Response,
+    outcome: ReviewOutcome,
+    reason: str,
+    message: str,
+    *,
+    rewrites: tuple[Rewrite, ...] = (),
     error: Exception | None = None,
 ) -> ReviewResponse:
-    uid, status = review.uid, _Status(code, message, _STATUS_REASONS[code])
-    response = _Response(
-        uid, allowed=False, status=status, audit_annotations=audit or {REASON: reason}
-    )
     body = _ENCODER.encode(_Reply(response))
-    return ReviewResponse(
-        body, uid, outcome, reason, review.namespace, review.name, message, error=error
-    )
+    return ReviewResponse(body, review, outcome, reason, message, rewrites, error)

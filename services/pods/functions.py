@@ -44,9 +44,7 @@ class WrittenFunctions(msgspec.Struct, frozen=True):
 def read_functions(variables: Iterable[EnvVar], *, other_forms: bool = False) -> WrittenFunctions:
     """Read the functions that env names, for the webhook and for the node.
 
-    Args:
-        variables: the container's env, in order.
-        other_forms: whether a reserved name of another form is ignored rather than a problem.
+    With `other_forms`, a reserved name of another form is ignored rather than a problem.
     """
     values: dict[str, dict[int, str]] = {"REGION": {}, "AFU": {}}
     found = _unreadable(variables, values, other_forms=other_forms)
@@ -63,10 +61,7 @@ def check_functions(
 ) -> WrittenFunctions:
     """Read the functions that env names, and check that this container may have them.
 
-    Args:
-        variables: the container's env, in order.
-        mappings: those of its namespace.
-        units: how many units of each physical name, without domain, the container requests.
+    `units` are those that the container requests, by physical name without domain.
     """
     written = read_functions(variables)
     functions = written.by_number
@@ -81,12 +76,7 @@ def check_functions(
 
 
 def new_variables(functions: Iterable[Function], taken: Iterable[int]) -> list[dict[str, str]]:
-    """Return the variables for more functions, with the lowest numbers that are free.
-
-    Args:
-        functions: one for each unit, in order.
-        taken: the numbers that the container's env has already.
-    """
+    """Return the variables for one more unit of each function, with the lowest free numbers."""
     used = set(taken)
     variables = []
     number = 0

@@ -130,10 +130,8 @@ def decode_pod(data: bytes | msgspec.Raw) -> Pod:
 def environment(ref: ContainerRef, reserved: bytes) -> tuple[list[EnvVar], bool]:
     """Return the variables of a container, in order, and whether it has none at all.
 
-    Args:
-        ref: the container.
-        reserved: the prefix of the names that matter; if it is nowhere in the env, the bytes aren't
-            decoded and no variable is returned.
+    `reserved` is the prefix of the names that matter: if it is nowhere in the env, the bytes aren't
+    decoded and no variable is returned.
 
     Raises:
         InvalidReview: env isn't a list of variables; the message has the field's path.

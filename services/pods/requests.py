@@ -27,9 +27,7 @@ class ResourceCount(msgspec.Struct, frozen=True, gc=False):
 def requesting_containers(pod: Pod, prefixes: tuple[str, ...]) -> list[ContainerRef]:
     """Return the containers that request anything of the domains, in the kubelet's start order.
 
-    Args:
-        pod: its init containers come first, then its containers.
-        prefixes: each domain with its slash.
+    `prefixes` are the domains, each with its slash.
     """
     found: list[ContainerRef] = []
     if pod.spec is None:

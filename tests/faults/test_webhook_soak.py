@@ -1,212 +1,227 @@
-"""Everything at once, for long: half the load that there can be, and nothing that stays."""
+"""Everything at once, for long: no answer fails or is wrong, and nothing stays in memory.
+
+Mappings change all the time, the API server goes away and comes back, and the certificate is
+renewed, while clients send reviews. The judge knows nothing of the product: names of resources are
+put together here. An answer is right if it follows from what its name was mapped to at some time
+between a moment before the request (`LAG`; during an outage, since before it) and the answer.
+"""
 
 import asyncio
+import base64
 import contextlib
 import json
 import random
+import ssl
 import statistics
-import sys
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
-import msgspec
 import pytest
 
+from certs.folder import issue
 from simulator.apiserver.standin import ApiServerStandIn, Options
-from tests.faults.webhook_cluster import FUNCTIONS, NAMESPACES, REGIONS, Mappings, Secret
-from tests.faults.webhook_history import LAG, History, follows
-from tests.faults.webhook_load import FUNCTION, Asked, Failure, Line, Met
-from tests.support import REPOSITORY, Soak, clean_environment, eventually_async, soak, soaking
+from tests.support import eventually_async, soak, soaking
+from tests.webhook.reviews import pod, response_of, review
 from tests.webhook.running import Webhook, start_webhook
 
-CHANGES = 100
-"""Mappings that change a second."""
-RESTARTS = 5.0
-"""Seconds between two ends of the API server."""
-ROTATIONS = 2.0
-"""Seconds between two certificates."""
 STRICT = soaking()
 """Whether the machine does nothing else: what is late or rare says something of the code then."""
-NOTICED = 3.0 if STRICT else 15.0
-"""Seconds within which a new certificate is shown: it is looked for once a second, and half of
-the machine is busy."""
-NOTICED_CHANGES = LAG if STRICT else 12.0
-"""The same for a change of a mapping."""
-MEASURED = 3.0
+LAG = 1.5 if STRICT else 12.0
+"""Seconds that a change may take to the webhook."""
+RECOVERY = LAG + 5.0
+"""The same after an outage, during which the webhook's pauses grow."""
 GROWTH = 3 if STRICT else 16
 """MiB by which the webhook may be larger at the end than after the first quarter."""
-OF_THE_MACHINE = set() if STRICT else {"the event loop hangs"}
-"""Errors in the log that may be none of the code's."""
-MOST_PROBLEMS = 10
-TOLD = 3
-"""How often an outage may be told of, by two watches."""
+CLIENTS = 8
+REQUESTS = 60
+"""How many requests a connection is used for."""
+STEP = 0.005
+"""Seconds between two requests of a connection."""
+NAMES = tuple(f"nlb-{number}" for number in range(8))
+INTERFACES = ("ce48969398f05f33946d560708be108a", "bfac4d851ee856fe8c95865ce1bbaa2d")
+AFUS = ("d8424dc4a4a3c413f89e433683f9040b", "f7df405cbd7acf7222f144b0b93acd18", "1" * 32)
+
+Spec: TypeAlias = dict[str, str]
+Outcome: TypeAlias = tuple[str, ...]
+"""The resource and the values of the variables that a container gets; empty if it is refused."""
+
+
+def expected(spec: Spec | None) -> Outcome:
+    """What a container gets that requests one unit of a name."""
+    if spec is None:
+        return ()
+    interface, afu = spec["interfaceId"], spec["afuId"]
+    if spec["mode"] == "region":
+        return f"fpga.intel.com/region-{interface}", interface, afu
+    packed = base64.urlsafe_b64encode(bytes.fromhex(interface + afu)).decode().rstrip("=")
+    return (f"fpga.intel.com/af-{interface[:3]}.{afu[:3]}.{packed}",)
+
+
+def read_outcome(answer: bytes, uid: str) -> Outcome:
+    """What an answer gives to the only container."""
+    response = response_of(answer, uid)
+    if not response["allowed"]:
+        assert "does not exist in" in response["status"]["message"]
+        return ()
+    operations: list[dict[str, Any]] = json.loads(base64.b64decode(response["patch"]))
+    at = "/spec/containers/0/"
+    (resource,) = [
+        one["path"].removeprefix(f"{at}resources/limits/").replace("~1", "/")
+        for one in operations
+        if one["op"] == "add" and one["path"].startswith(f"{at}resources/limits/")
+    ]
+    values = [one["value"]["value"] for one in operations if one["path"] == f"{at}env/-"]
+    return resource, *values
 
 
 @dataclass
-class Seen:
-    """What came of the load."""
+class Mappings:
+    """Mappings that come, change and go, with their history, at an API server that goes away."""
 
-    asked: int = 0
-    refused: int = 0
-    certificates: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-    latencies: list[float] = field(default_factory=list)
+    api: ApiServerStandIn
+    chance: random.Random
+    history: dict[str, list[tuple[float, Spec | None]]] = field(default_factory=dict)
+    outages: list[tuple[float, float]] = field(default_factory=list)
 
-    def note(self, line: Line, history: History, secret: Secret) -> None:
-        """Judges one line of the load's."""
-        if isinstance(line, Failure):
-            self.problems.append(f"failed: {line}")
-        elif isinstance(line, Met):
-            self._met(line, secret)
-        else:
-            self.asked += 1
-            self.refused += line.refused is not None
-            if self.asked % 10 == 0:
-                self.latencies.append(line.answered - line.sent)
-            if wrong := history.problem(line):
-                self.problems.append(f"wrong: {wrong}")
+    def set(self, name: str, spec: Spec | None) -> None:
+        """Change a mapping, or delete it."""
+        at = time.monotonic()
+        if spec is not None:
+            head = {"apiVersion": "fpga.intel.com/v2", "kind": "AcceleratorFunction"}
+            self.api.put(head | {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        elif self.history.get(name, [(0.0, None)])[-1][1] is not None:
+            self.api.drop("AcceleratorFunction", name, "default")
+        self.history.setdefault(name, []).append((at, spec))
 
-    def _met(self, line: Met, secret: Secret) -> None:
-        self.certificates[line.certificate] += 1
-        since = secret.shown_from[line.certificate]
-        newer = [at for at in secret.shown_from.values() if since < at < line.begun - NOTICED]
-        if newer:
-            late = line.begun - min(newer)
-            self.problems.append(f"old certificate: shown {late:.1f} s after a newer one was there")
+    async def churn(self) -> None:
+        """Change a hundred mappings a second."""
+        while True:
+            await asyncio.sleep(0.01)  # the rate
+            spec = {
+                "interfaceId": self.chance.choice(INTERFACES),
+                "afuId": self.chance.choice(AFUS),
+                "mode": self.chance.choice(("af", "region")),
+            }
+            self.set(self.chance.choice(NAMES), spec if self.chance.random() < 0.6 else None)
 
+    async def restart(self) -> None:
+        """Let the API server go away and come back, at a version that may have jumped."""
+        while True:
+            await asyncio.sleep(self.chance.uniform(4, 6))  # until the next outage
+            begun = time.monotonic()
+            self.outages.append((begun, float("inf")))
+            async with self.api.away():
+                await asyncio.sleep(self.chance.uniform(0.05, 1.0))  # the outage
+                if self.chance.random() < 0.5:
+                    self.api.store.advance(self.api.store.revision + self.chance.randrange(10_000))
+                if self.chance.random() < 0.5:
+                    self.api.compact()
+            self.outages[-1] = (begun, time.monotonic())
 
-@contextlib.asynccontextmanager
-async def loading(
-    webhook: Webhook, ca: Path, seed: int
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    counts = {"namespaces": NAMESPACES, "functions": FUNCTIONS, "regions": REGIONS}
-    flags = [f"--{name}={value}" for name, value in counts.items()]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.faults.webhook_load", *flags),
-        *(f"--port={webhook.port}", f"--ca={ca}", f"--seed={seed}", f"--measure={MEASURED}"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=REPOSITORY,
-        env=clean_environment(),
-        limit=2**20,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        await process.wait()
-
-
-@dataclass
-class Run:
-    """One soak.
-
-    Attributes:
-        rate: the most requests a second, measured first.
-        sent: how many a second were sent then.
-        resident: KiB of the webhook's memory, a second each.
-    """
-
-    mappings: Mappings
-    secret: Secret
-    history: History = field(default_factory=History)
-    seen: Seen = field(default_factory=Seen)
-    rate: float = 0.0
-    sent: float = 0.0
-    resident: list[int] = field(default_factory=list)
-
-    async def judge(self, lines: asyncio.StreamReader) -> None:
-        """Judges what the load writes down, until enough is wrong."""
-        decoder = msgspec.json.Decoder(Line)
-        async for line in lines:
-            self.seen.note(decoder.decode(line), self.history, self.secret)
-            if len(self.seen.problems) >= MOST_PROBLEMS:
-                return
-
-    async def go(self, webhook: Webhook, length: Soak) -> None:
-        """Measures, then lets everything change."""
-        ca = self.secret.path / "ca" / "ca.crt"
-        async with loading(webhook, ca, length.seed) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            judging = asyncio.create_task(self.judge(process.stdout))
-            self.rate = float(await asyncio.wait_for(process.stderr.readline(), 60))
-            before, begun = self.seen.asked, time.monotonic()
-            faults = [
-                asyncio.create_task(self.mappings.churn(CHANGES)),
-                asyncio.create_task(self.mappings.restart(RESTARTS)),
-                asyncio.create_task(self.secret.rotate(ROTATIONS)),
-            ]
-            while time.monotonic() < begun + length.seconds and not judging.done():
-                self.resident.append(resident_of(webhook))
-                webhook.process.assert_running()
-                assert not any(fault.done() for fault in faults)
-                await asyncio.wait([judging], timeout=1)
-            self.sent = (self.seen.asked - before) / (time.monotonic() - begun)
-            for fault in faults:
-                fault.cancel()
-            await asyncio.gather(*faults, return_exceptions=True)
-        await judging
-
-    def report(self, lines: list[dict[str, object]]) -> str:
-        """Checks what must hold of the run as a whole, and tells what it was."""
-        seen, history = self.seen, self.history
-        quarter = max(1, len(self.resident) // 4)
-        after = statistics.median(self.resident[quarter : 2 * quarter]) / 1024
-        end = statistics.median(self.resident[-quarter:]) / 1024
-        errors = [line for line in lines if line["level"] in {"error", "critical"}]
-        assert [line for line in errors if line["event"] not in OF_THE_MACHINE] == []
-        told = sum(str(line["event"]).startswith("mappings are not kept") for line in lines)
-        assert told <= TOLD * self.mappings.restarts
-        recovered = self.mappings.recovered
-        assert len(recovered) >= (self.mappings.restarts / 2 if STRICT else 1)
-        assert 0 < seen.refused < seen.asked
-        assert history.exact > (seen.asked / 5 if STRICT else 0)
-        assert len(seen.certificates) > (self.secret.number / 3 if STRICT else 1)
-        assert end < after + GROWTH, self.resident
-        latencies = sorted(seen.latencies)
-        median = 1000 * statistics.median(latencies)
-        p99 = 1000 * latencies[len(latencies) * 99 // 100]
-        return (
-            f"{seen.asked} answers ({seen.refused} refusals), all right, {history.exact} of them"
-            f" without an excuse; {self.sent:.0f}/s of at most {self.rate:.0f}/s;"
-            f" {self.mappings.changes} changes of mappings, {self.mappings.restarts} outages, told"
-            f" {told} times, watched again in {statistics.median(recovered):.2f} s"
-            f" ({max(recovered):.2f} at worst); {self.secret.number} certificates,"
-            f" {len(seen.certificates)} of them seen; median {median:.2f}, p99 {p99:.2f} ms;"
-            f" {after:.1f} MiB resident after a quarter, {end:.1f} at the end"
+    def allows(self, name: str, outcome: Outcome, sent: float, answered: float) -> bool:
+        """Return whether an answer follows from what a name was mapped to."""
+        oldest = sent
+        for begun, ended in reversed(self.outages):
+            if begun <= oldest <= ended + RECOVERY:
+                oldest = begun
+        states = self.history[name]
+        ends = [since for since, _ in states[1:]] + [float("inf")]
+        return any(
+            since <= answered and end >= oldest - LAG and expected(spec) == outcome
+            for (since, spec), end in zip(states, ends, strict=True)
         )
 
 
-async def soaked(
-    folder: Path, length: Soak, webhook_of: Callable[[Path, Path], Webhook]
-) -> tuple[Run, Webhook]:
-    chance = random.Random(length.seed)  # noqa: S311 - no secret
-    secret = Secret(folder / "secret", chance)
-    secret.path.mkdir()
-    secret.renew()
-    async with ApiServerStandIn(folder, Options(schedule=False)) as api:
-        mappings = Mappings(api, History(NOTICED_CHANGES), chance)
-        mappings.begin()
-        run = Run(mappings, secret, mappings.history)
-        webhook = webhook_of(api.kubeconfig_path, secret.path)
-        await eventually_async(lambda: asyncio.to_thread(ready, webhook))
-        await run.go(webhook, length)
-    return run, webhook
+@dataclass
+class Clients:
+    """Clients that send one review after the other, on connections that they renew."""
+
+    webhook: Webhook
+    mappings: Mappings
+    chance: random.Random
+    answered: int = 0
+    refused: int = 0
+    certificates: set[bytes] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Use one connection after the other."""
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(
+                    "localhost", self.webhook.port, ssl=self.webhook.context()
+                )
+                shown: ssl.SSLObject = writer.get_extra_info("ssl_object")
+                self.certificates.add(shown.getpeercert(binary_form=True) or b"")
+                with contextlib.closing(writer.transport):
+                    for _ in range(REQUESTS):
+                        await self._ask(reader, writer)
+                        await asyncio.sleep(STEP)  # in step
+            except (OSError, EOFError, AssertionError, LookupError, ValueError) as error:
+                self.problems.append(repr(error))
+                await asyncio.sleep(1)  # no busy loop
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        name, uid = self.chance.choice(NAMES), f"uid-{self.chance.random()}"
+        content = json.dumps(review(pod(f"fpga.intel.com/{name}"), uid=uid)).encode()
+        lines = f"Content-Length: {len(content)}\r\nContent-Type: application/json\r\n\r\n"
+        sent = time.monotonic()
+        writer.write(b"POST /mutate HTTP/1.1\r\nHost: x\r\n" + lines.encode() + content)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 "), head
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        outcome = read_outcome(await reader.readexactly(length), uid)
+        self.answered += 1
+        self.refused += not outcome
+        if not self.mappings.allows(name, outcome, sent, time.monotonic()):
+            self.problems.append(f"{name} became {outcome}: {self.mappings.history[name][-3:]}")
 
 
-def ready(webhook: Webhook) -> bool:
-    return webhook.plain("/readyz").status == 200
+async def rotate(folder: Path) -> None:
+    """Renew the certificate; for a moment, the new key is beside the old certificate."""
+    while True:
+        await asyncio.sleep(2)  # until the next one
+        await asyncio.to_thread(issue, folder, ["localhost"], days=30)
 
 
-def resident_of(webhook: Webhook) -> int:
-    """KiB of memory."""
+@contextlib.asynccontextmanager
+async def tasks(*running: Any) -> AsyncIterator[None]:
+    started = [asyncio.create_task(each) for each in running]
+    yield
+    assert not [task for task in started if task.done()]
+    for task in started:
+        task.cancel()
+    await asyncio.gather(*started, return_exceptions=True)
+
+
+def resident_mib(webhook: Webhook) -> float:
     status = Path(f"/proc/{webhook.process.pid}/status").read_text().splitlines()
     (resident,) = [int(line.split()[1]) for line in status if line.startswith("VmRSS")]
-    return resident
+    return resident / 1024
+
+
+async def soaked(webhook: Webhook, mappings: Mappings, seconds: float) -> tuple[Clients, str]:
+    clients = Clients(webhook, mappings, mappings.chance)
+    resident = []
+    async with tasks(
+        mappings.churn(),
+        mappings.restart(),
+        rotate(webhook.tls),
+        *(clients.run() for _ in range(CLIENTS)),
+    ):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not clients.problems:
+            await asyncio.sleep(1)  # between two measurements
+            resident.append(resident_mib(webhook))
+            webhook.process.assert_running()
+    quarter = max(1, len(resident) // 4)
+    after = statistics.median(resident[quarter : 2 * quarter] or resident)
+    end = statistics.median(resident[-quarter:])
+    assert end < after + GROWTH, resident
+    return clients, f"{after:.1f} MiB resident after a quarter, {end:.1f} at the end"
 
 
 @pytest.mark.long
@@ -216,66 +231,39 @@ def test_no_answer_fails_or_is_wrong_while_everything_changes(
 ) -> None:
     length = soak(short=10, full=600)
     figure(f"seed {length.seed}")
-    started: list[Webhook] = []
+    chance = random.Random(length.seed)  # noqa: S311 - no secret
 
-    def webhook_of(kubeconfig: Path, secret: Path) -> Webhook:
-        pair = ("--tls-cert", secret / "tls.crt", "--tls-key", secret / "tls.key")
-        folder = tmp_path / "webhook"
-        folder.mkdir()
-        flags = ("--kubeconfig", kubeconfig, "--log-level", "warning")
-        started.append(start_webhook(folder, *pair, *flags, mappings=None))
-        return started[-1]
+    async def scenario() -> None:
+        async with ApiServerStandIn(tmp_path, Options(schedule=False)) as api:
+            mappings = Mappings(api, chance)
+            for name in NAMES:
+                mappings.set(name, None)
+            folder = tmp_path / "webhook"
+            folder.mkdir()
+            flags = ("--kubeconfig", api.kubeconfig_path, "--log-level", "warning")
+            webhook = await asyncio.to_thread(start_webhook, folder, *flags, mappings=None)
+            with webhook.process:
+                await eventually_async(lambda: asyncio.to_thread(ready, webhook))
+                clients, memory = await soaked(webhook, mappings, length.seconds)
+                assert clients.problems == []
+                assert 0 < clients.refused < clients.answered
+                assert len(clients.certificates) > 1
+                assert await asyncio.to_thread(webhook.process.terminate) == 0
+            levels = {str(line["level"]) for line in map(json.loads, log_lines(webhook))}
+            assert not levels & {"error", "critical"}
+            figure(
+                f"{clients.answered} answers ({clients.refused} refusals), all right;"
+                f" {len(mappings.outages)} outages, {len(clients.certificates)} certificates"
+                f" shown; {memory}"
+            )
 
-    try:
-        run, webhook = asyncio.run(soaked(tmp_path, length, webhook_of))
-        assert run.seen.problems == [], "\n".join(run.seen.problems)
-        figure(run.report([json.loads(line) for line in webhook.process.stderr.splitlines()]))
-        assert webhook.process.terminate() == 0
-    finally:
-        for webhook in started:
-            webhook.process.kill()
-
-
-STATE = {"nlb-0": {"interfaceId": "ab" * 16, "afuId": "cd" * 16, "mode": "af"}}
-
-
-def admitted(sent: float, answered: float) -> Asked:
-    resource = "fpga.intel.com/af-aba.cdc.q6urq6urq6urq6urq6urq83Nzc3Nzc3Nzc3Nzc3Nzc0"
-    given = ((resource, 2, ()),)
-    return Asked(sent, answered, "ns0", FUNCTION, ("nlb-0",), (2,), None, given)
-
-
-def test_the_judge_knows_a_right_answer_from_a_wrong_one() -> None:
-    right = admitted(1, 2)
-    assert follows(right, STATE)
-    assert not follows(right, {})
-    assert not follows(right, {"nlb-0": STATE["nlb-0"] | {"mode": "region"}})
-    refused = Asked(1, 2, "ns0", FUNCTION, ("nlb-0",), (1,), ("nlb-0",))
-    assert follows(refused, {})
-    assert not follows(refused, STATE)
+    asyncio.run(scenario())
 
 
-def test_the_judge_knows_what_was_valid_when() -> None:
-    history = History()
-    history.became(0, "ns0", FUNCTION, {})
-    history.became(100, "ns0", FUNCTION, STATE)
-    history.became(110, "ns0", FUNCTION, {})
-    assert history.problem(admitted(98, 99))  # not yet
-    assert history.problem(admitted(99, 101)) == ""
-    assert history.problem(admitted(111, 112)) == ""  # within the lag
-    assert history.problem(admitted(113, 114))  # too late
-    history.went(110)
-    assert history.problem(admitted(119, 119.1)) == ""  # it is away
-    history.came(120)
-    assert history.problem(admitted(121, 121.1)) == ""  # it was, a moment ago
-    assert history.problem(admitted(130, 131))
+def log_lines(webhook: Webhook) -> list[str]:
+    """Its log, without what may be due to a machine that stood."""
+    return [line for line in webhook.process.stderr.splitlines() if "the event loop" not in line]
 
 
-def test_the_judge_knows_that_time_does_not_go_back() -> None:
-    history = History()
-    history.became(0, "ns0", FUNCTION, STATE)
-    history.became(100, "ns0", FUNCTION, {})
-    refused = Asked(100.1, 100.2, "ns0", FUNCTION, ("nlb-0",), (1,), ("nlb-0",))
-    assert history.problem(refused) == ""
-    assert history.problem(admitted(100.15, 100.25)) == ""  # under way at the same time
-    assert "after a newer one was seen" in history.problem(admitted(100.3, 100.4))
+def ready(webhook: Webhook) -> bool:
+    return webhook.plain("/readyz").status == 200

@@ -3,8 +3,8 @@
     python -m tests.fuzz.admission SEED NUMBER      # the body of one case, on stdout
 
 Every answer must be a review that echoes the uid (and not one of an internal error), or a 4xx with
-a reason; each within a time limit, on connections that are kept. Some patches are applied and sent
-again: a second pass must be empty. Memory is looked at after a warm-up and at the end.
+a reason; each within a time limit, on connections that are kept. Memory is measured after a warm-up
+and at the end.
 """
 
 import asyncio
@@ -15,10 +15,6 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import jsonpatch
-import jsonpointer
 
 from tests.fuzz.mutations import Case, make_case
 from tests.fuzz.report import Report
@@ -30,8 +26,6 @@ BATCH = 500
 ANSWER_SECONDS = 120.0
 WARM_UP = 0.2
 """Which part of a run passes before memory is looked at."""
-SECOND_PASSES = 10
-"""One of so many patched reviews is sent again, patched."""
 MAPPINGS = {"m.yaml": mapping_yaml() + "---\n" + mapping_yaml("region-nlb0", mode="region")}
 
 
@@ -68,22 +62,18 @@ async def _send(client: "Client", numbers: Iterable[int], report: Report) -> Non
         try:
             answer = await client.ask(case)
             report.slowest = max(report.slowest, time.monotonic() - begun)
-            outcome, patch = judge(case, *answer)
-            report.outcomes[outcome] += 1
-            if patch and number % SECOND_PASSES == 0:
-                await _pass_again(client, case, patch)
-                report.outcomes["passed twice"] += 1
+            report.outcomes[judge(case, *answer)] += 1
         except Exception as error:  # noqa: BLE001 - that is what is looked for
             report.fail(number, error)
             await client.reconnect()
 
 
-def judge(case: Case, status: int, answer: bytes) -> tuple[str, list[dict[str, Any]]]:
-    """What an answer says, and its patch."""
+def judge(case: Case, status: int, answer: bytes) -> str:
+    """What an answer says."""
     if 400 <= status < 500:
         if json.loads(answer).get("kind") != "Status":
             raise Wrong(f"a {status} without a reason: {answer[:200]!r}")
-        return str(status), []
+        return str(status)
     if status != 200:
         raise Wrong(f"status {status}: {answer[:200]!r}")
     review = json.loads(answer)
@@ -94,7 +84,7 @@ def judge(case: Case, status: int, answer: bytes) -> tuple[str, list[dict[str, A
         raise Wrong(f"another uid: {response['uid']!r:.100}")
     if response["allowed"] is True:
         patch = json.loads(base64.b64decode(response.get("patch", "W10="), validate=True))
-        return ("patched" if patch else "allowed"), patch
+        return "patched" if patch else "allowed"
     code = response["status"]["code"]
     if (
         response["allowed"] is not False
@@ -102,7 +92,7 @@ def judge(case: Case, status: int, answer: bytes) -> tuple[str, list[dict[str, A
         or not response["status"]["message"]
     ):
         raise Wrong(f"denied without a reason, or for one of ours: {answer[:500]!r}")
-    return f"denied {code}", []
+    return f"denied {code}"
 
 
 def _echoes(body: bytes, uid: object) -> bool:
@@ -116,26 +106,6 @@ def _echoes(body: bytes, uid: object) -> bool:
         return bool(json.loads(text)["request"]["uid"] == uid)
     except (ValueError, TypeError, LookupError, RecursionError):
         return isinstance(uid, str) and uid.encode() in body
-
-
-async def _pass_again(client: "Client", case: Case, patch: list[dict[str, Any]]) -> None:
-    """Applies a patch and sends the pod again: nothing may be left to do.
-
-    A 400 is fine: only the second pass may need the part that is broken, and what JSON can't say
-    (lone surrogates, numbers beyond all bounds) comes out of our own reader in another way.
-    """
-    try:
-        review = json.loads(case.body)
-    except (ValueError, RecursionError):
-        return  # JSON for msgspec, which passes over what it doesn't need, but for nobody else
-    try:
-        review["request"]["object"] = jsonpatch.apply_patch(review["request"]["object"], patch)
-    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
-        raise Wrong(f"the patch can't be applied: {error}") from error
-    second = Case(case.path, json.dumps(review).encode())
-    outcome, patch = judge(second, *await client.ask(second))
-    if outcome not in {"allowed", "denied 400", "400"} or patch:
-        raise Wrong(f"the second pass is not empty: {outcome}, {patch!r:.300}")
 
 
 class Client:

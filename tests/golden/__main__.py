@@ -1,4 +1,4 @@
-"""Rewrites the golden files (`make golden`), or shows one of the generated reviews.
+"""Rewrites the golden files (`make golden`), or shows one of the reviews.
 
 python -m tests.golden
 python -m tests.golden 17
@@ -7,8 +7,8 @@ python -m tests.golden 17
 import sys
 from collections.abc import Sequence
 
-from tests.golden.files import FOLDER, FROM_SHARED, makeable
-from tests.golden.reviews import reviews
+from tests.golden.files import FROM_SHARED, makeable
+from tests.golden.reviews import FOLDER, reviews
 
 
 def main(arguments: Sequence[str]) -> None:

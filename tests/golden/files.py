@@ -15,10 +15,9 @@ from typing import Any, Final
 import jsonpatch
 
 from tests.golden import adapter
-from tests.golden.reviews import DOMAINS, MAPPINGS, Review, reviews
+from tests.golden.reviews import DOMAINS, Review, mappings, reviews
 from tests.support import REPOSITORY, clean_environment, shared_dir
 
-FOLDER: Final = Path(__file__).parent / "files"
 ENDPOINTS: Final = ("/mutate", "/validate")
 OVER_THE_APP: Final = 5
 """Every so many-th review goes through the FastAPI application too."""
@@ -32,14 +31,14 @@ Object = dict[str, Any]
 
 def generated_reviews() -> Iterator[str]:
     """A line for each generated review."""
-    webhook = adapter.Webhook(MAPPINGS, DOMAINS)
+    webhook = adapter.Webhook(mappings(), DOMAINS)
     for review in reviews():
         yield _line(_answers(webhook, review))
 
 
 def recorded_reviews() -> Iterator[str]:
     """A line for each recorded review; the answers only."""
-    webhook = adapter.Webhook(MAPPINGS, DOMAINS)
+    webhook = adapter.Webhook(mappings(), DOMAINS)
     paths = sorted(_shared("recorded").glob("*/admissionreview-*.json"))
     for number, path in enumerate(paths):
         about = f"{path.parent.name}/{path.stem}"

@@ -7,8 +7,8 @@ from itertools import zip_longest
 import pytest
 
 from tests.golden import adapter
-from tests.golden.files import FILES, FOLDER, FROM_SHARED, read_answer
-from tests.golden.reviews import DOMAINS, MAPPINGS, REVIEWS, reviews
+from tests.golden.files import FILES, FROM_SHARED, read_answer
+from tests.golden.reviews import DOMAINS, FOLDER, mappings, reviews
 from tests.support import require_shared
 
 SHOWN = 5
@@ -51,25 +51,17 @@ def golden_reviews() -> list[dict[str, object]]:
 
 def test_the_generated_reviews_are_answered_in_every_way_that_there_is() -> None:
     found = golden_reviews()
-    assert len(found) == REVIEWS == len(list(reviews()))
+    assert len(found) == len(list(reviews()))
     ways = {
         answer["counted"] for each in found for answer in each.values() if isinstance(answer, dict)
     }
     assert ways == REASONS
     patched = [each for each in found if "/mutate again" in each]
-    assert len(patched) > REVIEWS / 4
-
-
-def test_a_changed_answer_is_noticed() -> None:
-    lines = (FOLDER / "reviews.jsonl").read_text().splitlines()
-    assert differences("reviews.jsonl", iter(lines)) == []
-    changed = [*lines[:2], lines[2].replace('"case":2', '"case":3'), *lines[3:]]
-    assert differences("reviews.jsonl", iter(changed))[0] == "reviews.jsonl:3"
-    assert differences("reviews.jsonl", iter(lines[:-1]))[-1] == "+ None"
+    assert len(patched) > len(found) / 4
 
 
 def test_every_answer_echoes_the_uid() -> None:
-    webhook = adapter.Webhook(MAPPINGS, DOMAINS)
+    webhook = adapter.Webhook(mappings(), DOMAINS)
     for review in reviews():
         status, answer, _ = webhook.answer("/mutate", review.body)
         if status == 200:

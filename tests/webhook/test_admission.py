@@ -3,7 +3,7 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from services.admission import mutate as mutation
+from services.admission import pod_review
 from services.mappings.index import EMPTY_INDEX
 from tests.webhook.asgi import DISCONNECT, JSON, Bench
 from tests.webhook.reviews import LOGICAL, RESOURCE, UID, body, patch_of, pod, response_of
@@ -143,7 +143,7 @@ def test_a_crash_answers_a_denial_is_logged_with_its_trace_and_fails_the_probe(
     def crash(*_: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(mutation, "mutate", crash)
+    monkeypatch.setattr(pod_review, "mutate", crash)
     with capture_logs() as logs:
         status, _, answer = bench.ask("/mutate", body())
     response = response_of(answer)

@@ -11,10 +11,11 @@ from structlog.testing import capture_logs
 
 from tests.client_certificates import ClientAuthority, showing
 from tests.support import eventually
+from tests.webhook.asgi import Bench
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import HEADERS, Answer, Webhook
-from webhook.limits import REFUSAL_LOG_SECONDS, ConnectionLimiter
+from webhook.server import REFUSAL_LOG_SECONDS, AdmissionServer
 
 NAME = "kube-apiserver"
 
@@ -97,17 +98,20 @@ def test_a_certificate_of_another_ca_is_refused_and_the_file_followed(
 
 
 def test_refusals_are_logged_now_and_then_with_their_numbers() -> None:
-    limiter = ConnectionLimiter()
+    now = 0.0
+    server = AdmissionServer(Bench().app, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    server.limiter.clock = lambda: now
     bad = ssl.SSLCertVerificationError(1, "certificate has expired")
     bad.verify_message = "certificate has expired"
     missing = ssl.SSLError(1, "peer did not return a certificate")
     missing.reason = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
     with capture_logs() as logs:
         for _ in range(10):
-            limiter.count_refused(bad, 0)
-            limiter.count_refused(missing, 0)
-            limiter.count_refused(ssl.SSLError(1, "no TLS at all"), 0)
-        limiter.count_refused(bad, REFUSAL_LOG_SECONDS)
+            server.count_refused(bad)
+            server.count_refused(missing)
+            server.count_refused(ssl.SSLError(1, "no TLS at all"))
+        now = REFUSAL_LOG_SECONDS
+        server.count_refused(bad)
     assert [(line["reason"], line["refused"]) for line in logs] == [
         ("bad-certificate", {"bad-certificate": 1, "no-certificate": 0}),
         ("bad-certificate", {"bad-certificate": 11, "no-certificate": 10}),

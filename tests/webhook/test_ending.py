@@ -45,18 +45,6 @@ def test_a_port_that_is_taken_is_told(processes: Processes, tmp_path: Path) -> N
     assert line == f"error: can't listen on 127.0.0.1:{port}: Address already in use"
 
 
-def test_sigterm_ends_it_cleanly(start: Starter) -> None:
-    webhook = start()
-    idle = webhook.connect()
-    idle.request("GET", "/healthz")
-    assert idle.getresponse().read() == b"ok\n"
-    webhook.process.popen.send_signal(signal.SIGTERM)
-    assert webhook.process.wait(60) == 0
-    idle.close()
-    assert [line["level"] for line in webhook.events("stopped")] == ["info"]
-    assert webhook.process.leftovers() == []
-
-
 def test_it_is_not_ready_first_and_serves_on_meanwhile(start: Starter) -> None:
     webhook = start("--drain-seconds", "300")
     webhook.process.popen.send_signal(signal.SIGTERM)

@@ -24,9 +24,9 @@ from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import Webhook
 from tests.webhook.test_floods import MEBIBYTE, peak, review
 from tests.webhook.test_server import client_context, connect, ended, head, port_of, serving
-from webhook import acceptor
-from webhook import limits as connection_limits
-from webhook.ledger import EvictionReason, Limits
+from webhook import connections
+from webhook import server as servers
+from webhook.connections import EvictionReason, Limits
 from webhook.limits import HEADER_BYTES, MAX_HEADERS
 
 pytestmark = pytest.mark.anyio
@@ -64,10 +64,8 @@ def test_unfinished_bodies_push_out_each_other_and_no_reviews(tmp_path: Path) ->
                 writer.write(head(size) + b" " * (size - 1))
                 flood.append((reader, writer))
                 assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
-                assert server.limiter.ledger.held_bytes <= limits.held_bytes
-            await eventually_async(
-                lambda: server.limiter.evictions.counts[EvictionReason.MEMORY] >= 10
-            )
+                assert server.limiter.held_bytes <= limits.held_bytes
+            await eventually_async(lambda: server.limiter.evicted[EvictionReason.MEMORY] >= 10)
             assert await ended(flood[0][0])
             fresh = await connect(server)
             assert (await ask(*fresh)).startswith(b"HTTP/1.1 200")
@@ -83,7 +81,7 @@ def test_unfinished_bodies_push_out_each_other_and_no_reviews(tmp_path: Path) ->
 def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_limits, "LEAST_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "LEAST_SECONDS", 0.05)
 
     async def scenario() -> None:
         async with serving(tmp_path, Bench().app, limits=Limits(handshakes=10)) as server:
@@ -91,9 +89,9 @@ def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(
             assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
             port = port_of(server)
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(25)]
-            counts = server.limiter.evictions.counts
+            counts = server.limiter.evicted
             await eventually_async(lambda: counts[EvictionReason.HANDSHAKES] == 15)
-            assert server.limiter.ledger.handshakes == 10
+            assert server.limiter.handshakes == 10
             for each in (kept, fresh := await connect(server)):
                 assert (await ask(*each)).startswith(b"HTTP/1.1 200")
             for _, writer in [kept, fresh, *silent]:
@@ -110,9 +108,9 @@ async def test_an_unfinished_head_counts_with_what_its_headers_take(tmp_path: Pa
         _, writer = await connect(server)
         writer.write(b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEADERS)
         least = HEADER_BYTES * MAX_HEADERS
-        await eventually_async(lambda: server.limiter.ledger.held_bytes >= least)
+        await eventually_async(lambda: server.limiter.held_bytes >= least)
         writer.transport.abort()
-        await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
+        await eventually_async(lambda: server.limiter.held_bytes == 0)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +128,7 @@ async def test_a_hello_that_is_too_long_is_not_read(tmp_path: Path, sent: bytes)
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
         writer.write(sent)
         assert await ended(reader), "nothing is answered"
-        await eventually_async(lambda: server.limiter.ledger.connections == 0)
+        await eventually_async(lambda: server.limiter.connections == 0)
         writer.transport.abort()
 
 
@@ -141,7 +139,7 @@ async def test_a_client_that_does_not_wait_for_answers_is_cut_off(tmp_path: Path
         with contextlib.suppress(ConnectionError):
             while await reader.read(65536):
                 pass
-        assert server.limiter.evictions.counts[EvictionReason.PIPELINED] == 1
+        assert server.limiter.evicted[EvictionReason.PIPELINED] == 1
         writer.transport.abort()
 
 
@@ -155,22 +153,22 @@ async def test_a_handshake_that_does_not_come_to_its_end_is_given_up(
         gone = await ended(reader)
         writer.transport.abort()
         assert gone
-        assert server.limiter.evictions.counts[EvictionReason.SLOW] == 1
+        assert server.limiter.evicted[EvictionReason.SLOW] == 1
 
 
 async def test_handshakes_under_way_are_counted_until_they_end(tmp_path: Path) -> None:
     async with serving(tmp_path, Bench().app) as server:
-        ledger = server.limiter.ledger
+        limiter = server.limiter
         _, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
-        await eventually_async(lambda: ledger.handshakes == 1)
+        await eventually_async(lambda: limiter.handshakes == 1)
         _, other = await connect(server)
-        await eventually_async(lambda: (ledger.connections, ledger.handshakes) == (2, 1))
+        await eventually_async(lambda: (limiter.connections, limiter.handshakes) == (2, 1))
         writer.write(b"no TLS at all\r\n\r\n")
-        await eventually_async(lambda: (ledger.connections, ledger.handshakes) == (1, 0))
+        await eventually_async(lambda: (limiter.connections, limiter.handshakes) == (1, 0))
         other.transport.abort()
         writer.transport.abort()
-        await eventually_async(lambda: ledger.connections == 0)
-        assert sum(server.limiter.evictions.counts.values()) == 0
+        await eventually_async(lambda: limiter.connections == 0)
+        assert sum(server.limiter.evicted.values()) == 0
 
 
 def ask_without_reading(port: int) -> ssl.SSLSocket:
@@ -190,26 +188,26 @@ async def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
 
     async with serving(tmp_path, much, limits=Limits(request_seconds=0.5)) as server:
         with await asyncio.to_thread(ask_without_reading, port_of(server)):
-            counts = server.limiter.evictions.counts
+            counts = server.limiter.evicted
             await eventually_async(lambda: counts[EvictionReason.SLOW] == 1)
-            await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
+            await eventually_async(lambda: server.limiter.held_bytes == 0)
 
 
 async def test_new_connections_wait_while_those_before_them_are_still_young(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_limits, "LEAST_SECONDS", 3600.0)
+    monkeypatch.setattr(connections, "LEAST_SECONDS", 3600.0)
 
     async with serving(tmp_path, Bench().app, limits=Limits(handshakes=4)) as server:
         port = port_of(server)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await eventually_async(lambda: server.limiter.ledger.handshakes == 1)
+        await eventually_async(lambda: server.limiter.handshakes == 1)
         flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
-        await eventually_async(lambda: server.limiter.ledger.handshakes == 4)
+        await eventually_async(lambda: server.limiter.handshakes == 4)
         await writer.start_tls(client_context())
         writer.write(head(len(body())) + body())
         answer = await asyncio.wait_for(reader.readline(), 60)
-        assert sum(server.limiter.evictions.counts.values()) == 0
+        assert sum(server.limiter.evicted.values()) == 0
         for _, each in [(reader, writer), *flood]:
             each.transport.abort()
         assert answer == b"HTTP/1.1 200 OK\r\n"
@@ -227,8 +225,8 @@ async def test_nothing_is_left_of_a_connection_that_its_client_resets(
 
     async with serving(tmp_path, Bench().app) as server:
         reader, writer = await connect(server)
-        await eventually_async(lambda: len(server._connections) == 1)
-        left = weakref.ref(server._connections[0].transport)
+        await eventually_async(lambda: len(server._protocols) == 1)
+        left = weakref.ref(server._protocols[0].transport)
         writer.write(sent)
         assert (await reader.readline()).split()[1] == b"%d" % status
         linger = struct.pack("ii", 1, 0)  # makes the socket end with a reset
@@ -254,7 +252,7 @@ class Failing(socket.socket):
 def test_without_file_descriptors_accepting_waits_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceptor, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(servers, "RETRY_SECONDS", 0.05)
 
     listener = Failing(fileno=listen("127.0.0.1", 0).detach())
 

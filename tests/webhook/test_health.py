@@ -9,17 +9,9 @@ import ssl
 import pytest
 from structlog.testing import capture_logs
 
-from tests.support import eventually_async
 from tests.webhook.running import Webhook
-from webhook.ledger import Limits
-from webhook.limits import LEAST_SECONDS
-from webhook.process import (
-    PROBE_SECONDS,
-    REMIND_SECONDS,
-    START_SECONDS,
-    connect_to_port,
-    log_readiness,
-)
+from webhook.connections import LEAST_SECONDS, Limits
+from webhook.process import PROBE_SECONDS, connect_to_port, log_readiness
 
 
 def test_a_queue_of_other_clients_does_not_fail_the_probe(webhook: Webhook) -> None:
@@ -50,42 +42,17 @@ def test_our_own_probe_needs_no_ipv6(webhook: Webhook, monkeypatch: pytest.Monke
     asyncio.run(connect_to_port("::", webhook.port, tls=True))
 
 
-def test_readiness_that_changes_is_told_once_and_now_and_then() -> None:
-    now, missing = 0.0, "mappings not loaded"
+def test_readiness_is_logged_when_it_changes() -> None:
+    reasons = ["mappings not loaded"] * 2 + [""] * 2 + ["mappings are old"]
 
     async def scenario() -> None:
-        nonlocal now, missing
-        looks = 0
-
-        def reason() -> str:
-            nonlocal looks
-            looks += 1
-            return missing
-
-        telling = asyncio.create_task(log_readiness(reason, interval=0, clock=lambda: now))
-
-        async def look() -> None:
-            before = looks
-            await eventually_async(lambda: looks > before + 1, interval=0)
-
-        for step in (0, START_SECONDS - 1, 1, 1, REMIND_SECONDS):
-            now += step
-            await look()
-        for found in ("", "", "mappings are old"):
-            missing = found
-            now += 10
-            await look()
-        now += REMIND_SECONDS
-        await look()
-        telling.cancel()
+        with pytest.raises(IndexError):
+            await log_readiness(lambda: reasons.pop(0), interval=0)
 
     with capture_logs() as logs:
         asyncio.run(scenario())
-    told = [(line["event"], line.get("reason"), line.get("seconds")) for line in logs]
-    assert told == [
-        ("not ready", "mappings not loaded", 5),
-        ("not ready", "mappings not loaded", 66),
-        ("ready", None, None),
-        ("not ready", "mappings are old", 0),
-        ("not ready", "mappings are old", 60),
+    assert [(line["event"], line.get("reason")) for line in logs] == [
+        ("not ready", "mappings not loaded"),
+        ("ready", None),
+        ("not ready", "mappings are old"),
     ]

@@ -1,6 +1,5 @@
 """The webhook as a real process, over verified TLS."""
 
-import concurrent.futures
 import http.client
 import ssl
 
@@ -10,7 +9,7 @@ from certs.folder import issue
 from tests.support import eventually
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, mapping_yaml, patch_of, pod, response_of
-from tests.webhook.running import HEADERS, Webhook
+from tests.webhook.running import Webhook
 
 MAX_BODY = 3 * 1024 * 1024
 
@@ -30,32 +29,6 @@ def exchange(secured: ssl.SSLSocket, request: bytes) -> tuple[int, bytes]:
     return read_answer(http.client.HTTPResponse(secured))
 
 
-def test_many_reviews_go_over_one_connection(webhook: Webhook) -> None:
-    connection = webhook.connect()
-    for number in range(50):
-        uid = f"uid-{number}"
-        connection.request("POST", "/pods?timeout=10s", body(uid=uid), HEADERS)
-        answer = connection.getresponse()
-        assert answer.status == 200
-        assert answer.getheader("Content-Encoding") is None
-        assert len(patch_of(answer.read(), uid)) == 5
-    connection.close()
-
-
-def test_many_connections_are_served_at_once(webhook: Webhook) -> None:
-    connections = [webhook.connect() for _ in range(64)]
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-
-        def review(number: int) -> bool:
-            connection = connections[number]
-            connection.request("POST", "/mutate", body(uid=str(number)), HEADERS)
-            return bool(patch_of(connection.getresponse().read(), str(number)))
-
-        assert all(pool.map(review, range(64)))
-    for connection in connections:
-        connection.close()
-
-
 def test_after_a_body_too_large_the_connection_goes_on(webhook: Webhook) -> None:
     too_much = b" " * (MAX_BODY + 200_000)
     good = body()
@@ -67,30 +40,6 @@ def test_after_a_body_too_large_the_connection_goes_on(webhook: Webhook) -> None
         status, answer = exchange(secured, head(f"Content-Length: {len(good)}") + good)
     assert status == 200
     assert patch_of(answer)
-
-
-def test_a_client_that_asks_before_it_sends_is_told(webhook: Webhook) -> None:
-    good = body()
-    with webhook.raw() as secured:
-        secured.sendall(head(f"Content-Length: {len(good)}", "Expect: 100-continue"))
-        assert secured.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        assert exchange(secured, good)[0] == 200
-        too_much = head(f"Content-Length: {MAX_BODY + 1}", "Expect: 100-continue")
-        assert exchange(secured, too_much)[0] == 413
-
-
-def test_requests_sent_without_waiting_are_answered_in_order(webhook: Webhook) -> None:
-    contents = [body(uid=str(number)) for number in range(5)]
-    with webhook.raw() as secured:
-        secured.sendall(b"".join(head(f"Content-Length: {len(one)}") + one for one in contents))
-        stream = secured.makefile("rb")
-        for number in range(5):
-            assert stream.readline().startswith(b"HTTP/1.1 200")
-            length = 0
-            while line := stream.readline().strip():
-                name, _, value = line.partition(b": ")
-                length = int(value) if name == b"content-length" else length
-            assert patch_of(stream.read(length), str(number))
 
 
 @pytest.mark.parametrize(

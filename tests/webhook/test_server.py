@@ -18,7 +18,7 @@ from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
 from webhook import server as servers
-from webhook.ledger import Limits
+from webhook.connections import Limits
 from webhook.process import Webhook
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -41,8 +41,9 @@ async def serving(
     certificates = CertificateSource(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
     certificates.load()
     server = AdmissionServer(app, certificates.context, limits=limits)
-    sockets = [listener or listen("127.0.0.1", 0)]
-    task = asyncio.create_task(server.serve(sockets=sockets))
+    listener = listener or listen("127.0.0.1", 0)
+    server.config.port = listener.getsockname()[1]
+    task = asyncio.create_task(server.serve(sockets=[listener]))
     await server.listening.wait()
     sweeper = asyncio.create_task(server.sweep(interval=0.02))
     try:
@@ -54,8 +55,7 @@ async def serving(
 
 
 def port_of(server: AdmissionServer) -> int:
-    assert server.acceptor is not None
-    return int(server.acceptor.listener.getsockname()[1])
+    return server.config.port
 
 
 def client_context() -> ssl.SSLContext:
@@ -117,8 +117,8 @@ async def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
             lines.append(found.split(b"\r\n")[0])
             length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
             await reader.readexactly(length)
-            (connection,) = server._connections
-            assert connection.deadline is None
+            (protocol,) = server._protocols
+            assert protocol.connection.deadline is None
             await _ticks(0.4)
         writer.close()
         assert lines == [b"HTTP/1.1 200 OK"] * 3
@@ -156,7 +156,7 @@ def test_an_application_that_hangs_does_not_hold_up_the_end(
         async with serving(tmp_path, hang) as server:
             _, writer = await connect(server)
             writer.write(head(0))
-            await eventually_async(lambda: any(one.answering for one in server._connections))
+            await eventually_async(lambda: any(one.answering for one in server._protocols))
         writer.transport.abort()
 
     with capture_logs() as logs:
@@ -200,13 +200,12 @@ def test_liveness_asks_our_own_port_and_says_when_it_does_not_answer(tmp_path: P
     async def scenario() -> list[tuple[int, str]]:
         webhook = Webhook(settings(tmp_path))
         stop = asyncio.Event()
-        async with webhook.running():
-            task = asyncio.create_task(webhook.serve_until(stop))
-            await webhook.server.listening.wait()
-            alive = await webhook._probe_health()
-            stop.set()
-            await task
-            return [alive, await webhook._probe_health()]
+        task = asyncio.create_task(webhook.run_until(stop))
+        await webhook.server.listening.wait()
+        alive = await webhook._probe_health()
+        stop.set()
+        await task
+        return [alive, await webhook._probe_health()]
 
     alive, dead = asyncio.run(scenario())
     assert alive == (200, "ok\n")
@@ -249,8 +248,7 @@ def test_a_part_that_ends_by_itself_ends_the_process(
 
     async def scenario() -> None:
         webhook = Webhook(settings(tmp_path))
-        async with webhook.running():
-            await asyncio.wait_for(webhook.serve_until(asyncio.Event()), 60)
+        await asyncio.wait_for(webhook.run_until(asyncio.Event()), 60)
 
     monkeypatch.setattr(CertificateSource, "follow", follow)
     with pytest.raises((OSError, WorldError), match=text):

@@ -22,9 +22,9 @@ from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
 from services.programming.error_registers import ClearResult
 from tools.docs.texts import attribute_docstrings, code, members, table
+from webhook.connections import EvictionReason
 from webhook.handler import ENDPOINTS, REJECTED, RejectionReason
-from webhook.ledger import EvictionReason
-from webhook.limits import CLIENT_REFUSALS
+from webhook.server import CLIENT_REFUSALS
 
 _REASON: Final = "Reason: "
 

@@ -52,7 +52,7 @@ def response_of(answer: ReviewResponse) -> Object:
     found = json.loads(answer.body)
     assert found["kind"] == "AdmissionReview"
     assert found["apiVersion"] == "admission.k8s.io/v1"
-    assert found["response"]["uid"] == answer.uid == "u-1"
+    assert found["response"]["uid"] == answer.review.uid == "u-1"
     response: Object = found["response"]
     assert response["allowed"] is (answer.outcome in (ReviewOutcome.ALLOWED, ReviewOutcome.PATCHED))
     return response

@@ -14,7 +14,6 @@ from services.admission.mutate import (
     Rewrite,
     Unchanged,
     UnchangedReason,
-    decide,
     mutate,
 )
 from services.admission.patch import escaped
@@ -25,7 +24,6 @@ from services.pods.refusals import RefusalReason
 from services.process.errors import InvalidReview
 from tests.services.building import (
     AF_NLB0,
-    AF_STRATIX_NLB3,
     ARRIA,
     NLB3,
     REGION,
@@ -34,7 +32,6 @@ from tests.services.building import (
     Object,
     apply,
     container,
-    decode,
     deprecated,
     function,
     index,
@@ -144,79 +141,6 @@ def test_names_become_physical_ones(limits: Object, after: Object, env: Any) -> 
     assert made.get("env") == env
 
 
-@pytest.mark.parametrize(
-    ("requests", "expected"),
-    [
-        (None, None),
-        ({}, {}),
-        ({"cpu": "1"}, {"cpu": "1"}),
-        ({REGION: "2"}, {REGION: "3"}),
-        (ours(nlb0="1"), {REGION: "3"}),
-        (ours(nlb0="1000m") | {REGION: 2}, {REGION: "3"}),
-    ],
-)
-def test_requests_follow_the_limits_where_either_name_is_in_them(
-    requests: Object | None, expected: Object | None
-) -> None:
-    before = pod(container("app", ours(nlb0="1") | {REGION: "2"}))
-    first(before)["resources"]["requests"] = requests
-    assert first(mutated(before))["resources"] == {"limits": {REGION: "3"}, "requests": expected}
-
-
-def test_every_container_and_init_container_is_rewritten_for_itself() -> None:
-    before = pod(
-        container("plain", {"cpu": "1"}, env=pair(7)),
-        container("one", ours(nlb0="1")),
-        container("two", {OURS + "stratix.nlb3": "1"}),
-        container("one", ours(nlb3="1")),
-        init=[container("side", ours(nlb3="1"), env=[], restartPolicy="Always")],
-    )
-    after = mutated(before)
-    assert first(after) == first(before)
-    assert [each.get("env") for each in after["spec"]["containers"][1:]] == [
-        pair(1),
-        pair(1, STRATIX, NLB3),
-        pair(1, afu=NLB3),
-    ]
-    assert first(after, "initContainers")["env"] == pair(1, afu=NLB3)
-    assert note_of(after) == {
-        "one": ours(nlb0=1, nlb3=1),
-        "side": ours(nlb3=1),
-        "two": {OURS + "stratix.nlb3": 1},
-    }
-    result = judge(before)
-    assert isinstance(result, Patched)
-    assert [(each.container, each.init) for each in result.rewrites] == [
-        ("side", True),
-        ("one", False),
-        ("two", False),
-        ("one", False),
-    ]
-
-
-USER_ENV: list[Object] = [
-    {"name": "Z", "value": "last first"},
-    {"name": "FROM", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-    {"name": "QUOTED", "value": 'say "hi" \\ \u2028 {}'},
-    {"name": "JSON", "value": '"}, {"name": "FPGA_AFU_1", "value": "0"}, {"name": "x'},
-    {"name": "EMPTY"},
-    {"name": "Z", "value": "twice"},
-    {"name": "FPGA_OTHER", "value": "not ours"},
-    {"name": "MY_FPGA_REGION_1", "value": "not ours either"},
-]
-
-
-@pytest.mark.parametrize(
-    "env", [None, [], USER_ENV, *([each] for each in USER_ENV)], ids=lambda env: str(env)[:30]
-)
-def test_user_env_keeps_order_and_sources_and_is_only_added_to(env: list[Object] | None) -> None:
-    before = pod(container('odd "name"\n', ours(nlb0="2", nlb3="1") | {REGION: "1"}))
-    first(before)["env"] = env
-    made = first(mutated(before))
-    assert made["env"] == (env or []) + pair(1) + pair(2) + pair(3, afu=NLB3)
-    assert made["resources"]["limits"] == {REGION: "4"}
-
-
 def test_an_env_with_blanks_between_its_parts_is_added_to() -> None:
     text = json.dumps(pod(container("app", ours(nlb0="1"), env=[{"name": "A"}])), indent=1)
     result = mutate(decode_pod(text.encode()), usual(), Policy())
@@ -278,190 +202,12 @@ def test_paths_are_escaped_as_json_pointers_are() -> None:
     assert escaped("a/b~c~1/") == "a~1b~0c~01~1"
 
 
-# Pods that are left alone
-
-REQUEST_NOTHING: list[Object] = [
-    {},
-    {"spec": None},
-    {"metadata": None, "spec": {}},
-    {"spec": {"containers": None, "initContainers": None}},
-    {"spec": {"containers": [{"name": "a", "resources": None, "env": None}]}},
-    {"spec": {"containers": [{"resources": {"limits": None, "requests": None}}]}},
-    pod(container("app", {"nvidia.com/gpu": "1", "fpga.intel.com": "1"}, env=pair(1))),
-]
-
-
-@pytest.mark.parametrize(
-    ("obj", "reason"),
-    [
-        *[(obj, UnchangedReason.NOTHING_ASKED) for obj in REQUEST_NOTHING],
-        *[
-            (
-                pod(
-                    container("app", ours(nlb0="1")),
-                    annotations={"kubernetes.io/config.mirror": value},
-                ),
-                UnchangedReason.MIRROR_POD,
-            )
-            for value in ("", "hash", None)
-        ],
-        (pod(container("app", {REGION: "1"})), UnchangedReason.ALREADY_PHYSICAL),
-        (
-            pod(container("app", {AF_NLB0: "1"}), annotations={NOTE: "{"}),
-            UnchangedReason.ALREADY_PHYSICAL,
-        ),
-    ],
-)
-def test_a_pod_without_logical_names_is_left_alone(obj: Object, reason: UnchangedReason) -> None:
-    assert judge(obj) == Unchanged(reason)
-
-
 # Refused pods
 
 
-REFUSED: list[tuple[Object, RefusalReason, str]] = [
-    (
-        container("app", ours(nlb1="1")),
-        RefusalReason.UNKNOWN_NAME,
-        (
-            'container "app": fpga.intel.com/nlb1 does not exist in namespace "default"; did you '
-            "mean nlb0? Available: arria-devel, nlb0, nlb0-af, nlb3, stratix.nlb3 and "
-            "stratix.nlb3-af"
-        ),
-    ),
-    (
-        container("app", ours(zzzzzzzz="1")),
-        RefusalReason.UNKNOWN_NAME,
-        (
-            'container "app": fpga.intel.com/zzzzzzzz does not exist in namespace "default". '
-            "Available: arria-devel, "
-        ),
-    ),
-    (  # a name of another namespace
-        container("", {OURS + "secret": "1"}),
-        RefusalReason.UNKNOWN_NAME,
-        "container at /spec/containers/0: fpga.intel.com/secret does not exist in",
-    ),
-    *[
-        (
-            container("app", {OURS + resource: "1"}),
-            RefusalReason.UNMAPPED_RESOURCE,
-            (
-                f'container "app": fpga.intel.com/{resource} is a physical resource, and no '
-                'mapping of namespace "default" resolves to it. Available: '
-            ),
-        )
-        for resource in ("region-" + "0" * 32, AF_STRATIX_NLB3.split("/")[1].replace("y9", "z9"))
-    ],
-    *[
-        (
-            container("app", ours(nlb0=quantity)),
-            RefusalReason.INVALID_QUANTITY,
-            'container "app": invalid quantity of fpga.intel.com/nlb0: ',
-        )
-        for quantity in ("1500m", "-1", "x", "", "1e999999999", 0.5, -1)
-    ],
-    (
-        container("app", ours(nlb9="1"), requests=ours(nlb9="1500m")),
-        RefusalReason.INVALID_QUANTITY,
-        'container "app": invalid quantity of fpga.intel.com/nlb9: ',
-    ),
-    (
-        container("app", ours(nlb0="2"), requests=ours(nlb0="1")),
-        RefusalReason.REQUESTS_DIFFER,
-        (
-            'container "app": fpga.intel.com/nlb0 is 2 in limits but 1 in requests: accelerators '
-            "can't be overcommitted, make them equal or remove the request"
-        ),
-    ),
-    (
-        container("app", {"cpu": "1"}, requests=ours(nlb0="1")),
-        RefusalReason.REQUESTS_DIFFER,
-        (
-            'container "app": fpga.intel.com/nlb0 is in requests but not in limits: accelerators '
-            "can't be overcommitted, set the same quantity in limits"
-        ),
-    ),
-    (
-        {"name": "app", "resources": {"requests": ours(nlb0="1")}},
-        RefusalReason.REQUESTS_DIFFER,
-        'container "app": fpga.intel.com/nlb0 is in requests but not in limits',
-    ),
-    *[
-        (
-            container("app", {OURS + name: "3000000"}),
-            RefusalReason.TOO_MANY_UNITS,
-            (
-                'container "app": 3000000 accelerators are requested, but the limit is 64 per '
-                "container (--max-units of the webhook)"
-            ),
-        )
-        for name in ("nlb0", "nlb0-af")
-    ],
-    (
-        container("app", ours(nlb0="60") | {REGION: "5"}),
-        RefusalReason.TOO_MANY_UNITS,
-        'container "app": 65 accelerators are requested',
-    ),
-    (
-        container("app", ours(nlb0="1", nlb0_af="1")),
-        RefusalReason.MIXED_MODES,
-        (
-            'container "app": resources of different modes are requested, but a node runs one '
-            "mode: fpga.intel.com/nlb0 (mode region) and fpga.intel.com/nlb0-af (mode af); "
-            "request them in different pods"
-        ),
-    ),
-    *[
-        (
-            container("app", limits),
-            RefusalReason.MIXED_MODES,
-            'container "app": resources of different modes are requested, but a node runs one mode',
-        )
-        for limits in (
-            ours(nlb0="1", arria_devel="1"),
-            ours(nlb0_af="1", arria_devel="1"),
-            ours(nlb0_af="1") | {REGION: "1"},
-            {AF_NLB0: "1", REGION: "1"},
-            {OURS + "stratix.nlb3": "1", REGION: "1"} | ours(arria_devel="1"),
-        )
-    ],
-    (  # a region with functions in env takes a node of mode region
-        container("app", {REGION: "1"} | ours(arria_devel="1"), env=pair(1)),
-        RefusalReason.MIXED_MODES,
-        'container "app": resources of different modes are requested',
-    ),
-]
-
-
-@pytest.mark.parametrize(("asking", "reason", "message"), REFUSED)
-def test_a_pod_is_refused_with_a_message(
-    asking: Object, reason: RefusalReason, message: str
-) -> None:
-    result = refused(pod(asking))
-    assert [(each.reason, each.container) for each in result.refusals] == [
-        (reason, asking.get("name", ""))
-    ]
-    assert result.message.startswith(message)
-
-
-@pytest.mark.parametrize(
-    "name", ["", "a b", "nlb0/x", "x/nlb0", "x" * 300, "a\nb", "\x1b[2J", "ä", "~", "~1"]
-)
-def test_any_name_is_refused_on_one_line(name: str) -> None:
-    result = refused(pod(container("app"), init=[container("setup", {OURS + name: "1"})]))
-    assert result.refusals[0].reason is RefusalReason.UNKNOWN_NAME
-    assert result.message.startswith('init container "setup": fpga.intel.com/')
-    assert result.message.isprintable()
-    assert len(result.message) < 500
-
-
-def test_a_namespace_without_mappings_says_so() -> None:
-    empty = index(function("nlb0", "af", namespace="elsewhere")).namespace("default")
-    assert refused(pod(container("app", ours(nlb0="1"))), empty).message == (
-        'container "app": fpga.intel.com/nlb0 does not exist in namespace "default"; '
-        "the namespace has no mappings: create an AcceleratorFunction or FpgaRegion"
-    )
+def test_a_name_ends_where_the_resource_ends() -> None:
+    (refusal,) = refused(pod(container("app", {OURS + "x/nlb0": "1"}))).refusals
+    assert refusal.reason is RefusalReason.UNKNOWN_NAME
 
 
 def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:
@@ -523,29 +269,13 @@ def test_a_name_without_units_counts_as_one(none: Object, counted: int) -> None:
     assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
 
 
-def test_all_problems_of_a_pod_are_reported_at_once() -> None:
-    differing = {"limits": ours(nlb0="2", nlb3="2", zzz="1")}
-    differing["requests"] = dict.fromkeys(differing["limits"], "1")
-    result = refused(
-        pod(
-            container("one", ours(x="1", nlb0="0.5")),
-            container("two", ours(nlb0="99"), env=pair(1)),
-            {"name": "three", "resources": differing},
-            container("four", ours(nlb0="1", nlb0_af="1")),
-        )
-    )
-    assert [(refusal.container, refusal.reason) for refusal in result.refusals] == [
-        ("one", RefusalReason.INVALID_QUANTITY),
-        ("one", RefusalReason.UNKNOWN_NAME),
-        ("two", RefusalReason.TOO_MANY_UNITS),
-        ("two", RefusalReason.ENV_NOT_ALLOWED),
-        ("three", RefusalReason.REQUESTS_DIFFER),
-        ("three", RefusalReason.REQUESTS_DIFFER),
-        ("three", RefusalReason.UNKNOWN_NAME),
-        ("four", RefusalReason.MIXED_MODES),
-    ]
-    assert result.message.startswith('8 problems: (1) container "one": ')
-    assert ' (8) container "four": resources' in result.message
+def test_requests_may_be_written_in_another_way_than_limits() -> None:
+    limits = ours(nlb0="1")
+    made = first(mutated(pod(container("app", limits, requests=ours(nlb0="1000m")))))
+    assert made["resources"]["requests"] == {REGION: "1"}
+    (refusal,) = refused(pod(container("app", limits, requests=ours(nlb0="x")))).refusals
+    assert refusal.reason is RefusalReason.INVALID_QUANTITY
+    assert refusal.message.startswith('container "app": invalid quantity of fpga.intel.com/nlb0: ')
 
 
 @pytest.mark.parametrize("quantity", ["1", "1.5"])
@@ -654,27 +384,6 @@ def test_a_deprecated_name_is_not_suggested_where_there_is_another(
     assert f"did you mean {meant}?" in result.message
 
 
-def test_different_modes_in_different_containers_are_warned_of() -> None:
-    before = pod(
-        container("one", ours(nlb0="1")),
-        container("two", {OURS + "stratix.nlb3-af": "1"}),
-        container("three", ours(nlb0_af="1")),
-        container("none", ours(nlb0_af="0")),
-    )
-    result = judge(before)
-    assert isinstance(result, Patched)
-    assert result.warnings == ("containers one (region) and two (af): a node runs one mode only",)
-    again = judge(apply(before, result))
-    assert isinstance(again, Unchanged)
-    assert again.warnings == result.warnings  # an API server passes equal ones on once
-
-
-def test_modes_that_one_node_can_serve_together_are_not_warned_of() -> None:
-    result = judge(pod(container("one", ours(nlb0="1")), container("two", {REGION: "1"})))
-    assert isinstance(result, Patched)
-    assert result.warnings == ()
-
-
 def test_warnings_are_short_and_few() -> None:
     objects = [function("a" * 63, "region"), function("b" * 63, "af"), region("c" * 63)]
     mappings = build_index([parse(obj) for obj in objects * 2]).namespace("default")
@@ -691,26 +400,6 @@ def test_warnings_are_short_and_few() -> None:
 # Other domains, the audit log, codes
 
 
-def test_other_domains_can_be_served_too() -> None:
-    policy = Policy(domains=("fpga.intel.com", "fpga.example.org"))
-    other = "fpga.example.org/"
-    limits = ours(nlb0="1") | {other + "nlb3": "2", "fpga.example.com/x": "1"}
-    before = pod(container("app", limits))
-    made = mutated(before, policy=policy)
-    assert first(made)["resources"]["limits"] == {
-        REGION: "1",
-        f"{other}region-{ARRIA}": "2",
-        "fpga.example.com/x": "1",
-    }
-    assert first(made)["env"] == pair(1, afu=NLB3) + pair(2, afu=NLB3) + pair(3)
-    assert note_of(made) == {"app": ours(nlb0=1) | {other + "nlb3": 2}}
-    result = refused(pod(container("app", {other + "nlb1": "1"})), policy=policy)
-    assert f"{other}nlb1 does not exist" in result.message
-    assert judge(before, policy=Policy(domains=("fpga.example.net",))) == Unchanged(
-        UnchangedReason.NOTHING_ASKED
-    )
-
-
 def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
     policy = Policy(domains=("fpga.intel.com", "b-com.com"), max_units=3)
     units = "b-com.com/accelerator"
@@ -724,38 +413,3 @@ def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
     assert "the limit is 3 per container" in result.message
     result = refused(pod(container("app", {"b-com.com/other": "1"})), policy=policy)
     assert "b-com.com/other does not exist in" in result.message
-
-
-@pytest.mark.parametrize(
-    ("obj", "audit"),
-    [
-        (
-            pod(container("app", ours(nlb0="1"))),
-            {"reason": "rewritten", "rewrites": f"app: fpga.intel.com/nlb0=1 as {REGION}"},
-        ),
-        (
-            pod(container("app", ours(nlb0="1")), container("two", ours(nlb3="1"))),
-            {
-                "reason": "rewritten",
-                "rewrites": f"app: fpga.intel.com/nlb0=1 as {REGION}; "
-                f"two: fpga.intel.com/nlb3=1 as {REGION}",
-            },
-        ),
-        (
-            pod(container("app", ours(x="1", y="1", z="0.5"))),
-            {"reason": "invalid-quantity,unknown-name"},
-        ),
-        (pod(container("app", {REGION: "1"})), {"reason": "already-physical"}),
-        (pod(container("app", {"cpu": "1"})), None),
-    ],
-)
-def test_the_audit_log_gets_the_reason(obj: Object, audit: Object | None) -> None:
-    assert decide(decode(obj), usual(), Policy()).audit == audit
-
-
-def test_the_last_check_of_a_mutated_pod_has_the_plain_audit_key() -> None:
-    """The API server prefixes each key with the name of the webhook."""
-    obj = pod(container("app", ours(x="1")), annotations={NOTE: "{}"})
-    for validating, key in ((True, "reason"), (False, "reason-again")):
-        decision = decide(decode(obj), usual(), Policy(), validating=validating)
-        assert decision.audit == {key: "unknown-name"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from services.admission.mutate import Policy, Refused, Unchanged, UnchangedReason, mutate
+from services.admission.mutate import Policy, Refused, Unchanged, mutate
 from services.pods.functions import (
     FUNCTION_VARIABLES,
     check_functions,
@@ -128,14 +128,6 @@ def test_what_does_not_belong_beside_a_good_pair_is_named(variable: Object, prob
     assert len(message) < 400
 
 
-def test_reserved_names_are_explained() -> None:
-    (message,) = problems(pod(container("app", {REGION: "1"}, env=[{"name": "FPGA_REGIONAL"}])))
-    assert message == (
-        'container "app": FPGA_REGIONAL is reserved, as all variables that start with FPGA_REGION '
-        "or FPGA_AFU: rename it, or request a function by its logical name"
-    )
-
-
 def test_a_null_source_is_no_source() -> None:
     env = [variable | {"valueFrom": None} for variable in pair(1)]
     assert isinstance(judge(pod(container("app", {REGION: "1"}, env=env))), Unchanged)
@@ -147,12 +139,6 @@ def test_a_reserved_name_can_not_hide_behind_an_escape() -> None:
     hidden = text.replace("FPGA_", "\\u0046PGA_")
     assert "FPGA_" not in hidden
     assert isinstance(mutate(decode_pod(hidden.encode()), usual(), Policy()), Refused)
-
-
-def test_what_a_pass_wrote_stays_on_the_next_one() -> None:
-    env = [{"name": "A", "value": "a"}, *pair(1), *pair(2, afu=NLB3), *pair(3, STRATIX, NLB3)]
-    before = pod(container("app", {REGION: "2", STRATIX_REGION: "1"}, env=env))
-    assert judge(before) == Unchanged(UnchangedReason.ALREADY_PHYSICAL)
 
 
 @pytest.mark.parametrize("numbers", [(1, 2), (2, 1), (7, 999_999_999)])
@@ -181,14 +167,6 @@ def test_units_that_are_asked_for_by_logical_name_bring_their_own_variables() ->
     assert f"name 1 functions for region-{ARRIA}, but only 0 units are requested" in problem
 
 
-def test_containers_that_ask_for_nothing_are_not_looked_at() -> None:
-    before = pod(
-        container("app", {REGION: "1"}),
-        container("other", {"cpu": "1"}, env=[*pair(1, afu=UNMAPPED), {"name": "FPGA_AFU"}]),
-    )
-    assert isinstance(judge(before), Unchanged)
-
-
 def test_a_new_request_takes_the_lowest_free_numbers() -> None:
     env = [*pair(2), *pair(4, afu=NLB3)]
     before = pod(container("app", {REGION: "2", LOGICAL + "nlb0": "3"}, env=env))
@@ -200,17 +178,6 @@ def test_long_values_are_cut() -> None:
     env = pair(1, interface="r" * 121, afu="a" * 121)
     (problem,) = problems(pod(container("app", {REGION: "1"}, env=env)))
     assert f'FPGA_AFU_1="{"a" * 119}…" and FPGA_REGION_1="{"r" * 119}…"' in problem
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        [EnvVar(f"FPGA_AFU{n}") for n in range(100)],
-        [EnvVar(f"FPGA_AFU_{n}", "x") for n in range(1, 100)],
-    ],
-)
-def test_no_more_problems_are_looked_for_than_are_told(variables: list[EnvVar]) -> None:
-    assert len(check_functions(variables, usual(), {}).problems) == 8
 
 
 def test_every_odd_variable_is_named_up_to_eight() -> None:
@@ -280,9 +247,3 @@ def test_variables_of_another_form_may_be_ignored() -> None:
     ]
     assert read_functions(variables, other_forms=True).by_number == {1: (ARRIA, NLB0)}
     assert len(read_functions(variables).problems) == 1
-
-
-def test_other_names_of_the_family_are_the_users_own() -> None:
-    env = [{"name": "FPGA_LOG", "value": "1"}]
-    after = mutated(pod(container("app", {LOGICAL + "nlb3": "1"}, env=env)))
-    assert after["spec"]["containers"][0]["env"] == env + pair(1, afu=NLB3)
