@@ -1,22 +1,28 @@
 """What `accelbind doctor` checks about the rights of accelbind's accounts.
 
-The API server itself answers, by SubjectAccessReview.
+The API server itself answers, by SubjectAccessReview. RBAC lets the certificates' account update
+our webhook configurations completely, and create Secrets of any type. That it may change only
+`caBundle`, and create only Secrets of type Opaque, is the work of two ValidatingAdmissionPolicies
+and their bindings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from accelbind.doctor.cluster import Cluster, Json, part
+from accelbind.doctor.cluster import APPLY, Cluster, Json, part
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, warning
 from accelbind.doctor.pools import read_uses
 from services.devices.model import PluginMode
 from services.kube.client import FORBIDDEN, ClusterClient
 from services.kube.lists import decode
+from services.kube.objects import GROUP
+from services.process.text import plain
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _CREATED: Final = 201
 _MAPPINGS: Final = "fpga.intel.com"
 _HOOKS: Final = "admissionregistration.k8s.io"
+_POLICY: Final = "ValidatingAdmissionPolicy"
 _SYSTEM: Final = "."
 """Stands for accelbind's own namespace."""
 
@@ -89,6 +95,29 @@ EXCESSIVE: Final = (Right("list", "secrets"), Right("create", "pods"), Right("*"
 """Rights that no account of accelbind needs."""
 
 
+class Policy(NamedTuple):
+    """A policy for the certificates' account; a test compares it with the manifests."""
+
+    name: str
+    validations: int
+    """Their number."""
+    risk: str
+
+
+POLICIES: Final = (
+    Policy(
+        "accelbind-certs",
+        3,
+        f"{CERTS} could change more of our webhook configurations than caBundle",
+    ),
+    Policy(
+        "accelbind-certs-secrets",
+        1,
+        f"{CERTS} could create a Secret that the cluster fills with another account's token",
+    ),
+)
+
+
 def check_webhook_access(cluster: Cluster) -> Iterator[Line]:
     """Does the account accelbind-webhook have its rights, and no more?"""
     return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK], {})
@@ -125,7 +154,7 @@ def _check_account(
     `spare` is what no mode in use needs, each with the account that has it.
     """
     namespace = cluster.namespace
-    if cluster.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}") is None:
+    if not _has_account(cluster, account):
         yield skipped(f"there is no account {account} in namespace {namespace}")
         return
     needed = [
@@ -148,6 +177,11 @@ def _check_account(
             f"run the pool under the account of its mode; only {spare[right]} needs this right",
         )
     yield ok(f"{len(allowed.intersection(needed))} of {len(needed)} rights that {account} needs")
+
+
+def _has_account(cluster: Cluster, account: str) -> bool:
+    path = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{account}"
+    return cluster.get(path) is not None
 
 
 def _allowed(cluster: Cluster, account: str, rights: Sequence[Right]) -> set[Right]:
@@ -178,3 +212,39 @@ async def _may(client: ClusterClient, right: Right, user: str, groups: list[str]
     if answer.status != _CREATED:
         raise Unseen(f"the API server answers {answer.status} to a question about rights")
     return bool(part(decode(answer.body, _REVIEWS, Json), "status").get("allowed"))
+
+
+# Policies -----------------------------------------------------------------------------------------
+
+
+def check_policy(cluster: Cluster) -> Iterator[Line]:
+    """Can the account accelbind-certs change only caBundle?"""
+    try:
+        if not _has_account(cluster, CERTS):
+            yield skipped(f"there is no account {CERTS} in namespace {cluster.namespace}")
+            return
+    except Unseen:
+        pass  # it may exist
+    for policy in POLICIES:
+        yield _policy_line(cluster, policy) or ok(f"{_POLICY} {policy.name} is there and bound")
+
+
+def _policy_line(cluster: Cluster, policy: Policy) -> Line | None:
+    """What is wrong with a policy or its bindings, of which one that denies is enough."""
+    found = cluster.get(f"{GROUP}/validatingadmissionpolicies/{policy.name}")
+    if found is None:
+        text = f"there is no {_POLICY} {policy.name}: {policy.risk}"
+        return warning(text, f"{APPLY}; before Kubernetes 1.30 use cert-manager")
+    bindings = cluster.items(f"{GROUP}/validatingadmissionpolicybindings")
+    specs = [part(each, "spec") for each in bindings]
+    ours = [spec for spec in specs if spec.get("policyName") == policy.name]
+    actions = {str(one) for each in ours for one in each.get("validationActions") or ()}
+    if len(part(found, "spec").get("validations") or ()) < policy.validations:
+        return failed(f"{policy.name}: validations are missing: {policy.risk}", APPLY)
+    if not ours:
+        return failed(f"no {_POLICY}Binding names {policy.name}: {policy.risk}", APPLY)
+    if "Deny" not in actions:
+        shown = plain(", ".join(sorted(actions))) or "none"
+        text = f"the binding of {policy.name} does not deny (validationActions: {shown})"
+        return failed(f"{text}: {policy.risk}", APPLY)
+    return None

@@ -175,14 +175,14 @@ def _handshake_line(where: str, address: ServiceAddress, bundle: bytes) -> Line:
         )
     except ssl.SSLError as error:
         return failed(
-            f"{where}: {error.reason or error}",
+            f"{where}: {plain(error.reason or str(error))}",
             "it is not a webhook, or the bundle has no certificates: see cluster.bundles",
         )
     except ConnectionRefusedError:
         return failed(f"{where}: connection refused", "start the webhook; see its log")
     except OSError as error:
         return unseen(
-            f"{where} can't be reached from here: {error.strerror or error}",
+            f"{where} can't be reached from here: {plain(error.strerror or str(error))}",
             "run the doctor in a pod; or kubectl port-forward, and --webhook-address",
         )
 

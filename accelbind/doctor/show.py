@@ -1,11 +1,11 @@
 """How `accelbind doctor` shows results: a checklist for people, a document for programs."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from accelbind.doctor.model import CheckStatus, Line, Result
+from accelbind.doctor.model import CheckStatus, Line, Result, failed
 from accelbind.output import count
 from services.process.text import plain
 
@@ -29,6 +29,23 @@ _WIDTH: Final = max(map(len, MARKS.values()))
 _INDENT: Final = " " * (_WIDTH + 2)
 _MESSAGE: Final = 1200
 _MORE: Final = "(--verbose lists them)"
+
+_NOT_INSTALLED: Final = failed(
+    "accelbind is not installed in this cluster",
+    "install it (docs/quickstart.md), or name its namespace with -n",
+)
+_ABSENT: Final[Mapping[str, CheckStatus]] = {
+    "cluster.workloads": CheckStatus.SKIPPED,
+    "cluster.bundles": CheckStatus.SKIPPED,
+    "cluster.definitions": CheckStatus.FAILED,
+}
+"""States of checks if a cluster has nothing of accelbind."""
+_OF_INSTALLATION: Final = (
+    *("cluster.workloads", "cluster.nodes", "cluster.pools", "cluster.definitions"),
+    *("cluster.webhooks", "cluster.webhook-rules", "cluster.bundles", "cluster.served"),
+    *("cluster.mappings", "cluster.access", "cluster.policy"),
+)
+"""Prefixes of the checks that can't be passed then."""
 
 StyledLine = tuple[str | None, str]
 """A colour, and a line of text."""
@@ -64,9 +81,9 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
             for the same reason are shown as one, and so are lines of one group.
     """
     alike: dict[object, list[Result]] = {}
-    for result in results:
-        merge = result.state is CheckStatus.UNSEEN and not verbose
-        alike.setdefault(tuple(result.lines) if merge else result.id, []).append(result)
+    pairs = [(each.id, each) for each in results] if verbose else _with_causes(results)
+    for cause, result in pairs:
+        alike.setdefault(cause, []).append(result)
     for first, *others in alike.values():
         title = f"and {count(len(others), 'more check')} {_MORE}" if others else first.title
         text = f"{MARKS[first.state].ljust(_WIDTH)}  {first.id}  {title}"
@@ -76,6 +93,19 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
     counts = _counts(results)
     parts = [f"{counts[state]} {state}" for state in reversed(CheckStatus) if state in counts]
     yield None, f"{len(results)} checks: {', '.join(parts) or 'none'}"
+
+
+def _with_causes(results: Sequence[Result]) -> Iterator[tuple[object, Result]]:
+    """Yield each result with its cause; those with one cause are shown as one."""
+    states = {result.id: result.state for result in results}
+    is_absent = states.items() >= _ABSENT.items()
+    for result in results:
+        if is_absent and result.id.startswith(_OF_INSTALLATION):
+            yield _NOT_INSTALLED, replace(result, lines=[_NOT_INSTALLED])
+        elif result.state is CheckStatus.UNSEEN:
+            yield tuple(result.lines), result
+        else:
+            yield result.id, result
 
 
 def _result_lines(result: Result, *, verbose: bool) -> Iterator[StyledLine]:

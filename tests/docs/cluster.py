@@ -14,7 +14,6 @@ from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from accelbind.doctor.node_fit import is_selected
 from services.bitstreams.storage import BitstreamStorage
 from simulator.apiserver.resources import Resource
 from simulator.apiserver.standin import ApiServerStandIn, Options
@@ -189,8 +188,8 @@ class Cluster:
         """Start it once the DaemonSet selects the node; return whether it runs."""
         daemonset = self.get("DaemonSet", "accelbind-plugin", NAMESPACE)
         labels = self.get("Node", NODE, "").get("metadata", {}).get("labels") or {}
-        linux = {"metadata": {"labels": labels | {"kubernetes.io/os": "linux"}}}
-        if not is_selected(daemonset["spec"]["template"]["spec"], linux):
+        selector = daemonset["spec"]["template"]["spec"]["nodeSelector"]
+        if not selector.items() <= (labels | {"kubernetes.io/os": "linux"}).items():
             return False
         self.processes.simulated_plugin(
             *("--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),

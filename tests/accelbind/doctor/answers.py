@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import yaml
 
 from accelbind.doctor.access import NEEDED
-from accelbind.doctor.catalogue import CLUSTER, checks_of
 from accelbind.doctor.cluster import Cluster
+from accelbind.doctor.command import CLUSTER, checks_of
 from accelbind.doctor.model import Result, run_checks
 from certs.folder import issue
 from simulator.apiserver.http_server import HttpServer, Request, Response

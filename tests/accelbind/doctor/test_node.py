@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from accelbind.cli import main
-from accelbind.doctor.catalogue import NODE, checks_of
+from accelbind.doctor.command import NODE, checks_of
 from accelbind.doctor.model import (
     Check,
     CheckStatus,
