@@ -21,6 +21,7 @@ from typing import Final
 
 import structlog
 from cryptography import x509
+from prometheus_client import CollectorRegistry
 
 from certs.authority import utc_now
 from certs.certificates import bundle_pem, find_signer, names_of, unique
@@ -40,7 +41,6 @@ from certs.policy import (
 )
 from certs.store import (
     CertificateLocations,
-    ClusterStore,
     Configurations,
     read_configurations,
     write_bundle,
@@ -268,9 +268,9 @@ class CertificateReconciler:
 
 
 async def renew(
-    store: ClusterStore,
+    client: ClusterClient,
+    at: CertificateLocations,
     policy: CertificatePolicy,
-    metrics: CertsMetrics,
     *,
     authority: bool,
     on_wait: Callable[[timedelta], None],
@@ -280,13 +280,12 @@ async def renew(
     The names of the present certificate are kept, and no old CA leaves the bundle: `certs run`
     knows its overlap. `on_wait` is called once if a new CA has to settle.
     """
-    client, at = store
     chain = serving_chain((await ensure_secret(client, at.namespace, at.serving)).data)
     held = (await ensure_secret(client, at.namespace, at.authority)).data
     names = names_of(chain[0]) if find_signer(chain, stored_authorities(held)) else ()
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
     force = ForceRenew(authority=authority, serving=not authority)
-    reconciler = CertificateReconciler(policy, at, metrics, force)
+    reconciler = CertificateReconciler(policy, at, CertsMetrics(CollectorRegistry()), force)
     began = time.monotonic()
     waited = False
     while True:

@@ -26,7 +26,8 @@ from certs.policy import (
     serving_chain,
     stored_authorities,
 )
-from certs.store import ClusterStore, read_configurations
+from certs.store import CertificateLocations, read_configurations
+from services.kube.client import ClusterClient
 from services.kube.objects import read_secret
 from services.process.errors import ClusterError
 
@@ -51,9 +52,8 @@ def from_folder(directory: Path) -> StoredCertificates:
     return StoredCertificates(files, files, str(directory), str(directory))
 
 
-async def from_cluster(store: ClusterStore) -> StoredCertificates:
+async def from_cluster(client: ClusterClient, at: CertificateLocations) -> StoredCertificates:
     """The certificates in the Secrets and webhook configurations of a cluster."""
-    client, at = store
     configurations = await read_configurations(client, at)
     if configurations.problems:
         raise ClusterError("; ".join(configurations.problems))

@@ -8,7 +8,7 @@ import base64
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -53,13 +53,6 @@ class CertificateLocations:
         if service := config.get("service"):
             return (service.get("namespace"), service.get("name")) == (self.namespace, self.service)
         return str(entry.get("name", "")).endswith(SUFFIX) or _host(config) in self.hosts
-
-
-class ClusterStore(NamedTuple):
-    """The API server of a cluster, and where its certificates are."""
-
-    client: ClusterClient
-    locations: CertificateLocations
 
 
 @dataclass(frozen=True, slots=True)

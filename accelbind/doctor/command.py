@@ -35,7 +35,7 @@ from accelbind.options import (
     namespace_option,
     time_option,
 )
-from accelbind.output import Output, OutputFormat, print_json, styled
+from accelbind.output import Output, OutputFormat, print_result, styled
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.admission.mutate import Policy
@@ -193,17 +193,10 @@ def doctor(
     if not checks:
         raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
     results = _run(checks, _choose(checks, only or (), skip or ()), time_limit)
-    _print(results, output, verbose=verbose)
+    lines = show.lines(results, verbose=verbose)
+    print_result(output, show.document(results), (styled(line, colour) for colour, line in lines))
     if any(result.state is CheckStatus.FAILED for result in results):
         raise typer.Exit(EXIT_FAILED)
-
-
-def _print(results: Sequence[Result], output: OutputFormat, *, verbose: bool) -> None:
-    if output is OutputFormat.JSON:
-        print_json(show.document(results))
-        return
-    for colour, line in show.lines(results, verbose=verbose):
-        typer.echo(styled(line, colour))
 
 
 def _choose(checks: Sequence[Check], only: Sequence[str], skip: Sequence[str]) -> list[Check]:

@@ -25,7 +25,6 @@ from tests.support import (
     REPOSITORY,
     Process,
     Processes,
-    eventually,
     eventually_async,
 )
 
@@ -112,13 +111,6 @@ def test_the_settings_of_the_plugins_pod_count(short_dir: Path) -> None:
     assert [each["reason"] for each in device["reasons"]] == ["too-hot"]
 
 
-def test_a_node_with_nothing_on_it_says_why(short_dir: Path) -> None:
-    done = ask(*here(short_dir, "--files"))
-    assert done.returncode == 0
-    assert done.stdout.startswith("no devices on node ")
-    assert "there is no sys folder below" in done.stderr
-
-
 def test_logical_names_are_shown_where_mappings_are_given(short_dir: Path) -> None:
     Rack(short_dir / "root").add_card(CardSpec())
     flags = here(short_dir, "--files", "--mappings", REPOSITORY / "examples/mappings")
@@ -200,7 +192,6 @@ async def asked_by_process(*flags: str | Path) -> dict[str, Any]:
     ("status", "body", "why"),
     [
         (404, b"not found\n", "is not a plugin (404)"),
-        (200, b"[" * 10_000, "is not a plugin (200)"),
         (200, b'{"devices": 7}', "is not a plugin (200)"),
         (
             503,
@@ -265,24 +256,6 @@ def test_the_table_is_printed_again_after_each_change(
     assert "Traceback" not in process.stderr
     assert "\x1b" not in process.stdout, "only a terminal is cleared"
     assert process.stdout.count("DEVICE") == process.stdout.count(", from the files, at ") >= 2
-
-
-def test_each_change_is_a_document_on_a_line(short_dir: Path, processes: Processes) -> None:
-    rack = Rack(short_dir / "root")
-    address = rack.add_card(CardSpec())
-    process = watching(processes, short_dir, "-o", "json")
-
-    def told() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in process.stdout.splitlines()]
-
-    eventually(lambda: len(told()) == 1)
-    rack.break_(address, Fault.AP1_EVENT)
-    eventually(lambda: len(told()) == 2)
-    rack.heal(address, Fault.AP1_EVENT)
-    eventually(lambda: len(told()) == 3)
-    assert interrupted(process) == 130
-    health = [each["devices"][0]["health"] for each in told()]
-    assert health == ["Healthy", "Unhealthy", "Healthy"]
 
 
 async def test_a_plugin_that_dies_is_replaced_by_the_files(

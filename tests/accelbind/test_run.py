@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from accelbind.run import Given, load_settings, settings_command, with_settings
 from certs.settings import CertsSettings
 from plugin.settings import PluginSettings
-from services.process.errors import InvalidSettings
 from services.process.settings import (
     TIME,
     CommaSeparated,
@@ -122,21 +121,6 @@ def test_a_command_takes_some_settings_of_a_process() -> None:
     assert found[0][0] == "f"
     assert found[0][1]["units"] == "7"
     assert load_settings(Sample, found[0][1]).domain == ("a.example",)
-
-
-@pytest.mark.parametrize("model", [WebhookSettings, PluginSettings, CertsSettings])
-def test_variables_of_the_other_processes_are_no_error(
-    monkeypatch: pytest.MonkeyPatch, model: type[ProcessSettings]
-) -> None:
-    for name in ("SCAN_INTERVAL", "MAX_UNITS", "CA_LIFETIME"):
-        monkeypatch.setenv(f"ACCELBIND_{name}", "9d" if name == "CA_LIFETIME" else "9")
-    given = {"tls_cert": "c", "tls_key": "k"} if model is WebhookSettings else {"lifetime": "5d"}
-    if model is PluginSettings:
-        given = {}
-    assert load_settings(model, given).metrics_port
-    monkeypatch.setenv("ACCELBIND_SCAN_INTERVALS", "5")
-    with pytest.raises(InvalidSettings, match="did you mean ACCELBIND_SCAN_INTERVAL"):
-        load_settings(model, given)
 
 
 @pytest.mark.parametrize("model", [WebhookSettings, PluginSettings, CertsSettings])

@@ -129,8 +129,8 @@ async def test_what_we_may_not_list_is_named_with_the_permission(api: ApiServerS
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        (403, 'RBAC must allow us "list" on fpgaregions.fpga.intel.com in the whole cluster'),
-        (404, "are the definitions there"),
+        (403, 'RBAC must allow us "list" on acceleratorfunctions.fpga.intel.com and fpgaregions'),
+        (404, "definitions of fpga.intel.com installed"),
         (500, "answers 500"),
     ],
 )

@@ -20,7 +20,6 @@ from certs.authority import (
 from certs.certificates import MOST_CERTIFICATES, bundle_pem, is_signed_by, names_of
 from certs.keeper import ATTEMPTS, ForceRenew, renew
 from certs.metrics import CertsMetrics
-from certs.store import ClusterStore
 from services.process.errors import CertificateError, ClusterError
 from tests.certs.memory import CA, HOST, LOCATIONS, POLICY, TLS, Cluster, private_key_pem
 
@@ -439,9 +438,9 @@ async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> 
     cluster.clock.time = utc_now()
     short = replace(POLICY, overlap=timedelta(0))
     await renew(
-        ClusterStore(cluster.store, LOCATIONS),
+        cluster.store,
+        LOCATIONS,
         short,
-        metrics(),
         authority=False,
         on_wait=lambda _: None,
     )
@@ -453,7 +452,6 @@ async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> 
 async def test_renewing_by_command_fails_where_the_bundle_cannot_be_written(
     filled: Cluster,
 ) -> None:
-    store = ClusterStore(filled.store, LOCATIONS)
     with filled.store.refusing(reads=False), pytest.raises(ClusterError, match="cannot be written"):
-        await renew(store, POLICY, metrics(), authority=True, on_wait=lambda _: None)
+        await renew(filled.store, LOCATIONS, POLICY, authority=True, on_wait=lambda _: None)
     assert len(filled.bundle) == 1

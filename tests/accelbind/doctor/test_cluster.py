@@ -1,6 +1,5 @@
 """`accelbind doctor` on clusters, over TLS: what is well, and each thing that isn't."""
 
-import asyncio
 import base64
 import copy
 import json
@@ -40,7 +39,6 @@ from tests.accelbind.doctor.answers import (
     looked,
     told,
 )
-from tests.accelbind.running import run_process
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import REPOSITORY
 from webhook.handler import ENDPOINTS
@@ -59,12 +57,8 @@ async def test_a_cluster_that_is_well_has_no_red_line(
     async with cluster.serving(tmp_path / "tls") as (port, bundle):
         furnish(api, port, bundle)
         with answering(api, answers):
-            flags = ("--cluster", "--kubeconfig", api.kubeconfig_path, "-o", "json")
-            done = await asyncio.to_thread(run_process, "doctor", *flags)
-    document = json.loads(done.stdout)
-    assert [each for each in document["checks"] if each["state"] != "ok"] == []
-    assert (done.returncode, done.stderr, document["ok"]) == (0, "", True)
-    assert len(document["checks"]) == document["counts"]["ok"] > 14
+            results = await looked(api)
+    assert [each for each in results.values() if each.state != "ok"] == []
 
 
 @pytest.mark.parametrize(
@@ -83,13 +77,6 @@ async def test_who_may_see_nothing_gets_one_cause(
     assert {result.state for result in results.values()} == {"unseen"}
     words = "RBAC" if state == "ok" else "cannot query the API server: see cluster.api-server"
     assert words in told(results["cluster.nodes"])
-
-
-async def test_an_api_server_that_is_away_is_one_red_line(api: ApiServerStandIn) -> None:
-    async with api.away():
-        results = await looked(api)
-    assert results.pop("cluster.api-server").state == "failed"
-    assert {result.state for result in results.values()} == {"unseen"}
 
 
 async def test_a_cluster_without_accelbind_is_one_finding(api: ApiServerStandIn) -> None:
@@ -209,22 +196,9 @@ def client(**config: Any) -> Json:
         ({"timeoutSeconds": 30}, "warning", "timeoutSeconds is 30"),
         ({"admissionReviewVersions": ["v1beta1"]}, "failed", "admission.k8s.io/v1"),
         (client(url="https://h/mutate"), "failed", "certs run sets it"),
-        (
-            client(service={"path": "/validate"}, caBundle="eA=="),
-            "failed",
-            "calls /validate for pods, not /mutate or /pods",
-        ),
-        (client(url="https://h", caBundle="eA=="), "failed", "calls / for pods"),
-        (
-            {"namespaceSelector": {"matchLabels": {"fpga": "yes"}}},
-            "warning",
-            "namespaceSelector leaves out what has no label fpga",
-        ),
-        (
-            {"rules": [{"operations": ["UPDATE"], "resources": ["pods"]}]},
-            "failed",
-            "is not called when pods are created",
-        ),
+        (client(url="https://h", caBundle="eA=="), "failed", "calls / for pods, not /mutate or"),
+        ({"namespaceSelector": {"matchLabels": {"fpga": "yes"}}}, "warning", "no label fpga"),
+        ({"rules": [{"operations": ["UPDATE"], "resources": ["pods"]}]}, "failed", "not called"),
     ],
 )
 def test_configurations_that_are_wrong(changes: Json, state: str, words: str) -> None:
@@ -392,12 +366,9 @@ class Use(NamedTuple):
     ("use", "count", "spare"),
     [
         (Use("af"), 4, {MAPPINGS, REGION}),
-        (Use("units", "", (ENFORCED,)), 4, {MAPPINGS, REGION}),
         (Use("af", "", (ENFORCED,)), 7, {REGION}),
         (Use("af", "regiondevel"), 7, {REGION}),
-        (Use("regiondevel"), 7, {REGION}),
         (Use("af", "region"), 9, set()),
-        (Use("region", "af"), 9, set()),
     ],
 )
 async def test_the_plugin_s_rights_are_those_of_the_modes_in_use(
@@ -435,24 +406,17 @@ async def test_who_may_not_ask_about_others_is_told_so(api: ApiServerStandIn) ->
 async def test_workloads_that_are_not_ready_say_why(api: ApiServerStandIn) -> None:
     await expect(api, "cluster.workloads", "skipped")
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
-    broken = {
+    statuses = [{"name": "plugin", "state": waiting}]
+    pod = {
         "metadata": {"name": "accelbind-plugin-x", "namespace": SYSTEM},
-        "status": {
-            "phase": "Pending",
-            "conditions": [{"type": "Ready", "status": "False"}],
-            "containerStatuses": [{"name": "plugin", "state": waiting}],
-        },
+        "status": {"phase": "Pending", "containerStatuses": statuses},
     }
-    deployment = {
-        "metadata": {"name": "w"},
-        "spec": {"replicas": 2},
-        "status": {"readyReplicas": 1},
-    }
+    ready = {"spec": {"replicas": 2}, "status": {"readyReplicas": 1}}
     where = f"/apis/apps/v1/namespaces/{SYSTEM}"
     answers = cluster.first_of(
-        cluster.items(f"{where}/deployments", deployment),
+        cluster.items(f"{where}/deployments", {"metadata": {"name": "w"}} | ready),
         cluster.items(f"{where}/daemonsets", {"metadata": {"name": "p"}, "status": {}}),
-        cluster.items(f"/api/v1/namespaces/{SYSTEM}/pods", broken),
+        cluster.items(f"/api/v1/namespaces/{SYSTEM}/pods", pod),
     )
     words = (
         "Deployment w: 1 of 2 ready",
