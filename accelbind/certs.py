@@ -74,11 +74,6 @@ def _whole_days(value: str | int) -> int:
     return time.days
 
 
-@app.callback()
-def certs() -> None:
-    """Create, renew, show and manage the webhook's certificates."""
-
-
 def serve(settings: CertsSettings, _context: typer.Context) -> None:
     """Manage a cluster's certificates: issue, renew, replace the CA, set the bundle.
 

@@ -26,11 +26,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def names() -> None:
-    """Translate between ids and resource names."""
-
-
 @app.command("af")
 def af(
     interface: Interface,

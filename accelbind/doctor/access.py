@@ -120,39 +120,28 @@ POLICIES: Final = (
 
 def check_webhook_access(cluster: Cluster) -> Iterator[Line]:
     """Does the account accelbind-webhook have its rights, and no more?"""
-    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK], {})
+    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK])
 
 
 def check_certs_access(cluster: Cluster) -> Iterator[Line]:
     """Does the account accelbind-certs have its rights, and no more?"""
-    return _check_account(cluster, CERTS, NEEDED[CERTS], {})
+    return _check_account(cluster, CERTS, NEEDED[CERTS])
 
 
 def check_plugin_access(cluster: Cluster) -> Iterator[Line]:
     """Does the account accelbind-plugin have its rights, and no more?"""
     for account, modes in sorted(read_uses(cluster).items()) or [(PLUGIN, set())]:
-        programs = any(mode is PluginMode.REGION for mode, _ in modes)
-        enforces = programs or any(enforced for _, enforced in modes)
         needed = [*NEEDED[PLUGIN]]
-        spare: dict[Right, str] = {}
-        for is_needed, rights, other in (
-            (enforces, NEEDED_TO_ENFORCE, "accelbind-plugin-mappings"),
-            (programs, NEEDED_TO_PROGRAM, "accelbind-plugin-region"),
-        ):
-            if is_needed:
-                needed += rights
-            elif modes:
-                spare |= dict.fromkeys(rights, other)
-        yield from _check_account(cluster, account, needed, spare)
+        programs = any(mode is PluginMode.REGION for mode, _ in modes)
+        if programs or any(enforced for _, enforced in modes):
+            needed += NEEDED_TO_ENFORCE
+        if programs:
+            needed += NEEDED_TO_PROGRAM
+        yield from _check_account(cluster, account, needed)
 
 
-def _check_account(
-    cluster: Cluster, account: str, needed: Sequence[Right], spare: Mapping[Right, str]
-) -> Iterator[Line]:
-    """Rights that an account lacks, and rights that it does not need.
-
-    `spare` is what no mode in use needs, each with the account that has it.
-    """
+def _check_account(cluster: Cluster, account: str, needed: Sequence[Right]) -> Iterator[Line]:
+    """Rights that an account lacks, and rights that no account of accelbind needs."""
     namespace = cluster.namespace
     if not _has_account(cluster, account):
         yield skipped(f"there is no account {account} in namespace {namespace}")
@@ -161,7 +150,7 @@ def _check_account(
         right._replace(namespace=namespace) if right.namespace == _SYSTEM else right
         for right in needed
     ]
-    allowed = _allowed(cluster, account, [*needed, *EXCESSIVE, *spare])
+    allowed = _allowed(cluster, account, [*needed, *EXCESSIVE])
     for right in needed:
         if right not in allowed:
             todo = _REMEDIES.get(right, "kubectl apply --server-side -k OVERLAY")
@@ -170,11 +159,6 @@ def _check_account(
         yield failed(
             f"{account} may {right}, which it does not need",
             f"kubectl get clusterrolebinding,rolebinding -A -o wide | grep {account}",
-        )
-    for right in (each for each in spare if each in allowed):
-        yield warning(
-            f"{account} may {right}, which no mode in use needs",
-            f"run the pool under the account of its mode; only {spare[right]} needs this right",
         )
     yield ok(f"{len(allowed.intersection(needed))} of {len(needed)} rights that {account} needs")
 

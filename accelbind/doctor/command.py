@@ -126,11 +126,7 @@ def question(find: object) -> str:
     PluginSettings,
     {
         "mode": "as the plugin runs, or af",
-        "root": "",
-        "kubelet_dir": "",
-        "pod_logs_dir": "",
-        "bitstreams": "",
-        "state_dir": "",
+        **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir", "bitstreams", "state_dir"), ""),
         "cdi_dir": "/etc/cdi and /var/run/cdi",
         "programming": "",
         "metrics_host": "this machine",
@@ -192,44 +188,31 @@ def doctor(
         checks += checks_of(CLUSTER, Cluster(config, namespace, prefixes, address))
     if not checks:
         raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
-    results = _run(checks, _choose(checks, only or (), skip or ()), time_limit)
+    results = _run(checks, only or (), skip or (), time_limit)
     lines = show.lines(results, verbose=verbose)
     print_result(output, show.document(results), (styled(line, colour) for colour, line in lines))
     if any(result.state is CheckStatus.FAILED for result in results):
         raise typer.Exit(EXIT_FAILED)
 
 
-def _choose(checks: Sequence[Check], only: Sequence[str], skip: Sequence[str]) -> list[Check]:
+def _run(
+    checks: Sequence[Check], only: Sequence[str], skip: Sequence[str], seconds: float
+) -> list[Result]:
+    """Run the chosen checks, and show why if those of the cluster can't be made."""
     for start in (*only, *skip):
         if not any(check.id.startswith(start) for check in checks):
             known = ", ".join(check.id for check in checks)
             raise InvalidSettings(f"no check is called {start!r}; the checks are {known}")
-    chosen = [
-        check
+    chosen = {
+        check.id
         for check in checks
         if (not only or check.id.startswith(tuple(only))) and not check.id.startswith(tuple(skip))
-    ]
+    }
     if not chosen:
         raise InvalidSettings("--only and --skip leave no check: skip fewer checks")
-    return chosen
-
-
-def _run(checks: Sequence[Check], chosen: Sequence[Check], seconds: float) -> list[Result]:
-    """Run the chosen checks, and show why if those of the cluster can't be made."""
-    added = [
-        check
-        for check in checks
-        if check.id == API_SERVER
-        and check not in chosen
-        and any(each.id.startswith("cluster.") for each in chosen)
-    ]
-    results = run_checks([*added, *chosen], seconds)
-    hidden = {check.id for check in added}
-    return [
-        result
-        for result in results
-        if result.state is CheckStatus.FAILED or result.id not in hidden
-    ]
+    cause = {API_SERVER} if any(each.startswith("cluster.") for each in chosen) else set()
+    results = run_checks([check for check in checks if check.id in chosen | cause], seconds)
+    return [each for each in results if each.id in chosen or each.state is CheckStatus.FAILED]
 
 
 def _is_node(given: dict[str, Any]) -> bool:

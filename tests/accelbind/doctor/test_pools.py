@@ -146,6 +146,4 @@ async def test_pools_are_held_to_the_account_of_their_own_mode(api: ApiServerSta
     there = cluster.pools([cluster.daemonset(), region], [])
     answers = cluster.first_of(there, cluster.judging(lambda _: True))
     words = ("4 of 4 rights", "9 of 9 rights")
-    result = await expect(api, "cluster.access.plugin", "failed", *words, answers=answers)
-    yellow = [line.what for line in result.lines if str(line.state) == "warning"]
-    assert {text.split()[0] for text in yellow} == {"accelbind-plugin"}
+    await expect(api, "cluster.access.plugin", "failed", *words, answers=answers)
