@@ -100,10 +100,10 @@ def check_checkpoint(node: Node) -> Iterator[Line]:
     try:
         held = [entry.resource for entry in read_checkpoint(path)]
     except KubeletError as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise
         if isinstance(error.__cause__, FileNotFoundError):
             yield skipped(f"{path} does not exist: no container has had a device yet")
-        elif isinstance(error.__cause__, PermissionError):
-            yield unseen(str(error), AS_ROOT)
         else:
             yield failed(str(error), "keep a copy, and restart the kubelet, which rewrites it")
         return
@@ -117,10 +117,10 @@ def check_pod_logs(node: Node) -> Iterator[Line]:
     try:
         yield ok(f"{count(len(pod_folders(path)), 'pod')} in {path}")
     except KubeletError as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise
         if isinstance(error.__cause__, FileNotFoundError):
             yield ok(f"{path} doesn't exist: pods are found by their devices, except {only}")
-        elif isinstance(error.__cause__, PermissionError):
-            yield unseen(str(error), AS_ROOT)
         else:
             yield warning(str(error), f"{only} need it")
 

@@ -1,11 +1,12 @@
 """How `accelbind doctor` shows results: a checklist for people, a document for programs."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from accelbind.doctor.model import CheckStatus, Line, Result, failed
+from accelbind.doctor.webhooks import NOT_DEFINED
 from accelbind.output import count
 from services.process.text import plain
 
@@ -34,16 +35,10 @@ _NOT_INSTALLED: Final = failed(
     "accelbind is not installed in this cluster",
     "install it (docs/quickstart.md), or name its namespace with -n",
 )
-_ABSENT: Final[Mapping[str, CheckStatus]] = {
-    "cluster.workloads": CheckStatus.SKIPPED,
-    "cluster.bundles": CheckStatus.SKIPPED,
-    "cluster.definitions": CheckStatus.FAILED,
-}
-"""States of checks if a cluster has nothing of accelbind."""
 _OF_INSTALLATION: Final = (
     *("cluster.workloads", "cluster.nodes", "cluster.pools", "cluster.definitions"),
-    *("cluster.webhooks", "cluster.webhook-rules", "cluster.bundles", "cluster.served"),
-    *("cluster.mappings", "cluster.access", "cluster.policy"),
+    *("cluster.webhook", "cluster.bundles", "cluster.served", "cluster.mappings"),
+    *("cluster.access", "cluster.policy"),
 )
 """Prefixes of the checks that can't be passed then."""
 
@@ -75,10 +70,7 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[StyledLine]:
     """Yield the checklist for people.
 
-    Args:
-        results: The results of all checks.
-        verbose: Whether to show each line of each check. Otherwise checks that could not be made
-            for the same reason are shown as one, and so are lines of one group.
+    Unless it is verbose, checks with one cause are shown as one, and so are lines of one group.
     """
     alike: dict[object, list[Result]] = {}
     pairs = [(each.id, each) for each in results] if verbose else _with_causes(results)
@@ -97,8 +89,13 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
 
 def _with_causes(results: Sequence[Result]) -> Iterator[tuple[object, Result]]:
     """Yield each result with its cause; those with one cause are shown as one."""
-    states = {result.id: result.state for result in results}
-    is_absent = states.items() >= _ABSENT.items()
+    needed = ("cluster.definitions", "cluster.workloads", "cluster.bundles")
+    found = {result.id: result for result in results if result.id in needed}
+    is_absent = len(found) == len(needed) and all(
+        line.group == NOT_DEFINED or line.state is CheckStatus.SKIPPED
+        for result in found.values()
+        for line in result.lines
+    )
     for result in results:
         if is_absent and result.id.startswith(_OF_INSTALLATION):
             yield _NOT_INSTALLED, replace(result, lines=[_NOT_INSTALLED])

@@ -16,6 +16,7 @@ _OTHER_SUITES: Final = ("fpga.mutator.webhooks.intel.com", "fpga.intel.com")
 _SLOWEST: Final = 10
 
 
+NOT_DEFINED: Final = "kinds of mappings are not defined"
 _DEFINE: Final = "kubectl apply --server-side -k manifests/crd"
 _OLD: Final = (
     "its objects are of v1, from before version 0.18 of Intel's suite: save them, delete the"
@@ -92,7 +93,7 @@ def check_definitions(cluster: Cluster) -> Iterator[Line]:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
         found = cluster.get(path)
         if found is None:
-            yield failed(f"{name} is not defined: there can be no mappings", _DEFINE)
+            yield failed(f"{name} is not defined: there can be no mappings", _DEFINE, NOT_DEFINED)
             continue
         lines = [*_definition_lines(name, found, kind, rules)]
         yield from lines or [ok(f"{name} is accelbind's")]

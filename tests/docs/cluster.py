@@ -75,12 +75,7 @@ def _resource(kind: str, api_version: str, word: str = "") -> Resource:
 class Cluster:
     """A stand-in for an API server, a node with two cards, and processes for workloads.
 
-    Args:
-        portal: To the event loop in which the stand-in serves.
-        api: The stand-in.
-        services: Where it finds Services.
-        folder: With a path short enough for unix sockets in it.
-        processes: Owns what is started.
+    The stand-in finds Services in `services`. The path of the folder is short enough for sockets.
     """
 
     def __init__(
@@ -215,12 +210,7 @@ def _rolled_out(kind: str, item: Json) -> Json:
 
 @contextmanager
 def cluster(folder: Path, short: Path) -> Iterator[Cluster]:
-    """Provide a cluster without accelbind.
-
-    Args:
-        folder: For the API server's files and the processes' outputs.
-        short: For the node's files and sockets.
-    """
+    """A cluster without accelbind; `short` is for the node's files and sockets."""
     services: dict[str, str] = {}
     processes = Processes(folder)
     with start_blocking_portal() as portal:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from accelbind.cli import main
 from accelbind.doctor import show
@@ -600,19 +599,3 @@ def test_pages_name_checks_that_there_are(page: str) -> None:
     named = set(re.findall(r"`((?:node|cluster)\.[a-z.-]+)`", text))
     assert named
     assert named <= set(IDS)
-
-
-def test_pages_name_objects_and_folders_that_there_are() -> None:
-    text = (REPOSITORY / "docs/migration.md").read_text()
-    for folder in re.findall(r"-k (manifests/[a-z/]+)", text):
-        if not folder.endswith("/"):  # an overlay of which the mode is chosen
-            assert (REPOSITORY / folder / "kustomization.yaml").exists(), folder
-    commands = "\n".join(re.findall(r"^\$ kubectl.*$", text, re.MULTILINE))
-    named = set(re.findall(r"\baccelbind[a-z-]*\b", commands)) - {"accelbind-system"}
-    kept = {
-        each["metadata"]["name"]
-        for path in (REPOSITORY / "manifests/base").glob("*.yaml")
-        for each in yaml.safe_load_all(path.read_text())
-        if each.get("metadata")
-    }
-    assert named <= kept
