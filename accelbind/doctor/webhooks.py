@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import Line, failed, ok, warning
-from services.kube.objects import GROUP, PLURALS
+from services.kube.objects import GROUP, PLURALS, decode_base64
 from services.process.text import plain
 
 NAME: Final = "accelbind"
@@ -68,6 +68,11 @@ class Hook:
     def client(self) -> Json:
         """Its `clientConfig`."""
         return part(self.entry, "clientConfig")
+
+    @property
+    def bundle(self) -> bytes:
+        """The CAs that it is verified by; empty if there are none."""
+        return decode_base64(self.client.get("caBundle") or "")
 
     def covers(self, resource: str) -> bool:
         """Whether one of its rules covers a resource."""
@@ -174,7 +179,7 @@ def hook_lines(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
     entry, label = hook.entry, hook.label
     if "v1" not in (entry.get("admissionReviewVersions") or ()):
         yield failed(f"{label} does not accept admission.k8s.io/v1", APPLY)
-    if not hook.client.get("caBundle"):
+    if not hook.bundle:
         text = f"{label} has no caBundle: the API server does not trust the webhook"
         yield failed(text, "accelbind certs run sets it: see its log")
     timeout = entry.get("timeoutSeconds", 10)

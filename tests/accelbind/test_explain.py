@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from accelbind import explain as command
-from accelbind import manifests
 from tests.accelbind.running import Done, run
 
 ARRIA = "ce48969398f05f33946d560708be108a"
@@ -306,15 +305,6 @@ def test_what_is_no_manifest_is_one_line_of_error(
 def test_a_pod_of_another_namespace_than_the_one_asked_for_is_an_error(explain: Explain) -> None:
     code, _, err = explain(pod("{}", namespace="team"), "-n", "other")
     assert (code, err) == (2, "error: Pod p is of namespace team, not of other\n")
-
-
-def test_a_manifest_without_end_is_not_read(
-    explain: Explain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manifests, "MAX_BYTES", 100)
-    code, _, err = explain(POD)
-    assert code == 2
-    assert err.endswith("pod.yaml has more than 100 bytes\n")
 
 
 @pytest.mark.parametrize(

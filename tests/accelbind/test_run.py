@@ -74,18 +74,6 @@ def test_without_a_flag_the_variable_counts_or_else_the_default(
     assert loaded("-u", "9").units == 9
 
 
-def test_help_is_the_docstrings_with_defaults_as_they_are_typed() -> None:
-    def run(settings: Sample, _: typer.Context) -> None:
-        """Runs the sample."""
-
-    shown = " ".join(called(settings_command(Sample, run), "--help").split())
-    assert "Runs the sample." in shown
-    assert "Number of units. [default: 40]" in shown
-    assert "Time between two rounds. [default: 5s]" in shown
-    assert "[default: true]" in shown
-    assert shown.index("Cards") < shown.index("Process")
-
-
 def test_print_config_shows_where_each_value_is_from_and_runs_nothing() -> None:
     ran: list[Sample] = []
     command = settings_command(Sample, lambda each, _: ran.append(each))
