@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from prometheus_client import CollectorRegistry
 
 from accelbind.options import (
     FOUND_KUBECONFIG,
@@ -20,6 +21,7 @@ from accelbind.output import Output, OutputFormat, fact_lines, print_result, tab
 from accelbind.run import Given, load_settings, settings_command, with_settings
 from certs import folder, keeper
 from certs.authority import utc_now
+from certs.metrics import CertsMetrics
 from certs.process import run as run_process
 from certs.settings import CertsSettings
 from certs.show import StoredCertificates, describe, from_cluster, from_folder
@@ -209,7 +211,12 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.Roun
 
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
         return await keeper.renew(
-            client, settings.locations, settings.policy, authority=ca, on_wait=print_wait
+            client,
+            settings.locations,
+            settings.policy,
+            CertsMetrics(CollectorRegistry()),
+            authority=ca,
+            on_wait=print_wait,
         )
 
 

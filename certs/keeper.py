@@ -21,7 +21,6 @@ from typing import Final
 
 import structlog
 from cryptography import x509
-from prometheus_client import CollectorRegistry
 
 from certs.authority import utc_now
 from certs.certificates import bundle_pem, find_signer, names_of, unique
@@ -271,6 +270,7 @@ async def renew(
     client: ClusterClient,
     at: CertificateLocations,
     policy: CertificatePolicy,
+    metrics: CertsMetrics,
     *,
     authority: bool,
     on_wait: Callable[[timedelta], None],
@@ -285,7 +285,7 @@ async def renew(
     names = names_of(chain[0]) if find_signer(chain, stored_authorities(held)) else ()
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
     force = ForceRenew(authority=authority, serving=not authority)
-    reconciler = CertificateReconciler(policy, at, CertsMetrics(CollectorRegistry()), force)
+    reconciler = CertificateReconciler(policy, at, metrics, force)
     began = time.monotonic()
     waited = False
     while True:

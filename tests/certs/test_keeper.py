@@ -441,6 +441,7 @@ async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> 
         cluster.store,
         LOCATIONS,
         short,
+        metrics(),
         authority=False,
         on_wait=lambda _: None,
     )
@@ -453,5 +454,7 @@ async def test_renewing_by_command_fails_where_the_bundle_cannot_be_written(
     filled: Cluster,
 ) -> None:
     with filled.store.refusing(reads=False), pytest.raises(ClusterError, match="cannot be written"):
-        await renew(filled.store, LOCATIONS, POLICY, authority=True, on_wait=lambda _: None)
+        await renew(
+            filled.store, LOCATIONS, POLICY, metrics(), authority=True, on_wait=lambda _: None
+        )
     assert len(filled.bundle) == 1
