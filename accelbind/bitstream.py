@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
+from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
 from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.model import Bitstream
@@ -57,13 +57,8 @@ def info(files: Files, *, output: Output = OutputFormat.TEXT) -> None:
       accelbind bitstream info nlb0.gbs
     """
     found = [{"file": str(path)} | _described(read_bitstream(path)) for path in files]
-    if output is OutputFormat.JSON:
-        print_json(found)
-        return
-    for number, each in enumerate(found):
-        if number:
-            typer.echo()
-        print_facts(each)
+    pages = ("\n".join(fact_lines(each)) for each in found)
+    print_result(output, found, ["\n\n".join(pages)])
 
 
 @app.command()
@@ -93,14 +88,10 @@ def install(
     storage, done = BitstreamStorage(settings.bitstreams), []
     for path in files:
         place, outcome = storage.install(path, force=force, dry_run=dry_run)
-        word = (
-            f"would-be-{outcome}" if dry_run and outcome is not InstallResult.UNCHANGED else outcome
-        )
-        done.append({"file": str(path), "path": str(place), "outcome": str(word)})
-        if output is OutputFormat.TEXT:
-            typer.echo(f"{path} → {place} ({word})")
-    if output is OutputFormat.JSON:
-        print_json(done)
+        would = "would-be-" if dry_run and outcome is not InstallResult.UNCHANGED else ""
+        done.append({"file": str(path), "path": str(place), "outcome": f"{would}{outcome}"})
+    lines = ("{file} → {path} ({outcome})".format_map(each) for each in done)
+    print_result(output, done, lines)
 
 
 @app.command("list")
@@ -112,13 +103,9 @@ def list_(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> No
       accelbind bitstream list -o json
     """
     stored = _stored(settings.bitstreams)
-    if output is OutputFormat.JSON:
-        print_json(stored)
-    elif not stored:
-        typer.echo(f"no bitstreams in {settings.bitstreams}")
-    else:
-        headings = ("INTERFACE", "FUNCTION", "KIND", "NAME", "SIZE", "STATE")
-        print_table(headings, map(_row, stored))
+    headings = ("INTERFACE", "FUNCTION", "KIND", "NAME", "SIZE", "STATE")
+    none = [f"no bitstreams in {settings.bitstreams}"]
+    print_result(output, stored, table_lines(headings, map(_row, stored)) if stored else none)
 
 
 @app.command()
@@ -131,13 +118,9 @@ def verify(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> N
     """
     stored = _stored(settings.bitstreams)
     bad = [each for each in stored if not each["ok"]]
-    if output is OutputFormat.JSON:
-        print_json(stored)
-    else:
-        for each in bad:
-            typer.echo(each["problem"])
-        unusable = f", {len(bad)} of them can't be used" if bad else ""
-        typer.echo(f"{len(stored)} bitstreams in {settings.bitstreams}{unusable}")
+    unusable = f", {len(bad)} of them can't be used" if bad else ""
+    summary = f"{len(stored)} bitstreams in {settings.bitstreams}{unusable}"
+    print_result(output, stored, [*(each["problem"] for each in bad), summary])
     if bad:
         raise typer.Exit(1)
 
@@ -161,11 +144,8 @@ def remove(
         check_id(interface, what="interface id", lengths=INTERFACE_LENGTHS),
         check_id(function, what="AFU id", lengths=AFU_LENGTHS),
     )
-    if output is OutputFormat.JSON:
-        print_json([{"path": str(path), "outcome": "removed"} for path in gone])
-        return
-    for path in gone:
-        typer.echo(f"removed {path}")
+    done = [{"path": str(path), "outcome": "removed"} for path in gone]
+    print_result(output, done, (f"removed {path}" for path in gone))
 
 
 def _stored(folder: Path) -> list[dict[str, Any]]:

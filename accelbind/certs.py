@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from accelbind.options import (
     find_kubeconfig,
     parse_duration,
 )
-from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
+from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
 from accelbind.run import Given, load_settings, settings_command, with_settings
 from certs import folder, keeper
 from certs.authority import utc_now
@@ -46,20 +47,10 @@ Folder = Annotated[
 ]
 
 
-PLACES = {
-    "namespace": "",
-    "service": "",
-    "ca_secret": "",
-    "tls_secret": "",
-    "webhook_config": "",
-    "kubeconfig": FOUND_KUBECONFIG,
-}
-RENEWAL = {
-    "name": "",
-    "lifetime": "90d, in a folder as the present one",
-    "ca_lifetime": "",
-    "settle": "",
-}
+PLACES = dict.fromkeys(("namespace", "service", "ca_secret", "tls_secret", "webhook_config"), "")
+PLACES |= {"kubeconfig": FOUND_KUBECONFIG}
+RENEWAL = dict.fromkeys(("name", "lifetime", "ca_lifetime", "settle"), "")
+RENEWAL |= {"lifetime": "90d, in a folder as the present one"}
 OLD_FLAGS = {"lifetime": "--days", "ca_lifetime": "--ca-days"}
 """As `certs issue` has them too."""
 CLUSTER = "Where and what"
@@ -83,11 +74,6 @@ def _whole_days(value: str | int) -> int:
     if time.seconds or time.microseconds:
         raise typer.BadParameter(f"{value!r:.80} must be a number of whole days, such as 90d")
     return time.days
-
-
-@app.callback()
-def certs() -> None:
-    """Create, renew, show and manage the webhook's certificates."""
 
 
 def serve(settings: CertsSettings, _context: typer.Context) -> None:
@@ -163,10 +149,7 @@ def show(
     settings = _settings(given)
     stored = from_folder(directory) if directory else asyncio.run(_read_cluster(settings))
     found = describe(stored, utc_now())
-    if output is OutputFormat.JSON:
-        print_json(found)
-    else:
-        _print_certificates(found)
+    print_result(output, found, _certificate_lines(found))
 
 
 @app.command()
@@ -204,12 +187,9 @@ def renew(
         return
     report = asyncio.run(_renew_in_cluster(settings, ca=ca))
     ends = report.serving_ends
-    if output is OutputFormat.JSON:
-        ends_text = ends.isoformat() if ends else None
-        print_json({"notAfter": ends_text, "missing": list(report.missing)})
-        return
-    typer.echo(f"renewed: valid until {ends:%F %T}" if ends else "renewed")
-    for missing in report.missing:
+    result = {"notAfter": ends.isoformat() if ends else None, "missing": list(report.missing)}
+    print_result(output, result, [f"renewed: valid until {ends:%F %T}" if ends else "renewed"])
+    for missing in report.missing if output is OutputFormat.TEXT else ():
         typer.echo(f"{missing} does not exist, so it has no bundle", err=True)
 
 
@@ -256,14 +236,11 @@ def _print_issued(issued: folder.IssuedPaths, output: OutputFormat) -> None:
         },
     }
     bundle = base64.b64encode(issued.ca_certificate.read_bytes()).decode()
-    if output is OutputFormat.JSON:
-        print_json(found | {"caBundle": bundle})
-    else:
-        print_facts(found)
-        typer.echo(f"\ncaBundle for the webhook configuration:\n{bundle}")
+    lines = [*fact_lines(found), "", "caBundle for the webhook configuration:", bundle]
+    print_result(output, found | {"caBundle": bundle}, lines)
 
 
-def _print_certificates(found: dict[str, Any]) -> None:
+def _certificate_lines(found: dict[str, Any]) -> Iterator[str]:
     rows = [
         (
             one["role"],
@@ -275,12 +252,11 @@ def _print_certificates(found: dict[str, Any]) -> None:
         )
         for one in found["certificates"]
     ]
-    print_table(("ROLE", "SUBJECT", "NAMES", "EXPIRES", "DAYS", "KEY"), rows)
-    typer.echo("")
+    yield from table_lines(("ROLE", "SUBJECT", "NAMES", "EXPIRES", "DAYS", "KEY"), rows)
+    yield ""
     for one in found["certificates"]:
-        typer.echo(f"{one['role'].ljust(8)} SHA-256 {one['fingerprint']}")
+        yield f"{one['role'].ljust(8)} SHA-256 {one['fingerprint']}"
     for one in found["bundles"]:
         held = ", ".join(f"{text[:11]}…" for text in one["fingerprints"]) or "nothing"
-        typer.echo(f"{one['configuration']} trusts {held}")
-    for name in found["missing"]:
-        typer.echo(f"{name} does not exist")
+        yield f"{one['configuration']} trusts {held}"
+    yield from (f"{name} does not exist" for name in found["missing"])

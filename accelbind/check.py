@@ -2,9 +2,9 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -18,7 +18,7 @@ from accelbind.options import (
     manifests_option,
     namespace_option,
 )
-from accelbind.output import Output, OutputFormat, count, print_json, print_table
+from accelbind.output import Output, OutputFormat, count, print_result, table_lines
 from accelbind.survey import Survey, read_folder, survey
 from services.admission.findings import Code, Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
@@ -98,11 +98,14 @@ def mappings(
         raise InvalidSettings("name either a folder of mappings or --kubeconfig")
     else:
         checked = _check_folder(folder, nodes or (), pods or (), policy, namespace)
-    _, findings, unchecked = checked
-    if output is OutputFormat.JSON:
-        print_json(_as_object(*checked))
-    else:
-        _print(*checked)
+    index, findings, unchecked = checked
+    result = {
+        "mappings": len(index),
+        "namespaces": len(index.namespaces),
+        "findings": [dataclasses.asdict(finding) for finding in findings],
+        "notChecked": unchecked,
+    }
+    print_result(output, result, _lines(*checked))
     if findings or (unchecked and folder is None):
         raise typer.Exit(EXIT_FOUND)
 
@@ -163,30 +166,20 @@ def _check_cluster(
     return seen.index, found, seen.missing
 
 
-def _as_object(
+def _lines(
     index: MappingIndex, findings: Sequence[Finding], unchecked: Sequence[str]
-) -> dict[str, Any]:
-    return {
-        "mappings": len(index),
-        "namespaces": len(index.namespaces),
-        "findings": [dataclasses.asdict(finding) for finding in findings],
-        "notChecked": unchecked,
-    }
-
-
-def _print(index: MappingIndex, findings: Sequence[Finding], unchecked: Sequence[str]) -> None:
-    """Prints a table, a summary, and what was not checked."""
+) -> Iterator[str]:
+    """A table, a summary, and what was not checked."""
     if findings:
         rows = (
             (one.code.value, plain(one.namespace), one.name, plain(one.message, 1000))
             for one in findings
         )
-        print_table(("FINDING", "NAMESPACE", "OF", "WHAT"), rows)
+        yield from table_lines(("FINDING", "NAMESPACE", "OF", "WHAT"), rows)
     found = count(len(findings), "finding") if findings else "no findings"
     mappings, namespaces = count(len(index), "mapping"), count(len(index.namespaces), "namespace")
-    typer.echo(f"{mappings} in {namespaces}: {found}")
-    for what in unchecked:
-        typer.echo(f"not checked: {what}")
+    yield f"{mappings} in {namespaces}: {found}"
+    yield from (f"not checked: {what}" for what in unchecked)
 
 
 def _nodes(value: object) -> list[object]:

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
 from accelbind import __version__
@@ -106,6 +106,26 @@ class LazyGroup(TyperGroup):
         return name, load(name) if found and name else found, rest
 
 
+class UntypedArgument(TyperArgument):
+    """An argument whose name says what it is: help shows no Python type beside it."""
+
+    def __init__(self, argument: TyperArgument) -> None:
+        vars(self).update(vars(argument))
+
+    def display_type_rich(self, ctx: Private) -> None:
+        """Nothing."""
+
+
+def _untyped(command: Private) -> Private:
+    for each in getattr(command, "commands", {}).values():
+        _untyped(each)
+    command.params = [
+        UntypedArgument(each) if isinstance(each, TyperArgument) else each
+        for each in command.params
+    ]
+    return command
+
+
 def load(name: str) -> Private:
     """Imports a command and returns it as one that Typer can run."""
     target = pkgutil.resolve_name(COMMANDS[name].target)
@@ -113,7 +133,7 @@ def load(name: str) -> Private:
     if not isinstance(target, typer.Typer):
         holder = typer.Typer(add_completion=False)
         holder.command(name)(target)
-    command: Private = get_command(holder)
+    command: Private = _untyped(get_command(holder))
     command.name = name
     return command
 
@@ -242,11 +262,21 @@ def _describe(error: Exception) -> tuple[str, int]:
     return f"{text} (accelbind --debug shows where; please report it)", Exit.OURS
 
 
+_RENAMED: Final = {
+    "--storage": "it is --bitstreams now",
+    "--config": "use flags and ACCELBIND_* variables instead",
+    "--client-name": "with --client-ca every client needs a certificate of that CA",
+}
+"""Options of earlier versions."""
+
+
 def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     message = error.format_message().replace("Value error, ", "")  # how pydantic starts it
     hint = f" (see: {context.command_path} --help)" if context is not None else ""
-    return f"{message.rstrip('.')}{hint}" if message else ""
+    renamed = _RENAMED.get(getattr(error, "option_name", ""), "")
+    words = f"{message.rstrip('.')}{renamed and f': {renamed}'}"
+    return f"{words}{hint}" if message else ""
 
 
 def _discard_output() -> None:

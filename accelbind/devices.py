@@ -56,10 +56,7 @@ _COMPARED: Final = ("root", "kubelet_dir", "mode")
         "metrics_host": "this machine",
         "metrics_port": "",
         "mode": "as the plugin runs, or af",
-        "root": "",
-        "kubelet_dir": "",
-        "pod_logs_dir": "",
-        "units": "",
+        **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir", "units"), ""),
     },
     group=WHERE,
 )

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from accelbind.output import Output, OutputFormat, print_facts, print_json
+from accelbind.output import Output, OutputFormat, fact_lines, print_result
 from services.names import (
     DOMAIN,
     FunctionName,
@@ -26,11 +26,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def names() -> None:
-    """Translate between ids and resource names."""
-
-
 @app.command("af")
 def af(
     interface: Interface,
@@ -45,7 +40,8 @@ def af(
         d8424dc4a4a3c413f89e433683f9040b
     """
     resource = f"{DOMAIN}/{function_name(interface, afu)}"
-    _print(resource, {"interfaceId": canonical_id(interface), "afuId": canonical_id(afu)}, output)
+    ids = {"interfaceId": canonical_id(interface), "afuId": canonical_id(afu)}
+    print_result(output, {"resource": resource} | ids, [resource])
 
 
 @app.command("region")
@@ -56,7 +52,8 @@ def region(interface: Interface, *, output: Output = OutputFormat.TEXT) -> None:
       accelbind names region ce48969398f05f33946d560708be108a
     """
     resource = f"{DOMAIN}/{region_name(interface)}"
-    _print(resource, {"interfaceId": canonical_id(interface)}, output)
+    found = {"resource": resource, "interfaceId": canonical_id(interface)}
+    print_result(output, found, [resource])
 
 
 @app.command("decode")
@@ -80,14 +77,4 @@ def decode_(
     facts["interfaceId"] = found.interface_id
     if isinstance(found, FunctionName):
         facts["afuId"] = found.afu_id
-    if output is OutputFormat.JSON:
-        print_json(facts)
-    else:
-        print_facts(facts)
-
-
-def _print(resource: str, ids: dict[str, str], output: OutputFormat) -> None:
-    if output is OutputFormat.JSON:
-        print_json({"resource": resource} | ids)
-    else:
-        typer.echo(resource)
+    print_result(output, facts, fact_lines(facts))

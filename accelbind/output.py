@@ -51,16 +51,19 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints columns as wide as their longest text; an empty text shows as `-`."""
-    for line in table_lines(headings, rows):
+def print_result(output: OutputFormat, value: object, lines: Iterable[str]) -> None:
+    """Prints a value as JSON, or its lines for people."""
+    if output is OutputFormat.JSON:
+        print_json(value)
+        return
+    for line in lines:
         typer.echo(line)
 
 
 def table_lines(
     headings: Sequence[str], rows: Iterable[Sequence[str]], gap: str = GAP
 ) -> Iterator[str]:
-    """The lines of a table, never cut: scripts may read them too."""
+    """Columns as wide as their longest text, since scripts may read them; `-` if it is empty."""
     lines = [list(headings), *([text or "-" for text in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -68,12 +71,11 @@ def table_lines(
         yield gap.join(cells).rstrip()
 
 
-def print_facts(facts: Mapping[str, object]) -> None:
-    """Prints what JSON output has too: a name and a value per line, without empty ones."""
+def fact_lines(facts: Mapping[str, object]) -> Iterator[str]:
+    """What JSON output has too, as a name and a value per line, without empty ones."""
     rows = [*_facts("", facts)]
     width = max((len(name) for name, _ in rows), default=0)
-    for name, value in rows:
-        typer.echo(f"{name.ljust(width)}  {value}")
+    return (f"{name.ljust(width)}  {value}" for name, value in rows)
 
 
 def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:

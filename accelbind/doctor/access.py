@@ -1,22 +1,28 @@
 """What `accelbind doctor` checks about the rights of accelbind's accounts.
 
-The API server itself answers, by SubjectAccessReview.
+The API server itself answers, by SubjectAccessReview. RBAC lets the certificates' account update
+our webhook configurations completely, and create Secrets of any type. That it may change only
+`caBundle`, and create only Secrets of type Opaque, is the work of two ValidatingAdmissionPolicies
+and their bindings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from accelbind.doctor.cluster import Cluster, Json, part
+from accelbind.doctor.cluster import APPLY, Cluster, Json, part
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, warning
 from accelbind.doctor.pools import read_uses
 from services.devices.model import PluginMode
 from services.kube.client import FORBIDDEN, ClusterClient
 from services.kube.lists import decode
+from services.kube.objects import GROUP
+from services.process.text import plain
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _CREATED: Final = 201
 _MAPPINGS: Final = "fpga.intel.com"
 _HOOKS: Final = "admissionregistration.k8s.io"
+_POLICY: Final = "ValidatingAdmissionPolicy"
 _SYSTEM: Final = "."
 """Stands for accelbind's own namespace."""
 
@@ -89,50 +95,62 @@ EXCESSIVE: Final = (Right("list", "secrets"), Right("create", "pods"), Right("*"
 """Rights that no account of accelbind needs."""
 
 
+class Policy(NamedTuple):
+    """A policy for the certificates' account; a test compares it with the manifests."""
+
+    name: str
+    validations: int
+    """Their number."""
+    risk: str
+
+
+POLICIES: Final = (
+    Policy(
+        "accelbind-certs",
+        3,
+        f"{CERTS} could change more of our webhook configurations than caBundle",
+    ),
+    Policy(
+        "accelbind-certs-secrets",
+        1,
+        f"{CERTS} could create a Secret that the cluster fills with another account's token",
+    ),
+)
+
+
 def check_webhook_access(cluster: Cluster) -> Iterator[Line]:
     """Does the account accelbind-webhook have its rights, and no more?"""
-    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK], {})
+    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK])
 
 
 def check_certs_access(cluster: Cluster) -> Iterator[Line]:
     """Does the account accelbind-certs have its rights, and no more?"""
-    return _check_account(cluster, CERTS, NEEDED[CERTS], {})
+    return _check_account(cluster, CERTS, NEEDED[CERTS])
 
 
 def check_plugin_access(cluster: Cluster) -> Iterator[Line]:
     """Does the account accelbind-plugin have its rights, and no more?"""
     for account, modes in sorted(read_uses(cluster).items()) or [(PLUGIN, set())]:
-        programs = any(mode is PluginMode.REGION for mode, _ in modes)
-        enforces = programs or any(enforced for _, enforced in modes)
         needed = [*NEEDED[PLUGIN]]
-        spare: dict[Right, str] = {}
-        for is_needed, rights, other in (
-            (enforces, NEEDED_TO_ENFORCE, "accelbind-plugin-mappings"),
-            (programs, NEEDED_TO_PROGRAM, "accelbind-plugin-region"),
-        ):
-            if is_needed:
-                needed += rights
-            elif modes:
-                spare |= dict.fromkeys(rights, other)
-        yield from _check_account(cluster, account, needed, spare)
+        programs = any(mode is PluginMode.REGION for mode, _ in modes)
+        if programs or any(enforced for _, enforced in modes):
+            needed += NEEDED_TO_ENFORCE
+        if programs:
+            needed += NEEDED_TO_PROGRAM
+        yield from _check_account(cluster, account, needed)
 
 
-def _check_account(
-    cluster: Cluster, account: str, needed: Sequence[Right], spare: Mapping[Right, str]
-) -> Iterator[Line]:
-    """Rights that an account lacks, and rights that it does not need.
-
-    `spare` is what no mode in use needs, each with the account that has it.
-    """
+def _check_account(cluster: Cluster, account: str, needed: Sequence[Right]) -> Iterator[Line]:
+    """Rights that an account lacks, and rights that no account of accelbind needs."""
     namespace = cluster.namespace
-    if cluster.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}") is None:
+    if not _has_account(cluster, account):
         yield skipped(f"there is no account {account} in namespace {namespace}")
         return
     needed = [
         right._replace(namespace=namespace) if right.namespace == _SYSTEM else right
         for right in needed
     ]
-    allowed = _allowed(cluster, account, [*needed, *EXCESSIVE, *spare])
+    allowed = _allowed(cluster, account, [*needed, *EXCESSIVE])
     for right in needed:
         if right not in allowed:
             todo = _REMEDIES.get(right, "kubectl apply --server-side -k OVERLAY")
@@ -142,12 +160,12 @@ def _check_account(
             f"{account} may {right}, which it does not need",
             f"kubectl get clusterrolebinding,rolebinding -A -o wide | grep {account}",
         )
-    for right in (each for each in spare if each in allowed):
-        yield warning(
-            f"{account} may {right}, which no mode in use needs",
-            f"run the pool under the account of its mode; only {spare[right]} needs this right",
-        )
     yield ok(f"{len(allowed.intersection(needed))} of {len(needed)} rights that {account} needs")
+
+
+def _has_account(cluster: Cluster, account: str) -> bool:
+    path = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{account}"
+    return cluster.get(path) is not None
 
 
 def _allowed(cluster: Cluster, account: str, rights: Sequence[Right]) -> set[Right]:
@@ -178,3 +196,39 @@ async def _may(client: ClusterClient, right: Right, user: str, groups: list[str]
     if answer.status != _CREATED:
         raise Unseen(f"the API server answers {answer.status} to a question about rights")
     return bool(part(decode(answer.body, _REVIEWS, Json), "status").get("allowed"))
+
+
+# Policies -----------------------------------------------------------------------------------------
+
+
+def check_policy(cluster: Cluster) -> Iterator[Line]:
+    """Can the account accelbind-certs change only caBundle?"""
+    try:
+        if not _has_account(cluster, CERTS):
+            yield skipped(f"there is no account {CERTS} in namespace {cluster.namespace}")
+            return
+    except Unseen:
+        pass  # it may exist
+    for policy in POLICIES:
+        yield _policy_line(cluster, policy) or ok(f"{_POLICY} {policy.name} is there and bound")
+
+
+def _policy_line(cluster: Cluster, policy: Policy) -> Line | None:
+    """What is wrong with a policy or its bindings, of which one that denies is enough."""
+    found = cluster.get(f"{GROUP}/validatingadmissionpolicies/{policy.name}")
+    if found is None:
+        text = f"there is no {_POLICY} {policy.name}: {policy.risk}"
+        return warning(text, f"{APPLY}; before Kubernetes 1.30 use cert-manager")
+    bindings = cluster.items(f"{GROUP}/validatingadmissionpolicybindings")
+    specs = [part(each, "spec") for each in bindings]
+    ours = [spec for spec in specs if spec.get("policyName") == policy.name]
+    actions = {str(one) for each in ours for one in each.get("validationActions") or ()}
+    if len(part(found, "spec").get("validations") or ()) < policy.validations:
+        return failed(f"{policy.name}: validations are missing: {policy.risk}", APPLY)
+    if not ours:
+        return failed(f"no {_POLICY}Binding names {policy.name}: {policy.risk}", APPLY)
+    if "Deny" not in actions:
+        shown = plain(", ".join(sorted(actions))) or "none"
+        text = f"the binding of {policy.name} does not deny (validationActions: {shown})"
+        return failed(f"{text}: {policy.risk}", APPLY)
+    return None

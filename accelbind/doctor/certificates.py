@@ -3,8 +3,6 @@
 The TLS handshake is that of the API server: the same bundle, the same name.
 """
 
-import base64
-import binascii
 import socket
 import ssl
 from collections.abc import Iterator
@@ -58,11 +56,10 @@ def check_bundles(cluster: Cluster) -> Iterator[Line]:
     if not hooks:
         yield skipped("there is no webhook configuration of accelbind")
     for hook in hooks:
-        text = _bundle(hook)
-        if not text:
+        if not hook.bundle:
             continue  # reported by check_rules
         try:
-            authorities = x509.load_pem_x509_certificates(text)
+            authorities = x509.load_pem_x509_certificates(hook.bundle)
         except ValueError as error:
             reason = plain(str(error), 200)
             yield failed(f"{hook.label}: caBundle has no certificates: {reason}", _RENEW)
@@ -81,8 +78,7 @@ def check_served(cluster: Cluster) -> Iterator[Line]:
     checked: set[tuple[ServiceAddress, bytes]] = set()
     problems: set[Line] = set()
     for hook in our_hooks(cluster):
-        bundle = _bundle(hook)
-        found = _addresses(cluster, hook)
+        bundle, found = hook.bundle, _addresses(cluster, hook)
         if isinstance(found, Line):
             if found not in problems:
                 yield found
@@ -94,13 +90,6 @@ def check_served(cluster: Cluster) -> Iterator[Line]:
                 yield _handshake_line(f"{hook.label}: {address}", address, bundle)
     if not checked and not problems:
         yield unseen("no address of a webhook with a bundle is known")
-
-
-def _bundle(hook: Hook) -> bytes:
-    try:
-        return base64.b64decode(str(hook.client.get("caBundle") or ""), validate=True)
-    except (binascii.Error, ValueError):
-        return b"no base64"
 
 
 # Where the webhook is called ----------------------------------------------------------------------
@@ -175,14 +164,14 @@ def _handshake_line(where: str, address: ServiceAddress, bundle: bytes) -> Line:
         )
     except ssl.SSLError as error:
         return failed(
-            f"{where}: {error.reason or error}",
+            f"{where}: {plain(error.reason or str(error))}",
             "it is not a webhook, or the bundle has no certificates: see cluster.bundles",
         )
     except ConnectionRefusedError:
         return failed(f"{where}: connection refused", "start the webhook; see its log")
     except OSError as error:
         return unseen(
-            f"{where} can't be reached from here: {error.strerror or error}",
+            f"{where} can't be reached from here: {plain(error.strerror or str(error))}",
             "run the doctor in a pod; or kubectl port-forward, and --webhook-address",
         )
 

@@ -33,11 +33,8 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 class Cluster(Subject):
     """A cluster. Its methods raise `Unseen` for what we may not read, and `ClusterError`.
 
-    Args:
-        kubeconfig: How to reach its API server; None: as the environment says.
-        namespace: Where accelbind runs.
-        prefixes: The domains of its resources, each with its slash.
-        webhook_address: Where the webhook answers, if that is not as its configuration says.
+    Each prefix is a domain of its resources with a slash. `webhook_address` is where the webhook
+    answers, if that is not as its configurations say.
     """
 
     def __init__(

@@ -1,17 +1,31 @@
-"""`accelbind doctor`: what is wrong with a node or a cluster, and what to do about it."""
+"""`accelbind doctor`: what is wrong with a node or a cluster, and what to do about it.
+
+A check has an id, which scripts name, and a function, whose docstring is the question that the
+check answers.
+"""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
-from accelbind.doctor import show
-from accelbind.doctor.catalogue import CLUSTER, NODE, checks_of
-from accelbind.doctor.certificates import parse_address
+from accelbind.doctor import (
+    access,
+    certificates,
+    cluster,
+    files,
+    kubelet,
+    node,
+    pools,
+    show,
+    webhooks,
+    workloads,
+)
 from accelbind.doctor.cluster import API_SERVER, Cluster
-from accelbind.doctor.model import Check, CheckStatus, Result, run_checks
+from accelbind.doctor.model import Check, CheckStatus, Line, Result, run_checks
 from accelbind.doctor.node import Node
 from accelbind.options import (
     Domains,
@@ -21,12 +35,15 @@ from accelbind.options import (
     namespace_option,
     time_option,
 )
-from accelbind.output import Output, OutputFormat, print_json, styled
+from accelbind.output import Output, OutputFormat, print_result, styled
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.admission.mutate import Policy
 from services.kube.config import NO_KUBECONFIG, may_reach
 from services.process.errors import InvalidSettings
+
+S = TypeVar("S", Node, Cluster)
+Find: TypeAlias = Callable[[S], Iterable[Line]]
 
 EXIT_FAILED: Final = 1
 SYSTEM: Final = "accelbind-system"
@@ -48,15 +65,68 @@ _NODE_FOLDERS: Final = (
 )
 
 
+NODE: Final[Mapping[str, Find[Node]]] = {
+    "node.driver": node.check_driver,
+    "node.cards": node.check_cards,
+    "node.device-nodes": node.check_device_nodes,
+    "node.kubelet": kubelet.check_kubelet,
+    "node.plugin-sockets": kubelet.check_sockets,
+    "node.checkpoint": kubelet.check_checkpoint,
+    "node.pod-resources": kubelet.check_pod_resources,
+    "node.pod-logs": kubelet.check_pod_logs,
+    "node.access": node.check_access,
+    "node.cdi": files.check_cdi,
+    "node.bitstreams": files.check_bitstreams,
+    "node.state-dir": files.check_state_dir,
+    "node.hook": files.check_hook,
+    "node.plugin": kubelet.check_plugin,
+    "node.devices": kubelet.check_devices,
+    "node.permissions": kubelet.check_permissions,
+}
+
+CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
+    cluster.API_SERVER: cluster.check_api_server,
+    "cluster.workloads": workloads.check_workloads,
+    "cluster.other-suites": workloads.check_other_suites,
+    "cluster.nodes": workloads.check_nodes,
+    "cluster.pools": pools.check_pools,
+    "cluster.definitions": webhooks.check_definitions,
+    "cluster.webhooks": webhooks.check_webhooks,
+    "cluster.webhook-rules": webhooks.check_rules,
+    "cluster.other-webhooks": webhooks.check_other_webhooks,
+    "cluster.bundles": certificates.check_bundles,
+    "cluster.served": certificates.check_served,
+    "cluster.mappings": workloads.check_mappings,
+    "cluster.pending-pods": workloads.check_pending,
+    "cluster.failed-pods": workloads.check_failed,
+    "cluster.access.webhook": access.check_webhook_access,
+    "cluster.access.plugin": access.check_plugin_access,
+    "cluster.access.certs": access.check_certs_access,
+    "cluster.policy": access.check_policy,
+}
+
+_MAY_GROW: Final = ("node.bitstreams", *CLUSTER)
+"""Checks that take longer where there is more to read."""
+
+
+def checks_of(table: Mapping[str, Find[S]], subject: S) -> list[Check]:
+    """The checks of a node or a cluster."""
+    return [
+        Check(key, question(find), partial(find, subject), grows=key in _MAY_GROW)
+        for key, find in table.items()
+    ]
+
+
+def question(find: object) -> str:
+    """The question that a check answers."""
+    return (find.__doc__ or "").rstrip(".")
+
+
 @with_settings(
     PluginSettings,
     {
         "mode": "as the plugin runs, or af",
-        "root": "",
-        "kubelet_dir": "",
-        "pod_logs_dir": "",
-        "bitstreams": "",
-        "state_dir": "",
+        **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir", "bitstreams", "state_dir"), ""),
         "cdi_dir": "/etc/cdi and /var/run/cdi",
         "programming": "",
         "metrics_host": "this machine",
@@ -66,10 +136,10 @@ _NODE_FOLDERS: Final = (
 )
 def doctor(
     *,
-    node: Annotated[
+    on_node: Annotated[
         bool, typer.Option("--node", help="Check this node, even if it does not look like one.")
     ] = False,
-    cluster: Annotated[
+    on_cluster: Annotated[
         bool, typer.Option("--cluster", help="Check only the cluster, or with --node both.")
     ] = False,
     only: Only = None,
@@ -108,61 +178,41 @@ def doctor(
     """
     checks: list[Check] = []
     config = find_kubeconfig(kubeconfig)
-    if node or (not cluster and _is_node(given)):
+    if on_node or (not on_cluster and _is_node(given)):
         options = load_settings(PluginSettings, given)
         mode = options.mode if given.get("mode") is not None else None
         checks += checks_of(NODE, Node(options, mode, seconds=time_limit))
-    if cluster or kubeconfig is not None or (not node and _knows_cluster(config, checks)):
+    if on_cluster or kubeconfig is not None or (not on_node and _knows_cluster(config, checks)):
         prefixes = (Policy(tuple(domain)) if domain else Policy()).prefixes
-        address = parse_address(webhook_address) if webhook_address else None
+        address = certificates.parse_address(webhook_address) if webhook_address else None
         checks += checks_of(CLUSTER, Cluster(config, namespace, prefixes, address))
     if not checks:
         raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
-    results = _run(checks, _choose(checks, only or (), skip or ()), time_limit)
-    _print(results, output, verbose=verbose)
+    results = _run(checks, only or (), skip or (), time_limit)
+    lines = show.lines(results, verbose=verbose)
+    print_result(output, show.document(results), (styled(line, colour) for colour, line in lines))
     if any(result.state is CheckStatus.FAILED for result in results):
         raise typer.Exit(EXIT_FAILED)
 
 
-def _print(results: Sequence[Result], output: OutputFormat, *, verbose: bool) -> None:
-    if output is OutputFormat.JSON:
-        print_json(show.document(results))
-        return
-    for colour, line in show.lines(results, verbose=verbose):
-        typer.echo(styled(line, colour))
-
-
-def _choose(checks: Sequence[Check], only: Sequence[str], skip: Sequence[str]) -> list[Check]:
+def _run(
+    checks: Sequence[Check], only: Sequence[str], skip: Sequence[str], seconds: float
+) -> list[Result]:
+    """Run the chosen checks, and show why if those of the cluster can't be made."""
     for start in (*only, *skip):
         if not any(check.id.startswith(start) for check in checks):
             known = ", ".join(check.id for check in checks)
             raise InvalidSettings(f"no check is called {start!r}; the checks are {known}")
-    chosen = [
-        check
+    chosen = {
+        check.id
         for check in checks
         if (not only or check.id.startswith(tuple(only))) and not check.id.startswith(tuple(skip))
-    ]
+    }
     if not chosen:
         raise InvalidSettings("--only and --skip leave no check: skip fewer checks")
-    return chosen
-
-
-def _run(checks: Sequence[Check], chosen: Sequence[Check], seconds: float) -> list[Result]:
-    """Run the chosen checks, and show why if those of the cluster can't be made."""
-    added = [
-        check
-        for check in checks
-        if check.id == API_SERVER
-        and check not in chosen
-        and any(each.id.startswith("cluster.") for each in chosen)
-    ]
-    results = run_checks([*added, *chosen], seconds)
-    hidden = {check.id for check in added}
-    return [
-        result
-        for result in results
-        if result.state is CheckStatus.FAILED or result.id not in hidden
-    ]
+    cause = {API_SERVER} if any(each.startswith("cluster.") for each in chosen) else set()
+    results = run_checks([check for check in checks if check.id in chosen | cause], seconds)
+    return [each for each in results if each.id in chosen or each.state is CheckStatus.FAILED]
 
 
 def _is_node(given: dict[str, Any]) -> bool:

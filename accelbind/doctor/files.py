@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
+from accelbind.doctor.model import Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
 from accelbind.output import count
 from plugin.settings import Programming
@@ -19,8 +19,6 @@ from services.devices.model import PluginMode
 from services.process.text import plain
 from services.process.yaml import BrokenDocument, read_documents
 
-MAX_FILE: Final = 4 * 1024 * 1024
-"""Bytes of a CDI file: one with a thousand devices has a fifth of that."""
 _SUFFIXES: Final = frozenset({".json", ".yaml"})
 
 _READ_SHARE: Final = 0.6
@@ -45,7 +43,7 @@ def check_cdi(node: Node) -> Iterator[Line]:
     usual = [options.root / "etc/cdi", options.root / "var/run/cdi"]
     folders = [options.cdi_dir] if options.cdi_dir else usual
     found = [path for each in folders if each.is_dir() for path in each.iterdir()]
-    files = sorted(path for path in found if path.suffix in _SUFFIXES)
+    files = sorted(path for path in found if path.suffix in _SUFFIXES and path.is_file())
     owner: dict[str, Path] = {}
     ours = 0
     for path in files:
@@ -74,13 +72,8 @@ def check_cdi(node: Node) -> Iterator[Line]:
 def _read_cdi(path: Path) -> _CdiFile | Line | None:
     """A CDI file of ours, or what is wrong with a file; None if it is of another kind."""
     todo = "remove it: runtimes ignore it, and its owner writes it again"
-    try:
-        if not path.is_file() or path.stat().st_size > MAX_FILE:  # opening a FIFO would block
-            return failed(f"{path} is not a file of up to {MAX_FILE} bytes", todo)
-        data = path.read_bytes()
-    except PermissionError:
-        return unseen(f"{path} can't be read by user {os.geteuid()}", AS_ROOT)
-    document = next(iter(read_documents(data, types=True)), None)  # JSON is YAML too
+    documents = read_documents(path.read_bytes(), types=True)  # JSON is YAML too
+    document = next(iter(documents), None)
     if isinstance(document, BrokenDocument):
         return failed(f"{path}, line {document.line}: {plain(document.message, 200)}", todo)
     content = document.value if document else None

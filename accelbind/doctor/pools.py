@@ -1,7 +1,8 @@
-"""What `accelbind doctor` checks about plugin DaemonSets: which nodes each of them covers.
+"""What `accelbind doctor` checks about plugin DaemonSets: which nodes have a plugin of which.
 
-A node with accelerators needs exactly one plugin. A node that lost its plugin, by an upgrade or
-with its label, still lists its resources, so it is found here.
+A node with accelerators, or with the plugins' label, needs exactly one plugin. Where plugins run is
+what their pods say. A node that lost its plugin, by an upgrade or with its label, still lists its
+resources, so it is found here.
 """
 
 from collections import defaultdict
@@ -12,7 +13,6 @@ from typing import Final, TypeAlias, TypeVar
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import CheckStatus, Line, failed, ok, skipped, warning
-from accelbind.doctor.node_fit import is_selected, untolerated_taints
 from accelbind.doctor.workloads import MODE_ANNOTATION, read_nodes
 from accelbind.output import count
 from services.admission.findings import add_advertised
@@ -29,32 +29,31 @@ LABEL: Final = "accelbind.dev/plugin"
 _CONTAINER: Final = "plugin"
 _SHOWN: Final = 10
 """Nodes that a sentence names; a command names all of them."""
+_KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
+_CONDITION: Final = "node.kubernetes.io/"
+"""Prefix of taints by which Kubernetes reports conditions. DaemonSets tolerate most of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A DaemonSet of the plugin: its name, and the spec of its pods."""
+    """A DaemonSet of the plugin."""
 
     name: str
     spec: Json
+    """Of its pods."""
+    nodes: frozenset[str]
+    """Those on which it has a pod."""
 
     @property
     def account(self) -> str:
         """The service account of its plugins."""
         return str(self.spec.get("serviceAccountName") or "default")
 
-    @property
-    def needs_only_our_label(self) -> bool:
-        """Whether our label is all that a Linux node needs to be selected."""
-        selector = set(self.spec.get("nodeSelector") or ())
-        return {LABEL} <= selector <= {LABEL, "kubernetes.io/os"} and "affinity" not in self.spec
-
     def uses(self, nodes: Sequence[Json]) -> Iterator[tuple[PluginMode, bool]]:
         """Yield the modes of its plugins, each with whether mappings are enforced there."""
         env = {
             str(each.get("name")): str(each.get("value"))
-            for container in self.spec.get("containers") or ()
-            if container.get("name") == _CONTAINER
+            for container in _plugin_containers(self.spec)
             for each in container.get("env") or ()
         }
         enforce = _member(Enforce, env.get("ACCELBIND_ENFORCE_MAPPINGS"), Enforce.AUTO)
@@ -62,7 +61,7 @@ class Pool:
         annotated = (
             part(node, "metadata", "annotations").get(MODE_ANNOTATION)
             for node in nodes
-            if is_selected(self.spec, node)
+            if name_of(node) in self.nodes
         )
         for mode in {own, *(_member(PluginMode, each, own) for each in annotated)}:
             yield mode, is_enforced(enforce, mode)
@@ -70,12 +69,15 @@ class Pool:
 
 def read_pools(cluster: Cluster) -> list[Pool]:
     """The plugin's DaemonSets. Raises as `Cluster.get`."""
-    found = cluster.items(f"/apis/apps/v1/namespaces/{cluster.namespace}/daemonsets")
-    pools = [Pool(name_of(item), part(item, "spec", "template", "spec")) for item in found]
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for pod in cluster.items(f"/api/v1/namespaces/{cluster.namespace}/pods"):
+        if part(pod, "status").get("phase") not in ("Succeeded", "Failed"):
+            for owner in part(pod, "metadata").get("ownerReferences") or ():
+                nodes[str(owner.get("name"))].add(str(part(pod, "spec").get("nodeName")))
     return [
-        pool
-        for pool in pools
-        if any(each.get("name") == _CONTAINER for each in pool.spec.get("containers") or ())
+        Pool(name_of(item), spec, frozenset(nodes[name_of(item)]))
+        for item in cluster.items(f"/apis/apps/v1/namespaces/{cluster.namespace}/daemonsets")
+        if _plugin_containers(spec := part(item, "spec", "template", "spec"))
     ]
 
 
@@ -94,76 +96,82 @@ def read_uses(cluster: Cluster) -> dict[str, set[tuple[PluginMode, bool]]]:
 def check_pools(cluster: Cluster) -> Iterator[Line]:
     """Does one plugin DaemonSet cover each node with accelerators?"""
     pools = cluster.once(read_pools)
-    running = _running(cluster) if pools else set()
     nodes: dict[Place, list[str]] = defaultdict(list)
     for node in cluster.once(read_nodes):
-        for place in _places(node, pools, running, (*cluster.prefixes, UNIT_RESOURCE)):
-            nodes[place].append(name_of(node))
+        nodes[_place(node, pools, (*cluster.prefixes, UNIT_RESOURCE))].append(name_of(node))
+    nodes.pop(("no accelerators",), None)
     covered = len(nodes.pop(("covered",), ()))
     if not pools:
-        yield _without_pools(cluster.namespace, nodes.get(("unselected",), ()))
+        yield _without_pools(cluster.namespace, nodes.get(("unlabelled",), ()))
         return
-    lines = [
-        _line(place, names, pools, cluster.namespace) for place, names in sorted(nodes.items())
-    ]
+    lines = [_line(place, names, pools) for place, names in sorted(nodes.items())]
     yield from lines
     if covered or all(line.state is not CheckStatus.FAILED for line in lines):
         yield ok(f"plugins cover {count(covered, 'node')}")
 
 
-def _running(cluster: Cluster) -> set[tuple[str, str]]:
-    """DaemonSet and node of each pod that runs."""
-    return {
-        (plain(str(owner.get("name"))), plain(str(part(pod, "spec").get("nodeName"))))
-        for pod in cluster.items(f"/api/v1/namespaces/{cluster.namespace}/pods")
-        if part(pod, "status").get("phase") not in ("Succeeded", "Failed")
-        for owner in part(pod, "metadata").get("ownerReferences") or ()
-        if owner.get("kind") == "DaemonSet"
-    }
+def _place(node: Json, pools: Sequence[Pool], prefixes: tuple[str, ...]) -> Place:
+    present = [pool.name for pool in pools if name_of(node) in pool.nodes]
+    if present:
+        return ("covered",) if len(present) == 1 else ("twice", " and ".join(present))
+    is_labelled = part(node, "metadata", "labels").get(LABEL) == "true"
+    if not is_labelled and not _has_capacity(node, prefixes):
+        return ("former",) if add_advertised({}, node, prefixes) else ("no accelerators",)
+    taints = sorted((untolerated_taints(pool.spec, node) for pool in pools), key=len)
+    if taints and taints[0]:
+        return "tainted", plain(", ".join(taints[0]))
+    return ("labelled",) if is_labelled and pools else ("unlabelled",)
 
 
-def _places(
-    node: Json, pools: Sequence[Pool], running: set[tuple[str, str]], prefixes: tuple[str, ...]
-) -> Iterator[Place]:
-    offered = add_advertised({}, node, prefixes)
-    selecting = [pool for pool in pools if is_selected(pool.spec, node)]
-    if not selecting:
-        if _has_capacity(node, prefixes):
-            yield ("unselected",)
-        elif offered:
-            yield ("former",)
-        return
-    if len(selecting) > 1:
-        yield "twice", " and ".join(pool.name for pool in selecting)
-    if not offered and LABEL not in part(node, "metadata", "labels"):
-        return
-    for pool in selecting:
-        if taints := untolerated_taints(pool.spec, node):
-            yield "tainted", pool.name, plain(", ".join(taints))
-        elif (pool.name, name_of(node)) not in running:
-            yield "without pod", pool.name
-        else:
-            yield ("covered",)
+def _has_capacity(node: Json, prefixes: tuple[str, ...]) -> bool:
+    """Whether the kubelet still counts devices; it does for minutes after a plugin has ended."""
+    amounts = part(node, "status", "capacity").items()
+    return any(key.startswith(prefixes) and str(amount) != "0" for key, amount in amounts)
 
 
-def _line(place: Place, names: Sequence[str], pools: Sequence[Pool], namespace: str) -> Line:
-    nodes = _list_nodes(names)
+def untolerated_taints(pod_spec: Json, node: Json) -> list[str]:
+    """The taints, as `key=value:effect`, that keep a DaemonSet's pod from a node."""
+    return [
+        "=".join(filter(None, (taint.get("key"), taint.get("value")))) + f":{taint['effect']}"
+        for taint in part(node, "spec").get("taints") or ()
+        if taint.get("effect") in _KEEPS_AWAY
+        and not str(taint.get("key")).startswith(_CONDITION)
+        and not any(_tolerates(each, taint) for each in pod_spec.get("tolerations") or ())
+    ]
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    if any(toleration.get(key) not in (None, "", taint.get(key)) for key in ("effect", "key")):
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    same_value = (toleration.get("value") or "") == (taint.get("value") or "")
+    return bool(toleration.get("key")) and same_value
+
+
+def _line(place: Place, names: Sequence[str], pools: Sequence[Pool]) -> Line:
+    nodes, daemonsets = _list_nodes(names), ", ".join(pool.name for pool in pools)
+    missing = f"no plugin DaemonSet has a pod on {nodes}"
+    select = (
+        f"kubectl label node {' '.join(names)} {LABEL}=true, and what else the node selector or"
+        f" affinity of {daemonsets} requires"
+    )
     match place:
-        case ("unselected",):
-            text = f"no plugin DaemonSet selects {nodes} with accelerators"
-            return failed(text, _how_to_select(pools, names))
-        case ("former",):
-            text = f"no plugin DaemonSet selects {nodes}, which had accelerators"
-            todo = f"nothing, if the cards are gone; else {_how_to_select(pools, names)}"
-            return warning(text, todo)
         case ("twice", both):
             text = f"DaemonSets {both} select {nodes}: the second plugin waits"
             return failed(text, "change the node selector of one of them")
-        case ("tainted", pool, taints):
+        case ("tainted", taints):
             todo = "add a toleration (component tolerate-taints tolerates all), or remove the taint"
-            return failed(f"DaemonSet {pool} does not tolerate {taints} of {nodes}", todo)
-    text = f"DaemonSet {place[1]} selects {nodes}, but has no pod there"
-    return failed(text, f"kubectl describe daemonset -n {namespace} {place[1]}")
+            return failed(f"no plugin DaemonSet tolerates {taints} of {nodes}", todo)
+        case ("labelled",):
+            todo = (
+                f"compare its node selector and affinity: kubectl describe daemonset {daemonsets}"
+            )
+            return failed(f"{missing} with the label {LABEL}", todo)
+        case ("former",):
+            todo = f"nothing, if the cards are gone; else {select}"
+            return warning(f"{missing}, which had accelerators", todo)
+    return failed(f"{missing} with accelerators", select)
 
 
 def _without_pools(namespace: str, names: Sequence[str]) -> Line:
@@ -175,17 +183,8 @@ def _without_pools(namespace: str, names: Sequence[str]) -> Line:
     return failed(f"{missing}, but {_list_nodes(names)} {verb} accelerators", todo)
 
 
-def _how_to_select(pools: Sequence[Pool], names: Sequence[str]) -> str:
-    if any(pool.needs_only_our_label for pool in pools):
-        return f"kubectl label node {' '.join(names)} {LABEL}=true"
-    shown = ", ".join(pool.name for pool in pools)
-    return f"add the labels that the node selector or affinity of {shown} requires"
-
-
-def _has_capacity(node: Json, prefixes: tuple[str, ...]) -> bool:
-    """Whether the kubelet still counts devices; it does for minutes after a plugin has ended."""
-    amounts = part(node, "status", "capacity").items()
-    return any(key.startswith(prefixes) and str(amount) != "0" for key, amount in amounts)
+def _plugin_containers(pod_spec: Json) -> list[Json]:
+    return [each for each in pod_spec.get("containers") or () if each.get("name") == _CONTAINER]
 
 
 def _list_nodes(names: Sequence[str]) -> str:

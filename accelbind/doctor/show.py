@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from accelbind.doctor.model import CheckStatus, Line, Result
+from accelbind.doctor.model import CheckStatus, Line, Result, failed
+from accelbind.doctor.webhooks import NOT_DEFINED
 from accelbind.output import count
 from services.process.text import plain
 
@@ -29,6 +30,17 @@ _WIDTH: Final = max(map(len, MARKS.values()))
 _INDENT: Final = " " * (_WIDTH + 2)
 _MESSAGE: Final = 1200
 _MORE: Final = "(--verbose lists them)"
+
+_NOT_INSTALLED: Final = failed(
+    "accelbind is not installed in this cluster",
+    "install it (docs/quickstart.md), or name its namespace with -n",
+)
+_OF_INSTALLATION: Final = (
+    *("cluster.workloads", "cluster.nodes", "cluster.pools", "cluster.definitions"),
+    *("cluster.webhook", "cluster.bundles", "cluster.served", "cluster.mappings"),
+    *("cluster.access", "cluster.policy"),
+)
+"""Prefixes of the checks that can't be passed then."""
 
 StyledLine = tuple[str | None, str]
 """A colour, and a line of text."""
@@ -58,15 +70,12 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[StyledLine]:
     """Yield the checklist for people.
 
-    Args:
-        results: The results of all checks.
-        verbose: Whether to show each line of each check. Otherwise checks that could not be made
-            for the same reason are shown as one, and so are lines of one group.
+    Unless it is verbose, checks with one cause are shown as one, and so are lines of one group.
     """
     alike: dict[object, list[Result]] = {}
-    for result in results:
-        merge = result.state is CheckStatus.UNSEEN and not verbose
-        alike.setdefault(tuple(result.lines) if merge else result.id, []).append(result)
+    pairs = [(each.id, each) for each in results] if verbose else _with_causes(results)
+    for cause, result in pairs:
+        alike.setdefault(cause, []).append(result)
     for first, *others in alike.values():
         title = f"and {count(len(others), 'more check')} {_MORE}" if others else first.title
         text = f"{MARKS[first.state].ljust(_WIDTH)}  {first.id}  {title}"
@@ -76,6 +85,24 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
     counts = _counts(results)
     parts = [f"{counts[state]} {state}" for state in reversed(CheckStatus) if state in counts]
     yield None, f"{len(results)} checks: {', '.join(parts) or 'none'}"
+
+
+def _with_causes(results: Sequence[Result]) -> Iterator[tuple[object, Result]]:
+    """Yield each result with its cause; those with one cause are shown as one."""
+    needed = ("cluster.definitions", "cluster.workloads", "cluster.bundles")
+    found = {result.id: result for result in results if result.id in needed}
+    is_absent = len(found) == len(needed) and all(
+        line.group == NOT_DEFINED or line.state is CheckStatus.SKIPPED
+        for result in found.values()
+        for line in result.lines
+    )
+    for result in results:
+        if is_absent and result.id.startswith(_OF_INSTALLATION):
+            yield _NOT_INSTALLED, replace(result, lines=[_NOT_INSTALLED])
+        elif result.state is CheckStatus.UNSEEN:
+            yield tuple(result.lines), result
+        else:
+            yield result.id, result
 
 
 def _result_lines(result: Result, *, verbose: bool) -> Iterator[StyledLine]:

@@ -1,19 +1,32 @@
-"""What `accelbind doctor` checks about webhook configurations."""
+"""What `accelbind doctor` checks about definitions of mappings, and webhook configurations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import Line, failed, ok, warning
-from services.kube.objects import GROUP, PLURALS
+from services.kube.objects import GROUP, PLURALS, decode_base64
 from services.process.text import plain
 
 NAME: Final = "accelbind"
 _SUFFIX: Final = ".accelbind.dev"
 _OTHER_SUITES: Final = ("fpga.mutator.webhooks.intel.com", "fpga.intel.com")
 _SLOWEST: Final = 10
+
+
+NOT_DEFINED: Final = "kinds of mappings are not defined"
+_DEFINE: Final = "kubectl apply --server-side -k manifests/crd"
+_OLD: Final = (
+    "its objects are of v1, from before version 0.18 of Intel's suite: save them, delete the"
+    f" definition, {_DEFINE}, and write them again as v2 (docs/migration.md)"
+)
+DEFINITIONS: Final[Mapping[str, tuple[str, int]]] = {
+    "acceleratorfunctions": ("AcceleratorFunction", 3),
+    "fpgaregions": ("FpgaRegion", 1),
+}
+"""Kind, and number of CEL rules of `spec` and of the name; a test compares the manifests."""
 
 
 class Review(NamedTuple):
@@ -56,6 +69,11 @@ class Hook:
         """Its `clientConfig`."""
         return part(self.entry, "clientConfig")
 
+    @property
+    def bundle(self) -> bytes:
+        """The CAs that it is verified by; empty if there are none."""
+        return decode_base64(self.client.get("caBundle") or "")
+
     def covers(self, resource: str) -> bool:
         """Whether one of its rules covers a resource."""
         rules = self.entry.get("rules") or ()
@@ -71,6 +89,43 @@ class Hook:
             return bool(service.get("namespace") == namespace)
         name = str(self.entry.get("name", ""))
         return name.endswith(_SUFFIX) or self.configuration == NAME
+
+
+def check_definitions(cluster: Cluster) -> Iterator[Line]:
+    """Are both kinds of mappings defined?"""
+    for plural, (kind, rules) in DEFINITIONS.items():
+        name = f"{plural}.fpga.intel.com"
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        found = cluster.get(path)
+        if found is None:
+            yield failed(f"{name} is not defined: there can be no mappings", _DEFINE, NOT_DEFINED)
+            continue
+        lines = [*_definition_lines(name, found, kind, rules)]
+        yield from lines or [ok(f"{name} is accelbind's")]
+
+
+def _definition_lines(name: str, found: Json, kind: str, rules: int) -> Iterator[Line]:
+    spec, status = part(found, "spec"), part(found, "status")
+    if spec.get("scope") != "Namespaced" or part(spec, "names").get("kind") != kind:
+        yield failed(f"{name} defines something other than {kind}s", _DEFINE)
+        return
+    versions = {one.get("name"): one for one in spec.get("versions") or ()}
+    version: Json = versions.get("v2") or {}
+    if not version.get("served"):
+        todo = _OLD if "v1" in (status.get("storedVersions") or ()) else _DEFINE
+        yield failed(f"{name} does not serve version v2", todo)
+        return
+    for one in status.get("conditions") or ():
+        if one.get("type") in {"Established", "NamesAccepted"} and one.get("status") != "True":
+            yield failed(f"{name}: {one['type']} is not true: {one.get('message')}", _DEFINE)
+    properties = part(version, "schema", "openAPIV3Schema", "properties")
+    ruled = (part(properties, "spec"), part(properties, "metadata", "properties", "name"))
+    if sum(len(each.get("x-kubernetes-validations") or ()) for each in ruled) < rules:
+        yield warning(
+            f"{name} is not accelbind's (rules are missing): it accepts mappings that no pod can"
+            " use",
+            f"{_DEFINE}, which keeps all objects",
+        )
 
 
 def read_hooks(cluster: Cluster) -> list[Hook]:
@@ -124,7 +179,7 @@ def hook_lines(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
     entry, label = hook.entry, hook.label
     if "v1" not in (entry.get("admissionReviewVersions") or ()):
         yield failed(f"{label} does not accept admission.k8s.io/v1", APPLY)
-    if not hook.client.get("caBundle"):
+    if not hook.bundle:
         text = f"{label} has no caBundle: the API server does not trust the webhook"
         yield failed(text, "accelbind certs run sets it: see its log")
     timeout = entry.get("timeoutSeconds", 10)

@@ -1,24 +1,25 @@
 """`accelbind fpga`: show a node's FPGAs, program and reset them, clear their errors."""
 
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
-from accelbind.fpga.run import in_time, progress
 from accelbind.options import default_note, namespace_option, time_option
-from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
+from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
 from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
 from services.kubelet.sockets import plugins_folder
 from services.node.node_mark import lasting_folder
+from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.clock_registers import ClockPolicy
 from services.programming.error_registers import clear_device_errors
@@ -33,6 +34,8 @@ from services.programming.port import (
 )
 from services.programming.port_session import port_session
 from services.programming.programmer import Image, Programmed, Programmer
+
+T = TypeVar("T")
 
 Device = Annotated[
     str,
@@ -137,10 +140,8 @@ def list_(
             typer.echo(f"warning: no mapping for {port}: it shows no AFU id", err=True)
         return
     rows = [each for each in show.list_devices(inventory) if kind in (None, each["kind"])]
-    if output is ListFormat.JSON:
-        print_json(rows)
-    elif rows:
-        print_table(show.HEADINGS, map(show.row, rows))
+    lines = table_lines(show.HEADINGS, map(show.row, rows)) if rows else ()
+    print_result(OutputFormat(output), rows, lines)
 
 
 @app.command()
@@ -159,10 +160,7 @@ def info(
     """
     device = name_behind(settings.root, device)
     found = in_time(device, lambda: device_info.describe(settings.root, device), timeout)
-    if output is OutputFormat.JSON:
-        print_json(found)
-    else:
-        print_facts(device_info.facts(found))
+    print_result(output, found, fact_lines(device_info.facts(found)))
 
 
 @app.command()
@@ -214,7 +212,7 @@ def program(
     if dry_run:
         done = programmer.check(port, image, force=force)
     else:
-        with progress(port, quiet=output is OutputFormat.JSON) as on_step:
+        with show.progress(port, quiet=output is OutputFormat.JSON) as on_step:
 
             def ensure() -> Programmed:
                 return programmer.ensure(port, image, force=force, on_step=on_step)
@@ -223,7 +221,7 @@ def program(
     for remark in done.remarks:
         typer.echo(f"warning: {remark}", err=True)
     sentence = show.program_sentence(done, dry_run=dry_run)
-    _print_done(output, sentence, show.program_result(done, dry_run=dry_run))
+    print_result(output, show.program_result(done, dry_run=dry_run), [sentence])
 
 
 @app.command()
@@ -244,7 +242,7 @@ def reset(
     programmer = _programmer(context, settings, timeout)
     port = _find_port(settings.root, port)
     in_time(port, lambda: programmer.reset(port), timeout)
-    _print_done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
+    print_result(output, {"device": port, "outcome": "reset"}, [f"{port} is reset"])
 
 
 @app.command("clear-errors")
@@ -276,15 +274,11 @@ def clear_errors(
 
     device = name_behind(root, device)
     name, cleared = in_time(device, clear, timeout)
-    if output is OutputFormat.JSON:
-        print_json({"device": name, "cleared": cleared})
-        return
-    for each in cleared:
-        typer.echo(f"{each['register']} of {each['device']}: {each['value']} cleared")
+    lines = ["{register} of {device}: {value} cleared".format_map(each) for each in cleared]
+    print_result(output, {"device": name, "cleared": cleared}, lines or [f"{name} has no errors"])
+    for each in cleared if output is OutputFormat.TEXT else ():
         if each["now"] not in {"0x0", None}:
             typer.echo(f"warning: {each['register']} reads {each['now']} again", err=True)
-    if not cleared:
-        typer.echo(f"{name} has no errors")
 
 
 RELEASE = """Release a port from the physical function, so that a virtual one can have it.
@@ -319,7 +313,12 @@ def move(
     in_time(name, lambda: call(name, port), timeout)
     outcome = "released" if is_release else "assigned"
     result = {"device": name, "port": port, "outcome": outcome}
-    _print_done(output, f"port {port} of {name} is {outcome}", result)
+    print_result(output, result, [f"port {port} of {name} is {outcome}"])
+
+
+def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
+    """The result of a call; if it takes too long, its thread is abandoned."""
+    return BlockingCalls().run_sync(device, call, timeout=seconds, what=f"working on {device}")
 
 
 def _find_port(root: Path, named: str) -> str:
@@ -349,10 +348,3 @@ def _programmer(
         calls=context.obj.driver_calls or KERNEL,
         lock_seconds=timeout / 2,
     )
-
-
-def _print_done(output: OutputFormat, sentence: str, result: dict[str, Any]) -> None:
-    if output is OutputFormat.JSON:
-        print_json(result)
-    else:
-        typer.echo(sentence)

@@ -24,14 +24,20 @@ PLURALS: Final = {ACCELERATOR_FUNCTION: "acceleratorfunctions", FPGA_REGION: "fp
 
 
 async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMappings:
-    """List the mappings of a namespace.
+    """List the mappings of a namespace; raises as `list_entries`."""
+    return build_namespace(namespace, await list_entries(client, namespace))
+
+
+async def list_entries(client: ClusterClient, namespace: str | None) -> list[Entry]:
+    """List the mappings of a namespace or, with None, of the cluster.
 
     Raises:
         ClusterError: The API server doesn't answer, doesn't allow it, or lacks the definitions.
     """
     entries: list[Entry] = []
+    within = f"/namespaces/{segment(namespace)}" if namespace else ""
     for kind, plural in PLURALS.items():
-        path = f"/apis/{API_VERSION}/namespaces/{segment(namespace)}/{plural}"
+        path = f"/apis/{API_VERSION}{within}/{plural}"
         try:
             entries += await list_objects(
                 client, path, partial(_read, kind=kind, namespace=namespace)
@@ -42,11 +48,12 @@ async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMapp
             raise ClusterError(
                 f"{error}: are the custom resource definitions of {names.DOMAIN} installed?"
             ) from error
-    return build_namespace(namespace, entries)
+    return entries
 
 
-def _read(item: dict[str, Any], kind: str, namespace: str) -> Entry | None:
+def _read(item: dict[str, Any], kind: str, namespace: str | None) -> Entry | None:
     # kind and namespace are those of the list, whatever the item says
     metadata = item.get("metadata")
-    own = metadata | {"namespace": namespace} if isinstance(metadata, dict) else metadata
-    return read_entry(item | {"kind": kind, "apiVersion": API_VERSION, "metadata": own})
+    if namespace and isinstance(metadata, dict):
+        metadata = metadata | {"namespace": namespace}
+    return read_entry(item | {"kind": kind, "apiVersion": API_VERSION, "metadata": metadata})

@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from accelbind import explain as command
-from accelbind import manifests
 from tests.accelbind.running import Done, run
 
 ARRIA = "ce48969398f05f33946d560708be108a"
@@ -94,32 +93,18 @@ def explain(tmp_path: Path, maps: Path) -> Explain:
 def test_a_pod_is_shown_before_and_after_with_the_reason(explain: Explain) -> None:
     code, out, err = explain(POD)
     assert (code, err) == (0, "")
-    lines = out.splitlines()
-    assert lines[:3] == [
-        "Pod nlb in namespace default: admitted, rewritten",
-        "  container app: fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1 becomes " + REGION,
-        (
-            "    AcceleratorFunction default/arria10.dcp1.0-nlb0-orchestrated: function "
-            f"{NLB0} of interface {ARRIA}, mode region: the container starts only with "
-            "the function in its region"
-        ),
-    ]
-    changed = [line for line in lines if line.startswith(("+ ", "- "))]
-    assert changed == [
-        "+  annotations:",
-        (
-            "+    accelbind.dev/requested: "
-            """'{"app":{"fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated":1}}'"""
-        ),
-        "+    - name: FPGA_REGION_1",
-        f"+      value: {ARRIA}",
-        "+    - name: FPGA_AFU_1",
-        f"+      value: {NLB0}",
-        "-        fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1",
-        f"+        {REGION}: '1'",
-        "-        fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1",
-        f"+        {REGION}: '1'",
-    ]
+    title, rewritten, reason, *diff = out.splitlines()
+    logical = "fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1"
+    assert title == "Pod nlb in namespace default: admitted, rewritten"
+    assert rewritten == f"  container app: {logical} becomes {REGION}"
+    assert reason == (
+        "    AcceleratorFunction default/arria10.dcp1.0-nlb0-orchestrated: function "
+        f"{NLB0} of interface {ARRIA}, mode region: the container starts only with "
+        "the function in its region"
+    )
+    changed = [line for line in diff if line.startswith(("+ ", "- "))]
+    assert f"+      value: {NLB0}" in changed
+    assert changed[-2:] == [f"-        {logical}", f"+        {REGION}: '1'"]
 
 
 def test_colours_are_for_terminals_only(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +124,6 @@ def test_colours_are_for_terminals_only(explain: Explain, monkeypatch: pytest.Mo
     assert f"\x1b[32mvalue: {ARRIA}" in shown
 
 
-POD_OBJECT = {"kind": "Pod", "pod": "p", "namespace": "default"}
-
-
 def pod(limits: str, **more: str) -> str:
     """A pod of one container, as JSON that YAML knows too."""
     metadata = {"name": "p"} | more
@@ -150,22 +132,23 @@ def pod(limits: str, **more: str) -> str:
     return json.dumps(made | {"spec": {"containers": containers}})
 
 
+EXPLAINED: dict[str, Any] = {
+    "kind": "Pod",
+    "pod": "p",
+    "namespace": "default",
+    "reasons": [],
+    "message": "",
+    "rewrites": [],
+    "warnings": [],
+    "hints": [],
+}
+
+
 def test_programs_get_the_patch_and_what_was_rewritten(explain: Explain) -> None:
     (explained,) = explain.json(pod('{"fpga.intel.com/nlb0-af": 2}'))
-    limits = "/spec/containers/0/resources/limits"
-    assert explained == POD_OBJECT | {
+    assert [each["op"] for each in explained.pop("patch")] == ["remove", "add", "add"]
+    assert explained == EXPLAINED | {
         "outcome": "patched",
-        "reasons": [],
-        "message": "",
-        "patch": [
-            {"op": "remove", "path": f"{limits}/fpga.intel.com~1nlb0-af"},
-            {"op": "add", "path": f"{limits}/{AF.replace('/', '~1')}", "value": "2"},
-            {
-                "op": "add",
-                "path": "/metadata/annotations",
-                "value": {"accelbind.dev/requested": '{"app":{"fpga.intel.com/nlb0-af":2}}'},
-            },
-        ],
         "rewrites": [
             {
                 "container": "app",
@@ -177,8 +160,6 @@ def test_programs_get_the_patch_and_what_was_rewritten(explain: Explain) -> None
                 "mapping": "AcceleratorFunction default/nlb0-af",
             }
         ],
-        "warnings": [],
-        "hints": [],
     }
 
 
@@ -195,18 +176,9 @@ def test_a_refusal_is_told_and_ends_with_one(explain: Explain) -> None:
         "Pod p in namespace default: refused",
         f"  ✗ {message} [unknown-name]",
     ]
-    assert explain.json(manifest) == [
-        POD_OBJECT
-        | {
-            "outcome": "refused",
-            "reasons": [{"code": "unknown-name", "container": "app", "message": message}],
-            "message": message,
-            "patch": [],
-            "rewrites": [],
-            "warnings": [],
-            "hints": [],
-        }
-    ]
+    reason = {"code": "unknown-name", "container": "app", "message": message}
+    refused = {"outcome": "refused", "reasons": [reason], "message": message, "patch": []}
+    assert explain.json(manifest) == [EXPLAINED | refused]
 
 
 @pytest.mark.parametrize(
@@ -252,30 +224,23 @@ spec:
     assert explained["warnings"] == [warning]
 
 
-def test_templates_lists_and_many_documents_are_read(explain: Explain) -> None:
+def test_each_document_is_explained_and_counted(explain: Explain) -> None:
     template = json.loads(pod('{"fpga.intel.com/nlb0-af": 1}'))
     documents = [
         {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": template}},
-        {"kind": "Service", "metadata": {"name": "s"}},
-        {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": template}}}},
-        {"kind": "List", "items": [template, {"kind": "PodTemplate", "template": template}]},
-        {"kind": "PodList", "items": [{"metadata": {"generateName": "g-"}}]},
+        {"kind": "List", "items": [template]},
+        json.loads(pod('{"fpga.intel.com/nlb0": 1}')),
     ]
     manifest = "---\n# nothing\n---\n" + "\n---\n".join(json.dumps(one) for one in documents)
-    explained = explain.json(manifest)
-    assert [(one["kind"], one["pod"], one["outcome"]) for one in explained] == [
+    found = [(one["kind"], one["pod"], one["outcome"]) for one in explain.json(manifest)]
+    assert found == [
         ("Deployment", "d", "patched"),
-        ("CronJob", "", "patched"),
         ("Pod", "p", "patched"),
-        ("PodTemplate", "", "patched"),
-        ("Pod", "g-", "unchanged"),
+        ("Pod", "p", "refused"),
     ]
     _, out, _ = explain(manifest)
-    assert out.count("\n\nPod") == 3
-    assert out.endswith("\n\n5 admitted, 0 refused\n")
-    refused = pod('{"fpga.intel.com/nlb0": 1}')
-    _, out, _ = explain(f"{manifest}\n---\n{refused}")
-    assert out.endswith("\n\n5 admitted, 1 refused\n")
+    assert out.count("\n\nPod") == 2
+    assert out.endswith("\n\n2 admitted, 1 refused\n")
 
 
 def test_the_namespace_of_the_pod_decides_which_mappings_count(
@@ -321,15 +286,9 @@ def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) 
     [
         ("", "contains nothing that makes pods (Pod, List, CronJob, "),
         ("{", "pod.yaml, line 2: not YAML: did not find expected node content"),
-        ("a: *unknown", "line 1: *unknown: write out what this alias stands for"),
-        ("just text", "a document of a manifest must be an object with a kind"),
         (
             "{kind: Pod, metadata: {name: p}, spec: []}",
             "Pod p: the pod can't be read: Expected `object | null`, got `array` - at `$.spec`",
-        ),
-        (
-            "kind: Pod\nspec: {containers: [{env: x, resources: {limits: {fpga.intel.com/x: 1}}}]}",
-            "Expected `array | null`, got `str` in /spec/containers/0/env",
         ),
     ],
 )
@@ -348,35 +307,16 @@ def test_a_pod_of_another_namespace_than_the_one_asked_for_is_an_error(explain: 
     assert (code, err) == (2, "error: Pod p is of namespace team, not of other\n")
 
 
-def test_a_manifest_without_end_is_not_read(
-    explain: Explain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manifests, "MAX_BYTES", 100)
-    code, _, err = explain(POD)
-    assert code == 2
-    assert err.endswith("pod.yaml has more than 100 bytes\n")
-
-
-def test_what_only_yaml_1_1_knows_is_a_text(explain: Explain) -> None:
-    code, out, err = explain(POD.replace("image: registry/app:1", "args: [=, 12:30:00, 1:20.5]"))
-    assert (code, err) == (0, "")
-    assert "admitted, rewritten" in out
-
-
 @pytest.mark.parametrize(
     ("key", "meant"),
     [
         ("intel.com/nlb0-af", "fpga.intel.com/nlb0-af"),
-        ("intel.com/nlb0-aff", "fpga.intel.com/nlb0-af"),
         ("fgpa.intel.com/nlb0-af", "fpga.intel.com/nlb0-af"),
         ("example.org/devel", "fpga.intel.com/devel"),
         (AF.replace("fpga.", ""), AF),
         ("nlb0-af", "fpga.intel.com/nlb0-af"),
         ("intel.com/qat", None),
-        ("gpu.intel.com/i915", None),
-        ("nvidia.com/gpu", None),
         ("example.org/nlb0", None),
-        ("memory", None),
         ("hugepages-2Mi", None),
     ],
 )
@@ -394,12 +334,11 @@ def test_a_resource_that_was_probably_meant_to_be_ours_gets_a_hint(
     assert [f"hint: Pod p: {each}\n" for each in explained["hints"]] == ([hint] if meant else [])
 
 
-@pytest.mark.parametrize("columns", [30, 60, 80, 200])
-@pytest.mark.parametrize("manifest", [POD, pod('{"fpga.intel.com/nlb0-af": 1}'), "refused"])
+@pytest.mark.parametrize("columns", [30, 80])
+@pytest.mark.parametrize("manifest", [POD, pod('{"fpga.intel.com/nlb0-a": 1}')])
 def test_lines_are_broken_between_words_only(
     explain: Explain, monkeypatch: pytest.MonkeyPatch, columns: int, manifest: str
 ) -> None:
-    manifest = pod('{"fpga.intel.com/nlb0-a": 1}') if manifest == "refused" else manifest
     wide = explain(manifest)[1]
     monkeypatch.setenv("COLUMNS", str(columns))
     narrow = explain(manifest)[1]

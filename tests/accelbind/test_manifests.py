@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from accelbind import manifests
 from accelbind.cli import main
 from accelbind.manifests import read_pods
 from services.process.errors import InvalidManifest
@@ -110,7 +111,14 @@ def test_a_path_without_pods_is_never_ignored(
     assert capsys.readouterr().err.startswith(f"error: {problem}")
 
 
-def test_a_folder_that_can_not_be_listed_is_named(tmp_path: Path) -> None:
+def test_a_file_that_can_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
     with pytest.raises(InvalidManifest, match=r"loop\.yaml: Too many levels of symbolic links"):
+        read_pods([tmp_path])
+    (tmp_path / "loop.yaml").unlink()
+    (tmp_path / "long.yaml").write_text(pod("a"))
+    monkeypatch.setattr(manifests, "MAX_BYTES", 100)
+    with pytest.raises(InvalidManifest, match=r"long\.yaml has more than 100 bytes"):
         read_pods([tmp_path])

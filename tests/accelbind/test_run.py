@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from accelbind.run import Given, load_settings, settings_command, with_settings
 from certs.settings import CertsSettings
 from plugin.settings import PluginSettings
-from services.process.errors import InvalidSettings
 from services.process.settings import (
     TIME,
     CommaSeparated,
@@ -75,18 +74,6 @@ def test_without_a_flag_the_variable_counts_or_else_the_default(
     assert loaded("-u", "9").units == 9
 
 
-def test_help_is_the_docstrings_with_defaults_as_they_are_typed() -> None:
-    def run(settings: Sample, _: typer.Context) -> None:
-        """Runs the sample."""
-
-    shown = " ".join(called(settings_command(Sample, run), "--help").split())
-    assert "Runs the sample." in shown
-    assert "Number of units. [default: 40]" in shown
-    assert "Time between two rounds. [default: 5s]" in shown
-    assert "[default: true]" in shown
-    assert shown.index("Cards") < shown.index("Process")
-
-
 def test_print_config_shows_where_each_value_is_from_and_runs_nothing() -> None:
     ran: list[Sample] = []
     command = settings_command(Sample, lambda each, _: ran.append(each))
@@ -122,21 +109,6 @@ def test_a_command_takes_some_settings_of_a_process() -> None:
     assert found[0][0] == "f"
     assert found[0][1]["units"] == "7"
     assert load_settings(Sample, found[0][1]).domain == ("a.example",)
-
-
-@pytest.mark.parametrize("model", [WebhookSettings, PluginSettings, CertsSettings])
-def test_variables_of_the_other_processes_are_no_error(
-    monkeypatch: pytest.MonkeyPatch, model: type[ProcessSettings]
-) -> None:
-    for name in ("SCAN_INTERVAL", "MAX_UNITS", "CA_LIFETIME"):
-        monkeypatch.setenv(f"ACCELBIND_{name}", "9d" if name == "CA_LIFETIME" else "9")
-    given = {"tls_cert": "c", "tls_key": "k"} if model is WebhookSettings else {"lifetime": "5d"}
-    if model is PluginSettings:
-        given = {}
-    assert load_settings(model, given).metrics_port
-    monkeypatch.setenv("ACCELBIND_SCAN_INTERVALS", "5")
-    with pytest.raises(InvalidSettings, match="did you mean ACCELBIND_SCAN_INTERVAL"):
-        load_settings(model, given)
 
 
 @pytest.mark.parametrize("model", [WebhookSettings, PluginSettings, CertsSettings])

@@ -66,22 +66,6 @@ def test_all_commands_that_print_a_result_take_an_output_format(pages: dict[str,
         assert formats in pages[words], words
 
 
-@pytest.mark.parametrize(
-    ("flag", "others"),
-    [
-        ("--bitstreams", {"--storage", "--bitstream-dir"}),
-        ("--filename", {"--file", "--manifest"}),
-        ("--lifetime", {"--validity", "--valid"}),
-        ("--kubeconfig", {"--kube-config", "--config"}),
-        ("--root", {"--sysfs", "--sysfs-root"}),
-        ("--timeout", {"--deadline", "--time-out"}),
-    ],
-)
-def test_a_thing_has_one_name(flag: str, others: set[str]) -> None:
-    assert with_flag(flag)
-    assert {words for other in others for words in with_flag(other)} == set()
-
-
 def test_a_short_flag_means_the_same_everywhere() -> None:
     meanings: dict[str, set[str]] = {}
     for command in COMMANDS.values():
@@ -117,48 +101,13 @@ def test_defaults_have_one_notation(pages: dict[str, str]) -> None:
         )
 
 
-def time_flags() -> list[tuple[str, str]]:
-    return [
-        (words, flag)
-        for words, command in COMMANDS.items()
-        for flag, param in options(command).items()
-        if param.metavar == "TIME" and flag != "--max-staleness"
-    ]
-
-
-ARGUMENTS: Final = {
-    "certs issue": ["--dir", "{folder}/tls", "--name", "localhost"],
-    "certs renew": ["--dir", "{folder}/absent"],
-    "certs run": ["--print-config"],
-    "webhook": ["--tls-cert", "c", "--tls-key", "k", "--print-config"],
-    "plugin": ["--print-config"],
-    "doctor": ["--node", "--only", "node.driver", "--root", "{folder}"],
-    "devices": ["--files", "--root", "{folder}", "--kubelet-dir", "{folder}"],
-    "fpga info": ["dfl-port.0", "--root", "{folder}"],
-    "fpga program": ["dfl-port.0", "x.gbs", "--root", "{folder}", "--kubelet-dir", "{folder}"],
-    "fpga reset": ["dfl-port.0", "--root", "{folder}"],
-    "fpga clear-errors": ["dfl-port.0", "--root", "{folder}"],
-    "fpga assign": ["dfl-fme.0", "--root", "{folder}"],
-    "fpga release": ["dfl-fme.0", "--root", "{folder}"],
-}
-
-
-@pytest.mark.parametrize("time", ["90", "90d", "5s"])
-@pytest.mark.parametrize(("words", "flag"), time_flags())
-def test_a_time_is_read_in_the_same_way_everywhere(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str, flag: str, time: str
-) -> None:
-    arguments = [each.format(folder=tmp_path) for each in ARGUMENTS[words]]
-    main([*words.split(), *arguments, flag, time])
-    shown = capsys.readouterr()
-    assert "a time is a number with" not in shown.err + shown.out
-
-
 def test_days_are_documented_where_a_bare_number_counts_them() -> None:
-    for words, flag in time_flags():
-        text = options(COMMANDS[words])[flag].help or ""
-        in_days = flag in {"--lifetime", "--ca-lifetime", "--days", "--ca-days"}
-        assert ("a bare number counts days" in text) == in_days, (words, flag)
+    in_days = {"--lifetime", "--ca-lifetime", "--days", "--ca-days"}
+    for words, command in COMMANDS.items():
+        for flag, param in options(command).items():
+            if param.metavar == "TIME":
+                documented = "a bare number counts days" in (param.help or "")
+                assert documented == (flag in in_days), (words, flag)
 
 
 @pytest.mark.parametrize("words", sorted(READS_THE_API_SERVER - PROCESSES))

@@ -24,13 +24,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command, which may have several lines.
-
-    Args:
-        page: Path of the page in the repository.
-        line: Its first line.
-        text: Without a prompt.
-    """
+    """A command of a page, which may have several lines, without its prompt."""
 
     page: str
     line: int
@@ -60,7 +54,7 @@ class Command:
 
 
 def pages() -> list[str]:
-    """Return the paths of all pages in the repository."""
+    """The paths of all pages in the repository."""
     found = [
         *REPOSITORY.glob("*.md"),
         *REPOSITORY.glob("docs/**/*.md"),
@@ -71,12 +65,12 @@ def pages() -> list[str]:
 
 
 def languages(page: str) -> list[str]:
-    """Return the language of each block of a page."""
+    """The language of each block of a page."""
     return [match["language"] for match in _FENCE.finditer(_text(page))]
 
 
 def commands(page: str, text: str | None = None) -> list[Command]:
-    """Return the commands of a page, in order."""
+    """The commands of a page, in order."""
     text = _text(page) if text is None else text
     found: list[Command] = []
     for match in _FENCE.finditer(text):

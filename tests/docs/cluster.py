@@ -14,7 +14,6 @@ from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from accelbind.doctor.node_fit import is_selected
 from services.bitstreams.storage import BitstreamStorage
 from simulator.apiserver.resources import Resource
 from simulator.apiserver.standin import ApiServerStandIn, Options
@@ -76,12 +75,7 @@ def _resource(kind: str, api_version: str, word: str = "") -> Resource:
 class Cluster:
     """A stand-in for an API server, a node with two cards, and processes for workloads.
 
-    Args:
-        portal: To the event loop in which the stand-in serves.
-        api: The stand-in.
-        services: Where it finds Services.
-        folder: With a path short enough for unix sockets in it.
-        processes: Owns what is started.
+    The stand-in finds Services in `services`. The path of the folder is short enough for sockets.
     """
 
     def __init__(
@@ -189,8 +183,8 @@ class Cluster:
         """Start it once the DaemonSet selects the node; return whether it runs."""
         daemonset = self.get("DaemonSet", "accelbind-plugin", NAMESPACE)
         labels = self.get("Node", NODE, "").get("metadata", {}).get("labels") or {}
-        linux = {"metadata": {"labels": labels | {"kubernetes.io/os": "linux"}}}
-        if not is_selected(daemonset["spec"]["template"]["spec"], linux):
+        selector = daemonset["spec"]["template"]["spec"]["nodeSelector"]
+        if not selector.items() <= (labels | {"kubernetes.io/os": "linux"}).items():
             return False
         self.processes.simulated_plugin(
             *("--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),
@@ -216,12 +210,7 @@ def _rolled_out(kind: str, item: Json) -> Json:
 
 @contextmanager
 def cluster(folder: Path, short: Path) -> Iterator[Cluster]:
-    """Provide a cluster without accelbind.
-
-    Args:
-        folder: For the API server's files and the processes' outputs.
-        short: For the node's files and sockets.
-    """
+    """A cluster without accelbind; `short` is for the node's files and sockets."""
     services: dict[str, str] = {}
     processes = Processes(folder)
     with start_blocking_portal() as portal:

@@ -74,12 +74,7 @@ PYTHONPATH=@REPOSITORY@ exec @PYTHON@ "$@"
 
 
 class Scene:
-    """A copy of what pages name, and the programs that they call.
-
-    Args:
-        folder: An empty one; the copy of the repository goes there.
-        cluster: What `kubectl` and the commands on a node find.
-    """
+    """A copy of what pages name, in a folder, and the programs that they call."""
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
         self.home, self.cluster = folder / "clone", cluster
@@ -115,12 +110,7 @@ class Scene:
     def play(self, commands: Sequence[Command], before: Sequence[str] = ()) -> str:
         """Run commands one after the other in one shell; fail with the first that fails.
 
-        Args:
-            commands: Those of a page.
-            before: What to do first.
-
-        Returns:
-            What they wrote.
+        `before` is done first. Returns what the commands wrote.
         """
         place = self.home / "place"
         lines = ["set -euo pipefail", *before]

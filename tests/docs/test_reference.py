@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import pytest
 
-from accelbind.doctor import catalogue
+from accelbind.doctor import command as doctor
 from services.node.event_reasons import EventReason
 from tests.manifests.test_monitoring import scraped
 from tests.services.kube.kubeconfigs import write_config
@@ -100,7 +100,7 @@ def test_reasons_that_are_constants_are_documented() -> None:
 
 def test_every_check_of_the_doctor_is_documented() -> None:
     page = reference.page()
-    ids = [*catalogue.NODE, *catalogue.CLUSTER]
+    ids = [*doctor.NODE, *doctor.CLUSTER]
     assert len(ids) > 25
     assert [each for each in ids if f"| `{each}` |" not in page] == []
 

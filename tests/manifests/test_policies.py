@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from accelbind.doctor.node_fit import is_selected, untolerated_taints
+from accelbind.doctor.pools import untolerated_taints
 from services.kube.client import MAX_LIST
 from tests.manifests.rendering import (
     DEFAULT,
@@ -178,9 +178,10 @@ def labelled(node: Json, pool: str = "a", **taint: str) -> Json:
 @pytest.mark.parametrize("folder", WHOLE)
 def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
     spec = ours(folder)["accelbind-plugin"]
-    assert not is_selected(spec, WORKER)
-    assert not is_selected(spec, CONTROL_PLANE)
-    assert is_selected(spec, labelled(WORKER))
+    selector = spec["nodeSelector"].items()
+    assert not selector <= WORKER["metadata"]["labels"].items()
+    assert not selector <= CONTROL_PLANE["metadata"]["labels"].items()
+    assert selector <= labelled(WORKER)["metadata"]["labels"].items()
     assert untolerated_taints(spec, labelled(WORKER)) == []
 
 

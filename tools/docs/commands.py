@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from accelbind import hook
 from accelbind.cli import COMMANDS, app, load
-from accelbind.doctor import catalogue
+from accelbind.doctor import command as doctor
 from tools.docs.settings import MODELS
 from tools.docs.texts import code, default_cell, table
 
@@ -46,8 +46,8 @@ def sections() -> Iterator[str]:
 
 def checks() -> str:
     """Return the table of doctor's checks."""
-    found = (*catalogue.NODE.items(), *catalogue.CLUSTER.items())
-    rows = ((code(key), catalogue.question(find)) for key, find in found)
+    found = (*doctor.NODE.items(), *doctor.CLUSTER.items())
+    rows = ((code(key), doctor.question(find)) for key, find in found)
     return table(("check", "question"), rows)
 
 

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import yaml
 
 from accelbind.doctor.access import NEEDED
-from accelbind.doctor.catalogue import CLUSTER, checks_of
 from accelbind.doctor.cluster import Cluster
+from accelbind.doctor.command import CLUSTER, checks_of
 from accelbind.doctor.model import Result, run_checks
 from certs.folder import issue
 from simulator.apiserver.http_server import HttpServer, Request, Response
@@ -30,7 +30,6 @@ BASE = REPOSITORY / "manifests" / "base"
 
 
 def documents(*names: str) -> list[Json]:
-    """Objects of the manifests."""
     return [
         document
         for name in names
@@ -95,13 +94,7 @@ def first_of(*several: Answers) -> Answers:
 
 
 def daemonset(name: str = "accelbind-plugin", mode: str = "af", **spec: Any) -> Json:
-    """The plugin's DaemonSet of the manifests, all of whose pods are ready.
-
-    Args:
-        name: its name.
-        mode: in which mode its plugins run.
-        spec: what is different in its pods' spec.
-    """
+    """The plugin's DaemonSet of the manifests, with a mode and changes of its pods' spec."""
     (found,) = documents("pools/af/plugin.yaml")
     pods = found["spec"]["template"]["spec"]
     found["metadata"]["name"] = name

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
+from accelbind.doctor.pools import untolerated_taints
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor import answers as cluster
 from tests.accelbind.doctor.answers import Json, expect
@@ -21,48 +22,34 @@ def without_labels(name: str, capacity: str) -> Json:
 
 
 class Scene(NamedTuple):
-    """A cluster's nodes, and the plugin's DaemonSets and pods."""
+    """A cluster's nodes, the plugin's DaemonSets, and the nodes on which the first has pods."""
 
     nodes: list[Json]
     daemonsets: list[Json]
-    pods: list[Json]
+    running: tuple[str, ...] = ()
 
 
-TWO = [cluster.daemonset(), cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})]
-RUNNING = [cluster.plugin_on("n1")]
+ONE = [cluster.daemonset()]
+TWO = [*ONE, cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})]
 
 
 @pytest.mark.parametrize(
     ("scene", "states", "words"),
     [
         (
-            Scene([cluster.labelled("n1", {PHYSICAL: "1"})], TWO[:1], RUNNING),
+            Scene([cluster.labelled("n1", {PHYSICAL: "1"})], TWO, ("n1",)),
             ["ok"],
             "plugins cover 1 node",
         ),
         (
-            Scene([without_labels("n1", "1"), without_labels("n2", "2")], TWO[:1], RUNNING),
+            Scene([without_labels("n1", "1"), without_labels("n2", "2")], TWO),
             ["failed"],
-            "kubectl label node n1 n2 accelbind.dev/plugin=true",
+            "kubectl label node n1 n2 accelbind.dev/plugin=true, and what else",
         ),
         (
-            Scene([without_labels("n1", "1")], TWO[1:], []),
-            ["failed"],
-            "labels that the node selector or affinity of accelbind-plugin-b requires",
-        ),
-        (
-            Scene([without_labels("n1", "0")], TWO[:1], []),
+            Scene([without_labels("n1", "0")], ONE),
             ["warning", "ok"],
             "nothing, if the cards are gone; else kubectl label node n1",
-        ),
-        (
-            Scene(
-                [cluster.labelled("n1", {PHYSICAL: "1"}, pool="b")],
-                TWO,
-                [*RUNNING, cluster.plugin_on("n1", "accelbind-plugin-b")],
-            ),
-            ["failed", "ok"],
-            "DaemonSets accelbind-plugin and accelbind-plugin-b select node n1",
         ),
         (
             Scene(
@@ -70,33 +57,19 @@ RUNNING = [cluster.plugin_on("n1")]
                     cluster.labelled("n1", {PHYSICAL: "1"}, tainted("team")),
                     cluster.labelled("n2", {}, tainted("team")),
                 ],
-                TWO[:1],
-                RUNNING,
+                TWO,
             ),
             ["failed"],
-            "accelbind-plugin does not tolerate team:NoSchedule of 2 nodes (n1, n2)",
+            "no plugin DaemonSet tolerates team:NoSchedule of 2 nodes (n1, n2)",
         ),
         (
-            Scene([cluster.labelled("n1", {}, tainted("accelbind.dev/fpga"))], TWO[:1], RUNNING),
-            ["ok"],
-            "plugins cover 1 node",
-        ),
-        (
-            Scene(
-                [cluster.labelled("n1", {PHYSICAL: "1"})],
-                TWO[:1],
-                [cluster.plugin_on("n2"), cluster.plugin_on("n1", phase="Failed")],
-            ),
+            Scene([cluster.labelled("n1", {}, tainted("accelbind.dev/fpga"))], ONE, ("n2",)),
             ["failed"],
-            "DaemonSet accelbind-plugin selects node n1, but has no pod there",
+            "no plugin DaemonSet has a pod on node n1 with the label accelbind.dev/plugin",
         ),
+        (Scene([node_with("n1", {"cpu": "4"})], TWO), ["ok"], "plugins cover 0 nodes"),
         (
-            Scene([node_with("n1", {"cpu": "4"})], TWO, []),
-            ["ok"],
-            "plugins cover 0 nodes",
-        ),
-        (
-            Scene([without_labels(f"n{number}", "1") for number in range(10, 23)], TWO[:1], []),
+            Scene([without_labels(f"n{number}", "1") for number in range(10, 23)], ONE),
             ["failed"],
             "13 nodes (n10, n11, n12, n13, n14, n15, n16, n17, n18, n19 and 3 more)",
         ),
@@ -108,9 +81,43 @@ async def test_nodes_are_covered_by_one_plugin_daemonset_each(
     for node in scene.nodes:
         api.put(node)
     worst = "failed" if "failed" in states else states[0]
-    answers = cluster.pools(scene.daemonsets, scene.pods)
+    pods = [cluster.plugin_on(name) for name in scene.running]
+    pods.append(cluster.plugin_on("n1", "accelbind-plugin-b", phase="Failed"))
+    answers = cluster.pools(scene.daemonsets, pods)
     result = await expect(api, "cluster.pools", worst, words, answers=answers)
     assert [str(line.state) for line in result.lines] == states
+
+
+async def test_two_plugins_on_a_node_are_a_fault(api: ApiServerStandIn) -> None:
+    api.put(node_with("n1", {PHYSICAL: "1"}))
+    pods = [cluster.plugin_on("n1"), cluster.plugin_on("n1", "accelbind-plugin-b")]
+    words = "DaemonSets accelbind-plugin and accelbind-plugin-b select node n1"
+    answers = cluster.pools(TWO, pods)
+    await expect(api, "cluster.pools", "failed", words, answers=answers)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "taint", "kept_away"),
+    [
+        ({}, "key=team value=a effect=NoSchedule", "team=a:NoSchedule"),
+        ({}, "key=team effect=NoExecute", "team:NoExecute"),
+        ({}, "key=team effect=PreferNoSchedule", ""),
+        ({}, "key=node.kubernetes.io/unschedulable effect=NoSchedule", ""),
+        ({"operator": "Exists"}, "key=team effect=NoExecute", ""),
+        ({"operator": "Exists", "effect": "NoExecute"}, "key=t effect=NoSchedule", "t:NoSchedule"),
+        ({"key": "team", "operator": "Exists"}, "key=team value=a effect=NoSchedule", ""),
+        ({"key": "other", "operator": "Exists"}, "key=t effect=NoSchedule", "t:NoSchedule"),
+        ({"key": "team", "value": "a"}, "key=team value=a effect=NoSchedule", ""),
+        ({"key": "t", "value": "b"}, "key=t value=a effect=NoSchedule", "t=a:NoSchedule"),
+        ({"value": "a"}, "key=t value=a effect=NoSchedule", "t=a:NoSchedule"),
+    ],
+)
+def test_taints_that_nothing_tolerates_keep_a_pod_away(
+    toleration: Json, taint: str, kept_away: str
+) -> None:
+    node = {"spec": {"taints": [dict(word.split("=") for word in taint.split())]}}
+    found = untolerated_taints({"tolerations": [toleration] if toleration else []}, node)
+    assert found == ([kept_away] if kept_away else [])
 
 
 @pytest.mark.parametrize(
@@ -139,6 +146,4 @@ async def test_pools_are_held_to_the_account_of_their_own_mode(api: ApiServerSta
     there = cluster.pools([cluster.daemonset(), region], [])
     answers = cluster.first_of(there, cluster.judging(lambda _: True))
     words = ("4 of 4 rights", "9 of 9 rights")
-    result = await expect(api, "cluster.access.plugin", "failed", *words, answers=answers)
-    yellow = [line.what for line in result.lines if str(line.state) == "warning"]
-    assert {text.split()[0] for text in yellow} == {"accelbind-plugin"}
+    await expect(api, "cluster.access.plugin", "failed", *words, answers=answers)
