@@ -126,7 +126,7 @@ def held_regions(
     strange = sorted(
         name
         for name, region in regions.items()
-        if name not in allocated and call.nodes & {port.node for port in region.ports}
+        if name not in allocated and call.nodes & {port.name for port in region.ports}
     )
     if strange:
         shown = listing([plain(each) for each in strange[:8]])

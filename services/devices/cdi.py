@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from services.devices.model import Device, DeviceNode, PluginMode, Problem
+from services.devices.model import Device, PluginMode, Problem
 from services.process.errors import InvalidName
 
 CDI_VERSION = "0.5.0"
@@ -28,7 +28,6 @@ FILE_NAME = f"{FILE_PREFIX}fpga.json"
 
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _NODE = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:-]+")
-_PERMISSIONS = re.compile(r"[rwm]{1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,7 @@ def describe(
     """
     entries: dict[str, dict[str, Any]] = {}
     problems: list[Problem] = []
+    before = host_root.rstrip("/")
     for device in devices:
         if not device.nodes:
             continue
@@ -100,8 +100,12 @@ def describe(
         if problem:
             problems.append(problem)
             continue
-        nodes = [_node(node, host_root.rstrip("/")) for node in device.nodes]
-        edits: dict[str, Any] = {"deviceNodes": nodes}
+        edits: dict[str, Any] = {
+            "deviceNodes": [
+                {"path": f"/dev/{node}", "hostPath": f"{before}/dev/{node}", "permissions": "rw"}
+                for node in device.nodes
+            ]
+        }
         if hook is not None:
             edits["hooks"] = [_hook(hook)]
         entries[device.id] = {"name": device_name(device.id, mode), "containerEdits": edits}
@@ -122,20 +126,12 @@ def _problem(device: Device, known: Iterable[str]) -> Problem | None:
     except InvalidName as error:
         return Problem("cdi-name", str(error))
     for node in device.nodes:
-        if not _NODE.fullmatch(node.name) or not _PERMISSIONS.fullmatch(node.permissions):
-            text = f"{device.id} has a node that no container can have: {node.name!r:.200}"
-            return Problem("cdi-node", f"{text}, {node.permissions!r:.20}")
+        if not _NODE.fullmatch(node):
+            text = f"{device.id} has a node that no container can have: {node!r:.200}"
+            return Problem("cdi-node", text)
     return None
 
 
 def _hook(hook: Hook) -> dict[str, Any]:
     name = hook.path.rpartition("/")[2]
     return {"hookName": "createRuntime", "path": hook.path, "args": [name, *hook.arguments]}
-
-
-def _node(node: DeviceNode, before: str) -> dict[str, str]:
-    return {
-        "path": f"/dev/{node.name}",
-        "hostPath": f"{before}/dev/{node.name}",
-        "permissions": node.permissions,
-    }

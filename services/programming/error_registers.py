@@ -135,7 +135,7 @@ def clear_errors(
     Nothing is raised for what the files or the driver do.
     """
     card = Card(clearing.driver, clearing.card, None, None)
-    place = PortPlace(card, Port(clearing.port, None, "", clearing.port), None)
+    place = PortPlace(card, Port(clearing.port, None, ""), None)
     lock = card_lock(locks, clearing.lock or clearing.card, seconds=LOCK_SECONDS)
     register, busy = _port_errors(clearing.driver), ClearResult.BUSY
     try:

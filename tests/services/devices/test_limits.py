@@ -146,7 +146,6 @@ def test_an_ignored_error_of_a_port_is_a_remark(
 def test_an_ignored_error_of_an_engine_is_a_remark_and_others_stay() -> None:
     sick = Fme(
         "dfl-fme.0",
-        "dfl-fme.0",
         "ce48969398f05f33946d560708be108a",
         (Problem("fme-errors", "e"), Problem("overheated", "o"), Problem("node-missing", "n")),
         (("fme-errors", 0x6),),
