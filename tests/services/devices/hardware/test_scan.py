@@ -233,11 +233,10 @@ def entries_as_folders(root: Path) -> None:
 
 
 def absolute_links(root: Path) -> None:
-    """The first entry's link starts at the root, the others spell the root out."""
-    for index, entry in enumerate(sorted((root / "sys/class").glob("*/*"))):
+    for entry in sorted((root / "sys/class").glob("*/*")):
         target = entry.resolve()
         entry.unlink()
-        entry.symlink_to(target if index else f"/{target.relative_to(root.resolve())}")
+        entry.symlink_to(target)
 
 
 def parts_as_links(root: Path) -> None:
@@ -247,12 +246,12 @@ def parts_as_links(root: Path) -> None:
         moved = root / "sys/devices/platform" / part.name
         moved.parent.mkdir(exist_ok=True)
         part.rename(moved)
-        part.symlink_to(f"/sys/devices/platform/{part.name}")
+        part.symlink_to(moved)
 
 
 def class_as_link(root: Path) -> None:
     (root / "sys/class").rename(root / "sys/devices/class")
-    (root / "sys/class").symlink_to("/sys/devices/class")
+    (root / "sys/class").symlink_to("devices/class")
     for entry in (root / "sys/devices/class").glob("*/*"):
         target = entry.readlink()
         entry.unlink()
