@@ -28,7 +28,6 @@ from services.programming.port import (
     PortPlace,
     find_device,
     find_engine,
-    name_behind,
     port_meant,
 )
 from services.programming.port_session import port_session
@@ -157,7 +156,6 @@ def info(
     [bold]Example[/bold]
       accelbind fpga info dfl-port.0
     """
-    device = name_behind(settings.root, device)
     found = in_time(device, lambda: device_info.describe(settings.root, device), timeout)
     if output is OutputFormat.JSON:
         print_json(found)
@@ -274,7 +272,6 @@ def clear_errors(
             cleared = clear_device_errors(DeviceFiles(root, place), place)
         return place.name, [show.cleared_register(place.name, each) for each in cleared]
 
-    device = name_behind(root, device)
     name, cleared = in_time(device, clear, timeout)
     if output is OutputFormat.JSON:
         print_json({"device": name, "cleared": cleared})
@@ -315,7 +312,7 @@ def move(
     programmer = _programmer(context, settings, timeout)
     is_release = context.info_name == "release"
     call = programmer.release if is_release else programmer.assign
-    name = find_engine(scan(settings.root), name_behind(settings.root, fme)).name
+    name = find_engine(scan(settings.root), fme).name
     in_time(name, lambda: call(name, port), timeout)
     outcome = "released" if is_release else "assigned"
     result = {"device": name, "port": port, "outcome": outcome}
@@ -323,7 +320,7 @@ def move(
 
 
 def _find_port(root: Path, named: str) -> str:
-    return port_meant(scan(root), name_behind(root, named))
+    return port_meant(scan(root), named)
 
 
 def _durable_dir(kubelet_dir: Path) -> Path | None:

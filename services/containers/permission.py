@@ -6,6 +6,8 @@ in mode region, regions in mode regiondevel. `always` checks in mode af too, `ne
 have no mappings.
 """
 
+from enum import StrEnum
+
 from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
 from services.mappings.index import NamespaceMappings
@@ -13,6 +15,24 @@ from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, Mode
 from services.names import DOMAIN
 from services.process.errors import NotMapped
 from services.process.text import plain
+
+_PROGRAMMING = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
+_MAPPED = _PROGRAMMING | {PluginMode.AF}
+
+
+class Enforce(StrEnum):
+    """When the node checks mappings, as `--enforce-mappings` has it."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def is_enforced(enforce: Enforce, mode: PluginMode) -> bool:
+    """Whether a node in this mode checks mappings."""
+    if enforce is Enforce.NEVER:
+        return False
+    return mode in (_MAPPED if enforce is Enforce.ALWAYS else _PROGRAMMING)
 
 
 def check_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> None:

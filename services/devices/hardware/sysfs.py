@@ -47,7 +47,7 @@ class Sysfs:
             return False
 
     def resolve(self, path: str) -> str | None:
-        """The path without links, starting with `/`; None if it leads nowhere or out of the root."""
+        """The path without links; None if it leads nowhere or out of the root."""
         parent, _, name = path.rpartition("/")
         if parent not in self._folders:
             self._folders[parent] = self._real_path(parent)
