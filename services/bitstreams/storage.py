@@ -115,15 +115,7 @@ class BitstreamStorage:
     def install(
         self, source: Path, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Path, InstallResult]:
-        """Copy a GBS or an AOCX to the place where its function is looked for.
-
-        Installing the same content again changes nothing.
-
-        Raises:
-            InvalidBitstream: The file holds no whole bitstream.
-            InvalidSettings: Another file is there, and `force` wasn't given.
-            StorageError: It can't be read or written; the storage is as it was.
-        """
+        """Copy a GBS or an AOCX to its function's place; after an error the storage is as it was."""
         data = _read(source)
         place = self.folder / stored_name(_parsed(source, data))
         if dry_run:

@@ -94,13 +94,11 @@ class ApprovalFile:
         return frozenset(uid for uid, _, _ in await self._known())
 
     async def add(self, approvals: Iterable[StartApproval], *, gone: Collection[str]) -> None:
-        """Keeps approvals, which replace those of the same container and resource.
+        """Keep approvals, which replace those of the same container and resource.
 
-        Args:
-            approvals: The new ones.
-            gone: UIDs of pods that have ended; their approvals are dropped. Such a pod had an
-                approval first, and was missing from the kubelet's checkpoint afterwards. A pod that
-                was only missing from an earlier checkpoint may have started meanwhile.
+        `gone` are UIDs of pods that have ended. Such a pod had an approval first, and was missing
+        from the kubelet's checkpoint afterwards. A pod that was only missing from an earlier
+        checkpoint may have started meanwhile.
         """
         before = await self._known()
         left = {key: each for key, each in before.items() if key[0] not in gone}

@@ -60,11 +60,7 @@ class PodSource(Protocol):
     """Where pods and mappings come from: the API server."""
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """A pod as JSON; None if there is none.
-
-        Raises:
-            ClusterError: The API server doesn't say.
-        """
+        """A pod as JSON; None if there is none."""
 
     async def mappings(self, namespace: str) -> NamespaceMappings:
         """What a namespace maps now.
@@ -87,13 +83,8 @@ class _Files:
 class StartClaims:
     """Finds out which container is starting with devices, and what it may have.
 
-    Args:
-        mode: The node's mode: region, regiondevel or af.
-        pod_logs_dir: The folder of the pods' log folders; need not exist.
-        node: This node's name.
-        pods: The API server; None if there is no access to it, then nothing is allowed.
-        enforced: Whether the namespace must map what a container has.
-        approvals: Starts that were allowed before.
+    Without access to the API server (`pods` is None) nothing is allowed. `enforced` says whether
+    the namespace must map what a container has. The folder of log folders need not exist.
     """
 
     def __init__(
@@ -119,12 +110,7 @@ class StartClaims:
         self._calls = calls
 
     async def allocations(self, resource: str, ids: Sequence[str]) -> tuple[Entry, ...]:
-        """What the containers that may be starting with devices were allocated.
-
-        Raises:
-            NotAllowed: There is none.
-            HardwareError: The kubelet's checkpoint can't be read.
-        """
+        """What the containers that may be starting with devices were allocated."""
         return await self._calls.run(
             "kubelet files",
             lambda: allocations(read_checkpoint(self._checkpoint), resource, ids),
@@ -137,10 +123,7 @@ class StartClaims:
     ) -> WantedFunctions:
         """What the container that was given devices wants in them, if it may have that.
 
-        Args:
-            resource: Full name of the devices' resource; in mode region, of regions.
-            ids: The devices that it was given.
-            only: Which container it is, if that is known.
+        The resource is the devices' full name. `only` is the container, if it is known already.
 
         Raises:
             NotAllowed: It may not have that, or the container is unknown.

@@ -67,11 +67,7 @@ _DECODER: Final = msgspec.json.Decoder(_Message)
 
 
 def parse(message: bytes) -> HookCall:
-    """Read a hook's message.
-
-    Raises:
-        InvalidHookCall: It can't be read, or doesn't say which container of which pod it is.
-    """
+    """Read a hook's message; `InvalidHookCall` if it doesn't name one container of one pod."""
     try:
         found = _DECODER.decode(message)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -103,18 +99,9 @@ def _who(annotations: Mapping[str, str]) -> ContainerIdentity:
 def held_regions(
     call: HookCall, entries: Iterable[Entry], regions: Mapping[str, Region]
 ) -> dict[str, tuple[str, ...]]:
-    """The regions that a container was allocated, by resource.
+    """The regions that a container was allocated: their names, sorted, by full resource name.
 
-    Args:
-        call: The container.
-        entries: The kubelet's checkpoint.
-        regions: The node's regions, without those that can't be read just now.
-
-    Returns:
-        Names of regions, sorted, by full resource name; empty for a container without any.
-
-    Raises:
-        InvalidHookCall: It has nodes of regions that the kubelet hasn't allocated to it.
+    A container that has nodes of other regions is refused.
     """
     held: dict[str, tuple[str, ...]] = {}
     for entry in entries:

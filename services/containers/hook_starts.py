@@ -40,13 +40,10 @@ class HookedStart:
 
 
 def check_nodes(allocations: Iterable[Entry]) -> None:
-    """Check that containers were given their device nodes through CDI only.
+    """Refuse a container that was given device nodes otherwise than through CDI.
 
     The kubelet keeps what a container was allocated until its pod is deleted. A container that was
     allocated devices before hook mode gets its nodes from there, even if nothing calls the hook.
-
-    Raises:
-        HookMissing: One of them has device nodes, or its nodes are unknown.
     """
     for each in allocations:
         if each.nodes != ():
@@ -72,11 +69,7 @@ class HookStarts:
         return len(self._pending)
 
     def check(self, start: HookedStart) -> None:
-        """Check that a start may be allowed.
-
-        Raises:
-            HookMissing: Its container was allowed to start before, and the hook was not called.
-        """
+        """Refuse a start of a container that was allowed before, and the hook was not called."""
         allowed_at = self._pending.get(start)
         if allowed_at is None:
             return
@@ -106,9 +99,6 @@ class HookStarts:
 
         The kubelet asks once for each resource of a container. If one is refused, the hook is not
         called, and that says nothing about the others.
-
-        Args:
-            start: The start that is refused; that itself is not forgotten.
         """
         self._forget(start.containers, keep=start)
 

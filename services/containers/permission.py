@@ -36,11 +36,7 @@ def is_enforced(enforce: Enforce, mode: PluginMode) -> bool:
 
 
 def check_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> None:
-    """Check that the namespace of a container maps the functions that it wants.
-
-    Raises:
-        NotMapped: One of them isn't mapped, in mode region.
-    """
+    """Refuse a container that wants functions that its namespace doesn't map in mode region."""
     for function in wanted.functions:
         if (wanted.interface_id, function) not in mappings.functions:
             raise NotMapped(
@@ -52,11 +48,7 @@ def check_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> Non
 
 
 def check_resource(who: str, resource: str, mappings: NamespaceMappings, mode: PluginMode) -> None:
-    """Check that the namespace of a container maps its resource, in mode af or regiondevel.
-
-    Raises:
-        NotMapped: Nothing maps it.
-    """
+    """Refuse a resource that the namespace doesn't map, in mode af or regiondevel."""
     if Mode(mode.value) in mappings.modes_of(resource.removeprefix(f"{DOMAIN}/")):
         return
     kind = FPGA_REGION if mode is PluginMode.REGIONDEVEL else f"{ACCELERATOR_FUNCTION} of mode af"

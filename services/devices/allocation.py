@@ -56,8 +56,7 @@ def allocate(
             the same, for runtimes without CDI; one with CDI makes each node once.
         hooked: Whether an OCI hook programs what the devices need. Then all devices are given by
             their CDI names alone: the CDI file holds both the nodes and the hook, so a runtime that
-            doesn't call the hook makes no nodes either. CRI-O's older configuration starts
-            a hook for containers with `HOOK_ANNOTATION`.
+            doesn't call the hook makes no nodes either.
     """
     wanted = list(dict.fromkeys(ids))
     unknown = [each for each in wanted if each not in devices]

@@ -81,14 +81,8 @@ def describe(
     """The file about a node's devices: the same bytes in whatever order they come.
 
     Health plays no part: a container that has a device restarts with it. Devices without nodes are
-    not in it, since there is nothing to edit.
-
-    Args:
-        devices: All that the node offers.
-        mode: The node's mode, which their names depend on.
-        host_root: Folder below which the host's `dev/` is, as the host sees it.
-        hook: What runtimes start for each of them, once the container's namespaces are there
-            (`createRuntime`).
+    not in it, since there is nothing to edit. `host_root` is the folder below which the host's
+    `dev/` is, as the host sees it. Runtimes start the hook once the container's namespaces exist.
     """
     entries: dict[str, dict[str, Any]] = {}
     problems: list[Problem] = []

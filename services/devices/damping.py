@@ -61,12 +61,7 @@ def damp(
     """The resources as the kubelet should see them, and what the next call needs.
 
     Devices that aren't trusted yet are unhealthy; what is remembered of the offer is unchanged.
-
-    Args:
-        advertised: The resources as the cards are.
-        health: The result of the last call; `Health()` before the first.
-        damping: How much it takes.
-        now: Seconds of a clock that doesn't go back.
+    `health` is `Health()` before the first call, `now` seconds of a clock that doesn't go back.
     """
     trusted: set[str] = set()
     recovering: dict[str, Recovery] = {}

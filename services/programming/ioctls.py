@@ -239,9 +239,7 @@ class DriverNode:
 def holders_of(node: Path, descriptor: int | None = None) -> list[str]:
     """The other processes that have a node open: `process 12 (bash)`.
 
-    Args:
-        node: Its path.
-        descriptor: This process' own of the node, whatever the path leads to by now.
+    `descriptor` is this process' own of the node, whatever the path leads to by now.
     """
     own = [] if descriptor is None else [f"/proc/self/fd/{descriptor}"]
     wanted = {_identity(each) for each in (str(node), *own)} - {None}

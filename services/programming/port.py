@@ -162,10 +162,7 @@ class DeviceFiles:
     """The files of a port or an engine, below its folder as it was when this was made.
 
     Reloading the driver or replacing the card makes another folder. Then this one is gone, even if
-    another device has its name now.
-
-    Raises:
-        DeviceGone: The device isn't there any more.
+    another device has its name now, and making another raises `DeviceGone`.
     """
 
     def __init__(self, root: Path, place: PortPlace | EnginePlace) -> None:
