@@ -115,7 +115,7 @@ class BitstreamStorage:
     def install(
         self, source: Path, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Path, InstallResult]:
-        """Copy a GBS or an AOCX to its function's place; after an error the storage is as it was."""
+        """Copy a GBS or an AOCX to its place; after an error the storage is as it was."""
         data = _read(source)
         place = self.folder / stored_name(_parsed(source, data))
         if dry_run:

@@ -22,9 +22,8 @@ from services.process.errors import InvalidName
 CDI_VERSION = "0.5.0"
 KIND = "intel.cdi.k8s.io/fpga"
 """Vendor and class, as the public plugin has them."""
-FILE_PREFIX = "accelbind-"
-"""Start of our files' names: other files of the folder are never touched."""
-FILE_NAME = f"{FILE_PREFIX}fpga.json"
+FILE_NAME = "accelbind-fpga.json"
+"""Our file; other files of the folder are never touched."""
 
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _NODE = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:-]+")
