@@ -58,11 +58,9 @@ class Stored:
     function_id: str
     """As its own name spells it."""
     kind: Kind
-    """By its suffix."""
     bitstream: Bitstream | None
     """What it holds, if it could be read and is what its place says."""
     problem: str = ""
-    """What is wrong with it otherwise."""
 
 
 def read_bitstream(path: Path) -> Bitstream:

@@ -32,7 +32,6 @@ MAX_APPROVALS: Final = 4096
 """A node has 110 pods by default; the oldest approvals go first."""
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of the file."""
 
 SECONDS: Final = 5.0
 """For reading or writing the file; what takes longer is given up."""
@@ -48,7 +47,6 @@ class StartApproval(msgspec.Struct, frozen=True, rename="camel"):
     pod_uid: str
     container: str
     resource: str
-    """Full resource name."""
     devices: tuple[str, ...]
     """The devices' ids, sorted."""
     who: str

@@ -44,10 +44,8 @@ from services.process.deadline import deadline
 from services.process.errors import ClusterError, KubeletError, NotAllowed
 
 FILES_SECONDS: Final = 10.0
-"""For reading the kubelet's files."""
 
 POD_RESOURCES_SECONDS: Final = 4.0
-"""For the kubelet to list the active pods."""
 
 API_SECONDS: Final = 12.0
 """For all answers of the API server: of the 25 s of a start, the cards need the rest."""

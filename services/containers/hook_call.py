@@ -22,7 +22,6 @@ from services.process.text import listing, plain
 from services.programming.assignment import Region
 
 MAX_MESSAGE: Final = 1024 * 1024
-"""Bytes of a hook's message."""
 
 _NAMES: Final = (
     ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),

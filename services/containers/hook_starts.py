@@ -59,7 +59,6 @@ class HookStarts:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._pending: dict[HookedStart, float] = {}
-        """When each was allowed."""
         self._confirmed_at: float | None = None
 
     def __len__(self) -> int:

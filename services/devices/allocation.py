@@ -29,9 +29,7 @@ class ContainerAllocation:
     devices: Mapping[str, str] = field(default_factory=dict)
     """Device nodes, which the container may read and write: paths inside → on the host."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """For the container runtime."""
     cdi_devices: tuple[str, ...] = ()
-    """Qualified names."""
 
 
 def allocate(

@@ -65,7 +65,6 @@ class Hook:
     """A program that runtimes start, on the host, before a container with one of the devices."""
 
     path: str
-    """Where the host has it."""
     arguments: tuple[str, ...] = ()
     """Its command line, without its name."""
 

@@ -40,7 +40,6 @@ class Health:
     """What is remembered of the devices, by id."""
 
     trusted: frozenset[str] = frozenset()
-    """Devices that were reported healthy last."""
     recovering: Mapping[str, Recovery] = field(default_factory=dict)
     """Devices that were healthy before and aren't trusted now."""
 

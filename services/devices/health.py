@@ -24,7 +24,6 @@ class Failure(Enum):
     """Why a file could not be read."""
 
     MISSING = auto()
-    """It isn't there."""
     UNREADABLE = auto()
     """No permission, or a folder in its place."""
     DEAD = auto()

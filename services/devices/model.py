@@ -59,7 +59,6 @@ class Port:
     afu_id: str
     """The function in it, 32 lower-case hex digits, empty if unusable."""
     problems: tuple[Problem, ...] = ()
-    """Why it is unhealthy; empty if it is not."""
     pci: PciFunction | None = None
     """The PCI function it is on; None on a card without PCI."""
     errors: int | None = None
@@ -136,7 +135,6 @@ class Device:
     """
     healthy: bool
     reasons: tuple[Problem, ...] = ()
-    """Why it isn't healthy."""
     nodes: tuple[str, ...] = ()
     """The device nodes that a container gets: file names below `/dev`, on the host and inside."""
     numa_node: int | None = None

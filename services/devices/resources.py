@@ -34,7 +34,6 @@ from services.devices.topology import Topology
 from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
 
 DEFAULT_UNITS = 40
-"""Units of a node in mode `units` by default."""
 
 _REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
 
@@ -44,7 +43,6 @@ class OfferMemory:
     """What was offered last, by device id and place."""
 
     mode: PluginMode
-    """The mode it is about."""
     devices: Mapping[tuple[str, str], Device] = field(default_factory=dict)
     """Every device that had a resource."""
 

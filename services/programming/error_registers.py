@@ -32,7 +32,6 @@ from services.programming.port import DeviceFiles, EnginePlace, PortPlace
 from services.programming.port_session import FORBIDDEN, port_session, translated
 
 LOCK_SECONDS: Final = 1.0
-"""How long clearing waits for the card's lock."""
 
 _READ_ONLY: Final = ("errors/catfatal_errors", "errors/nonfatal_errors")
 """Registers of an engine that can't be cleared."""

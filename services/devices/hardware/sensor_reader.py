@@ -48,7 +48,6 @@ MAX_CHANNELS: Final = 128
 """Sensors of a card that are read; some forty on an N6000."""
 
 _ALL_SENSORS: Final = "sensors"
-"""The key of the call that reads all cards."""
 
 HUNG: Final = "sensors-hung"
 """Reason code of a card whose sensors don't answer; other problems are those of the scan."""
