@@ -36,7 +36,7 @@ class Sysfs:
     def __init__(self, root: Path) -> None:
         self._root = "" if str(root) == "/" else str(root)
         self._real = os.path.realpath(root).rstrip("/")
-        self._folders: dict[str, str | None] = {}
+        self._folders: dict[str, str | None] = {"": ""}
 
     @functools.cached_property
     def is_host(self) -> bool:

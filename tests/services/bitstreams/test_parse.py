@@ -1,7 +1,5 @@
 import gzip
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +27,6 @@ from simulator.bitstreams import (
     make_aocx,
     make_gbs,
 )
-from tests.support import REPOSITORY
 
 INTERFACE = "ce48969398f05f33946d560708be108a"
 AFU = "d8424dc4a4a3c413f89e433683f9040b"
@@ -373,18 +370,3 @@ class TestFiles:
     )
     def test_the_name_of_a_folder_spells_its_interface(self, name: str, found: str | None) -> None:
         assert interface_of(name) == found
-
-
-def test_a_gbs_is_read_without_the_library_for_elf_files() -> None:
-    """It takes 3 MiB, which a node without OpenCL has better use for."""
-    code = (
-        "import sys; from services.bitstreams.parse import parse;"
-        "from simulator.bitstreams import make_aocx, make_gbs; ids = ('a' * 32, 'b' * 32);"
-        "loaded = lambda: 'elftools' in sys.modules;"
-        "parse(make_gbs(*ids, b'raw')); print(loaded());"
-        "parse(make_aocx('a' * 32, 'c' * 40, b'raw')); print(loaded())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["False", "True"]

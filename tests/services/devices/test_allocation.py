@@ -98,11 +98,6 @@ def test_an_id_that_is_asked_for_twice_counts_once() -> None:
     assert answer.envs["ACCELERATOR_UNITS"] == "1,0"
 
 
-def test_an_unhealthy_device_is_given_since_the_kubelet_has_chosen_it() -> None:
-    devices = {"0": Device("0", UNIT, healthy=False)}
-    assert allocate(devices, ["0"], mode=PluginMode.UNITS).envs["ACCELERATOR_UNITS"] == "0"
-
-
 def test_devices_without_pci_function_leave_their_variable_empty() -> None:
     devices = {"dfl-port.0": Device("dfl-port.0", AF_NLB0, healthy=True)}
     assert allocate(devices, ["dfl-port.0"], mode=PluginMode.AF).envs == {AF_VARIABLE: ""}

@@ -11,7 +11,7 @@ from services.devices.cdi import KIND, CdiFile, Hook, describe, qualified_name
 from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import advertise
 from services.process.errors import InvalidName
-from tests.services.cards import BAD, card, port
+from tests.services.cards import card, port
 
 FIRST = Device(id="dfl-port.0", resource="fpga.intel.com/af-x", healthy=True, nodes=("dfl-port.0",))
 SECOND = replace(FIRST, id="5e:00.0", nodes=("dfl-port.1", "dfl-fme.0"))
@@ -40,10 +40,6 @@ def test_a_file_describes_each_device_with_its_nodes() -> None:
         ],
     }
     assert (file.devices, file.problems) == (("5e:00.0", "dfl-port.0"), ())
-
-
-def test_the_same_devices_give_the_same_bytes() -> None:
-    assert describe([FIRST, SECOND]) == describe([SECOND, FIRST])
 
 
 @pytest.mark.parametrize("after", PluginMode)
@@ -77,15 +73,6 @@ def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> N
         for name in allocate(devices, list(devices), mode=mode, cdi=file.devices).cdi_devices
     ]
     assert sorted(given_) == [f"{KIND}={each['name']}" for each in parsed(file)["devices"]]
-
-
-def test_an_unhealthy_device_is_there_for_the_container_that_has_it() -> None:
-    assert describe([replace(FIRST, healthy=False, reasons=(BAD,))]) == describe([FIRST])
-
-
-def test_units_have_no_nodes_and_need_no_file() -> None:
-    devices = advertise(Inventory(), PluginMode.UNITS).devices()
-    assert describe(devices) == CdiFile(b"", (), ())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from services.devices.model import (
     Port,
     Problem,
 )
-from services.devices.resources import AdvertisedResources, advertise, nothing_advertised
+from services.devices.resources import AdvertisedResources, advertise
 from tests.services.cards import (
     AF_NLB0,
     BAD,
@@ -184,16 +184,6 @@ def test_a_card_without_pci_function_is_offered_in_the_other_modes() -> None:
         assert device.healthy
 
 
-def test_two_cards_without_pci_function_are_not_related() -> None:
-    first = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
-    second = replace(card(1), pci=None, ports=(port("dfl-port.1"),))
-    made = offer(PluginMode.REGION, first, second)
-    assert [device.nodes for device in made.devices()] == [
-        ("dfl-port.0",),
-        ("dfl-port.1",),
-    ]
-
-
 def test_units_need_no_card() -> None:
     made = advertise(Inventory(), UNITS)
     assert ids(made) == {UNIT: [str(number) for number in range(40)]}
@@ -201,16 +191,6 @@ def test_units_need_no_card() -> None:
     assert made.resources[UNIT]["7"] == Device("7", UNIT, healthy=True)
     assert advertise(Inventory(), UNITS, units=0).resources == {}
     assert made.memory.mode is UNITS
-
-
-@pytest.mark.parametrize("mode", CARD_MODES)
-def test_no_card_is_no_resource(mode: PluginMode) -> None:
-    assert offer(mode) == nothing_advertised(mode)
-
-
-def test_both_drivers_share_a_resource() -> None:
-    opae = replace(card(1, port("intel-fpga-port.0")), driver="opae", name="intel-fpga-dev.0")
-    assert ids(offer(AF, card(0), opae)) == {AF_NLB0: ["dfl-port.0", "intel-fpga-port.0"]}
 
 
 # Virtual functions
@@ -455,14 +435,6 @@ def test_a_region_that_goes_bad_keeps_the_resource_it_had(
     assert offer(mode, card(0), after=bad) == good
 
 
-def test_an_unreadable_card_keeps_what_its_devices_were() -> None:
-    good = offer(BDF, card(0, port("dfl-port.0"), port("dfl-port.1", number=1)))
-    bad = offer(BDF, unreadable(card(0)), after=good)
-    assert [device.nodes for device in bad.devices()] == [device.nodes for device in good.devices()]
-    assert all(device.reasons == (UNREADABLE,) for device in bad.devices())
-    assert [device.afu_ids for device in bad.devices()] == [("",), ("",)]
-
-
 NO_ADDRESS = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
 OTHERS = [("dfl-port.1", True)]
 LOST = {AF_NLB0: [*OTHERS, ("dfl-port.0", False)]}
@@ -508,12 +480,6 @@ def test_what_was_offered_is_kept_for_the_same_card_only(
         resource: [(each.id, each.healthy) for each in devices.values()]
         for resource, devices in made.resources.items()
     } == expected
-
-
-def test_a_card_that_is_gone_is_forgotten() -> None:
-    gone = offer(AF, card(1), after=offer(AF, card(0), card(1)))
-    assert ids(gone) == {AF_NLB0: ["dfl-port.1"]}
-    assert offer(AF, EMPTY_AFU, after=gone).resources == {}
 
 
 @pytest.mark.parametrize("before", CARD_MODES)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from services.devices.model import Card, Inventory, PluginMode, Port, Problem
 from services.devices.resources import advertise
 from services.devices.stale_errors import MAX_VALUES, Tried, choose, untried
-from tests.services.cards import BAD, NLB0, card, function, port, virtual
+from tests.services.cards import BAD, NLB0, card, port, virtual
 
 DEAD = Problem("afu-id-all-f", "afu_id of dfl-port.0 is all f: the card's firmware has crashed")
 SILENT = Problem("port-errors-unreadable", "errors/errors of dfl-port.0 can't be read: I/O error")
@@ -74,11 +74,6 @@ def test_what_is_no_error_or_no_answer_is_not_cleared(card_: Card) -> None:
     assert Node().look(card_) == []
 
 
-def test_other_troubles_of_a_port_keep_it_from_nothing() -> None:
-    other = Problem("ap1-event", "ap1_event of dfl-port.0 reads 0x1")
-    assert Node().look(faulty(0x40, other)) == ["dfl-port.0=0x40"]
-
-
 SPLIT = card(0, broken("dfl-port.0"))
 ON_VIRTUAL = virtual(SPLIT, 1, broken("dfl-port.1"))
 
@@ -137,13 +132,6 @@ def test_a_card_that_fails_for_a_while_is_remembered_and_one_that_is_gone_is_not
     assert node.look() == []
     assert node.tried == NOTHING
     assert node.look(faulty()) == ["dfl-port.0=0x40"]
-
-
-def test_another_card_of_the_same_name_does_not_inherit() -> None:
-    node = Node()
-    node.look(faulty())
-    other = card(0, broken(), pci=function("0000:af:00.0"))
-    assert node.look(other) == ["dfl-port.0=0x40"]
 
 
 @given(

@@ -115,19 +115,6 @@ def test_what_is_not_a_file_of_the_card_is_not_written(
     assert outside.read_text() == "untouched"
 
 
-def test_a_pipe_that_somebody_reads_is_not_written(tmp_path: Path) -> None:
-    node = Node(tmp_path, "opae")
-    node.taking.unlink()
-    os.mkfifo(node.taking)
-    reader = os.open(node.taking, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        outcome, detail = node.clear()
-        assert os.read(reader, 10) == b""
-    finally:
-        os.close(reader)
-    assert (outcome, "not a regular file" in detail) == (ClearResult.FAILED, True)
-
-
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [

@@ -159,6 +159,7 @@ def test_a_root_is_the_host_however_it_is_spelled(tmp_path: Path) -> None:
     assert Sysfs(Path("/dev/..")).is_host
     assert not Sysfs(tmp_path).is_host
     assert not Sysfs(tmp_path / "nowhere").is_host
+    assert Sysfs(Path("/")).resolve("/dev") == "/dev"
 
 
 def test_a_link_is_told_as_it_is_written(tmp_path: Path) -> None:
