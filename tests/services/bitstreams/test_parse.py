@@ -199,6 +199,10 @@ def patched(data: bytes, form: str, offset: int, value: int, *, section: bool = 
 
 ELF, AOCX = elf_of([(".acl.board", b"x")]), make_aocx(INTERFACE, PROGRAM)
 GBS = make_gbs(INTERFACE, AFU)
+NO_NUMBERS: tuple[object, ...] = (
+    *(-1, 1e9, 10**400, True, [], {}),
+    *("fast", "-3", "nan", "inf", "1e400", "9" * 40),
+)
 NO_NUMBER = r"clock-frequency-low .* is not a number from 0"
 NO_JSON = "metadata can't be read"
 NO_ID = r"interface-uuid .* is not 32 hex digits"
@@ -214,11 +218,7 @@ NAMED = (".acl.rand_hash", PROGRAM.encode())
         (b"", "neither a GBS nor an AOCX: it is empty"),
         (b"PK\3\4rest", "it starts with 50 4b 03 04"),
         (gzip.compress(GBS), "it is packed with gzip, so unpack it first"),
-        *(
-            (with_metadata(image(clock_frequency_low=value)), NO_NUMBER)
-            for value in (-1, 1e9, "fast", "-3", "nan", "inf", "1e400", True, [], {}, "9" * 40)
-        ),
-        (with_metadata(image(clock_frequency_low=10**400)), NO_NUMBER),
+        *((with_metadata(image(clock_frequency_low=value)), NO_NUMBER) for value in NO_NUMBERS),
         (make_gbs("f" * 32, AFU), "is all f, which crashed firmware shows"),
         (make_gbs(INTERFACE, "F" * 32), "is all f, which crashed firmware shows"),
         (with_metadata(clusters(0)), "names 0 accelerators"),
