@@ -12,7 +12,7 @@ from services.devices.model import (
     Port,
     Problem,
 )
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import AdvertisedResources, advertise, nothing_advertised
 from tests.services.cards import (
     AF_NLB0,
     BAD,
@@ -182,6 +182,18 @@ def test_a_card_without_pci_function_is_offered_in_the_other_modes() -> None:
         device = only(offer(mode, bare))
         assert (device.resource, device.pci_addresses, device.numa_node) == (resource, (), None)
         assert device.healthy
+
+
+def test_two_cards_without_pci_function_are_not_related() -> None:
+    first = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
+    second = replace(card(1), pci=None, ports=(port("dfl-port.1"),))
+    made = offer(PluginMode.REGION, first, second)
+    assert [device.nodes for device in made.devices()] == [("dfl-port.0",), ("dfl-port.1",)]
+
+
+@pytest.mark.parametrize("mode", CARD_MODES)
+def test_no_card_is_no_resource(mode: PluginMode) -> None:
+    assert offer(mode) == nothing_advertised(mode)
 
 
 def test_units_need_no_card() -> None:
@@ -433,6 +445,14 @@ def test_a_region_that_goes_bad_keeps_the_resource_it_had(
     assert only(bad).nodes == only(good).nodes
     assert offer(mode, spoilt, after=bad) == bad
     assert offer(mode, card(0), after=bad) == good
+
+
+def test_an_unreadable_card_keeps_what_its_devices_were() -> None:
+    good = offer(BDF, card(0, port("dfl-port.0"), port("dfl-port.1", number=1)))
+    bad = offer(BDF, unreadable(card(0)), after=good)
+    assert [device.nodes for device in bad.devices()] == [device.nodes for device in good.devices()]
+    assert all(device.reasons == (UNREADABLE,) for device in bad.devices())
+    assert [device.afu_ids for device in bad.devices()] == [("",), ("",)]
 
 
 NO_ADDRESS = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
