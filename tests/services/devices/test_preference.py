@@ -168,6 +168,11 @@ def test_examples(
     assert prefer(devices, available, ids(*must), size) == ids(*expected)
 
 
+@pytest.mark.parametrize("size", [0, -1])
+def test_nothing_is_chosen_where_nothing_is_asked_for(size: int) -> None:
+    assert prefer(rack((0, 2)), ids(0, 1), ids(0, 1), size) == []
+
+
 def test_units_have_neither_card_nor_node() -> None:
     units = {
         str(n): Device(id=str(n), resource="b-com.com/accelerator", healthy=True) for n in range(40)

@@ -42,16 +42,6 @@ def test_the_errors_of_a_port_that_nobody_has_are_cleared() -> None:
     assert choose(Inventory((sick, card(1))), (), NOTHING)[0] == [(sick, sick.ports[0])]
 
 
-def test_each_value_is_cleared_once() -> None:
-    node = Node()
-    assert node.look(faulty()) == ["dfl-port.0=0x40"]
-    assert node.look(faulty()) == []
-    assert node.look(card(0)) == []
-    assert node.look(faulty()) == []  # it came back by itself
-    assert node.look(faulty(0x80)) == ["dfl-port.0=0x80"]
-    assert node.look(faulty(0x40)) == []
-
-
 def test_a_port_that_makes_up_ever_new_errors_is_left_alone_in_the_end() -> None:
     node = Node()
     cleared = [node.look(faulty(1 << bit)) for bit in range(2 * MAX_VALUES)]
@@ -76,27 +66,6 @@ def test_what_is_no_error_or_no_answer_is_not_cleared(card_: Card) -> None:
 
 SPLIT = card(0, broken("dfl-port.0"))
 ON_VIRTUAL = virtual(SPLIT, 1, broken("dfl-port.1"))
-
-
-@pytest.mark.parametrize(
-    ("allocated", "cleared"),
-    [
-        ((), ["dfl-port.0", "dfl-port.1"]),
-        (("dfl-port.0",), ["dfl-port.1"]),
-        (("dfl-port.1",), ["dfl-port.0"]),
-        (("dfl-fme.0",), []),
-        (("5e:00.0",), ["dfl-port.1"]),
-        (("5e:00.0-1",), ["dfl-port.1"]),
-        (("5e:00.1",), ["dfl-port.0"]),
-        (("dfl-port.7", "dfl-fme.7", "5f:00.0", "0", "", "-"), ["dfl-port.0", "dfl-port.1"]),
-    ],
-)
-def test_a_port_is_left_alone_whatever_it_was_allocated_as(
-    allocated: tuple[str, ...], cleared: list[str]
-) -> None:
-    assert Node().look(SPLIT, ON_VIRTUAL, allocated=allocated) == [
-        f"{each}=0x40" for each in cleared
-    ]
 
 
 @pytest.mark.parametrize(
