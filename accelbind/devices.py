@@ -29,7 +29,6 @@ from services.devices.limits import (
     Limits,
     limit_problems,
     parse_ignored,
-    sensors_over,
 )
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import OfferMemory, advertise, with_problems
@@ -198,7 +197,7 @@ class DeviceSource:
             settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
         )
         sensors = self._sensors.read(inventory.cards) if limits.measure else ()
-        over = limit_problems(sensors_over(sensors, limits, {}), limits)
+        over = limit_problems(sensors, limits)
         return with_problems(inventory, over, limits)
 
 

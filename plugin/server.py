@@ -280,7 +280,7 @@ class ResourceServer(rpc.DevicePluginServicer):
                 "allocated",
                 resource=self.resource,
                 devices=ids,
-                nodes=[each.host_path for each in one.devices],
+                nodes=list(one.devices.values()),
                 cdi=list(one.cdi_devices),
             )
         return pb.AllocateResponse(container_responses=[_allocation(one) for one in given])
@@ -370,12 +370,8 @@ def _allocation(given: ContainerAllocation) -> pb.ContainerAllocateResponse:
     return pb.ContainerAllocateResponse(
         envs=given.envs,
         devices=[
-            pb.DeviceSpec(
-                container_path=each.container_path,
-                host_path=each.host_path,
-                permissions=each.permissions,
-            )
-            for each in given.devices
+            pb.DeviceSpec(container_path=inside, host_path=on_host, permissions="rw")
+            for inside, on_host in given.devices.items()
         ],
         annotations=given.annotations,
         cdi_devices=[pb.CDIDevice(name=name) for name in given.cdi_devices],

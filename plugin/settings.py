@@ -12,7 +12,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from services.containers.enforce import Enforce
+from services.containers.permission import Enforce
 from services.devices.limits import parse_ignored
 from services.devices.model import PluginMode
 from services.devices.reasons import FLAGS, REGISTERS

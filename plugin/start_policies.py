@@ -15,8 +15,8 @@ from plugin.settings import PluginSettings, Programming
 from services.bitstreams.storage import BitstreamStorage
 from services.containers.approvals import ApprovalFile
 from services.containers.claims import StartClaims
-from services.containers.enforce import Enforce, is_enforced
 from services.containers.hook_starts import HookStarts
+from services.containers.permission import Enforce, is_enforced
 from services.devices.model import PluginMode
 from services.kubelet.sockets import checkpoint_file, plugins_folder
 from services.node.cdi_publisher import CdiPublisher

@@ -16,7 +16,7 @@ from accelbind.doctor.model import CheckStatus, Line, failed, ok, skipped, warni
 from accelbind.doctor.workloads import MODE_ANNOTATION, read_nodes
 from accelbind.output import count
 from services.admission.findings import add_advertised
-from services.containers.enforce import Enforce, is_enforced
+from services.containers.permission import Enforce, is_enforced
 from services.devices.model import PluginMode
 from services.names import UNIT_RESOURCE
 from services.process.text import plain

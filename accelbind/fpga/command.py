@@ -29,7 +29,6 @@ from services.programming.port import (
     PortPlace,
     find_device,
     find_engine,
-    name_behind,
     port_meant,
 )
 from services.programming.port_session import port_session
@@ -158,7 +157,6 @@ def info(
     [bold]Example[/bold]
       accelbind fpga info dfl-port.0
     """
-    device = name_behind(settings.root, device)
     found = in_time(device, lambda: device_info.describe(settings.root, device), timeout)
     print_result(output, found, fact_lines(device_info.facts(found)))
 
@@ -272,7 +270,6 @@ def clear_errors(
             cleared = clear_device_errors(DeviceFiles(root, place), place)
         return place.name, [show.cleared_register(place.name, each) for each in cleared]
 
-    device = name_behind(root, device)
     name, cleared = in_time(device, clear, timeout)
     lines = ["{register} of {device}: {value} cleared".format_map(each) for each in cleared]
     print_result(output, {"device": name, "cleared": cleared}, lines or [f"{name} has no errors"])
@@ -309,7 +306,7 @@ def move(
     programmer = _programmer(context, settings, timeout)
     is_release = context.info_name == "release"
     call = programmer.release if is_release else programmer.assign
-    name = find_engine(scan(settings.root), name_behind(settings.root, fme)).name
+    name = find_engine(scan(settings.root), fme).name
     in_time(name, lambda: call(name, port), timeout)
     outcome = "released" if is_release else "assigned"
     result = {"device": name, "port": port, "outcome": outcome}
@@ -322,7 +319,7 @@ def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
 
 
 def _find_port(root: Path, named: str) -> str:
-    return port_meant(scan(root), name_behind(root, named))
+    return port_meant(scan(root), named)
 
 
 def _durable_dir(kubelet_dir: Path) -> Path | None:

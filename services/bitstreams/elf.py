@@ -15,7 +15,6 @@ from services.process.errors import InvalidBitstream
 from services.process.text import quote
 
 MAGIC: Final = b"\x7fELF"
-"""The first 4 bytes of every ELF file."""
 
 MAX_SECTIONS: Final = 512
 """The most sections that are read; an OpenCL program has about 50."""

@@ -18,7 +18,6 @@ from services.process.errors import InvalidBitstream, InvalidName
 from services.process.text import quote
 
 MAGIC: Final = struct.pack("<QQ", 0x414750466E6F6558, 0x31303076534247B7)
-"""The first 16 bytes of every GBS."""
 
 MAX_METADATA: Final = 4095
 """Bytes of metadata, by the format."""

@@ -41,11 +41,8 @@ class Metadata:
     afu_id: str
     """Canonical id that the port shows once it is programmed, 32 hex digits."""
     name: str = ""
-    """The accelerator's name."""
     platform: str = ""
-    """The platform it was made for."""
     version: int = 0
-    """Version of the metadata's format."""
     power: float = 0
     """Watts that the function takes at most, 0 if unspecified."""
     clock_high: float | None = None
@@ -53,7 +50,6 @@ class Metadata:
     clock_low: float | None = None
     """MHz of the user clock's slower half."""
     contexts: int = 0
-    """Number of contexts of the accelerator."""
     magic: int = 0
     """The format's number for the AFU image."""
 

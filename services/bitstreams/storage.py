@@ -58,11 +58,9 @@ class Stored:
     function_id: str
     """As its own name spells it."""
     kind: Kind
-    """By its suffix."""
     bitstream: Bitstream | None
     """What it holds, if it could be read and is what its place says."""
     problem: str = ""
-    """What is wrong with it otherwise."""
 
 
 def read_bitstream(path: Path) -> Bitstream:
@@ -115,15 +113,7 @@ class BitstreamStorage:
     def install(
         self, source: Path, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Path, InstallResult]:
-        """Copy a GBS or an AOCX to the place where its function is looked for.
-
-        Installing the same content again changes nothing.
-
-        Raises:
-            InvalidBitstream: The file holds no whole bitstream.
-            InvalidSettings: Another file is there, and `force` wasn't given.
-            StorageError: It can't be read or written; the storage is as it was.
-        """
+        """Copy a GBS or an AOCX to its place; after an error the storage is as it was."""
         data = _read(source)
         place = self.folder / stored_name(_parsed(source, data))
         if dry_run:
@@ -138,12 +128,10 @@ class BitstreamStorage:
     def remove(self, interface_id: str, function_id: str) -> list[Path]:
         """Remove the files of a function, whatever they hold."""
         gone = []
-        with self._writing(None):
+        with self._writing(self.folder):
             for path, _ in list(self._places(interface_id, function_id)):
-                try:
+                with _failing(path, "removed"):
                     path.unlink()
-                except OSError as error:
-                    raise StorageError(f"{path} can't be removed: {_reason(error)}") from error
                 gone.append(path)
         if not gone:
             raise self._missing(interface_id, function_id)
@@ -168,27 +156,26 @@ class BitstreamStorage:
         """All files that are named as bitstreams: path, interface id, function id, kind."""
         for name in _listed(self.folder):
             folder, interface_id = self.folder / name, interface_of(name)
-            if interface_id is None or not _is_folder(folder):
+            if interface_id is None:
                 continue
+            with _failing(folder, "read"):
+                if not folder.is_dir():
+                    continue
             for each in _listed(folder):
                 if found := function_of(each):
                     yield folder / each, interface_id, *found
 
     @contextlib.contextmanager
-    def _writing(self, folder: Path | None) -> Iterator[None]:
-        """Make the folders and hold the lock, which the kernel releases with the process."""
-        try:
-            for each in (self.folder, folder):
-                if each is not None:
-                    each.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    def _writing(self, folder: Path) -> Iterator[None]:
+        """Make a folder and hold the storage's lock, which the kernel releases with the process."""
+        with _failing(self.folder, "written"):
+            folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 yield
             finally:
                 os.close(descriptor)
-        except OSError as error:
-            raise StorageError(f"{self.folder} can't be written: {_reason(error)}") from error
 
 
 def _read_named(path: Path, interface_id: str, function_id: str, kind: Kind) -> Bitstream:
@@ -205,41 +192,30 @@ def _read_named(path: Path, interface_id: str, function_id: str, kind: Kind) -> 
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with open_at_once(path) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise StorageError(f"{path} is not a regular file")
-            if found.st_size > MAX_FILE:
-                raise InvalidBitstream(
-                    f"{path} is not a usable bitstream: it has {found.st_size} bytes, and at most"
-                    f" {MAX_FILE} are read"
-                )
-            data, now = file.read(MAX_FILE), os.fstat(file.fileno())
-            if (now.st_size, now.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
-                raise StorageError(f"{path} is being written: try again once it is whole")
-            return data
-    except OSError as error:
-        raise StorageError(f"{path} can't be read: {_reason(error)}") from error
+    with _failing(path, "read"), open_at_once(path) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise StorageError(f"{path} is not a regular file")
+        if found.st_size > MAX_FILE:
+            raise InvalidBitstream(
+                f"{path} is not a usable bitstream: it has {found.st_size} bytes, and at most"
+                f" {MAX_FILE} are read"
+            )
+        data, now = file.read(MAX_FILE), os.fstat(file.fileno())
+        if (now.st_size, now.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
+            raise StorageError(f"{path} is being written: try again once it is whole")
+        return data
 
 
 def _is_there(path: Path) -> bool:
     """Whether anything has this name, a broken link too."""
-    try:
+    with (
+        _failing(path, "read"),
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+    ):
         path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise StorageError(f"{path} can't be read: {_reason(error)}") from error
-    return True
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether it is a folder, or a link to one; a link that leads nowhere is none."""
-    try:
-        return path.is_dir()
-    except OSError as error:
-        raise StorageError(f"{path} can't be read: {_reason(error)}") from error
+        return True
+    return False
 
 
 def _result(place: Path, data: bytes, *, force: bool) -> InstallResult:
@@ -257,12 +233,9 @@ def _result(place: Path, data: bytes, *, force: bool) -> InstallResult:
 
 
 def _listed(folder: Path) -> list[str]:
-    try:
+    with _failing(folder, "listed"), contextlib.suppress(FileNotFoundError):
         return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is needed
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StorageError(f"{folder} can't be listed: {_reason(error)}") from error
+    return []
 
 
 def _remove_halves(folder: Path) -> None:
@@ -272,8 +245,13 @@ def _remove_halves(folder: Path) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def _reason(error: OSError) -> str:
-    reason = error.strerror or str(error)
-    if error.errno in {errno.EACCES, errno.EPERM}:
-        return f"{reason} (as user {os.geteuid()})"
-    return reason
+@contextlib.contextmanager
+def _failing(path: Path, verb: str) -> Iterator[None]:
+    """Translate an OSError into a sentence about what can't be done with a path."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in {errno.EACCES, errno.EPERM}:
+            reason = f"{reason} (as user {os.geteuid()})"
+        raise StorageError(f"{path} can't be {verb}: {reason}") from error

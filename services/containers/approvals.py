@@ -32,7 +32,6 @@ MAX_APPROVALS: Final = 4096
 """A node has 110 pods by default; the oldest approvals go first."""
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of the file."""
 
 SECONDS: Final = 5.0
 """For reading or writing the file; what takes longer is given up."""
@@ -48,7 +47,6 @@ class StartApproval(msgspec.Struct, frozen=True, rename="camel"):
     pod_uid: str
     container: str
     resource: str
-    """Full resource name."""
     devices: tuple[str, ...]
     """The devices' ids, sorted."""
     who: str
@@ -94,13 +92,11 @@ class ApprovalFile:
         return frozenset(uid for uid, _, _ in await self._known())
 
     async def add(self, approvals: Iterable[StartApproval], *, gone: Collection[str]) -> None:
-        """Keeps approvals, which replace those of the same container and resource.
+        """Keep approvals, which replace those of the same container and resource.
 
-        Args:
-            approvals: The new ones.
-            gone: UIDs of pods that have ended; their approvals are dropped. Such a pod had an
-                approval first, and was missing from the kubelet's checkpoint afterwards. A pod that
-                was only missing from an earlier checkpoint may have started meanwhile.
+        `gone` are UIDs of pods that have ended. Such a pod had an approval first, and was missing
+        from the kubelet's checkpoint afterwards. A pod that was only missing from an earlier
+        checkpoint may have started meanwhile.
         """
         before = await self._known()
         left = {key: each for key, each in before.items() if key[0] not in gone}

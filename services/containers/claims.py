@@ -8,7 +8,6 @@ start again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -45,10 +44,8 @@ from services.process.deadline import deadline
 from services.process.errors import ClusterError, KubeletError, NotAllowed
 
 FILES_SECONDS: Final = 10.0
-"""For reading the kubelet's files."""
 
 POD_RESOURCES_SECONDS: Final = 4.0
-"""For the kubelet to list the active pods."""
 
 API_SECONDS: Final = 12.0
 """For all answers of the API server: of the 25 s of a start, the cards need the rest."""
@@ -60,11 +57,7 @@ class PodSource(Protocol):
     """Where pods and mappings come from: the API server."""
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """A pod as JSON; None if there is none.
-
-        Raises:
-            ClusterError: The API server doesn't say.
-        """
+        """A pod as JSON; None if there is none."""
 
     async def mappings(self, namespace: str) -> NamespaceMappings:
         """What a namespace maps now.
@@ -74,26 +67,11 @@ class PodSource(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """What the kubelet's files say of a start."""
-
-    entries: tuple[Entry, ...]
-    candidates: tuple[ContainerIdentity, ...]
-    pods: dict[str, PodRef]
-    folder_error: str
-
-
 class StartClaims:
     """Finds out which container is starting with devices, and what it may have.
 
-    Args:
-        mode: The node's mode: region, regiondevel or af.
-        pod_logs_dir: The folder of the pods' log folders; need not exist.
-        node: This node's name.
-        pods: The API server; None if there is no access to it, then nothing is allowed.
-        enforced: Whether the namespace must map what a container has.
-        approvals: Starts that were allowed before.
+    Without access to the API server (`pods` is None) nothing is allowed. `enforced` says whether
+    the namespace must map what a container has. The folder of log folders need not exist.
     """
 
     def __init__(
@@ -119,28 +97,15 @@ class StartClaims:
         self._calls = calls
 
     async def allocations(self, resource: str, ids: Sequence[str]) -> tuple[Entry, ...]:
-        """What the containers that may be starting with devices were allocated.
-
-        Raises:
-            NotAllowed: There is none.
-            HardwareError: The kubelet's checkpoint can't be read.
-        """
-        return await self._calls.run(
-            "kubelet files",
-            lambda: allocations(read_checkpoint(self._checkpoint), resource, ids),
-            timeout=FILES_SECONDS,
-            what=f"reading {self._checkpoint}",
-        )
+        """What the containers that may be starting with devices were allocated."""
+        return allocations(await self._entries(), resource, ids)
 
     async def wanted(
         self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
     ) -> WantedFunctions:
         """What the container that was given devices wants in them, if it may have that.
 
-        Args:
-            resource: Full name of the devices' resource; in mode region, of regions.
-            ids: The devices that it was given.
-            only: Which container it is, if that is known.
+        The resource is the devices' full name. `only` is the container, if it is known already.
 
         Raises:
             NotAllowed: It may not have that, or the container is unknown.
@@ -154,13 +119,9 @@ class StartClaims:
             )
         interface_id = interface_of(resource) if self._mode is PluginMode.REGION else ""
         approved = await self._approvals.pods()  # before the checkpoint is read, see `add`
-        files = await self._calls.run(
-            "kubelet files",
-            lambda: self._read_files(resource, ids, only),
-            timeout=FILES_SECONDS,
-            what=f"reading {self._checkpoint}",
-        )
-        starting = await self._placed(files)
+        entries = await self._entries()
+        found = (only,) if only else candidates(entries, resource, ids)
+        starting = await self._placed(found, entries)
         slow = f"the API server didn't say within {API_SECONDS:g} s what the container may have"
         try:
             async with deadline(API_SECONDS, ClusterError(slow)):
@@ -172,34 +133,43 @@ class StartClaims:
             StartApproval(each.pod_uid, each.container, resource, devices, want.who, want.functions)
             for each, want in zip(starting, wanted, strict=True)
         ]
-        living = {entry.pod_uid for entry in files.entries}
+        living = {entry.pod_uid for entry in entries}
         await self._approvals.add(approvals, gone=approved - living)
         return single_wanted(wanted)
 
-    def _read_files(
-        self, resource: str, ids: Sequence[str], only: ContainerIdentity | None
-    ) -> _Files:
-        entries = read_checkpoint(self._checkpoint)
-        found = (only,) if only else candidates(entries, resource, ids)
-        folders, problem = [], ""
+    async def _entries(self) -> tuple[Entry, ...]:
+        return await self._calls.run(
+            "kubelet files",
+            lambda: read_checkpoint(self._checkpoint),
+            timeout=FILES_SECONDS,
+            what=f"reading {self._checkpoint}",
+        )
+
+    async def _placed(
+        self, starting: Sequence[ContainerIdentity], entries: Sequence[Entry]
+    ) -> dict[ContainerIdentity, PodRef]:
+        """The containers that may be starting, each with its pod."""
+        problem, pods = "", dict[str, PodRef]()
         try:
-            folders = pod_folders(self._pod_logs_dir)
+            pods = pods_of_folders(
+                await self._calls.run(
+                    "kubelet files",
+                    lambda: pod_folders(self._pod_logs_dir),
+                    timeout=FILES_SECONDS,
+                    what=f"listing {self._pod_logs_dir}",
+                )
+            )
         except KubeletError as error:
             problem = "" if isinstance(error.__cause__, FileNotFoundError) else f"; {error}"
-        return _Files(entries, found, pods_of_folders(folders), problem)
-
-    async def _placed(self, files: _Files) -> dict[ContainerIdentity, PodRef]:
-        """The containers that may be starting, each with its pod."""
-        pods = files.pods
-        if any(each.pod_uid not in pods for each in files.candidates):
+        if any(each.pod_uid not in pods for each in starting):
             try:
                 active = await active_pods(self._pod_resources, seconds=POD_RESOURCES_SECONDS)
             except KubeletError as error:
                 raise KubeletError(
-                    f"the pod of the starting container is unknown: {error}{files.folder_error}"
+                    f"the pod of the starting container is unknown: {error}{problem}"
                 ) from error
-            pods = pods_of_devices(files.entries, active) | pods
-        return {each: pod_of_uid(each.pod_uid, pods) for each in files.candidates}
+            pods = pods_of_devices(entries, active) | pods
+        return {each: pod_of_uid(each.pod_uid, pods) for each in starting}
 
     async def _query(
         self,

@@ -27,7 +27,6 @@ FRESH_SECONDS: Final = 1.0
 """A younger answer is not asked for again, unless the checkpoint has changed."""
 
 WAIT_SECONDS: Final = 2.0
-"""How long `fresh` waits for the answer."""
 
 STALE_SECONDS: Final = 120.0
 

@@ -39,16 +39,11 @@ class HolderSource:
         self._pods: Mapping[str, PodRef] = {}
 
     async def read(self) -> Holders:
-        """Which containers have devices now; no container is missing.
+        """Which containers have devices now; an error if a container may be missing.
 
         The kubelet writes an allocation to its checkpoint before the container starts, so the
         checkpoint alone is enough, if more cautious: what only says which pods have ended may be
         missing. If there is no checkpoint yet, PodResources must answer.
-
-        Raises:
-            KubeletError: The checkpoint can't be read; or the kubelet doesn't answer, though it has
-                a socket, or though there is no checkpoint.
-            HardwareError: Reading hangs.
         """
         return (await self._query(cautious=True)).holders
 
@@ -57,11 +52,7 @@ class HolderSource:
         return await self._query(cautious=False)
 
     async def _query(self, *, cautious: bool) -> HolderSnapshot:
-        """Reads in the order that `services.containers.holders` asks for.
-
-        Args:
-            cautious: Raise an error if a container may be missing, rather than note a problem.
-        """
+        """Reads in the order that `services.containers.holders` asks for."""
         problems: list[str] = []
         entries: tuple[Entry, ...] = ()
         pods: tuple[ActivePod, ...] | None = None

@@ -52,6 +52,8 @@ def find_holders(
 ) -> Holders:
     """The containers that have each device of this node.
 
+    There are several if they use a device in turn, as an init container and those after it do.
+
     Args:
         entries: The checkpoint's.
         folders: Names of the pods' log folders.
@@ -60,10 +62,6 @@ def find_holders(
         known: Pods by UID that were found earlier.
         cautious: Count a container that PodResources lists without devices, if the checkpoint says
             that it has some: a kubelet that has just started may not have read its checkpoint yet.
-
-    Returns:
-        By resource and id: several containers if they use the device in turn, as an init container
-        and the containers after it do.
     """
     entries, listed = list(entries), list(active or ())
     names = {(pod.namespace, pod.name) for pod in listed}

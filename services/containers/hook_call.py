@@ -22,7 +22,6 @@ from services.process.text import listing, plain
 from services.programming.assignment import Region
 
 MAX_MESSAGE: Final = 1024 * 1024
-"""Bytes of a hook's message."""
 
 _NAMES: Final = (
     ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
@@ -67,11 +66,7 @@ _DECODER: Final = msgspec.json.Decoder(_Message)
 
 
 def parse(message: bytes) -> HookCall:
-    """Read a hook's message.
-
-    Raises:
-        InvalidHookCall: It can't be read, or doesn't say which container of which pod it is.
-    """
+    """Read a hook's message; `InvalidHookCall` if it doesn't name one container of one pod."""
     try:
         found = _DECODER.decode(message)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -103,18 +98,9 @@ def _who(annotations: Mapping[str, str]) -> ContainerIdentity:
 def held_regions(
     call: HookCall, entries: Iterable[Entry], regions: Mapping[str, Region]
 ) -> dict[str, tuple[str, ...]]:
-    """The regions that a container was allocated, by resource.
+    """The regions that a container was allocated: their names, sorted, by full resource name.
 
-    Args:
-        call: The container.
-        entries: The kubelet's checkpoint.
-        regions: The node's regions, without those that can't be read just now.
-
-    Returns:
-        Names of regions, sorted, by full resource name; empty for a container without any.
-
-    Raises:
-        InvalidHookCall: It has nodes of regions that the kubelet hasn't allocated to it.
+    A container that has nodes of other regions is refused.
     """
     held: dict[str, tuple[str, ...]] = {}
     for entry in entries:
@@ -126,7 +112,7 @@ def held_regions(
     strange = sorted(
         name
         for name, region in regions.items()
-        if name not in allocated and call.nodes & {port.node for port in region.ports}
+        if name not in allocated and call.nodes & {port.name for port in region.ports}
     )
     if strange:
         shown = listing([plain(each) for each in strange[:8]])

@@ -25,9 +25,6 @@ from services.process.text import listing, plain, quote
 FORGET_SECONDS: Final = 300.0
 """For how long a start that was not confirmed is an obstacle."""
 
-MOST_PENDING: Final = 4096
-"""Starts that are remembered; the oldest are dropped first."""
-
 
 @dataclass(frozen=True, slots=True)
 class HookedStart:
@@ -40,13 +37,10 @@ class HookedStart:
 
 
 def check_nodes(allocations: Iterable[Entry]) -> None:
-    """Check that containers were given their device nodes through CDI only.
+    """Refuse a container that was given device nodes otherwise than through CDI.
 
     The kubelet keeps what a container was allocated until its pod is deleted. A container that was
     allocated devices before hook mode gets its nodes from there, even if nothing calls the hook.
-
-    Raises:
-        HookMissing: One of them has device nodes, or its nodes are unknown.
     """
     for each in allocations:
         if each.nodes != ():
@@ -65,18 +59,13 @@ class HookStarts:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._pending: dict[HookedStart, float] = {}
-        """When each was allowed, the oldest first."""
         self._confirmed_at: float | None = None
 
     def __len__(self) -> int:
         return len(self._pending)
 
     def check(self, start: HookedStart) -> None:
-        """Check that a start may be allowed.
-
-        Raises:
-            HookMissing: Its container was allowed to start before, and the hook was not called.
-        """
+        """Refuse a start of a container that was allowed before, and the hook was not called."""
         allowed_at = self._pending.get(start)
         if allowed_at is None:
             return
@@ -97,34 +86,24 @@ class HookStarts:
     def allow(self, start: HookedStart) -> None:
         """Remember that a start was allowed."""
         now = self._clock()
-        self._pending.pop(start, None)  # so that the newest is last
-        recent = [(each, at) for each, at in self._pending.items() if now - at < FORGET_SECONDS]
-        self._pending = dict([*recent, (start, now)][-MOST_PENDING:])
+        recent = {each: at for each, at in self._pending.items() if now - at < FORGET_SECONDS}
+        self._pending = recent | {start: now}
 
     def withdraw(self, start: HookedStart) -> None:
         """Forget other starts of a container whose start is refused.
 
         The kubelet asks once for each resource of a container. If one is refused, the hook is not
         called, and that says nothing about the others.
-
-        Args:
-            start: The start that is refused; that itself is not forgotten.
         """
-        self._forget(start.containers, keep=start)
+        for each in self._pending_of(start.containers):
+            if each != start:
+                del self._pending[each]
 
     def confirm(self, container: ContainerIdentity) -> None:
         """Note that the hook was called for a container."""
-        if self._forget({container}):
+        for each in self._pending_of({container}):
+            del self._pending[each]
             self._confirmed_at = self._clock()
 
-    def _forget(
-        self, containers: Collection[ContainerIdentity], *, keep: HookedStart | None = None
-    ) -> bool:
-        found = [
-            each
-            for each in self._pending
-            if each != keep and not each.containers.isdisjoint(containers)
-        ]
-        for each in found:
-            del self._pending[each]
-        return bool(found)
+    def _pending_of(self, containers: Collection[ContainerIdentity]) -> list[HookedStart]:
+        return [each for each in self._pending if not each.containers.isdisjoint(containers)]

@@ -43,11 +43,7 @@ class PodRef:
 
 
 def allocations(entries: Iterable[Entry], resource: str, ids: Iterable[str]) -> tuple[Entry, ...]:
-    """The checkpoint's entries of exactly these devices of a resource.
-
-    Raises:
-        NotAllowed: There is none.
-    """
+    """The checkpoint's entries of exactly these devices of a resource, at least one."""
     wanted = frozenset(ids)
     found = tuple(
         entry for entry in entries if entry.resource == resource and entry.device_ids == wanted
@@ -65,7 +61,7 @@ def allocations(entries: Iterable[Entry], resource: str, ids: Iterable[str]) -> 
 def candidates(
     entries: Iterable[Entry], resource: str, ids: Iterable[str]
 ) -> tuple[ContainerIdentity, ...]:
-    """The containers that hold exactly these devices of a resource; raises as `allocations`."""
+    """The containers that hold exactly these devices of a resource, at least one."""
     found = allocations(entries, resource, ids)
     return tuple(sorted({ContainerIdentity(entry.pod_uid, entry.container) for entry in found}))
 
@@ -107,11 +103,7 @@ def pods_of_devices(entries: Iterable[Entry], active: Iterable[ActivePod]) -> di
 
 
 def pod_of_uid(uid: str, pods: Mapping[str, PodRef]) -> PodRef:
-    """The pod that has a UID.
-
-    Raises:
-        NotAllowed: It is not known.
-    """
+    """The pod that has a UID; an error if it is not known."""
     if uid in pods:
         return pods[uid]
     raise NotAllowed(

@@ -6,6 +6,8 @@ in mode region, regions in mode regiondevel. `always` checks in mode af too, `ne
 have no mappings.
 """
 
+from enum import StrEnum
+
 from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
 from services.mappings.index import NamespaceMappings
@@ -14,13 +16,27 @@ from services.names import DOMAIN
 from services.process.errors import NotMapped
 from services.process.text import plain
 
+_PROGRAMMING = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
+_MAPPED = _PROGRAMMING | {PluginMode.AF}
+
+
+class Enforce(StrEnum):
+    """When the node checks mappings, as `--enforce-mappings` has it."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def is_enforced(enforce: Enforce, mode: PluginMode) -> bool:
+    """Whether a node in this mode checks mappings."""
+    if enforce is Enforce.NEVER:
+        return False
+    return mode in (_MAPPED if enforce is Enforce.ALWAYS else _PROGRAMMING)
+
 
 def check_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> None:
-    """Check that the namespace of a container maps the functions that it wants.
-
-    Raises:
-        NotMapped: One of them isn't mapped, in mode region.
-    """
+    """Refuse a container that wants functions that its namespace doesn't map in mode region."""
     for function in wanted.functions:
         if (wanted.interface_id, function) not in mappings.functions:
             raise NotMapped(
@@ -32,11 +48,7 @@ def check_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> Non
 
 
 def check_resource(who: str, resource: str, mappings: NamespaceMappings, mode: PluginMode) -> None:
-    """Check that the namespace of a container maps its resource, in mode af or regiondevel.
-
-    Raises:
-        NotMapped: Nothing maps it.
-    """
+    """Refuse a resource that the namespace doesn't map, in mode af or regiondevel."""
     if Mode(mode.value) in mappings.modes_of(resource.removeprefix(f"{DOMAIN}/")):
         return
     kind = FPGA_REGION if mode is PluginMode.REGIONDEVEL else f"{ACCELERATOR_FUNCTION} of mode af"

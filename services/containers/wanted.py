@@ -62,16 +62,7 @@ _POD = msgspec.json.Decoder(StartingPod)
 
 
 def confirm_pod(body: bytes | None, expected: PodRef, *, node: str) -> StartingPod:
-    """Read the API server's pod, which must be the one that was found on this node.
-
-    Args:
-        body: The pod as the API server sent it; None if it has no such pod.
-        expected: The pod that was found.
-        node: This node's name.
-
-    Raises:
-        NotAllowed: It has no such pod, or another one, or has it on another node.
-    """
+    """Read the API server's pod, which must be the one that was found, on this node."""
     if body is None:
         raise NotAllowed(f"the API server has no pod {expected}: it was deleted and will not start")
     try:
@@ -94,11 +85,7 @@ def confirm_pod(body: bytes | None, expected: PodRef, *, node: str) -> StartingP
 def read_wanted(
     found: StartingPod, pod: PodRef, container: str, *, interface_id: str
 ) -> WantedFunctions:
-    """Return the functions that a container or init container wants in regions of an interface.
-
-    Raises:
-        NotAllowed: Its spec names none, or not properly.
-    """
+    """The functions that a container or init container wants in regions of an interface."""
     who = display_name(container, pod)
     every = [*(found.spec.init_containers or ()), *(found.spec.containers or ())]
     named = [each for each in every if each.name == container]
@@ -115,11 +102,7 @@ def read_wanted(
 
 
 def interface_of(resource: str) -> str:
-    """Return the canonical interface id of a region's resource.
-
-    Raises:
-        InvalidName: It is no region's.
-    """
+    """The canonical interface id of a region's resource."""
     named = decode(resource)
     if not isinstance(named, RegionName):
         raise InvalidName(f"{resource} is not a region")
@@ -140,11 +123,7 @@ def _functions(env: Iterable[EnvVar], who: str, interface_id: str) -> tuple[str,
 
 
 def single_wanted(wanted: Sequence[WantedFunctions]) -> WantedFunctions:
-    """Return what all candidates want, of which there is at least one.
-
-    Raises:
-        NotAllowed: They want different functions.
-    """
+    """What all candidates want; an error if they want different functions."""
     first, *others = wanted
     for other in others:
         if Counter(other.functions) != Counter(first.functions):

@@ -22,25 +22,14 @@ domain, is in capitals, with `_` for what no variable's name can have."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeMount:
-    """A device node of the host in a container."""
-
-    container_path: str
-    host_path: str
-    permissions: str = "rw"
-    """What the container may do, of `r`, `w` and `m`."""
-
-
-@dataclass(frozen=True, slots=True)
 class ContainerAllocation:
     """The answer to one container's request."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
-    devices: tuple[NodeMount, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """Device nodes, which the container may read and write: paths inside → on the host."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """For the container runtime."""
     cdi_devices: tuple[str, ...] = ()
-    """Qualified names."""
 
 
 def allocate(
@@ -65,23 +54,18 @@ def allocate(
             the same, for runtimes without CDI; one with CDI makes each node once.
         hooked: Whether an OCI hook programs what the devices need. Then all devices are given by
             their CDI names alone: the CDI file holds both the nodes and the hook, so a runtime that
-            doesn't call the hook makes no nodes either. CRI-O's older configuration starts
-            a hook for containers with `HOOK_ANNOTATION`.
+            doesn't call the hook makes no nodes either.
     """
     wanted = list(dict.fromkeys(ids))
     unknown = [each for each in wanted if each not in devices]
     if unknown:
         raise NotAllowed(_no_such_device(unknown, devices))
     chosen = [devices[each] for each in wanted]
-    plain = () if hooked else chosen
-    names = {node.name: node.permissions for device in plain for node in device.nodes}
+    nodes = () if hooked else [node for device in chosen for node in device.nodes]
     before = host_root.rstrip("/")
     return ContainerAllocation(
         envs=_variables(chosen, mode),
-        devices=tuple(
-            NodeMount(f"/dev/{name}", f"{before}/dev/{name}", permissions)
-            for name, permissions in names.items()
-        ),
+        devices={f"/dev/{node}": f"{before}/dev/{node}" for node in nodes},
         annotations=HOOK_ANNOTATION if hooked else {},
         cdi_devices=tuple(
             qualified_name(device_name(device.id, mode))

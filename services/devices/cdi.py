@@ -16,19 +16,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from services.devices.model import Device, DeviceNode, PluginMode, Problem
+from services.devices.model import Device, PluginMode, Problem
 from services.process.errors import InvalidName
 
 CDI_VERSION = "0.5.0"
 KIND = "intel.cdi.k8s.io/fpga"
 """Vendor and class, as the public plugin has them."""
-FILE_PREFIX = "accelbind-"
-"""Start of our files' names: other files of the folder are never touched."""
-FILE_NAME = f"{FILE_PREFIX}fpga.json"
+FILE_NAME = "accelbind-fpga.json"
+"""Our file; other files of the folder are never touched."""
 
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _NODE = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:-]+")
-_PERMISSIONS = re.compile(r"[rwm]{1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,6 @@ class Hook:
     """A program that runtimes start, on the host, before a container with one of the devices."""
 
     path: str
-    """Where the host has it."""
     arguments: tuple[str, ...] = ()
     """Its command line, without its name."""
 
@@ -82,17 +79,12 @@ def describe(
     """The file about a node's devices: the same bytes in whatever order they come.
 
     Health plays no part: a container that has a device restarts with it. Devices without nodes are
-    not in it, since there is nothing to edit.
-
-    Args:
-        devices: All that the node offers.
-        mode: The node's mode, which their names depend on.
-        host_root: Folder below which the host's `dev/` is, as the host sees it.
-        hook: What runtimes start for each of them, once the container's namespaces are there
-            (`createRuntime`).
+    not in it, since there is nothing to edit. `host_root` is the folder below which the host's
+    `dev/` is, as the host sees it. Runtimes start the hook once the container's namespaces exist.
     """
     entries: dict[str, dict[str, Any]] = {}
     problems: list[Problem] = []
+    before = host_root.rstrip("/")
     for device in devices:
         if not device.nodes:
             continue
@@ -100,8 +92,12 @@ def describe(
         if problem:
             problems.append(problem)
             continue
-        nodes = [_node(node, host_root.rstrip("/")) for node in device.nodes]
-        edits: dict[str, Any] = {"deviceNodes": nodes}
+        edits: dict[str, Any] = {
+            "deviceNodes": [
+                {"path": f"/dev/{node}", "hostPath": f"{before}/dev/{node}", "permissions": "rw"}
+                for node in device.nodes
+            ]
+        }
         if hook is not None:
             edits["hooks"] = [_hook(hook)]
         entries[device.id] = {"name": device_name(device.id, mode), "containerEdits": edits}
@@ -122,20 +118,12 @@ def _problem(device: Device, known: Iterable[str]) -> Problem | None:
     except InvalidName as error:
         return Problem("cdi-name", str(error))
     for node in device.nodes:
-        if not _NODE.fullmatch(node.name) or not _PERMISSIONS.fullmatch(node.permissions):
-            text = f"{device.id} has a node that no container can have: {node.name!r:.200}"
-            return Problem("cdi-node", f"{text}, {node.permissions!r:.20}")
+        if not _NODE.fullmatch(node):
+            text = f"{device.id} has a node that no container can have: {node!r:.200}"
+            return Problem("cdi-node", text)
     return None
 
 
 def _hook(hook: Hook) -> dict[str, Any]:
     name = hook.path.rpartition("/")[2]
     return {"hookName": "createRuntime", "path": hook.path, "args": [name, *hook.arguments]}
-
-
-def _node(node: DeviceNode, before: str) -> dict[str, str]:
-    return {
-        "path": f"/dev/{node.name}",
-        "hostPath": f"{before}/dev/{node.name}",
-        "permissions": node.permissions,
-    }

@@ -40,7 +40,6 @@ class Health:
     """What is remembered of the devices, by id."""
 
     trusted: frozenset[str] = frozenset()
-    """Devices that were reported healthy last."""
     recovering: Mapping[str, Recovery] = field(default_factory=dict)
     """Devices that were healthy before and aren't trusted now."""
 
@@ -61,12 +60,7 @@ def damp(
     """The resources as the kubelet should see them, and what the next call needs.
 
     Devices that aren't trusted yet are unhealthy; what is remembered of the offer is unchanged.
-
-    Args:
-        advertised: The resources as the cards are.
-        health: The result of the last call; `Health()` before the first.
-        damping: How much it takes.
-        now: Seconds of a clock that doesn't go back.
+    `health` is `Health()` before the first call, `now` seconds of a clock that doesn't go back.
     """
     trusted: set[str] = set()
     recovering: dict[str, Recovery] = {}

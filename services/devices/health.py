@@ -24,7 +24,6 @@ class Failure(Enum):
     """Why a file could not be read."""
 
     MISSING = auto()
-    """It isn't there."""
     UNREADABLE = auto()
     """No permission, or a folder in its place."""
     DEAD = auto()
@@ -53,16 +52,10 @@ class DeviceNodeState(Enum):
 
 
 def evaluate_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
-    """The id that a file holds.
+    """The canonical id that a file holds, or an empty string and what is wrong with it.
 
-    Args:
-        what: `afu-id` or `interface-id`, the start of the reason.
-        file: The file's name, for the message.
-        owner: Port or engine, for the message.
-        reading: The result of reading the file.
-
-    Returns:
-        The canonical id, or an empty string and what is wrong with it.
+    `what` is the start of the reason: `afu-id` or `interface-id`. `file` and `owner` are for the
+    message.
     """
     found = canonical_id(reading.text)
     if _ID.fullmatch(found) and found != CRASHED:

@@ -4,15 +4,15 @@ A card reports by itself that it is too hot or broken (`services.devices.health`
 that in both directions:
 
 - **Limits** make a card unhealthy that has reported nothing: `too-hot` and `too-much-power`, for
-  its engine and with it for each of its ports. A sensor beyond its limit counts as beyond it until
-  it is well below, so that a card at its limit doesn't flap. A sensor that is gone doesn't count.
+  its engine and with it for each of its ports. A sensor that is gone doesn't count. That a card at
+  its limit doesn't flap is the work of `services.devices.damping`.
 - **Ignored errors** are remarks and make nothing unhealthy: some boards have a bit that is always
   set. With a mask, only those bits are ignored. A register that can't be read because the card
   doesn't answer is never ignored.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,19 +25,10 @@ from services.process.text import listing
 TOO_HOT: Final = "too-hot"
 TOO_MUCH_POWER: Final = "too-much-power"
 
-RELIEF_CELSIUS: Final = 5.0
-"""How far below its limit a sensor counts as fine again."""
-
-RELIEF_SHARE: Final = 0.05
-"""The same for power, as a share of the limit."""
-
 _MASKED: Final = re.compile(r"([a-z0-9-]+)=(0[xX][0-9a-fA-F]{1,16})")
 
 _SHOWN: Final = 3
 """Sensors that a message names."""
-
-Over = Mapping[tuple[str, str], frozenset[str]]
-"""Labels of the sensors that are beyond their limit, by card and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,49 +68,24 @@ def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
     return ignored
 
 
-def sensors_over(found: Iterable[CardSensors], limits: Limits, before: Over) -> Over:
-    """The sensors that are beyond their limit, or were `before` and are not well below it yet."""
-    heat, power = limits.max_temperature, limits.max_power
-    over: dict[tuple[str, str], frozenset[str]] = {}
-    for sensors in found:
-        for reason, gauges, limit, relief in (
-            (TOO_HOT, sensors.temperatures, heat, RELIEF_CELSIUS),
-            (TOO_MUCH_POWER, sensors.powers, power, (power or 0) * RELIEF_SHARE),
-        ):
-            known = before.get((sensors.card, reason), frozenset())
-            labels = limit is not None and _beyond(gauges, limit, limit - relief, known)
-            if labels:
-                over[sensors.card, reason] = labels
-    return over
-
-
-def limit_problems(over: Over, limits: Limits) -> dict[str, Problem]:
+def limit_problems(found: Iterable[CardSensors], limits: Limits) -> dict[str, Problem]:
     """The problem of each card that is beyond a limit, by its name; heat comes before power."""
+    heat, power = limits.max_temperature, limits.max_power
     problems: dict[str, Problem] = {}
-    for (card, reason), labels in over.items():
-        problems.setdefault(card, _problem(card, reason, labels, limits))
+    for sensors in found:
+        if hot := _beyond(sensors.temperatures, heat):
+            text = f"{hot} of {sensors.card} went beyond --max-temperature, {heat:g} °C"
+            problems[sensors.card] = Problem(TOO_HOT, text)
+        elif hungry := _beyond(sensors.powers, power):
+            text = f"{hungry} of {sensors.card} went beyond --max-power, {power:g} W"
+            problems[sensors.card] = Problem(TOO_MUCH_POWER, text)
     return problems
 
 
-def _beyond(
-    gauges: Iterable[Gauge], limit: float, fine: float, known: Collection[str]
-) -> frozenset[str]:
-    return frozenset(
-        each.label
-        for each in gauges
-        if each.value > limit or (each.label in known and each.value > fine)
-    )
-
-
-def _problem(card: str, reason: str, labels: Collection[str], limits: Limits) -> Problem:
-    """The problem, without the value: the message must not change with it, to be reported once."""
-    names = sorted(labels)
-    where = listing(names[:_SHOWN], more=len(names[_SHOWN:]))
-    if reason == TOO_HOT:
-        limit = f"--max-temperature, {limits.max_temperature:g} °C"
-    else:
-        limit = f"--max-power, {limits.max_power:g} W"
-    return Problem(reason, f"{where} of {card} went beyond {limit}")
+def _beyond(gauges: Iterable[Gauge], limit: float | None) -> str:
+    """The sensors beyond a limit, without their values: a message that changes is logged again."""
+    names = sorted(each.label for each in gauges if limit is not None and each.value > limit)
+    return listing(names[:_SHOWN], more=len(names[_SHOWN:])) if names else ""
 
 
 def ignored_problems(part: Fme | Port, limits: Limits) -> tuple[Problem, ...]:

@@ -53,15 +53,12 @@ class Port:
     """A port of a card: the part that a workload opens."""
 
     name: str
-    """Its folder's name in sysfs, unique on a node: `dfl-port.0`."""
+    """Of its folder in sysfs and of its device node, unique on a node: `dfl-port.0`."""
     number: int | None
     """Its number within the card, which programming needs; None if unreadable."""
     afu_id: str
     """The function in it, 32 lower-case hex digits, empty if unusable."""
-    node: str
-    """File name of its device node below `/dev`."""
     problems: tuple[Problem, ...] = ()
-    """Why it is unhealthy; empty if it is not."""
     pci: PciFunction | None = None
     """The PCI function it is on; None on a card without PCI."""
     errors: int | None = None
@@ -73,9 +70,7 @@ class Fme:
     """The management engine of a card."""
 
     name: str
-    """Its folder's name in sysfs, unique on a node: `dfl-fme.0`."""
-    node: str
-    """File name of its device node below `/dev`."""
+    """Of its folder in sysfs and of its device node, unique on a node: `dfl-fme.0`."""
     interface_id: str
     """What a bitstream must fit, 32 lower-case hex digits, empty if unusable."""
     problems: tuple[Problem, ...] = ()
@@ -129,16 +124,6 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceNode:
-    """A device node that a container gets."""
-
-    name: str
-    """File name below `/dev`, on the host and in the container."""
-    permissions: str = "rw"
-    """What the container may do, of `r`, `w` and `m`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Device:
     """One device as the kubelet is offered it."""
 
@@ -150,9 +135,8 @@ class Device:
     """
     healthy: bool
     reasons: tuple[Problem, ...] = ()
-    """Why it isn't healthy."""
-    nodes: tuple[DeviceNode, ...] = ()
-    """What a container that has it gets."""
+    nodes: tuple[str, ...] = ()
+    """The device nodes that a container gets: file names below `/dev`, on the host and inside."""
     numa_node: int | None = None
     pci_addresses: tuple[str, ...] = ()
     """The PCI functions behind its nodes, in their order, each once."""

@@ -40,9 +40,7 @@ class Reason:
 
     effect: Effect
     meaning: str
-    """A clause."""
     todo: str
-    """The advice, in the imperative."""
 
 
 _DEAD: Final = "check dmesg, then reset or reseat the card"

@@ -23,7 +23,6 @@ from services.devices.limits import Limits, ignored_problems
 from services.devices.model import (
     Card,
     Device,
-    DeviceNode,
     Fme,
     Inventory,
     PciFunction,
@@ -35,7 +34,6 @@ from services.devices.topology import Topology
 from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
 
 DEFAULT_UNITS = 40
-"""Units of a node in mode `units` by default."""
 
 _REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
 
@@ -45,7 +43,6 @@ class OfferMemory:
     """What was offered last, by device id and place."""
 
     mode: PluginMode
-    """The mode it is about."""
     devices: Mapping[tuple[str, str], Device] = field(default_factory=dict)
     """Every device that had a resource."""
 
@@ -61,8 +58,8 @@ class OfferMemory:
             return OfferMemory(mode)
         known = {}
         for key, region in self.devices.items():
-            ports = tuple(node for node in region.nodes if node.name != region.id)
-            engine = (DeviceNode(region.id),) if mode is PluginMode.REGIONDEVEL else ()
+            ports = tuple(node for node in region.nodes if node != region.id)
+            engine = (region.id,) if mode is PluginMode.REGIONDEVEL else ()
             known[key] = replace(region, nodes=ports + engine)
         return OfferMemory(mode, known)
 
@@ -174,7 +171,7 @@ def _port_device(card: Card, port: Port, node: Topology, *, key: str, resource: 
         resource=resource,
         healthy=not reasons,
         reasons=reasons,
-        nodes=(DeviceNode(port.node),),
+        nodes=(port.name,),
         numa_node=port.pci.numa_node if port.pci else None,
         pci_addresses=_addresses([port.pci]),
         card=physical.name,
@@ -237,11 +234,11 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
     fme, ports = card.fme, node.ports(card)
     failures = [member.failure for member in node.members(card) if member.failure is not None]
     port_problems = [problem for port in ports for problem in port.problems]
-    nodes = [DeviceNode(port.node) for port in ports]
+    nodes = [port.name for port in ports]
     functions = [port.pci for port in ports]
     if with_engine:
         port_problems = [each for each in port_problems if each.reason not in _NO_FUNCTION]
-        nodes.append(DeviceNode(fme.node))
+        nodes.append(fme.name)
         functions.append(card.pci)
     reasons = (*fme.problems, *port_problems, *failures)
     interface = fme.interface_id

@@ -60,9 +60,7 @@ class CardSensors:
     """What a card's sensors and registers read at one moment."""
 
     card: str
-    """The class folder's name: `region0`."""
     address: str
-    """PCI address, empty where there is none."""
     temperatures: tuple[Gauge, ...] = ()
     powers: tuple[Gauge, ...] = ()
     registers: tuple[ErrorRegister, ...] = ()

@@ -12,11 +12,11 @@ The state is a value: `choose` gives the next one, and the caller passes it with
 was chosen counts as tried, whether the write works or not, unless the port was busy.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from typing import TypeAlias
 
 from services.devices.model import Card, Inventory, Port
-from services.devices.port_owners import PortOwners, lock_of
+from services.devices.port_owners import PortOwners
 
 MAX_VALUES = 8
 """Values cleared of one port while nobody has it: a port with ever new errors is broken."""
@@ -26,42 +26,20 @@ ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
 _DEAD = ("-all-f", "-unreadable")
 """Endings of reasons that are likely caused by the card as a whole."""
 
-
-@dataclass(frozen=True, slots=True)
-class Clearing:
-    """The error register of a port to clear; driver, card and port are names."""
-
-    driver: str
-    card: str
-    port: str
-    value: int
-    """What the register read; another one must not be cleared unseen."""
-    lock: str = ""
-    """Name of the card's lock (`lock_of`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What has been tried on ports that nobody has had since."""
-
-    values: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
-    """Values tried, by the place of a card and the name of its port."""
-
-    def without(self, port: str, value: int) -> "Tried":
-        """The same, without the value of a port that was busy, so that it could not be tried."""
-        values = {
-            key: each - {value} if key[1] == port else each for key, each in self.values.items()
-        }
-        return Tried({key: each for key, each in values.items() if each})
+Tried: TypeAlias = Mapping[tuple[str, str], frozenset[int]]
+"""Values tried on ports that nobody has had since, by the place of a card and the port's name."""
 
 
 def choose(
     inventory: Inventory, allocated: Collection[str], tried: Tried
-) -> tuple[tuple[Clearing, ...], Tried]:
-    """The registers to clear now, and what the next call needs."""
+) -> tuple[list[tuple[Card, Port]], Tried]:
+    """The ports whose error register to clear now, and what the next call needs."""
     owners = PortOwners(inventory, frozenset(allocated))
-    clearings: list[Clearing] = []
-    values = _kept(inventory.cards, tried)
+    chosen: list[tuple[Card, Port]] = []
+    there = {(card.place, port.name) for card in inventory.cards for port in card.ports}
+    # A card that fails for a while must not have its errors cleared over and over.
+    silent = {card.place for card in inventory.cards if card.failure is not None}
+    values = {key: each for key, each in tried.items() if key in there or key[0] in silent}
     for card in inventory.cards:
         for port in card.ports:
             key = card.place, port.name
@@ -73,9 +51,15 @@ def choose(
                 values.pop(key, None)
             elif owned is False and value not in {0, *before} and len(before) < MAX_VALUES:
                 values[key] = before | {value}
-                lock = lock_of(card)
-                clearings.append(Clearing(card.driver, card.name, port.name, value, lock))
-    return tuple(clearings), Tried(values)
+                chosen.append((card, port))
+    return chosen, values
+
+
+def untried(tried: Tried, card: Card, port: Port) -> Tried:
+    """The same, without the errors of a port that was busy, so that they could not be cleared."""
+    key = card.place, port.name
+    values = {**tried, key: tried.get(key, frozenset()) - {port.errors}}
+    return {key: each for key, each in values.items() if each}
 
 
 def _clearable(port: Port) -> int:
@@ -83,13 +67,3 @@ def _clearable(port: Port) -> int:
     if any(problem.reason.endswith(_DEAD) for problem in port.problems):
         return 0
     return 0 if port.errors in ALL_ONES else port.errors or 0
-
-
-def _kept(cards: Iterable[Card], tried: Tried) -> dict[tuple[str, str], frozenset[int]]:
-    """What still counts: of ports that are there, and of cards that can't be read now.
-
-    A card that fails for a while must not have its errors cleared over and over.
-    """
-    there = {(card.place, port.name) for card in cards for port in card.ports}
-    silent = {card.place for card in cards if card.failure is not None}
-    return {key: each for key, each in tried.values.items() if key in there or key[0] in silent}

@@ -98,20 +98,20 @@ class CdiPublisher:
         except HardwareError as error:
             self._log_problems(frozenset({str(error)}))
             return False
-        if not done.failed:
+        if not done.error:
             self.published = frozenset(file.devices)
         elif done.lost:  # a runtime fails a container for a name that it can't find
             self.published = frozenset()
-        if done.written or done.removed:
+        if done.changed:
             log.info(
                 "CDI files changed",
                 folder=self._where,
-                written=[FILE_NAME] if done.written else [],
-                removed=list(done.removed),
+                written=[FILE_NAME] if file.content else [],
+                removed=[] if file.content else [FILE_NAME],
                 devices=len(file.devices),
             )
         self._log_problems(
-            frozenset(done.problems) | {problem.message for problem in file.problems}
+            frozenset(filter(None, [done.error, *(each.message for each in file.problems)]))
         )
         return True
 

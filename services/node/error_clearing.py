@@ -14,8 +14,8 @@ from typing import Final
 import structlog
 
 from services.containers.holders import Holders
-from services.devices.model import Inventory
-from services.devices.stale_errors import Clearing, Tried, choose
+from services.devices.model import Card, Inventory, Port
+from services.devices.stale_errors import Tried, choose, untried
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, HardwareError
 from services.programming.error_registers import ClearResult, clear_errors
@@ -62,7 +62,7 @@ class ErrorClearing:
         self._on_result = on_result
         self._inventory = Inventory()
         self._due = asyncio.Event()
-        self._tried = Tried()
+        self._tried: Tried = {}
         self._error = ""
         self._busy: dict[str, int] = {}
 
@@ -70,7 +70,7 @@ class ErrorClearing:
         """Clears soon if there are errors, or were some that are remembered."""
         self._inventory = inventory
         errors = any(port.errors for card in inventory.cards for port in card.ports)
-        if errors or self._tried.values:
+        if errors or self._tried:
             self._due.set()
 
     async def clear_forever(self) -> None:
@@ -90,34 +90,33 @@ class ErrorClearing:
             return
         self._error = ""
         allocated = {key for _, key in holders}
-        clearings, self._tried = choose(inventory, allocated, self._tried)
-        if any([await self._clear(clearing) for clearing in clearings]):
+        chosen, self._tried = choose(inventory, allocated, self._tried)
+        if any([await self._clear(card, port) for card, port in chosen]):
             self._request_rescan()
 
-    async def _clear(self, clearing: Clearing) -> bool:
+    async def _clear(self, card: Card, port: Port) -> bool:
         """Tries to clear; returns whether that succeeded."""
-        port, outcome = clearing.port, HUNG
+        name, errors, outcome = port.name, port.errors or 0, HUNG
         try:
-            done = await self._calls.run(
-                f"errors of {port}",
-                partial(clear_errors, self._root, clearing, self._locks, self._driver_calls),
+            outcome, detail = await self._calls.run(
+                f"errors of {name}",
+                partial(clear_errors, self._root, card, port, self._locks, self._driver_calls),
                 timeout=WRITE_SECONDS,
-                what=f"clearing the errors of {port}",
+                what=f"clearing the errors of {name}",
             )
-            outcome, detail = done.outcome, done.detail
         except HardwareError as error:
             detail = str(error)
         if outcome == ClearResult.BUSY:
-            self._tried = self._tried.without(port, clearing.value)
-            if self._busy.get(port) == clearing.value:
+            self._tried = untried(self._tried, card, port)
+            if self._busy.get(name) == errors:
                 return False  # counted and logged the first time
-            self._busy[port] = clearing.value
+            self._busy[name] = errors
         else:
-            self._busy.pop(port, None)
+            self._busy.pop(name, None)
         cleared = outcome == ClearResult.CLEARED
         self._count(outcome)
-        self._on_result(port, "" if cleared else detail)
-        bound = log.bind(port=port, errors=f"{clearing.value:#x}")
+        self._on_result(name, "" if cleared else detail)
+        bound = log.bind(port=name, errors=f"{errors:#x}")
         if cleared:
             bound.warning("cleared the errors that a container left in a port")
         else:

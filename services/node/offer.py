@@ -18,12 +18,12 @@ are checked, and a file with anything unexpected is ignored.
 """
 
 import re
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from services.devices.model import Device, DeviceNode, PluginMode
+from services.devices.model import Device, PluginMode
 from services.devices.resources import OfferMemory
 from services.names import DOMAIN, UNIT_RESOURCE
 
@@ -45,7 +45,8 @@ class _Device(msgspec.Struct):
     id: _Text
     place: _Text
     resource: Annotated[str, Meta(pattern=_RESOURCE)]
-    nodes: list[tuple[_Text, Annotated[str, Meta(pattern=r"\A[rwm]{1,3}\Z")]]]
+    nodes: list[tuple[_Text, Literal["rw"]]]
+    """Names and permissions."""
     numa: Annotated[int, Meta(ge=0, lt=1024)] | None
     pci: list[_Text]
     card: _Text
@@ -71,7 +72,7 @@ def encode(memory: OfferMemory) -> bytes:
             device.id,
             place,
             device.resource,
-            [(node.name, node.permissions) for node in device.nodes],
+            [(node, "rw") for node in device.nodes],
             device.numa_node,
             list(device.pci_addresses),
             device.card,
@@ -107,7 +108,7 @@ def _device(found: _Device) -> Device:
         id=found.id,
         resource=found.resource,
         healthy=False,
-        nodes=tuple(DeviceNode(name, permissions) for name, permissions in found.nodes),
+        nodes=tuple(name for name, _ in found.nodes),
         numa_node=found.numa,
         pci_addresses=tuple(found.pci),
         card=found.card,

@@ -136,8 +136,8 @@ def _of_cards(needs: Needs, cards: tuple[Card, ...]) -> Iterator[Missing]:
 def _nodes(card: Card) -> Iterator[str]:
     """The device nodes that programming opens."""
     if card.fme is not None:
-        yield card.fme.node
-    yield from (port.node for port in card.ports)
+        yield card.fme.name
+    yield from (port.name for port in card.ports)
 
 
 def _first(paths: list[Path], mode: int, loss: str) -> Iterator[Missing]:

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from services.devices.hardware.sensor_reader import HUNG, SensorReader
-from services.devices.limits import Limits, Over, limit_problems, sensors_over
+from services.devices.limits import Limits, limit_problems
 from services.devices.model import Card, Inventory, Problem
 from services.devices.sensors import CardSensors
 from services.process.blocking import BlockingCalls
@@ -68,7 +68,6 @@ class Sensing:
         self._due = asyncio.Event()
         self._found: tuple[CardSensors, ...] = ()
         self._found_at = float("-inf")
-        self._beyond: Over = {}
         self._over: Mapping[str, Problem] = {}
         self._errors: frozenset[str] = frozenset()
         self._silent: frozenset[str] = frozenset()
@@ -159,8 +158,7 @@ class Sensing:
             log.warning("sensors can't be read", reason=problem)
         self._errors = errors
         self._found, self._found_at = found, time.monotonic()
-        self._beyond = sensors_over(found, self._limits, self._beyond)
-        over = {**limit_problems(self._beyond, self._limits), **held}
+        over = {**limit_problems(found, self._limits), **held}
         if over != self._over:
             self._over = over
             self._request_rescan()

@@ -40,7 +40,6 @@ class Region:
     address: str
     """The card's PCI address, empty where there is none."""
     engine: Fme
-    """What programs it."""
     ports: tuple[Port, ...]
     """Its ports, by number."""
     unread: tuple[Problem, ...] = ()

@@ -23,7 +23,7 @@ from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import register_value
 from services.devices.model import Card, Port
-from services.devices.stale_errors import Clearing
+from services.devices.port_owners import lock_of
 from services.process.errors import DeviceBusy, HardwareError
 from services.process.text import clip, plain
 from services.programming.ioctls import KERNEL, DriverCalls
@@ -32,7 +32,6 @@ from services.programming.port import DeviceFiles, EnginePlace, PortPlace
 from services.programming.port_session import FORBIDDEN, port_session, translated
 
 LOCK_SECONDS: Final = 1.0
-"""How long clearing waits for the card's lock."""
 
 _READ_ONLY: Final = ("errors/catfatal_errors", "errors/nonfatal_errors")
 """Registers of an engine that can't be cleared."""
@@ -107,15 +106,6 @@ class ClearResult(StrEnum):
     """The port is gone, or the driver refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """The result of a clearing."""
-
-    outcome: ClearResult
-    detail: str = ""
-    """A sentence about it, empty where it went well."""
-
-
 def _port_errors(driver: str) -> ErrorFile:
     return DRIVER_BY_NAME[driver].clearable_port[0]
 
@@ -128,42 +118,40 @@ def clearing_file(files: Sysfs, driver: str, card: str, port: str) -> str | None
 
 
 def clear_errors(
-    root: Path, clearing: Clearing, locks: Path, calls: DriverCalls = KERNEL
-) -> Cleared:
+    root: Path, card: Card, port: Port, locks: Path, calls: DriverCalls = KERNEL
+) -> tuple[ClearResult, str]:
     """Clear the errors of a port if they are still the same and nobody has the port.
 
-    Nothing is raised for what the files or the driver do.
+    Nothing is raised for what the files or the driver do: the result has a sentence about it, empty
+    where it went well.
     """
-    card = Card(clearing.driver, clearing.card, None, None)
-    place = PortPlace(card, Port(clearing.port, None, "", clearing.port), None)
-    lock = card_lock(locks, clearing.lock or clearing.card, seconds=LOCK_SECONDS)
-    register, busy = _port_errors(clearing.driver), ClearResult.BUSY
+    value, place = port.errors or 0, PortPlace(card, port, None)
+    lock = card_lock(locks, lock_of(card), seconds=LOCK_SECONDS)
+    register, busy = _port_errors(card.driver), ClearResult.BUSY
     try:
         # Read before the port is opened for nothing, and again when nobody else can have it.
-        if changed := _changed(DeviceFiles(root, place), register, clearing.value):
-            return changed
+        if changed := _changed(DeviceFiles(root, place), register, value):
+            return ClearResult.CHANGED, changed
         with lock, port_session(root, place, calls) as session:
-            if changed := _changed(session.files, register, clearing.value):
-                return changed
+            if changed := _changed(session.files, register, value):
+                return ClearResult.CHANGED, changed
             busy = ClearResult.FAILED  # drivers refuse with EBUSY in power state AP6
-            _clear(session.files, register, clearing.value)
+            _clear(session.files, register, value)
     except DeviceBusy as error:
-        return Cleared(busy, str(error))
+        return busy, str(error)
     except HardwareError as error:
         is_forbidden = isinstance(error.__cause__, OSError) and error.__cause__.errno in FORBIDDEN
         outcome = ClearResult.FORBIDDEN if is_forbidden else ClearResult.FAILED
-        text = f"errors {clearing.value:#x} of {clearing.port}, which clearing resets: {error}"
-        return Cleared(outcome, text)
-    return Cleared(ClearResult.CLEARED)
+        return outcome, f"errors {value:#x} of {port.name}, which clearing resets: {error}"
+    return ClearResult.CLEARED, ""
 
 
-def _changed(files: DeviceFiles, register: ErrorFile, value: int) -> Cleared | None:
-    """The result if a register doesn't read any more what is to be cleared; None if it does."""
+def _changed(files: DeviceFiles, register: ErrorFile, value: int) -> str:
+    """What a register reads if that is not what is to be cleared; empty if it is."""
     text = files.text(register.read)
     if register_value(text) == value:
-        return None
-    found = plain(text, 48) or "nothing"
-    return Cleared(ClearResult.CHANGED, f"{register.read} of {files.name} reads {found} by now")
+        return ""
+    return f"{register.read} of {files.name} reads {plain(text, 48) or 'nothing'} by now"
 
 
 # Why the hardware refused a programming ----------------------------------------------------------

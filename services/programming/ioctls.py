@@ -56,14 +56,12 @@ IOCTLS: Final = {
         move_form=struct.Struct("<3I"),
     ),
 }
-"""By driver."""
 
 _REGION: Final = struct.Struct("<4I2Q")
 _STATUS: Final = struct.Struct("<Q")
 _STATUS_AT: Final = 24
 
 MAX_PORT: Final = 0xFFFF_FFFF
-"""The largest number of a port that the structures hold."""
 
 MAX_REGIONS: Final = 16
 """Regions that are asked for; ports have one or two."""
@@ -74,12 +72,9 @@ class PortInfo:
     """What a port has; what is None is not reported by the in-tree driver."""
 
     regions: int
-    """Number of its regions of memory."""
     umsgs: int
-    """Number of its unordered messages."""
     capability: int | None = None
     irqs: int | None = None
-    """Number of its function's interrupts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +234,7 @@ class DriverNode:
 def holders_of(node: Path, descriptor: int | None = None) -> list[str]:
     """The other processes that have a node open: `process 12 (bash)`.
 
-    Args:
-        node: Its path.
-        descriptor: This process' own of the node, whatever the path leads to by now.
+    `descriptor` is this process' own of the node, whatever the path leads to by now.
     """
     own = [] if descriptor is None else [f"/proc/self/fd/{descriptor}"]
     wanted = {_identity(each) for each in (str(node), *own)} - {None}

@@ -16,7 +16,7 @@ from services.devices.topology import Topology, physical_address
 from services.process.errors import DeviceGone, HardwareError, InvalidSettings
 from services.process.text import listing
 
-_SHOWN: Final = re.compile(r"(?:/dev/|/sys/(?:[^/]+/)*)?([A-Za-z0-9.:-]{1,64})/?")
+_NAME: Final = re.compile(r"[a-z0-9.:-]{1,64}")
 _ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 _WRITE: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _NAMED: Final = 8
@@ -68,33 +68,21 @@ class PortPlace:
         return bool(physical_address(self.card)) and not driver.programs_virtual
 
 
-def name_behind(root: Path, shown: str) -> str:
-    """The name of the device that a path of any form leads to: a link, or one with the root in it.
-
-    What the user gave is returned as it is unless it leads to a part of a card.
-    """
-    if "/" not in shown:
-        return shown
-    path = Path(os.path.realpath(shown))
-    is_device = any(
-        kind.is_one(path.name) for driver in DRIVERS for kind in (driver.fme, driver.port)
-    )
-    places = ("sys", "dev") if is_device else ("sys",)
-    below = any(path.is_relative_to(os.path.realpath(root / place)) for place in places)
-    return path.name if below else shown
-
-
 def device_name(shown: str) -> str:
-    """What the user named: a device or card as in sysfs, bare or as a path, or a PCI address.
+    """What the user named: a device or card as in sysfs, or a PCI address; also as a path or link.
 
     Drivers have no capitals in their names.
     """
-    found = _SHOWN.fullmatch(shown)
+    path = Path(shown.lower())
+    if "/" in shown and not any(
+        kind.is_one(path.name) for driver in DRIVERS for kind in (driver.fme, driver.port)
+    ):
+        path = Path(os.path.realpath(shown))
+    found = _NAME.fullmatch(path.name.lower())
     if found is None:
         raise DeviceGone(f"{shown!r} is not an FPGA device: name one as 'accelbind fpga list' does")
-    name = found[1].lower()
-    address = _ADDRESS.fullmatch(name)
-    return f"{address[1] or '0000'}:{address[2]}" if address else name
+    address = _ADDRESS.fullmatch(found[0])
+    return f"{address[1] or '0000'}:{address[2]}" if address else found[0]
 
 
 def find_port(inventory: Inventory, name: str) -> PortPlace:
@@ -174,10 +162,7 @@ class DeviceFiles:
     """The files of a port or an engine, below its folder as it was when this was made.
 
     Reloading the driver or replacing the card makes another folder. Then this one is gone, even if
-    another device has its name now.
-
-    Raises:
-        DeviceGone: The device isn't there any more.
+    another device has its name now, and making another raises `DeviceGone`.
     """
 
     def __init__(self, root: Path, place: PortPlace | EnginePlace) -> None:

@@ -84,17 +84,9 @@ def opened_node(
     alone: bool = False,
     calls: DriverCalls = KERNEL,
 ) -> Iterator[DriverNode]:
-    """Open a device node for ioctls.
+    """Open a device node for ioctls; alone, if nobody else may have it.
 
-    Args:
-        node: Its path.
-        operation: What can't be done if it can't be opened, for the message.
-        place: The device that it is of.
-        alone: Whether nobody else may have it.
-        calls: Makes the ioctls of its driver.
-
-    Raises:
-        HardwareError: It can't be opened.
+    `operation` is what can't be done if it can't be opened, for the message.
     """
     ioctls = IOCTLS.get(place.card.driver)
     if ioctls is None:

@@ -112,13 +112,7 @@ class Saved:
 
 
 class Records:
-    """The records of a host's ports.
-
-    Args:
-        folder: Where they are; made when the first is written.
-        boot_id: The kernel's file about the boot.
-        durable_dir: What should survive reboots; by default the folder above.
-    """
+    """The records of a host's ports, in a folder and, by default, the one above it."""
 
     def __init__(
         self, folder: Path, boot_id: Path = BOOT_ID, *, durable_dir: Path | None = None
@@ -150,10 +144,8 @@ class Records:
     def distrust(self, port: str) -> Saved:
         """Record that the content of a port is unknown; what was recorded, for `restore`.
 
-        Files are emptied for that, which takes no space on a full disk.
-
-        Raises:
-            HardwareError: Neither folder takes it, so the port must not be programmed.
+        Files are emptied for that, which takes no space on a full disk. If neither folder takes it,
+        it is an error, and the port must not be programmed.
         """
         try:
             content = self._path(port).read_bytes()
@@ -187,8 +179,7 @@ class Records:
     def write(self, port: str, inode: int, shown: str, program: str | None) -> None:
         """Record what has just been programmed into a port and verified.
 
-        Raises:
-            HardwareError: It can't be written; the content of the port stays unknown.
+        If it can't be written, the content of the port stays unknown.
         """
         mark, boot = self._mark(), self._boot()
         try:

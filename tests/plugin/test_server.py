@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from plugin.metrics import PluginMetrics
 from plugin.server import MAX_DETAILS, ResourceServer
-from services.devices.model import Device, DeviceNode, PluginMode, Problem
+from services.devices.model import Device, PluginMode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
@@ -33,7 +33,7 @@ def device(key: str, *, healthy: bool = True, numa_node: int | None = None) -> D
         resource=RESOURCE,
         healthy=healthy,
         reasons=() if healthy else (Problem("r", "m"),),
-        nodes=(DeviceNode(key),),
+        nodes=(key,),
         numa_node=numa_node,
         pci_addresses=(f"0000:{key}",),
     )

@@ -26,7 +26,7 @@ def port(
     number: int | None = 0,
     pci: PciFunction | None = None,
 ) -> Port:
-    return Port(name, number, afu_id, name, problems, pci, 0)
+    return Port(name, number, afu_id, problems, pci, 0)
 
 
 def card(
@@ -38,7 +38,7 @@ def card(
 ) -> Card:
     """A card `regionN` with `dfl-fme.N` on a PCI function of its own, its ports on that too."""
     pci = pci or function(f"0000:{0x5E + index:02x}:00.0", numa=index % 2)
-    fme = fme or Fme(f"dfl-fme.{index}", f"dfl-fme.{index}", interface)
+    fme = fme or Fme(f"dfl-fme.{index}", interface)
     ports = ports or (port(f"dfl-port.{index}"),)
     placed = tuple(each if each.pci else replace(each, pci=pci) for each in ports)
     return Card("dfl", f"region{index}", pci, fme, placed)

@@ -1,8 +1,6 @@
 """`accelbind plugin` with the default root, on a test bed with a `/sys` and a `/dev` of its own."""
 
 import json
-import shutil
-import tarfile
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -11,10 +9,9 @@ from statistics import median
 
 import pytest
 
-from simulator.cards import NLB0, NLB3
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, REGION, container, pod
-from tests.support import Process, Processes, require_shared
+from tests.plugin.support import AF, container, pod
+from tests.support import Process, Processes
 from tests.umockdev.beds import TestBed, described
 
 pytestmark = pytest.mark.anyio
@@ -79,15 +76,6 @@ async def test_cards_of_a_driver_are_found_without_naming_a_root(host: Host, dri
 
 
 @pytest.mark.parametrize("driver", ["opae"])
-async def test_a_region_is_found_without_naming_a_root(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver)
-    host.start("--mode", "regiondevel")
-    await host.offers({REGION: 1})
-    given = await host.gives(REGION)
-    assert sorted(given) == sorted(f"/dev/{name}" for name in (card["fme"], *card["ports"]))
-
-
-@pytest.mark.parametrize("driver", ["opae"])
 async def test_cards_that_come_and_go_are_on_the_stream_because_of_udevs_events(
     host: Host, driver: str, figure: Callable[[str], None]
 ) -> None:
@@ -121,27 +109,6 @@ async def test_cards_that_come_and_go_are_on_the_stream_because_of_the_kernels_o
     await host.offers({AF: 1})
 
 
-async def test_a_burst_of_events_ends_with_what_is_there(host: Host) -> None:
-    host.start()
-    cards = [host.bed.add(afu_ids=[NLB0], uevent=True) for _ in range(8)]
-    for card in cards[:5]:
-        host.bed.ask("remove", address=card["address"], uevent=True)
-    host.bed.add(afu_ids=[NLB3], uevent=True)
-    await host.kubelet.until(lambda: sorted(host.kubelet.allocatable.values()) == [1, 3])
-    assert host.kubelet.allocatable[AF] == 3
-
-
-async def test_a_node_that_is_no_device_is_not_healthy_under_the_default_root(host: Host) -> None:
-    card = host.bed.add()
-    node = host.bed.root / "dev" / card["ports"][0]
-    node.unlink()
-    node.mkdir()
-    plugin = host.start()
-    await host.offers({AF: 0})
-    assert host.kubelet.capacity == {AF: 1}
-    assert "is not a character device" in plugin.stderr
-
-
 async def test_devices_in_umockdevs_own_words_are_found(host: Host) -> None:
     """Their nodes are links to terminals."""
     card = "/devices/pci0000:00/0000:00:02.0/0000:05:00.0/fpga_region/region0"
@@ -149,26 +116,3 @@ async def test_devices_in_umockdevs_own_words_are_found(host: Host) -> None:
     host.start()
     await host.offers({AF: 1})
     assert await host.gives(AF) == ["/dev/dfl-port.0"]
-
-
-SNAPSHOTS = [
-    ("mock_sys_dfl_n3000_nlb0", "af-a5d.9ae.pdcqPMiwSTmRLPcV5dwQyprv_l-EVwYSwADJZg2CQnI"),
-    ("mock_sys_tmp-dcp-rc-nlb3", "af-f64.d84.9k5Zi-oRUX-ijnvGXYhRBNhCTcSko8QT-J5DNoP5BAs"),
-]
-
-
-@pytest.mark.parametrize(("name", "resource"), SNAPSHOTS)
-async def test_a_real_cards_sysfs_is_found_without_naming_a_root(
-    host: Host, tmp_path: Path, name: str, resource: str
-) -> None:
-    with tarfile.open(require_shared("hardware", f"{name}.tar.gz")) as archive:
-        archive.extractall(tmp_path / "snapshot", filter=lambda member, _: member)  # noqa: S202 - our own snapshots
-    snapshot, bed = tmp_path / "snapshot/tmp", host.bed.root
-    shutil.copytree(snapshot / "sys", bed / "sys", symlinks=True, dirs_exist_ok=True)
-    for node in (snapshot / "dev").iterdir():
-        if "fme" in node.name or "port" in node.name:
-            (bed / "dev" / node.name).touch()
-            (bed / "dev/.node" / node.name).symlink_to("244:0")
-    host.start()
-    await host.offers({f"fpga.intel.com/{resource}": 1})
-    assert len(host.kubelet.capacity) == 1

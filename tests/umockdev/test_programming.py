@@ -142,17 +142,6 @@ def test_ports_are_moved_and_described_with_the_drivers_own_structures(
     assert (shown["pci"]["address"], shown["pci"]["numaNode"]) == (card["address"], 1)
 
 
-def test_info_of_an_engine_has_ids_heat_and_power(host: Host) -> None:
-    card = host.bed.add()
-    shown = host.done("info", card["address"])
-    assert (shown["device"], shown["kind"]) == (card["fme"], "fme")
-    assert (shown["interfaceId"], shown["portsNum"], shown["socketId"]) == (A10_INTERFACE, "1", "0")
-    assert shown["bitstreamId"] == "0x202000200000237"
-    assert list(shown["temperatures"].values()) == [38]
-    assert list(shown["powers"].values()) == [23]
-    assert set(shown["errors"].values()) == {"0x0"}
-
-
 def test_a_port_on_a_virtual_function_is_programmed_out_of_tree(host: Host) -> None:
     card = host.bed.add(driver="opae", ports=2)
     host.bed.ask("split", address=card["address"], port=1)
@@ -209,19 +198,6 @@ signal.pause()
 """
 
 
-def test_a_clock_that_can_not_be_had_is_a_warning_or_refused_if_it_is_required(host: Host) -> None:
-    card = host.bed.add()
-    port, bitstream = card["ports"][0], host.gbs(NLB3, clock_frequency_high="400")
-    code, _, err = host.fpga("program", port, bitstream, "--user-clock", "require")
-    assert code == 1
-    assert f"the user clock of {port} can't be set: its PLL doesn't answer" in err
-    assert host.bed.calls(BASE["dfl"] + PROGRAM) == []
-    code, out, err = host.fpga("program", port, bitstream)
-    assert (code, f"warning: the user clock of {port} can't be set" in err) == (0, True)
-    assert f"{port} has AFU {NLB3} now" in out
-    assert host.fpga("program", port, bitstream, "--user-clock", "guess")[0] == 2
-
-
 @pytest.mark.parametrize("driver", ["dfl"])
 def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> None:
     hanging, other = host.bed.add(driver=driver), host.bed.add(driver=driver)
@@ -240,79 +216,6 @@ def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> 
     host.bed.ask("let_go", done=False)
     host.bed.ask("behave", address=hanging["address"], what="ok")
     assert host.done("program", hanging["ports"][0], bitstream)["outcome"] == "programmed"
-
-
-IN_ONE_PROCESS = """
-import sys
-from array import array
-from pathlib import Path
-from services.process.errors import DeviceHung
-from services.process.blocking import BlockingCalls
-from services.programming.programmer import Image
-from services.programming.programmer import Programmer
-
-goes_on, state, interface, afu, *ports = sys.argv[1:]
-hanging, other = zip(ports[::2], ports[1::2])
-programmer, cards = Programmer(Path("/"), Path(state)), BlockingCalls()
-image = Image(interface, afu, lambda: array("B", bytes.fromhex(afu) + bytes(1000)))
-
-def ensure(where, seconds):
-    port, card = where
-    call = lambda: programmer.ensure(port, image)
-    return cards.run_sync(card, call, timeout=seconds, what=f"programming {port}")
-
-for attempt in range(2):
-    try:
-        ensure(hanging, 1)
-    except DeviceHung as error:
-        print(f"hung: {error}", flush=True)
-print("other:", ensure(other, 20).programmed, flush=True)
-print("stuck:", *cards.abandoned, flush=True)
-open(goes_on).read()
-while cards.abandoned:
-    pass
-print("again:", ensure(hanging, 20).programmed, *cards.abandoned, flush=True)
-"""
-
-
-@pytest.mark.parametrize("driver", ["dfl"])
-def test_in_one_process_a_card_that_hangs_is_marked_and_others_work_on(
-    host: Host, driver: str
-) -> None:
-    hanging, other = host.bed.add(driver=driver), host.bed.add(driver=driver)
-    host.bed.ask("behave", address=hanging["address"], what="hang")
-    goes_on = host.folder / "goes-on"
-    os.mkfifo(goes_on)
-    names = [word for card in (hanging, other) for word in (card["ports"][0], card["address"])]
-    given = (goes_on, host.folder / "state", A10_INTERFACE, NLB3, *names)
-    process = host.processes.start(
-        [sys.executable, "-c", IN_ONE_PROCESS, *given], env=host.bed.environment
-    )
-    process.wait_for_output("stuck:")
-    first, second, third, fourth = process.stdout.splitlines()
-    assert "hangs: no answer within 1 s" in first
-    assert second == first
-    assert third == "other: True"
-    assert fourth == f"stuck: {hanging['address']}"
-    assert host.bed.ask("let_go") == 1
-    goes_on.write_text("")
-    process.wait_for_output("again:")
-    assert process.stdout.splitlines()[-1] == "again: False"
-    assert afu_of(host, hanging) == NLB3
-
-
-@pytest.mark.parametrize("driver", ["opae"])
-def test_two_processes_take_turns_on_a_card(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver, ports=2)
-    files = [host.gbs(NLB3), host.gbs(OPENCL_AFU)]
-    both = [
-        host.start("program", port, file, "--force")
-        for port, file in zip(card["ports"], files, strict=True)
-    ]
-    assert [process.wait(60) for process in both] == [0, 0]
-    assert [afu_of(host, card, port) for port in (0, 1)] == [NLB3, OPENCL_AFU]
-    nodes = [call["node"] for call in host.bed.calls()]  # each one programs, then resets
-    assert (nodes[::2], sorted(nodes[1::2])) == ([card["fme"]] * 2, card["ports"])
 
 
 def test_nodes_in_umockdevs_own_words_are_programmed(host: Host) -> None:

@@ -4,7 +4,6 @@ The plugin is a process that names no root; kubelet and API server are stand-ins
 """
 
 import hashlib
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,61 +133,3 @@ async def test_a_pod_starts_once_its_function_is_in_the_card(node: Node, driver:
     assert await node.runs(await node.start("q", NLB3))
     requests = [call["request"] - BASE[driver] for call in node.bed.calls()]
     assert [each for each in requests if each in {PROGRAM, RESET}] == [RESET]
-
-
-@pytest.mark.parametrize("driver", ["dfl"])
-async def test_a_card_that_vanishes_in_the_middle_is_said_to_have(node: Node, driver: str) -> None:
-    card = node.bed.add(driver=driver, uevent=True)
-    await offered(node, 1)
-    node.bed.ask("behave", address=card["address"], what="vanish")
-    admitted = await node.start("p", NLB3)
-    said = await node.hears("has vanished while it was worked on")
-    assert f"{card['ports'][0]} has vanished" in said
-    assert not admitted["c"].started
-    await node.kubelet.until(lambda: not node.kubelet.allocatable.get(REGION), timeout=PATIENCE)
-
-
-HOLDING = """
-import os, signal, sys
-os.open(sys.argv[1], os.O_RDWR)
-print("open", flush=True)
-signal.pause()
-"""
-
-
-@pytest.mark.parametrize("driver", ["opae"])
-async def test_a_port_that_another_process_has_open_is_left_alone_until_that_ends(
-    node: Node, driver: str, processes: Processes
-) -> None:
-    card = node.bed.add(driver=driver, uevent=True)
-    await offered(node, 1)
-    command = [sys.executable, "-c", HOLDING, f"/dev/{card['ports'][0]}"]
-    holder = processes.start(command, name="holder", env=node.bed.environment)
-    holder.wait_for_output("open")
-    admitted = await node.start("p", NLB3)
-    said = await node.hears("is in use by")
-    assert f"{card['ports'][0]} is in use by process {holder.pid}" in said
-    assert not admitted["c"].started
-    assert node.bed.calls(BASE[driver] + PROGRAM) == []
-    holder.kill()
-    assert await node.runs(admitted)
-
-
-@pytest.mark.parametrize("driver", ["dfl"])
-async def test_a_card_that_hangs_holds_up_no_pod_on_another_one(node: Node, driver: str) -> None:
-    cards = [node.bed.add(driver=driver, uevent=True) for _ in range(2)]
-    await offered(node, 2)
-    for card in cards:
-        node.bed.ask("behave", address=card["address"], what="hang")
-    first = await node.start("first", NLB3)
-    call = await eventually_async(
-        lambda: next(iter(node.bed.calls(BASE[driver] + PROGRAM)), None), timeout=PATIENCE
-    )
-    (other,) = [card for card in cards if card["fme"] != call["node"]]
-    node.bed.ask("behave", address=other["address"], what="ok")
-    assert await node.runs(await node.start("second", NLB3))
-    assert not first["c"].running
-    (hanging,) = [card for card in cards if card["fme"] == call["node"]]
-    node.bed.ask("behave", address=hanging["address"], what="ok")
-    assert node.bed.ask("let_go") == 1
-    assert await node.runs(first)

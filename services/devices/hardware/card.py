@@ -130,7 +130,7 @@ class _PartReader:
             for register in driver.fme_registers
             for value in self._read_register(register)
         ]
-        return Fme(self._name, self._name, interface_id, tuple(self._problems), tuple(errors))
+        return Fme(self._name, interface_id, tuple(self._problems), tuple(errors))
 
     def read_port(self, driver: Driver, pci: PciFunction | None) -> Port:
         reading = self._files.read(f"{self._folder}/afu_id")
@@ -143,7 +143,6 @@ class _PartReader:
             name=self._name,
             number=int(number) if _DECIMAL.fullmatch(number) else None,
             afu_id=afu_id,
-            node=self._name,
             problems=tuple(self._problems),
             pci=pci,
             errors=errors[0] if errors else None,

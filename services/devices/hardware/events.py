@@ -18,7 +18,6 @@ import errno
 import re
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -56,9 +55,6 @@ _RELEVANT: Final = re.compile(
     rf"|DEVPATH=[^\0]*/(?:{_PARTS})[^/\0]*(?:\0|$)".encode()
 )
 
-_UID_MAP: Final = Path("/proc/self/uid_map")
-_ALL_USERS: Final = ["0", "0", "4294967295"]
-
 log = structlog.get_logger(room="card-events")
 
 
@@ -82,14 +78,6 @@ def kernel_socket() -> socket.socket:
     return opened
 
 
-def gets_uevents(uid_map: Path = _UID_MAP) -> bool:
-    """Whether this process is in the initial user namespace, outside of which no uevent comes."""
-    try:
-        return uid_map.read_text(encoding="ascii").split() == _ALL_USERS
-    except OSError:
-        return True
-
-
 async def follow_card_events(
     request_rescan: Callable[[], None],
     *,
@@ -99,8 +87,6 @@ async def follow_card_events(
 
     The first one is requested at once, for what happened before.
     """
-    if not gets_uevents():
-        log.info("no uevents with hostUsers: false, new cards are found by the periodic scan")
     try:
         with connect() as source:
             request_rescan()

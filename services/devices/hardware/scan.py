@@ -25,7 +25,6 @@ from services.devices.model import Card, Inventory, PciFunction, Problem
 from services.process.blocking import BlockingCalls
 
 DRIVERS: Final = (OPAE, DFL)
-"""All drivers; a node may have cards of each."""
 
 DRIVER_BY_NAME: Final = {driver.name: driver for driver in DRIVERS}
 
@@ -35,7 +34,6 @@ PATIENCE: Final = 1.0
 """Seconds within which all cards must answer, and then each; one takes a third of a millisecond."""
 
 ALL_CARDS: Final = "scan"
-"""The key of the call that reads all cards."""
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ Where the sensors of a card are depends on its driver and its board. The out-of-
 one has `hwmon` folders there (`temp1_input` in m°C, `power1_input` in µW, Linux'
 `Documentation/hwmon/sysfs-interface.rst`). A board's management controller adds its own deeper
 down, behind buses whose names vary: `hwmon` in tree, `sensorN` with `type` and `value` (m°C, mW)
-out of tree. So the folders below an engine are searched, limited in depth and number.
+out of tree. So the folders below an engine are searched, limited in number.
 
 Sensors are read apart from the scan: a controller answers in milliseconds, a register in
 microseconds. A read that hangs holds up no other card (`services.process.blocking`).
@@ -38,9 +38,6 @@ from services.devices.sensors import (
 )
 from services.process.blocking import BlockingCalls
 
-MAX_DEPTH: Final = 10
-"""Folders below an engine down to a sensor; eight on an N3000."""
-
 MAX_FOLDERS: Final = 512
 """Folders below an engine that are searched; some sixty on an N6000."""
 
@@ -48,7 +45,6 @@ MAX_CHANNELS: Final = 128
 """Sensors of a card that are read; some forty on an N6000."""
 
 _ALL_SENSORS: Final = "sensors"
-"""The key of the call that reads all cards."""
 
 HUNG: Final = "sensors-hung"
 """Reason code of a card whose sensors don't answer; other problems are those of the scan."""
@@ -147,19 +143,19 @@ def _search(files: Sysfs, engine: str) -> Iterator[_Reading]:
     """The sensors below an engine: its own first, then folder by folder in the order of names."""
     yield "temp", "thermal_mgmt", celsius(files.text(f"{engine}/thermal_mgmt/temperature"))
     yield "power", "power_mgmt", watts(files.text(f"{engine}/power_mgmt/consumed"))
-    todo = deque([(engine, 0)])
+    todo = deque([engine])
     for _ in range(MAX_FOLDERS):
         if not todo:
             return
-        folder, depth = todo.popleft()
+        folder = todo.popleft()
         for name in _by_number(files.folders(folder)):
             below = f"{folder}/{name}"
             if _MONITOR.fullmatch(name):
                 yield from _monitor(files, below)
             elif _SENSOR.fullmatch(name):
                 yield from _sensor(files, below)
-            elif depth + 1 < MAX_DEPTH:
-                todo.append((below, depth + 1))
+            else:
+                todo.append(below)
 
 
 def _monitor(files: Sysfs, folder: str) -> Iterator[_Reading]:

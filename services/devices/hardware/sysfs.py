@@ -1,10 +1,9 @@
 """Files below an injected root: bounded reads that never leave the root by a card's entry.
 
 The root is `/` on a host, `/host` in a container that has the host's file system there, or the
-folder of an unpacked snapshot. `resolve` follows links as if the root were the whole file system:
-an absolute target starts at the root (also one that spells the root out) and `..` stops there. It
-is called once for the folder of a card and of each of its parts; what is read below them is plain
-paths, and of an attribute that is a link the target is resolved in the same way.
+folder of an unpacked snapshot. `resolve` follows links within the root. It is called once for the
+folder of a card and of each of its parts; what is read below them is plain paths, and of an
+attribute that is a link the target is resolved in the same way.
 
 Nothing here raises for what a card's files may be: a missing, unreadable, endless or binary file,
 a folder or FIFO in a file's place, a link to nowhere or to itself are all answers.
@@ -21,9 +20,6 @@ from services.devices.health import DeviceNodeState, Failure, Reading
 MAX_ATTRIBUTE = 4096
 """Bytes that are read of an attribute: a driver gives one page at most."""
 
-MAX_LINKS = 40
-"""Links that are followed on one path, as in the kernel."""
-
 _PADDING = b"\0 \t\r\n\v\f"
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -34,15 +30,13 @@ _MISSING = Reading(failure=Failure.MISSING, detail="no such file")
 class Sysfs:
     """The files of one scan. Paths are below the root and start with `/`.
 
-    Folders that turned out not to be links are remembered, so make a new one for each scan.
+    Links of folders are followed once, so make a new one for each scan.
     """
 
     def __init__(self, root: Path) -> None:
-        # Not realpath alone: what it makes of /proc/1/root is the wrong root.
-        absolute = os.path.abspath(root)  # noqa: PTH100 - no link may be resolved
-        self._root = "" if absolute == "/" else absolute
-        self._real = "" if self.is_host else _real_path(absolute)
-        self._folders: set[str] = {""}
+        self._root = "" if str(root) == "/" else str(root)
+        self._real = os.path.realpath(root).rstrip("/")
+        self._folders: dict[str, str | None] = {"": ""}
 
     @functools.cached_property
     def is_host(self) -> bool:
@@ -53,44 +47,27 @@ class Sysfs:
             return False
 
     def resolve(self, path: str) -> str | None:
-        """The path without links, starting with `/`; None if it leads nowhere."""
-        here, links = "", 0
-        todo = path.split("/")[::-1]
-        while todo:
-            name = todo.pop()
-            if name in ("", "."):
-                continue
-            if name == "..":
-                here = here.rpartition("/")[0]
-                continue
-            there = f"{here}/{name}"
-            if there in self._folders:
-                here = there
-                continue
-            try:
-                target = os.readlink(self._root + there)  # noqa: PTH115 - plain paths, for speed
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    return None
-                if todo:
-                    self._folders.add(there)
-                here = there
-                continue
-            links += 1
-            if links > MAX_LINKS:
-                return None
-            if target.startswith("/"):
-                here = ""
-                target = self._below_root(target)
-            todo.extend(target.split("/")[::-1])
-        return here or "/"
+        """The path without links; None if it leads nowhere or out of the root."""
+        parent, _, name = path.rpartition("/")
+        if parent not in self._folders:
+            self._folders[parent] = self._real_path(parent)
+        folder = self._folders[parent]
+        if folder is None:
+            return None
+        there = f"{folder}/{name}"
+        try:
+            os.readlink(self._real + there)  # noqa: PTH115 - plain paths, for speed
+        except OSError as error:
+            return there if error.errno == errno.EINVAL else None
+        return self._real_path(there)
 
-    def _below_root(self, target: str) -> str:
-        """An absolute link's target without the root, if it spells that out."""
-        for root in (self._root, self._real):
-            if root and target.startswith(f"{root}/"):
-                return target[len(root) :]
-        return target
+    def _real_path(self, path: str) -> str | None:
+        try:
+            found = os.path.realpath(self._real + path, strict=True)
+        except OSError:
+            return None
+        is_inside = found == self._real or found.startswith(f"{self._real}/")
+        return found[len(self._real) :] if is_inside else None
 
     def read(self, path: str) -> Reading:
         """The content of an attribute; links in its folders must have been resolved before."""
@@ -171,14 +148,6 @@ class Sysfs:
         if kind == stat.S_IFCHR or (kind == stat.S_IFREG and not self.is_host):
             return DeviceNodeState.PRESENT
         return DeviceNodeState.NOT_A_DEVICE
-
-
-def _real_path(root: str) -> str:
-    """A root without links, or as it is if it may not be read: then nothing in it may."""
-    try:
-        return os.path.realpath(root)
-    except OSError:
-        return root
 
 
 def _failed(error: OSError) -> Reading:

@@ -98,16 +98,6 @@ def test_a_device_may_be_named_in_any_way_that_leads_to_it(
         assert (code, json.loads(out)["device"]) == (0, "dfl-port.0")
 
 
-def test_a_path_to_another_places_device_is_not_taken_for_one_of_this_node(
-    rack: Rack, tmp_path: Path
-) -> None:
-    rack.add_card(CardSpec(driver="dfl"))
-    other = Rack(tmp_path / "other")
-    other.add_card(CardSpec(driver="dfl"))
-    code, _, err = fpga(rack, "info", f"{other.root}/dev/dfl-port.0")
-    assert (code, "is not an FPGA device" in err) == (4, True)
-
-
 def test_a_card_that_can_not_be_read_is_listed_with_the_reason(rack: Rack) -> None:
     rack.add_card(CardSpec(faults=(Fault.ENTRY_DANGLING,)))
     code, out, _ = fpga(rack, "list")

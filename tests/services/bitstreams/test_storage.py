@@ -2,8 +2,6 @@ import errno
 import os
 import resource
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -262,40 +260,6 @@ class TestRemove:
         place.mkdir(parents=True)
         with pytest.raises(StorageError, match=f"{AFU}.gbs can't be removed: Is a directory"):
             storage.remove(INTERFACE, AFU)
-
-
-def test_a_kill_at_any_point_leaves_an_old_or_a_new_file(
-    storage: BitstreamStorage, tmp_path: Path
-) -> None:
-    """Installs of two contents in turn, killed again and again."""
-    contents = [make_gbs(INTERFACE, AFU, bytes([n]) * 2_000_000) for n in range(2)]
-    for number, content in enumerate(contents):
-        (tmp_path / str(number)).write_bytes(content)
-    storage.install(tmp_path / "0")
-    place = storage.folder / INTERFACE / f"{AFU}.gbs"
-    code = (
-        "import sys, pathlib\n"
-        "from services.bitstreams.storage import BitstreamStorage\n"
-        "storage, folder = BitstreamStorage(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])\n"
-        "print('ready', flush=True)\n"
-        "while True:\n"
-        "    for each in '01':\n"
-        "        storage.install(folder / each, force=True)\n"
-        "        print(each, flush=True)\n"
-    )
-    for kill_after in range(1, 6):
-        with subprocess.Popen(
-            [sys.executable, "-c", code, str(storage.folder), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as child:
-            assert child.stdout is not None
-            for _ in range(kill_after):
-                child.stdout.readline()
-            child.send_signal(signal.SIGKILL)
-        assert place.read_bytes() in contents
-    storage.install(tmp_path / "1", force=True)
-    assert halves(storage) == []
 
 
 class no_file_larger_than:  # noqa: N801 - reads as what it does

@@ -11,8 +11,6 @@ from services.containers import holder_cache
 from services.containers.holder_cache import HolderCache
 from services.containers.holder_source import HolderSnapshot, HolderSource
 from services.containers.holders import Holder
-from simulator.cards import CardSpec
-from tests.plugin.support import AF, Bed, container
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -103,28 +101,3 @@ async def test_what_is_not_known_is_said_when_it_is_new(short_dir: Path, source:
             await kept._query()
     assert [each["reason"] for each in logs] == ["it is away"]
     assert (await kept.fresh()).problems == ("it is away",)
-
-
-async def test_in_the_plugin_a_pod_is_a_holder_soon_after_it_was_admitted(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(holder_cache, "LOOK_SECONDS", 0.1)
-    bed.rack.add_card(CardSpec())
-    async with bed.running() as plugin:
-        await bed.offers(1)
-        started = await bed.start("p", container("c", AF), init=[container("i", AF)])
-
-        def held(name: str) -> float | None:
-            labels = {"device": "dfl-port.0", "resource": AF, "namespace": "ns", "pod": "p"}
-            return plugin.parts.registry.get_sample_value(
-                "accelbind_device_holder", {**labels, "container": name}
-            )
-
-        await eventually_async(lambda: held("c") == held("i") == 1)
-        await bed.kubelet.delete_pod(started)
-
-        async def nobody() -> bool:
-            await plugin.parts.holders.fresh()
-            return held("c") is held("i") is None
-
-        await eventually_async(nobody)

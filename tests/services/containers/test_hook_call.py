@@ -77,7 +77,7 @@ def test_what_is_no_state_is_refused(data: bytes) -> None:
 
 
 def region(number: int) -> Region:
-    engine = Fme(f"dfl-fme.{number}", f"dfl-fme.{number}", INTERFACE)
+    engine = Fme(f"dfl-fme.{number}", INTERFACE)
     ports = (port(f"dfl-port.{number}", NLB0),)
     return Region(f"dfl-fme.{number}", "dfl", f"region{number}", "", engine, ports)
 

@@ -1,7 +1,11 @@
 import pytest
 
-from services.containers.enforce import Enforce, is_enforced
-from services.containers.permission import check_functions, check_resource
+from services.containers.permission import (
+    Enforce,
+    check_functions,
+    check_resource,
+    is_enforced,
+)
 from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
 from services.mappings.index import NamespaceMappings

@@ -3,11 +3,10 @@ import pytest
 from services.devices.allocation import (
     HOOK_ANNOTATION,
     ContainerAllocation,
-    NodeMount,
     allocate,
     resource_variable,
 )
-from services.devices.model import Device, DeviceNode, Inventory, PluginMode
+from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources, advertise
 from services.process.errors import NotAllowed
 from tests.services.cards import AF_NLB0, REGION, UNIT, card, port
@@ -22,8 +21,8 @@ def tree(mode: PluginMode) -> AdvertisedResources:
     return advertise(Inventory((card(0), card(1), card(2, *pair))), mode, units=4)
 
 
-def nodes(*names: str, host: str = "") -> tuple[NodeMount, ...]:
-    return tuple(NodeMount(f"/dev/{name}", f"{host}/dev/{name}", "rw") for name in names)
+def nodes(*names: str, host: str = "") -> dict[str, str]:
+    return {f"/dev/{name}": f"{host}/dev/{name}" for name in names}
 
 
 AF, REGION_MODE, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
@@ -85,7 +84,7 @@ def test_where_a_hook_programs_devices_are_given_by_their_cdi_names_alone(
     devices = tree(PluginMode.REGION).resources[REGION]
     ids = ["dfl-fme.2", "dfl-fme.0"]
     answer = allocate(devices, ids, mode=PluginMode.REGION, cdi=described, hooked=True)
-    assert answer.devices == ()
+    assert answer.devices == {}
     assert answer.cdi_devices == tuple(f"intel.cdi.k8s.io/fpga={each}" for each in ids)
     plain = allocate(devices, ids, mode=PluginMode.REGION)
     assert answer.envs == plain.envs
@@ -97,24 +96,6 @@ def test_an_id_that_is_asked_for_twice_counts_once() -> None:
     devices = tree(PluginMode.UNITS).resources[UNIT]
     answer = allocate(devices, ["1", "0", "1"], mode=PluginMode.UNITS)
     assert answer.envs["ACCELERATOR_UNITS"] == "1,0"
-
-
-def test_a_node_that_two_devices_share_is_given_once_with_its_permissions() -> None:
-    shared, own = DeviceNode("dfl-fme.0", "r"), DeviceNode("dfl-port.1", "rwm")
-    devices = {
-        "a": Device("a", REGION, healthy=True, nodes=(shared,)),
-        "b": Device("b", REGION, healthy=True, nodes=(shared, own)),
-    }
-    answer = allocate(devices, ["a", "b"], mode=PluginMode.REGION)
-    assert answer.devices == (
-        NodeMount("/dev/dfl-fme.0", "/dev/dfl-fme.0", "r"),
-        NodeMount("/dev/dfl-port.1", "/dev/dfl-port.1", "rwm"),
-    )
-
-
-def test_an_unhealthy_device_is_given_since_the_kubelet_has_chosen_it() -> None:
-    devices = {"0": Device("0", UNIT, healthy=False)}
-    assert allocate(devices, ["0"], mode=PluginMode.UNITS).envs["ACCELERATOR_UNITS"] == "0"
 
 
 def test_devices_without_pci_function_leave_their_variable_empty() -> None:

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.damping import RECOVERING, Damping, Health, damp
-from services.devices.model import Device, Inventory, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, advertise, nothing_advertised
-from tests.services.cards import BAD, NLB3, card, port
+from services.devices.model import Device, PluginMode, Problem
+from services.devices.resources import AdvertisedResources, nothing_advertised
+from tests.services.cards import BAD
 
 ID = "dfl-port.0"
 THREE = Damping(good_scans=3)
@@ -61,10 +61,6 @@ def test_scans_in_a_burst_count_as_one() -> None:
     assert told("+-+++", Damping(good_scans=2, spacing=1.0), spacing=0) == "+----"
 
 
-def test_the_first_good_scan_counts_however_soon_it_comes() -> None:
-    assert told("+-++", Damping(good_scans=1, spacing=1000.0)) == "+-++"
-
-
 def test_a_clock_that_goes_back_keeps_nobody_from_recovering() -> None:
     health = Health()
     answers = []
@@ -97,25 +93,6 @@ def test_a_device_that_is_held_back_says_why_and_keeps_the_rest() -> None:
 def test_a_tree_with_nothing_to_hold_back_is_the_same_tree() -> None:
     tree = tree_of(device(), device("dfl-port.1", BAD))
     assert damp(tree, Health(), THREE, now=0)[0] is tree
-
-
-def test_a_device_that_comes_back_with_another_function_has_to_prove_itself() -> None:
-    memory, health = None, Health()
-    answers = []
-    for each in (port(), port(ID, "", BAD), port(ID, NLB3), port(ID, NLB3), port(ID, NLB3)):
-        tree = advertise(Inventory((card(0, each),)), PluginMode.AF, previous=memory)
-        memory = tree.memory
-        damped, health = damp(tree, health, THREE, now=0)
-        (found,) = damped.devices()
-        answers.append((found.resource[:24], found.healthy))
-    first, second = "fpga.intel.com/af-ce4.d8", "fpga.intel.com/af-ce4.f7"
-    assert answers == [
-        (first, True),
-        (first, False),
-        (second, False),
-        (second, False),
-        (second, True),
-    ]
 
 
 @given(st.text(alphabet="+- ", max_size=40), st.integers(1, 5), st.floats(0, 10))

@@ -4,6 +4,7 @@ from services.devices.health import (
     DeviceNodeState,
     Failure,
     Reading,
+    RegisterStatus,
     evaluate_id,
     evaluate_node,
     evaluate_register,
@@ -53,55 +54,39 @@ def test_a_message_shows_only_the_start_of_a_long_text() -> None:
     assert len(problem.message) < 120
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("0", 0), ("0x0", 0), ("0x" + "0" * 32, 0), ("00", 0), ("0X0", 0)]
-)
-def test_a_register_of_zero_is_good(text: str, value: int) -> None:
-    status = evaluate_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
-    assert (status.value, status.problem, status.remark) == (value, None, None)
+OF = "errors/errors of dfl-port.0"
+FORBIDDEN = Reading(failure=Failure.UNREADABLE, detail="Permission denied")
+DEAD = Reading(failure=Failure.DEAD, detail="Input/output error")
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("1", 1), ("0x40", 0x40), ("0X1f", 0x1F), ("10", 16), ("F" * 64, 16**64 - 1)],
+    ("reading", "value", "problem", "remark"),
+    [
+        *((Reading(text), 0, "", "") for text in ("0", "0x0", "00", "0X0", "0x" + "0" * 32)),
+        *(
+            (Reading(text), value, f"{OF} reads {value:#x}", "")
+            for text, value in (("1", 1), ("0x40", 64), ("0X1f", 31), ("10", 16))
+        ),
+        (Reading("F" * 64), 16**64 - 1, f"{OF} reads {16**64 - 1:#x}", ""),
+        *(
+            (Reading(text), None, "", f"{OF} is not a hex number: {text[:48]!r}")
+            for text in ("", "many", "-1", "0x", "1_0", "0x1 0x2", "F" * 65, "\u0663")
+        ),
+        (Reading(failure=Failure.MISSING), None, "", ""),
+        (FORBIDDEN, None, "", f"{OF} can't be read: Permission denied"),
+        (DEAD, None, f"{OF} can't be read: Input/output error", ""),
+    ],
 )
-def test_a_register_that_is_not_zero_is_a_problem(text: str, value: int) -> None:
-    status = evaluate_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
-    message = f"errors/errors of dfl-port.0 reads {value:#x}"
-    assert status.value == value
-    assert status.problem == Problem("port-errors", message)
-    assert status.remark is None
-
-
-@pytest.mark.parametrize("text", ["", "many", "-1", "0x", "1_0", "0x1 0x2", "F" * 65, "\u0663"])
-def test_a_register_that_makes_no_sense_is_only_remarked_on(text: str) -> None:
-    status = evaluate_register("ap1-event", "ap1_event", "dfl-port.0", Reading(text))
-    message = f"ap1_event of dfl-port.0 is not a hex number: {text[:48]!r}"
-    assert status.problem is None
-    assert status.value is None
-    assert status.remark == Problem("ap1-event-unreadable", message)
-
-
-def test_a_register_that_is_not_there_is_fine() -> None:
-    reading = Reading(failure=Failure.MISSING)
-    status = evaluate_register("ap1-event", "ap1_event", "dfl-port.0", reading)
-    assert (status.value, status.problem, status.remark) == (None, None, None)
-
-
-def test_a_register_that_may_not_be_read_is_only_remarked_on() -> None:
-    reading = Reading(failure=Failure.UNREADABLE, detail="Permission denied")
-    status = evaluate_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
-    message = "errors/fme_errors of dfl-fme.0 can't be read: Permission denied"
-    assert status.problem is None
-    assert status.remark == Problem("fme-errors-unreadable", message)
-
-
-def test_a_card_that_does_not_answer_is_unhealthy() -> None:
-    reading = Reading(failure=Failure.DEAD, detail="Input/output error")
-    status = evaluate_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
-    message = "errors/fme_errors of dfl-fme.0 can't be read: Input/output error"
-    assert status.problem == Problem("fme-errors-unreadable", message)
-    assert status.remark is None
+def test_a_register_is_a_problem_if_it_is_not_zero_or_its_card_does_not_answer(
+    reading: Reading, value: int | None, problem: str, remark: str
+) -> None:
+    status = evaluate_register("port-errors", "errors/errors", "dfl-port.0", reading)
+    code = "port-errors" if value else "port-errors-unreadable"
+    assert status == RegisterStatus(
+        value,
+        Problem(code, problem) if problem else None,
+        Problem("port-errors-unreadable", remark) if remark else None,
+    )
 
 
 @pytest.mark.parametrize(

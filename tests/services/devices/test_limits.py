@@ -6,10 +6,8 @@ from services.devices.limits import (
     TOO_HOT,
     TOO_MUCH_POWER,
     Limits,
-    Over,
     limit_problems,
     parse_ignored,
-    sensors_over,
 )
 from services.devices.model import Fme, Inventory, PluginMode, Problem
 from services.devices.port_owners import HELD
@@ -20,64 +18,34 @@ from tests.services.cards import BAD, NLB0, card, function, port, virtual
 
 HOT = Limits(max_temperature=95.0)
 GONE = Problem("node-missing", "there is no /dev/dfl-port.0")
-HUNGRY = Limits(max_power=100.0)
 
 
-def measured(
-    *temperatures: float, power: tuple[float, ...] = (), name: str = "region0"
-) -> list[CardSensors]:
+def measured(*temperatures: float, power: tuple[float, ...] = ()) -> list[CardSensors]:
     heat = tuple(Gauge(f"t{number}", value) for number, value in enumerate(temperatures))
     watts = tuple(Gauge(f"p{number}", value) for number, value in enumerate(power))
-    return [CardSensors(name, "0000:5e:00.0", heat, watts)]
+    return [CardSensors("region0", "0000:5e:00.0", heat, watts)]
 
 
-def problems(found: list[CardSensors], limits: Limits, before: Over) -> dict[str, Problem]:
-    return limit_problems(sensors_over(found, limits, before), limits)
+HEAT, POWER = "went beyond --max-temperature, 95 °C", "went beyond --max-power, 100 W"
 
 
-def test_a_card_within_its_limits_is_fine() -> None:
-    found = measured(95.0, 40.0, power=(100.0,))
-    assert problems(found, Limits(95.0, 100.0), {}) == {}
-    assert problems(measured(390.0, power=(4000.0,)), Limits(), {}) == {}
-
-
-def test_a_card_beyond_a_limit_is_told_with_the_sensor_and_the_flag() -> None:
-    hot = problems(measured(20.0, 95.5), HOT, {})
-    assert hot == {
-        "region0": Problem(TOO_HOT, "t1 of region0 went beyond --max-temperature, 95 °C")
-    }
-    hungry = problems(measured(20.0, power=(100.5,)), HUNGRY, {})
-    assert hungry["region0"] == Problem(
-        TOO_MUCH_POWER, "p0 of region0 went beyond --max-power, 100 W"
-    )
-
-
-def test_many_hot_sensors_are_not_all_named() -> None:
-    text = problems(measured(96, 97, 98, 99, 100), HOT, {})["region0"].message
-    assert text.startswith("t0, t1, t2 and 2 more of region0")
-
-
-def test_the_words_stay_the_same_while_the_value_changes() -> None:
-    first = problems(measured(96.0), HOT, {})
-    beyond = sensors_over(measured(96.0), HOT, {})
-    assert problems(measured(99.0), HOT, beyond) == first
-    assert problems(measured(91.0), HOT, beyond) == first
-
-
-def test_a_card_at_its_limit_does_not_flap() -> None:
-    beyond = sensors_over(measured(96.0, power=(101.0,)), Limits(95.0, 100.0), {})
-    assert beyond == {
-        ("region0", TOO_HOT): frozenset({"t0"}),
-        ("region0", TOO_MUCH_POWER): frozenset({"p0"}),
-    }
-    assert sensors_over(measured(90.1, power=(95.1,)), Limits(95.0, 100.0), beyond) == beyond
-    assert sensors_over(measured(90.0, power=(95.0,)), Limits(95.0, 100.0), beyond) == {}
-    assert sensors_over(measured(94.0), HOT, {}) == {}
-
-
-def test_of_two_reasons_heat_is_told() -> None:
-    found = problems(measured(96.0, power=(101.0,)), Limits(95.0, 100.0), {})
-    assert found["region0"].reason == TOO_HOT
+@pytest.mark.parametrize(
+    ("temperatures", "power", "reason", "message"),
+    [
+        ((95.0, 40.0), (100.0,), None, ""),
+        ((20.0, 95.5), (), TOO_HOT, f"t1 of region0 {HEAT}"),
+        ((20.0,), (100.5,), TOO_MUCH_POWER, f"p0 of region0 {POWER}"),
+        ((96.0,), (101.0,), TOO_HOT, f"t0 of region0 {HEAT}"),
+        ((96, 97, 98, 99, 100), (), TOO_HOT, f"t0, t1, t2 and 2 more of region0 {HEAT}"),
+    ],
+)
+def test_a_card_beyond_a_limit_is_named_with_its_sensors_and_the_flag(
+    temperatures: tuple[float, ...], power: tuple[float, ...], reason: str | None, message: str
+) -> None:
+    found = measured(*temperatures, power=power)
+    expected = {"region0": Problem(reason, message)} if reason else {}
+    assert limit_problems(found, Limits(95.0, 100.0)) == expected
+    assert limit_problems(found, Limits()) == {}
 
 
 def test_a_card_beyond_a_limit_takes_all_its_ports_with_it_those_on_virtual_functions_too() -> None:
@@ -145,7 +113,6 @@ def test_an_ignored_error_of_a_port_is_a_remark(
 
 def test_an_ignored_error_of_an_engine_is_a_remark_and_others_stay() -> None:
     sick = Fme(
-        "dfl-fme.0",
         "dfl-fme.0",
         "ce48969398f05f33946d560708be108a",
         (Problem("fme-errors", "e"), Problem("overheated", "o"), Problem("node-missing", "n")),

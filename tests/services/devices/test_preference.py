@@ -168,29 +168,9 @@ def test_examples(
     assert prefer(devices, available, ids(*must), size) == ids(*expected)
 
 
-def test_ids_that_are_not_the_resources_are_not_preferred() -> None:
-    devices = rack((0, 2))
-    assert prefer(devices, ["gone.1", *devices], [], 3) == ids(0, 1)
-
-
-def test_ids_that_must_be_included_are_even_if_nobody_knows_them() -> None:
-    devices = rack((0, 2))
-    assert prefer(devices, devices, ["gone.1"], 2) == ["gone.1", *ids(0)]
-
-
-def test_ids_that_must_be_included_are_even_if_not_offered() -> None:
-    devices = rack((0, 2), (0, 2))
-    assert prefer(devices, ids(0, 1, 2), ids(3), 2) == ids(3, 2)
-
-
-def test_of_too_many_that_must_be_included_the_first_are() -> None:
-    devices = rack((0, 3))
-    assert prefer(devices, devices, ids(2, 1, 0), 2) == ids(2, 1)
-
-
-@pytest.mark.parametrize("size", [0, -1, -(2**31)])
-def test_nothing_is_asked_for(size: int) -> None:
-    assert prefer(rack((0, 2)), ids(0, 1), ids(0), size) == []
+@pytest.mark.parametrize("size", [0, -1])
+def test_nothing_is_chosen_where_nothing_is_asked_for(size: int) -> None:
+    assert prefer(rack((0, 2)), ids(0, 1), ids(0, 1), size) == []
 
 
 def test_units_have_neither_card_nor_node() -> None:
@@ -198,9 +178,3 @@ def test_units_have_neither_card_nor_node() -> None:
         str(n): Device(id=str(n), resource="b-com.com/accelerator", healthy=True) for n in range(40)
     }
     assert prefer(units, units, ["7"], 4) == ["7", "0", "1", "2"]
-
-
-def test_a_thousand_nodes_are_no_trouble() -> None:
-    devices = rack(*((number, 1) for number in range(1000)))
-    chosen = prefer(devices, list(devices), [], 500)
-    assert len(set(chosen)) == len(chosen) == 500

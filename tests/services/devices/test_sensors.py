@@ -15,26 +15,11 @@ from services.devices.sensors import (
 @pytest.mark.parametrize(
     ("text", "unit", "value"),
     [
-        ("38", 1.0, 38.0),
-        ("0x26", 1.0, 38.0),
-        ("-5", 1.0, -5.0),
-        ("51500", 1e-3, 51.5),
-        ("-40000", 1e-3, -40.0),
-        ("0", 1e-3, 0.0),
-        ("400000", 1e-3, 400.0),
-        ("400001", 1e-3, None),
-        ("-100", 1.0, -100.0),
-        ("-101", 1.0, None),
-        ("0xffffffff", 1.0, None),
-        ("2147483647", 1e-3, None),
-        ("", 1.0, None),
-        ("hot", 1.0, None),
-        ("38.5", 1.0, None),
-        ("1e3", 1.0, None),
-        ("0x", 1.0, None),
-        ("--1", 1.0, None),
-        ("9" * 13, 1e-12, None),
-        ("38\n", 1.0, None),
+        *(("38", 1.0, 38.0), ("0x26", 1.0, 38.0), ("-5", 1.0, -5.0), ("-100", 1.0, -100.0)),
+        *(("51500", 1e-3, 51.5), ("-40000", 1e-3, -40.0), ("400000", 1e-3, 400.0)),
+        *(("400001", 1e-3, None), ("-101", 1.0, None), ("2147483647", 1e-3, None)),
+        *((text, 1.0, None) for text in ("", "hot", "38.5", "1e3", "0x", "--1", "38\n")),
+        *(("0xffffffff", 1.0, None), ("9" * 13, 1e-12, None)),
     ],
 )
 def test_a_temperature_is_read_as_drivers_write_it(
@@ -46,55 +31,26 @@ def test_a_temperature_is_read_as_drivers_write_it(
 @pytest.mark.parametrize(
     ("text", "unit", "value"),
     [
-        ("0x17", 1.0, 23.0),
-        ("0X17", 1.0, 23.0),
-        ("23", 1.0, 23.0),
-        ("64709000", 1e-6, 64.709),
-        ("23500", 1e-3, 23.5),
-        ("0", 1.0, 0.0),
-        ("-1", 1.0, None),
-        ("5000", 1.0, 5000.0),
-        ("5001", 1.0, None),
-        ("0xffff", 1.0, None),
-        ("much", 1.0, None),
+        *(("0x17", 1.0, 23.0), ("0X17", 1.0, 23.0), ("0", 1.0, 0.0), ("5000", 1.0, 5000.0)),
+        *(("64709000", 1e-6, 64.709), ("23500", 1e-3, 23.5)),
+        *((text, 1.0, None) for text in ("-1", "5001", "0xffff", "much")),
     ],
 )
 def test_a_power_is_read_as_drivers_write_it(text: str, unit: float, value: float | None) -> None:
     assert watts(text, unit=unit) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("50909", 50.909),
-        ("50909000", 50.909),
-        ("999999", 999.999),
-        ("1000000", 1.0),
-        ("0", 0.0),
-        ("", None),
-        ("-1", None),
-    ],
-)
-def test_the_power_of_a_board_is_right_under_drivers_that_write_milliwatts_too(
-    text: str, value: float | None
-) -> None:
-    assert board_watts(text) == value
+def test_the_power_of_a_board_is_right_under_drivers_that_write_milliwatts_too() -> None:
+    texts = ("50909", "50909000", "999999", "1000000", "0", "", "-1")
+    expected = [50.909, 50.909, 999.999, 1.0, 0.0, None, None]
+    assert [board_watts(text) for text in texts] == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("Board Temperature",), "Board Temperature"),
-        (("dfl_fme_thermal", "temp1"), "dfl_fme_thermal temp1"),
-        (("", "temp1"), "temp1"),
-        (("  QSFP  ",), "QSFP"),
-        (("a\nb\x00\ufffd",), "a?b??"),
-        (("",), ""),
-        ((" ",), ""),
-    ],
-)
-def test_a_label_is_one_line_of_printable_text(words: tuple[str, ...], text: str) -> None:
-    assert label(*words) == text
+def test_a_label_is_one_line_of_printable_text() -> None:
+    assert label("Board Temperature") == "Board Temperature"
+    assert label("dfl_fme_thermal", "temp1") == "dfl_fme_thermal temp1"
+    assert [label("", "temp1"), label("  QSFP  "), label(" ")] == ["temp1", "QSFP", ""]
+    assert label("a\nb\x00\ufffd") == "a?b??"
 
 
 def test_a_label_is_short() -> None:

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from services.devices.model import Card, Inventory, PluginMode, Port, Problem
 from services.devices.resources import advertise
-from services.devices.stale_errors import MAX_VALUES, Clearing, Tried, choose
-from tests.services.cards import BAD, NLB0, card, function, port, virtual
+from services.devices.stale_errors import MAX_VALUES, Tried, choose, untried
+from tests.services.cards import BAD, NLB0, card, port, virtual
 
 DEAD = Problem("afu-id-all-f", "afu_id of dfl-port.0 is all f: the card's firmware has crashed")
 SILENT = Problem("port-errors-unreadable", "errors/errors of dfl-port.0 can't be read: I/O error")
 OFF = Problem("card-unreadable", "/sys/class/fpga_region/region0 can't be listed: I/O error")
-NOTHING = Tried()
+NOTHING: Tried = {}
 
 
 def broken(name: str = "dfl-port.0", value: int | None = 0x40, *problems: Problem) -> Port:
@@ -30,26 +30,16 @@ class Node:
     """A node that is looked at again and again."""
 
     def __init__(self) -> None:
-        self.tried = NOTHING
+        self.tried: Tried = NOTHING
 
     def look(self, *cards: Card, allocated: Collection[str] = ()) -> list[str]:
-        clearings, self.tried = choose(Inventory(cards), allocated, self.tried)
-        return [f"{each.port}={each.value:#x}" for each in clearings]
+        chosen, self.tried = choose(Inventory(cards), allocated, self.tried)
+        return [f"{port.name}={port.errors:#x}" for _, port in chosen]
 
 
 def test_the_errors_of_a_port_that_nobody_has_are_cleared() -> None:
-    clearings, _ = choose(Inventory((faulty(), card(1))), (), NOTHING)
-    assert clearings == (Clearing("dfl", "region0", "dfl-port.0", 0x40, "0000:5e:00.0"),)
-
-
-def test_each_value_is_cleared_once() -> None:
-    node = Node()
-    assert node.look(faulty()) == ["dfl-port.0=0x40"]
-    assert node.look(faulty()) == []
-    assert node.look(card(0)) == []
-    assert node.look(faulty()) == []  # it came back by itself
-    assert node.look(faulty(0x80)) == ["dfl-port.0=0x80"]
-    assert node.look(faulty(0x40)) == []
+    sick = faulty()
+    assert choose(Inventory((sick, card(1))), (), NOTHING)[0] == [(sick, sick.ports[0])]
 
 
 def test_a_port_that_makes_up_ever_new_errors_is_left_alone_in_the_end() -> None:
@@ -74,34 +64,8 @@ def test_what_is_no_error_or_no_answer_is_not_cleared(card_: Card) -> None:
     assert Node().look(card_) == []
 
 
-def test_other_troubles_of_a_port_keep_it_from_nothing() -> None:
-    other = Problem("ap1-event", "ap1_event of dfl-port.0 reads 0x1")
-    assert Node().look(faulty(0x40, other)) == ["dfl-port.0=0x40"]
-
-
 SPLIT = card(0, broken("dfl-port.0"))
 ON_VIRTUAL = virtual(SPLIT, 1, broken("dfl-port.1"))
-
-
-@pytest.mark.parametrize(
-    ("allocated", "cleared"),
-    [
-        ((), ["dfl-port.0", "dfl-port.1"]),
-        (("dfl-port.0",), ["dfl-port.1"]),
-        (("dfl-port.1",), ["dfl-port.0"]),
-        (("dfl-fme.0",), []),
-        (("5e:00.0",), ["dfl-port.1"]),
-        (("5e:00.0-1",), ["dfl-port.1"]),
-        (("5e:00.1",), ["dfl-port.0"]),
-        (("dfl-port.7", "dfl-fme.7", "5f:00.0", "0", "", "-"), ["dfl-port.0", "dfl-port.1"]),
-    ],
-)
-def test_a_port_is_left_alone_whatever_it_was_allocated_as(
-    allocated: tuple[str, ...], cleared: list[str]
-) -> None:
-    assert Node().look(SPLIT, ON_VIRTUAL, allocated=allocated) == [
-        f"{each}=0x40" for each in cleared
-    ]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +80,7 @@ def test_the_ids_of_every_mode_are_understood(mode: PluginMode) -> None:
     for device in devices:
         others = [each.id for each in devices if each is not device]
         cleared = Node().look(*cards, allocated=others)
-        nodes = {node.name for node in device.nodes}
+        nodes = set(device.nodes)
         assert {each.partition("=")[0] for each in cleared} <= nodes
         assert cleared or mode is PluginMode.BDF  # where ports of one function count together
 
@@ -137,13 +101,6 @@ def test_a_card_that_fails_for_a_while_is_remembered_and_one_that_is_gone_is_not
     assert node.look() == []
     assert node.tried == NOTHING
     assert node.look(faulty()) == ["dfl-port.0=0x40"]
-
-
-def test_another_card_of_the_same_name_does_not_inherit() -> None:
-    node = Node()
-    node.look(faulty())
-    other = card(0, broken(), pci=function("0000:af:00.0"))
-    assert node.look(other) == ["dfl-port.0=0x40"]
 
 
 @given(
@@ -173,7 +130,7 @@ def test_no_port_is_cleared_twice_of_a_value_while_nobody_has_it_nor_ever_while_
                 expected = {f"dfl-port.{n}={value:#x}"} - done[n] if value else set()
                 assert set(mine) == expected
                 done[n] |= expected
-    assert len(node.tried.values) <= 3
+    assert len(node.tried) <= 3
 
 
 def test_what_could_not_be_tried_is_chosen_again() -> None:
@@ -181,9 +138,10 @@ def test_what_could_not_be_tried_is_chosen_again() -> None:
     node = Node()
     cards = faulty(), faulty(index=1)
     assert node.look(*cards) == ["dfl-port.0=0x40", "dfl-port.1=0x40"]
-    node.tried = node.tried.without("dfl-port.0", 0x40)
+    node.tried = untried(node.tried, cards[0], cards[0].ports[0])
     assert node.look(*cards) == ["dfl-port.0=0x40"]
-    assert node.look(faulty(0x80), faulty(index=1)) == ["dfl-port.0=0x80"]
-    node.tried = node.tried.without("dfl-port.0", 0x80)
+    other = faulty(0x80)
+    assert node.look(other, faulty(index=1)) == ["dfl-port.0=0x80"]
+    node.tried = untried(node.tried, other, other.ports[0])
     assert node.look(*cards) == []
-    assert NOTHING.without("dfl-port.0", 0x40) == NOTHING
+    assert untried(NOTHING, other, other.ports[0]) == NOTHING

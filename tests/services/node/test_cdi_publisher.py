@@ -84,7 +84,7 @@ async def test_a_disk_that_is_full_keeps_new_devices_out_and_is_said_once(
     with capture_logs() as logs:
         with monkeypatch.context() as patch:
             text = f"{FILE_NAME} can't be written: No space left on device"
-            full = CdiWrite(problems=(text,), failed=True)
+            full = CdiWrite(error=text)
             patch.setattr(CdiFolder, "write", lambda *_: full)
             for _ in range(3):
                 publisher.on_scan(tree_of(rack))

@@ -23,8 +23,8 @@ INTERFACE = "ce48969398f05f33946d560708be108a"
 
 def card(afu: str = NLB0, *problems: Problem) -> Inventory:
     pci = PciFunction("0000:5e:00.0", numa_node=1)
-    port = Port("dfl-port.0", 0, afu, "dfl-port.0", problems, pci)
-    fme = Fme("dfl-fme.0", "dfl-fme.0", INTERFACE)
+    port = Port("dfl-port.0", 0, afu, problems, pci)
+    fme = Fme("dfl-fme.0", INTERFACE)
     return Inventory((Card("dfl", "region0", pci, fme, (port,)),))
 
 

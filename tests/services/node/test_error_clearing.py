@@ -12,7 +12,7 @@ from services.node import error_clearing as module
 from services.node.error_clearing import ErrorClearing
 from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
-from services.programming.error_registers import Cleared, ClearResult
+from services.programming.error_registers import ClearResult
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.plugin.support import AF
@@ -124,8 +124,8 @@ async def test_while_nobody_can_tell_nothing_is_cleared_and_that_is_said_once(
 async def test_what_can_not_be_written_is_said(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> Cleared:
-        return Cleared(ClearResult.FORBIDDEN, "user 7 may not")
+    def refuse(*_: object) -> tuple[ClearResult, str]:
+        return ClearResult.FORBIDDEN, "user 7 may not"
 
     monkeypatch.setattr(module, "clear_errors", refuse)
     setting.rack.add_card(ERRORS)
@@ -142,9 +142,9 @@ async def test_a_write_that_hangs_is_left_behind(
 ) -> None:
     release = Event()
 
-    def hang(*_: object) -> Cleared:
+    def hang(*_: object) -> tuple[ClearResult, str]:
         release.wait(30)
-        return Cleared(ClearResult.CLEARED)
+        return ClearResult.CLEARED, ""
 
     monkeypatch.setattr(module, "clear_errors", hang)
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.05)

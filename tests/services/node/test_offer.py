@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.devices.model import Device, DeviceNode, Inventory, PluginMode, Problem
+from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import OfferMemory, advertise
 from services.node.offer import MAX_BYTES, MAX_RESOURCES, decode, encode, offered
 
@@ -20,7 +20,7 @@ def device(**values: Any) -> Device:
         "id": "dfl-port.0",
         "resource": RESOURCE,
         "healthy": False,
-        "nodes": (DeviceNode("dfl-port.0"), DeviceNode("dfl-fme.0", "rwm")),
+        "nodes": ("dfl-port.0", "dfl-fme.0"),
         "numa_node": 1,
         "pci_addresses": (PLACE,),
         "card": "region0",

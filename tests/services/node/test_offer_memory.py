@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from plugin.node_mode import ANNOTATION
-from services.devices.model import Device, DeviceNode, PluginMode
+from services.devices.model import Device, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.node.discovery import Discovery
 from services.node.offer_memory import FILE, OfferMemoryFile
@@ -27,10 +27,7 @@ AF_NLB3 = "fpga.intel.com/af-ce4.f7d.zkiWk5jwXzOUbVYHCL4QivffQFy9es9yIvFEsLk6zRg
 
 
 def tree(*ids: str) -> AdvertisedResources:
-    devices = {
-        each: Device(each, AF, healthy=True, nodes=(DeviceNode(each),), card="region0")
-        for each in ids
-    }
+    devices = {each: Device(each, AF, healthy=True, nodes=(each,), card="region0") for each in ids}
     memory = OfferMemory(
         PluginMode.AF, {(key, "0000:05:00.0"): each for key, each in devices.items()}
     )

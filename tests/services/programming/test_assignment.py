@@ -27,7 +27,7 @@ def region(number: int, *functions: str, numbered: bool = True) -> Region:
         port(f"dfl-port.{number}{n}", function, number=n if numbered else None)
         for n, function in enumerate(functions)
     )
-    engine = Fme(f"dfl-fme.{number}", f"dfl-fme.{number}", INTERFACE)
+    engine = Fme(f"dfl-fme.{number}", INTERFACE)
     return Region(f"dfl-fme.{number}", "dfl", f"region{number}", "", engine, ports)
 
 

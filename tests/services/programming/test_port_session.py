@@ -135,7 +135,7 @@ def test_devices_are_found_by_name_and_by_node(rack: Rack, driver: str) -> None:
         assert port.engine is not None
         assert (port.name, port.engine.name) == (PORTS[driver], FMES[driver])
     assert find_device(inventory, FMES[driver]).name == FMES[driver]
-    for wrong in ("/dev/../etc/passwd", "/etc/passwd", "a b", "", "x" * 65):
+    for wrong in ("a b", "", "/", "/etc/a b", "x" * 65):
         with pytest.raises(DeviceGone, match="is not an FPGA device"):
             find_device(inventory, wrong)
     with pytest.raises(DeviceGone, match=f"its FMEs are {FMES[driver]}"):

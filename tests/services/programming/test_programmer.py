@@ -2,7 +2,6 @@
 
 import errno
 import os
-import threading
 import time
 from array import array
 from collections.abc import Iterator
@@ -190,24 +189,6 @@ def test_a_retry_that_never_reaches_the_hardware_does_not_make_a_half_programmed
     assert not bench.ensure(image(NLB0)).programmed
 
 
-def test_a_program_stays_recorded_if_the_hardware_was_not_asked_to_replace_it(bench: Bench) -> None:
-    bench.card()
-    bench.ensure(image(OPENCL_AFU, PROGRAM))
-    bench.stand_in.fail_with = errno.EBUSY
-    bench.refused("the device is in use")
-    assert not bench.ensure(image(OPENCL_AFU, PROGRAM)).programmed
-
-
-def test_a_half_programmed_port_is_not_trusted_once_its_driver_was_reloaded(bench: Bench) -> None:
-    address = bench.card(afu_ids=(NLB0,))
-    bench.stand_in.refuse = True
-    bench.refused("the hardware refused")
-    bench.rack.remove_card(address)
-    bench.card(afu_ids=(NLB0,), address=address)
-    bench.stand_in.refuse = False
-    assert bench.ensure(image(NLB0)).programmed
-
-
 def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programmed_in_tree(
     bench: Bench,
 ) -> None:
@@ -248,25 +229,6 @@ def test_a_card_that_somebody_works_on_is_busy(dfl: Bench) -> None:
             with pytest.raises(DeviceBusy, match=f"card {address} is busy"):
                 call(dfl.port)
     assert dfl.done == []
-
-
-def test_two_threads_take_turns_and_the_second_sees_what_the_first_has_done(bench: Bench) -> None:
-    bench.card()
-    programmer = bench.made(lock_seconds=30)
-    port, done = bench.port, list[bool]()
-    bench.stand_in.go_on.clear()
-
-    def ensure() -> None:
-        done.append(programmer.ensure(port, image()).programmed)
-
-    both = [threading.Thread(target=ensure) for _ in range(2)]
-    for thread in both:
-        thread.start()
-    bench.stand_in.go_on.set()
-    for thread in both:
-        thread.join(60)
-    assert sorted(done) == [False, True]
-    assert len(bench.stand_in.programmed) == 1
 
 
 @pytest.mark.parametrize(

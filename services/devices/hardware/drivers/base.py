@@ -101,7 +101,6 @@ class Driver:
 
     name: str
     module: str
-    """The kernel module to load."""
     folder: str
     """Its class folder, below the root."""
     entry: Numbered

@@ -1,10 +1,6 @@
 """Cards, class folders and nodes whose reads hang."""
 
-import errno
-import os
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +12,7 @@ from services.process.blocking import BlockingCalls
 from simulator.cards import NLB3, CardSpec, Rack, lay_out
 from simulator.hanging import Hang, Held
 from tests.services.devices.hardware.blocking import Barrier, threads
-from tests.support import Processes, eventually
+from tests.support import eventually
 
 DRIVERS = ["opae", "dfl"]
 PATIENCE = 0.4
@@ -135,21 +131,6 @@ def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
     assert last.address == rack.addresses[3]
 
 
-def test_a_card_that_takes_the_name_of_one_that_hangs_is_read(
-    tmp_path: Path, barrier: Barrier
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl", address="0000:5e:00.0")])
-    scanner = scanner_of(rack, barrier)
-    barrier.hang("0000:5e:00.0/fpga_region/region0/dfl-port.0/afu_id")
-    eventually(lambda: _if_hung(scanner.scan(), 1))
-    rack.remove_card("0000:5e:00.0")
-    assert scanner.scan().cards == ()
-    rack.add_card(CardSpec("dfl", address="0000:5f:00.0"))
-    (card,) = eventually(lambda: _if_hung(scanner.scan(), 0)).cards
-    assert (card.name, card.address) == ("region0", "0000:5f:00.0")
-    assert len(scanner.hanging) == 1
-
-
 # Class folders
 
 
@@ -183,73 +164,7 @@ def _with_problem(inventory: Inventory) -> Inventory | None:
     return inventory if inventory.problems and not failures(inventory) else None
 
 
-def test_a_class_folder_that_can_not_be_listed_any_more_keeps_its_cards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
-    scanner = Scanner(rack.root)
-    good = scanner.scan()
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "services.devices.hardware.sysfs.os.listdir", _failing_for("/sys/class/fpga")
-        )
-        inventory = scanner.scan()
-    assert inventory.cards == good.cards
-    (problem,) = inventory.problems
-    assert problem.message == "/sys/class/fpga can't be listed: Input/output error"
-    rack.remove_card(rack.addresses[0])
-    assert scanner.scan().cards == good.cards[1:]
-
-
-def _failing_for(folder: str) -> Callable[[str | int], list[str]]:
-    listdir = os.listdir
-
-    def failing(path: str | int) -> list[str]:
-        if str(path).endswith(folder):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return listdir(path)
-
-    return failing
-
-
 # Threads and processes
-
-
-def test_threads_that_scan_at_once_take_turns(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
-    scanner = Scanner(rack.root)
-    good = scanner.scan()
-    seen: list[Inventory] = []
-    scanning = [
-        threading.Thread(target=lambda: seen.extend(scanner.scan() for _ in range(20)))
-        for _ in range(4)
-    ]
-    for thread in scanning:
-        thread.start()
-    for thread in scanning:
-        thread.join()
-    assert len(seen) == 80
-    assert all(inventory == good for inventory in seen)
-
-
-_SCANS_AND_ENDS = """
-import sys
-from pathlib import Path
-from services.devices.hardware.scan import Scanner
-from tests.services.devices.hardware.blocking import Barrier
-
-barrier = Barrier()
-barrier.hang("dfl-port.0/afu_id")
-scanner = Scanner(Path(sys.argv[1]), patience=0.5, files=barrier.files)
-print([card.failure.reason for card in scanner.scan().cards], len(scanner.hanging))
-"""
-
-
-def test_a_process_ends_while_a_card_hangs(tmp_path: Path, processes: Processes) -> None:
-    lay_out(tmp_path, [CardSpec("dfl")])
-    process = processes.start([sys.executable, "-c", _SCANS_AND_ENDS, str(tmp_path)])
-    assert process.wait() == 0
-    assert process.stdout == "['card-hung'] 1\n"
 
 
 # In the kernel
@@ -288,16 +203,3 @@ def test_a_card_that_hangs_in_the_kernel_is_unhealthy_until_it_is_let_go(
     rack.release(address, hang)
     eventually(lambda: scanner.hanging == ())
     assert scanner.scan() == good
-
-
-def test_a_card_that_is_removed_lets_its_readers_go(tmp_path: Path) -> None:
-    if not may_hold(tmp_path):
-        pytest.skip(NOT_ALLOWED)
-    rack = lay_out(tmp_path, [CardSpec("dfl", address="0000:5e:00.0")])
-    scanner = Scanner(rack.root, patience=PATIENCE)
-    rack.hang("0000:5e:00.0", Hang.AFU_READ)
-    eventually(lambda: _if_hung(scanner.scan(), 1))
-    rack.remove_card("0000:5e:00.0")
-    eventually(lambda: scanner.hanging == ())
-    rack.add_card(CardSpec("dfl", address="0000:5e:00.0"))
-    assert failures(scanner.scan()) == {}

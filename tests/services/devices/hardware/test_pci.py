@@ -68,7 +68,7 @@ def test_a_copied_entry_tells_its_function_by_its_device_link(tmp_path: Path) ->
     lay_out(tmp_path)
     copied = "sys/class/fpga/intel-fpga-dev.0"
     (tmp_path / copied).mkdir(parents=True)
-    (tmp_path / copied / "device").symlink_to(f"/{FOLDER}")
+    (tmp_path / copied / "device").symlink_to(tmp_path / FOLDER)
     assert function(tmp_path, copied) == FULL
 
 
