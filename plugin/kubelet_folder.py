@@ -1,9 +1,8 @@
 """The kubelet's folder of device plugins: is the kubelet there, and may this plugin serve?
 
 The kubelet doesn't tell its plugins that it restarts. It leaves its socket behind when it stops,
-deletes all other sockets in the folder when it starts, and creates its own again. So four times a
-second its socket and ours are looked at. One that was created again meanwhile is recognized by its
-identity.
+deletes all other sockets in the folder when it starts, and creates its own again. So twice a second
+its socket and ours are checked. One that was created again meanwhile is recognized by its identity.
 
 A folder that is mounted into a container and then deleted on the host stays the deleted one until
 the container ends. Only another container gets the new folder, so then the plugin has to end.
@@ -32,7 +31,7 @@ import structlog
 from services.kubelet.sockets import KUBELET_SOCKET, address
 from services.process.errors import KubeletError
 
-CHECK_SECONDS: Final = 0.25
+CHECK_SECONDS: Final = 0.5
 """Between two checks: a restarted kubelet is noticed within this time."""
 
 MAX_SOCKETS: Final = 999_999_999
