@@ -11,7 +11,7 @@ rest; a scan that hangs delays nothing.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -22,7 +22,7 @@ from plugin.kubelet_folder import KubeletFolder
 from plugin.mode_serving import ANOTHER_MODE, ModeServing, first_of
 from plugin.node_mode import KNOWN_SECONDS
 from plugin.node_parts import NodeParts
-from plugin.registration import Registration, RegistrationState
+from plugin.probes import ProbeResult, devices, healthz, readyz
 from plugin.settings import PluginSettings
 from plugin.start_policies import StartPolicies
 from services.devices.model import PluginMode
@@ -31,9 +31,7 @@ from services.kube.connection import Connection, connector
 from services.kube.list_watch import WatchTimeouts
 from services.kube.node_watcher import NodeWatcher
 from services.kubelet.sockets import plugins_folder
-from services.node.devices_answer import answer_devices
 from services.node.offer_memory import last_mode
-from services.node.state import NodeState
 from services.process import http
 from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
@@ -48,13 +46,8 @@ REMOVED: Final = "the kubelet's folder was removed"
 ENDS: Final = (STOPPED, REMOVED)
 """What ends the process, and not only what it serves."""
 
-CALL_SECONDS: Final = 2.0
-"""For a socket of ours to answer a probe."""
-
 PORT_SECONDS: Final = 1.0
 """Before a second plugin tries to listen on its port."""
-
-ProbeResult = tuple[int, str]
 
 log = structlog.get_logger(room="plugin")
 
@@ -166,7 +159,11 @@ class Plugin:
             WorldError: Another program has the port.
         """
         parts, settings = self.parts, self.parts.settings
-        routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": self.devices}
+        routes: dict[str, http.Route] = {
+            "/healthz": self.healthz,
+            "/readyz": self.readyz,
+            "/devices": partial(devices, parts),
+        }
         listen = partial(
             http.serve, parts.registry, settings.metrics_host, settings.metrics_port, routes
         )
@@ -258,74 +255,7 @@ class Plugin:
             return HTTPStatus.SERVICE_UNAVAILABLE, f"{self.folder.waits_for}\n"
         return readyz(self.parts.state, self.serving.registrations)
 
-    async def devices(self) -> ProbeResult:
-        """This node's devices."""
-        parts = self.parts
-        return await answer_devices(
-            parts.state,
-            parts.holders,
-            parts.permissions,
-            node=parts.settings.node_name,
-            root=parts.settings.root,
-            kubelet_dir=parts.settings.kubelet_dir,
-        )
-
 
 def _innermost(group: ExceptionGroup[Exception]) -> Exception:
     first = group.exceptions[0]
     return _innermost(first) if isinstance(first, ExceptionGroup) else first
-
-
-async def healthz(registrations: Mapping[str, Registration]) -> ProbeResult:
-    """200 if registered resources answer on their sockets; 503 with those that don't.
-
-    Without a kubelet the plugin is alive, and not ready.
-    """
-    registered = [
-        each for each in registrations.values() if each.state is RegistrationState.REGISTERED
-    ]
-    errors = [each for each in await asyncio.gather(*map(_error_of, registered)) if each]
-    if errors:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*errors)
-    return HTTPStatus.OK, _lines(f"ok: {len(registered)} sockets answer")
-
-
-async def _error_of(registration: Registration) -> str:
-    server = registration.server
-    if server is None:
-        return ""
-    try:
-        await server.alive(CALL_SECONDS)
-    except KubeletError as error:
-        return str(error) if registration.server is server else ""  # else it was just replaced
-    return ""
-
-
-def readyz(state: NodeState, registrations: Mapping[str, Registration]) -> ProbeResult:
-    """200 if everything is registered or there is nothing to register, else 503; with reasons."""
-    if state.scan_error:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(state.scan_error)
-    if state.inventory is None:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines("the first scan is under way")
-    active = [each for _, each in sorted(registrations.items()) if each.devices]
-    if not active:
-        reasons = [problem.message for problem in state.inventory.problems]
-        reasons += [
-            f"{device.id}: {problem.message}"
-            for device in state.advertised.not_offered
-            for problem in device.reasons
-        ]
-        return HTTPStatus.OK, _lines("ok: nothing to register", *reasons)
-    ready = all(each.state is RegistrationState.REGISTERED for each in active)
-    status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-    return status, _lines("ok" if ready else "not ready", *map(_line, active))
-
-
-def _line(registration: Registration) -> str:
-    error = f": {registration.error}" if registration.error else ""
-    count = len(registration.devices)
-    return f"{registration.resource} {registration.state} ({count} devices){error}"
-
-
-def _lines(*lines: str) -> str:
-    return "".join(f"{line}\n" for line in lines)

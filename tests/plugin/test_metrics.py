@@ -12,6 +12,7 @@ from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
+from services.node.permissions import Missing
 from services.node.state import NodeState
 from services.process.http import build_info, new_registry
 from tests.plugin.promlint import lint
@@ -31,13 +32,14 @@ SENSORS = CardSensors(
 
 @dataclass
 class Node:
-    """What is known, as a test has it: the scanner, the holders and the sensors in one."""
+    """What is known, as a test has it: the scanner, holders, sensors and permissions in one."""
 
     state: NodeState = field(default_factory=lambda: NodeState(PluginMode.AF))
     holders: Holders = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
     found: tuple[CardSensors, ...] = ()
     hanging: Any = 1
+    missing: tuple[Missing, ...] = ()
     registry: CollectorRegistry = field(default_factory=new_registry)
 
     def __post_init__(self) -> None:
@@ -45,7 +47,7 @@ class Node:
         known, scanner = cast("Any", self), cast("Any", Node.__new__(Node))
         scanner.hanging = ("one", "other")
         mode = NodeMode(PluginMode.AF)
-        self.registry.register(NodeCollector(self.state, mode, scanner, known, known))
+        self.registry.register(NodeCollector(self.state, mode, scanner, known, known, known))
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
         placed = {device.id: device for device in devices}

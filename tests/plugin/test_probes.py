@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from plugin import process
-from plugin.process import healthz, readyz
+from plugin import probes
+from plugin.probes import healthz, readyz
 from plugin.registration import Registration, RegistrationState
 from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
@@ -124,7 +124,7 @@ async def test_a_server_that_does_not_answer_makes_the_plugin_dead_and_not_unrea
         registration = plugin.serving.registrations[AF]
         await eventually_async(lambda: registration.state is RegistrationState.REGISTERED)
         stuck.clear()
-        monkeypatch.setattr(process, "CALL_SECONDS", 0.2)
+        monkeypatch.setattr(probes, "CALL_SECONDS", 0.2)
         status, text = await plugin.healthz()
         assert (status, text.split()[-1]) == (503, "DEADLINE_EXCEEDED")
         assert registration.server is not None

@@ -14,8 +14,7 @@ from structlog.testing import capture_logs
 
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.node.permissions import Needs, missing
-from services.node.permissions_watch import PermissionWatch
+from services.node.permissions import Needs, PermissionWatch, missing
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
