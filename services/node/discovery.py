@@ -1,6 +1,6 @@
 """The discovery loop: reads the cards again and again, and keeps `NodeState` up to date.
 
-`run_once` is one round: scan, decide what to advertise, damp devices that flap, log what changed.
+`run_once` is one round: scan, decide what to advertise, damp devices that flap.
 `rounds` repeats it, whatever a round comes to: a scan that hangs is given up and logged once, and
 what was known before stays advertised.
 
@@ -29,7 +29,6 @@ from services.devices.resources import (
     advertise,
     with_problems,
 )
-from services.node.change_log import log_advertised_changes, log_inventory_changes
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
@@ -185,9 +184,7 @@ class Discovery:
         advertised, self._health = damp(
             advertised, self._health, self._damping, now=time.monotonic()
         )
-        log_inventory_changes(state.inventory, inventory)
         if advertised != state.advertised:
-            log_advertised_changes(state.advertised, advertised)
             state.advertised = advertised
         state.inventory = inventory
 
