@@ -55,12 +55,9 @@ def identify(path: Path) -> Identity | None:
 
 
 class KubeletFolder:
-    """The kubelet's folder, as it changes.
+    """The kubelet's folder, as it changes; it may be missing.
 
-    Args:
-        folder: Its path; it may be missing.
-        on_wait: Called with the reason each time that this plugin starts to wait for another one.
-        check_seconds: Time between two checks.
+    `on_wait` gets the reason each time that this plugin starts to wait for another one.
 
     Raises:
         KubeletError: The path is too long for sockets in the folder.

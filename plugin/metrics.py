@@ -19,10 +19,10 @@ from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
 from services.kubelet.sockets import HEALTHY, UNHEALTHY
+from services.node.discovery import NodeState
 from services.node.error_clearing import HUNG
 from services.node.permissions import PermissionWatch
 from services.node.sensing import Sensing
-from services.node.state import NodeState
 from services.programming.error_registers import ClearResult
 
 EVENT_OUTCOMES: Final = ("created", "counted", "superseded", "dropped", "refused")
@@ -124,14 +124,6 @@ class PluginMetrics:
             self.allocations.remove(resource, outcome)
         for outcome in ("ok", "failed"):
             self.registrations.remove(resource, outcome)
-
-    def programmed(self, interface_id: str, function: str, seconds: float) -> None:
-        """A function was programmed into a region."""
-        self.programming_seconds.labels(interface_id, function).observe(seconds)
-
-    def programming_ended(self, outcome: str) -> None:
-        """A region was made ready for a container, or couldn't be."""
-        self.programmings.labels(outcome).inc()
 
 
 @dataclass(eq=False)

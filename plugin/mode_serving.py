@@ -249,15 +249,10 @@ def _error_clearing(mode: PluginMode, parts: NodeParts) -> ErrorClearing | None:
 async def first_of(waits: Waits, *, seconds: float | None = None) -> str | None:
     """Waits for the first of several to finish, and cancels the others.
 
-    Args:
-        waits: Earlier ones count first if several finish together.
-        seconds: How long to wait at most.
+    Earlier ones count first if several finish together. What the first one raised is raised.
 
     Returns:
         The name of the first; None if none finished in time.
-
-    Raises:
-        BaseException: What the first one raised.
     """
     tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
     try:

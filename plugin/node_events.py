@@ -14,8 +14,7 @@ from plugin.registration import NO_ANSWER
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources, nothing_advertised
 from services.kube.events import EventRecord, node_reference
-from services.node.changes import device_changes, inventory_changes
-from services.node.event_reasons import EventReason
+from services.node.events import EventReason, device_changes, inventory_changes
 from services.process.text import plain
 
 FAILURES: Final = 3

@@ -20,10 +20,9 @@ from services.kube.connection import Connection
 from services.kube.events import EventRecord, EventRecorder, EventSource
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
-from services.node.discovery import CardReader
+from services.node.discovery import CardReader, NodeState
 from services.node.permissions import Needs, PermissionWatch
 from services.node.sensing import Sensing
-from services.node.state import NodeState
 from services.node.stray_holders import StrayHolders
 from services.process import http
 from services.process.blocking import BlockingCalls

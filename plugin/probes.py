@@ -9,7 +9,7 @@ import msgspec
 
 from plugin.node_parts import NodeParts
 from plugin.registration import Registration, RegistrationState
-from services.node.state import NodeState
+from services.node.discovery import NodeState
 from services.node.table import Table, rows
 from services.process.errors import KubeletError
 from services.process.http import Json

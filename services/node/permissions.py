@@ -26,7 +26,7 @@ from services.kubelet.sockets import (
     pod_resources_socket,
     registration_socket,
 )
-from services.node.state import NodeState
+from services.node.discovery import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.programming.error_registers import clearing_file

@@ -50,10 +50,7 @@ log = structlog.get_logger(room="plugin")
 class StrayHolders:
     """Finds ports that are held by processes outside their pods.
 
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        locks: Where the locks of cards are.
-        holders: Reads which containers have devices; no container is missing.
+    `holders` reads which containers have devices; no container is missing.
     """
 
     def __init__(

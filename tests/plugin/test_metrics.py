@@ -12,8 +12,8 @@ from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
+from services.node.discovery import NodeState
 from services.node.permissions import Missing
-from services.node.state import NodeState
 from services.process.http import build_info, new_registry
 from tests.plugin.promlint import lint
 

@@ -13,7 +13,7 @@ from plugin.registration import Registration, RegistrationState
 from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
-from services.node.state import NodeState
+from services.node.discovery import NodeState
 from services.process.errors import KubeletError
 from simulator.cards import CardSpec
 from tests.plugin.support import AF, Bed

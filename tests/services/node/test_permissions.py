@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
+from services.node.discovery import NodeState
 from services.node.permissions import Needs, PermissionWatch, missing
-from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from plugin.metrics import PluginMetrics
 from services.bitstreams.storage import BitstreamStorage
 from services.containers import claims
 from services.containers.approvals import ApprovalFile
@@ -171,7 +169,8 @@ class Setting:
             calls=self.calls,
             scan=lambda: scan(self.rack.root),
             node="n1",
-            metrics=PluginMetrics(CollectorRegistry()),
+            count=lambda _: None,
+            observe_seconds=lambda *_: None,
             on_done=lambda: None,
         )
         return FunctionStartPolicy(known, regions)
