@@ -7,6 +7,7 @@ shows with the seed.
 """
 
 import contextlib
+import json
 import random
 import time
 from collections.abc import Callable
@@ -71,6 +72,7 @@ class Storm:
         model: Its cards.
         kubelet: Its kubelet.
         api: Its API server, if it has one; then the node's annotation says the mode.
+        kills: Whether the plugin is killed and started again, too.
         chance: Where all choices come from.
         powers: What can be done here.
     """
@@ -83,6 +85,7 @@ class Storm:
     powers: Powers
     plugin: Plugin | None = None
     api: ApiServer | None = None
+    kills: bool = False
     log: list[str] = field(default_factory=list)
     pods: dict[str, dict[str, object]] = field(default_factory=dict)
     ledger: dict[str, tuple[tuple[str, ...], bytes]] = field(default_factory=dict)
@@ -157,6 +160,8 @@ class Storm:
             actions.append((5, lambda: one_of(model.with_ports(), self._hang)))
         if self.powers.uevents:
             actions.append((1, self._flood))
+        if self.kills:
+            actions.append((4, self._kill_plugin))
         if (api := self.api) is not None:
             actions += [
                 (3, lambda: self._annotate(api)),
@@ -280,6 +285,14 @@ class Storm:
 
     # The machine
 
+    def _kill_plugin(self) -> str:
+        """Kills the plugin at any moment, also in the middle of writing a file."""
+        assert self.plugin is not None
+        self.plugin = self.plugin.killed()
+        with contextlib.suppress(OSError):
+            (self.folder / "cdi/.accelbind-fpga.json.new").write_text('{"cdiVersion": "0.5.0", "d')
+        return "the plugin is killed and started again"
+
     def _burst(self) -> str:
         dev = self.folder / "root/dev"
         for number in range(200):
@@ -375,6 +388,20 @@ class Storm:
             elif self.powers.hang and self.chance.random() < 0.3:
                 self.say(self.model.hang(address, self.chance.choice(SURE_HANGS)))
         self.await_truth()
+        if self.kills:
+            eventually(
+                self._is_remembered, timeout=QUIET_SECONDS, what="the list of what is offered"
+            )
+            self.say(self._kill_plugin())
+            self.await_truth()
+
+    def _is_remembered(self) -> bool:
+        """Whether a plugin that is started now knows what was offered of broken cards."""
+        file = plugins_folder(self.folder / "k") / "accelbind/offered.json"
+        known = {each["id"] for each in json.loads(file.read_bytes())["devices"]}
+        devices = self.model.offered(self.mode).values()
+        _same(known, {key for found in devices for key in found}, "what is remembered")
+        return True
 
     def last_word(self) -> None:
         """One thing more goes wrong, after which nothing happens that would put it right."""

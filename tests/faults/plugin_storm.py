@@ -51,14 +51,6 @@ def stormy(folder: Path, processes: Processes, mode: str, seed: int) -> Iterator
 
 
 @contextlib.contextmanager
-def calm(folder: Path, processes: Processes, mode: str, seed: int) -> Iterator[Storm]:
-    """A node on ordinary disks, to which only happens what a test does."""
-    (folder / "cdi").mkdir()
-    with _node(folder, processes, mode, seed, Powers()) as made:
-        yield made
-
-
-@contextlib.contextmanager
 def _node(
     folder: Path, processes: Processes, mode: str, seed: int, powers: Powers
 ) -> Iterator[Storm]:

@@ -427,10 +427,6 @@ def test_what_is_no_state_or_configuration_is_refused(
     assert said in reason
 
 
-def test_unknown_arguments_are_refused(runtime: Runtime) -> None:
-    assert runtime.run("{}", "--what")[0] == 1
-
-
 def test_the_hook_needs_the_standard_library_alone() -> None:
     code = "import sys; import accelbind.hook; print(*sys.modules)"
     done = subprocess.run(

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import random
 import shutil
 import socket
 import time
@@ -169,38 +168,6 @@ async def test_a_restarted_kubelet_has_its_devices_back(
         await bed.kubelet.start()
         await bed.offers(1)
     figure(f"registered again after {min(taken):.3f} to {max(taken):.3f} s")
-
-
-@pytest.mark.usefixtures("card")
-async def test_several_restarts_a_second_end_in_one_registration(bed: Bed) -> None:
-    chance = random.Random(7)  # noqa: S311 - repeatable
-    async with bed.running() as plugin:
-        await bed.offers(1)
-        for _ in range(15):
-            await bed.kubelet.restart()
-            await asyncio.sleep(chance.uniform(0, 0.15))  # at any moment of any call
-        await bed.offers(1)
-        folder = plugins_folder(bed.folder / "k")
-        await eventually_async(  # the last restart may not have been noticed yet
-            lambda: state(plugin) is REGISTERED and len(list(folder.glob("accelbind-*.sock"))) == 1
-        )
-
-
-async def test_sockets_and_folders_deleted_behind_our_back_are_made_again(bed: Bed) -> None:
-    bed.rack.add_card(CardSpec())
-    bed.rack.add_card(CardSpec(afu_ids=(NLB3,)))
-    kubelet = bed.kubelet
-    async with bed.running():
-        await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 2)
-        for _ in range(3):
-            wanted = bed.calls("Registered") + 2
-            assert len(kubelet.delete_sockets()) == 2
-            await registrations(bed, wanted)
-            await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 2)
-        kubelet.remove_folder()
-        await bed.offers(0)
-        await kubelet.restart()
-        await bed.offers(1)
 
 
 @pytest.mark.usefixtures("card")
@@ -530,15 +497,3 @@ async def test_no_driver_is_said_once_and_looked_for_again(
     out = capsys.readouterr().out
     assert out.count("load the driver") == 1
     assert out.count("problem of the node resolved") == 1
-
-
-@pytest.mark.usefixtures("card")
-async def test_nothing_is_left_running(bed: Bed) -> None:
-    await asyncio.sleep(0)
-    before = asyncio.all_tasks()
-    for _ in range(3):
-        async with bed.running():
-            await bed.offers(1)
-        await bed.offers(0)
-    # The kubelet's two servers, in this process, have begun to wait for another call.
-    await eventually_async(lambda: len(asyncio.all_tasks() - before) <= 2)

@@ -14,8 +14,7 @@ from services.devices.resources import AdvertisedResources, OfferMemory
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from services.node.discovery import NodeState
 from services.node.permissions import Missing
-from services.process.http import build_info, new_registry
-from tests.plugin.promlint import lint
+from services.process.http import new_registry
 
 OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)
 BAD = replace(OK, id="p1", healthy=False, reasons=(Problem("a", "m"), Problem("b", "m")))
@@ -143,8 +142,6 @@ def test_a_card_that_measures_nothing_has_no_series(node: Node) -> None:
     ]
 
 
-def test_the_names_and_helps_of_all_metrics_are_as_prometheus_wants_them(node: Node) -> None:
-    node.offer(OK, BAD)
-    node.cards, node.found = (CARD,), (SENSORS,)
-    build_info(node.registry, "plugin")
-    assert lint(node.text()) == []
+def test_a_missing_permission_is_shown(node: Node) -> None:
+    node.missing = (Missing("/cdi", "write", "no CDI file is written", "run as its owner"),)
+    assert node.value("permission_missing", path="/cdi", permission="write") == 1

@@ -27,10 +27,6 @@ def test_the_annotation_overrides_whatever_the_flag_says(
     assert choose(FLAG, configured, annotations) == ModeChoice(annotated, "annotation")
 
 
-def test_the_annotation_is_the_one_that_clusters_have() -> None:
-    assert ANNOTATION == "fpga.intel.com/device-plugin-mode"
-
-
 def test_without_the_annotation_the_flag_counts() -> None:
     assert choose(ModeChoice(REGION, "annotation"), DEVEL, {"other": "x"}) == ModeChoice(
         DEVEL, "flag"

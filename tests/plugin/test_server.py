@@ -336,13 +336,3 @@ async def test_who_ends_a_resource_can_tell_whether_the_kubelet_knows_that_nothi
         for stream in streams:
             assert told(await stream.read()) == []
             assert await stream.read() is grpc.aio.EOF
-
-
-async def test_a_stream_that_was_cut_has_told_the_kubelet_nothing(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub):
-        stream = stub.ListAndWatch(pb.Empty())
-        await stream.read()
-        stream.cancel()
-        await server.cut.wait()
-        server.update({})
-        assert server.has_unsent_update
