@@ -98,7 +98,7 @@ class Acceptor:
 
     def _log_failure(self, error: OSError) -> None:
         if not self._failing:
-            log.error("can't accept connections", problem=str(error), retry=RETRY_SECONDS)
+            log.error("can't accept connections", reason=str(error), retry=RETRY_SECONDS)
         self._failing = True
 
     def _pause(self, seconds: float) -> None:
@@ -124,7 +124,7 @@ class Acceptor:
         except ssl.SSLError as error:
             self._limiter.count_refused(error, self._loop.time())
         except OSError as error:
-            log.debug("no TLS connection", problem=str(error))
+            log.debug("no TLS connection", reason=str(error))
         finally:
             if not connection.secured:
                 self._limiter.ledger.close(connection)

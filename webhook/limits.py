@@ -122,7 +122,7 @@ class ConnectionLimiter:
             log.warning(
                 "client refused: its certificate must be of a CA in --client-ca",
                 reason=reason,
-                problem=plain(problem),
+                detail=plain(problem),
                 refused=dict(self.refused),
             )
 

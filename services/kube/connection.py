@@ -80,7 +80,7 @@ class Connection:
         try:
             client = await asyncio.to_thread(self._connect)
         except ClusterError as error:
-            log.warning("no new connection to the API server", problem=str(error))
+            log.warning("no new connection to the API server", reason=str(error))
             return
         self._lease = _Lease(client)
         old.retired = True
