@@ -191,14 +191,6 @@ class KubeletFolder:
         self._lock = opened
         return False
 
-    def wait_for_another(self, **why: object) -> None:
-        """Waits for another plugin on this node; logged once, with how it was noticed."""
-        if not self.waits_for:
-            log.warning(
-                "another accelbind plugin serves on this node: waiting until it ends", **why
-            )
-        self.waits_for = _ANOTHER
-
     def close(self) -> None:
         """Releases the lock."""
         if self._lock >= 0:
@@ -208,9 +200,9 @@ class KubeletFolder:
     def _check_lock(self) -> None:
         if self.is_second():
             if not self.waits_for:
+                log.warning("another accelbind plugin serves on this node: waiting until it ends")
                 self._on_wait(_ANOTHER)
-            self.wait_for_another()
-            self.first = False
+            self.first, self.waits_for = False, _ANOTHER
         elif not self.first:
             if self.waits_for:
                 log.info("the other plugin has ended")

@@ -34,7 +34,7 @@ from services.kubelet.sockets import plugins_folder
 from services.node.offer_memory import last_mode
 from services.process import http
 from services.process.blocking import DaemonExecutor
-from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
+from services.process.errors import AccelbindError, HardwareError, KubeletError
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
 from services.programming.ioctls import KERNEL, DriverCalls
@@ -45,9 +45,6 @@ ANOTHER_PLUGIN: Final = "another plugin"
 REMOVED: Final = "the kubelet's folder was removed"
 ENDS: Final = (STOPPED, REMOVED)
 """What ends the process, and not only what it serves."""
-
-PORT_SECONDS: Final = 1.0
-"""Before a second plugin tries to listen on its port."""
 
 log = structlog.get_logger(room="plugin")
 
@@ -119,28 +116,25 @@ class Plugin:
             AccelbindError: It can't start, or can't go on in this container.
         """
         settings = self.parts.settings
-        server, reason = None, STOPPED
+        server = await self._listen()
         try:
-            server = await self._listen(stop)
-            if server is not None:
-                write_ports(settings.ports_file, {"metrics": server.port})
-                log.info(
-                    "plugin starts",
-                    mode=settings.mode.value,
-                    node=settings.node_name,
-                    root=str(settings.root),
-                    kubelet_dir=str(settings.kubelet_dir),
-                    metrics_port=server.port,
-                )
-                reason = await self._run_tasks(stop)
+            write_ports(settings.ports_file, {"metrics": server.port})
+            log.info(
+                "plugin starts",
+                mode=settings.mode.value,
+                node=settings.node_name,
+                root=str(settings.root),
+                kubelet_dir=str(settings.kubelet_dir),
+                metrics_port=server.port,
+            )
+            reason = await self._run_tasks(stop)
         except ExceptionGroup as group:
             error = _innermost(group)
             if not isinstance(error, AccelbindError):
                 log.exception("internal error")
             raise error from group
         finally:
-            if server is not None:
-                await server.close()
+            await server.close()
             self.folder.close()
         if reason == REMOVED:
             raise KubeletError(
@@ -149,33 +143,16 @@ class Plugin:
             )
         log.info("plugin ended")
 
-    async def _listen(self, stop: asyncio.Event) -> http.MetricsServer | None:
-        """The server for probes and metrics, whose port a second plugin may have to wait for.
-
-        Returns:
-            None if the plugin was stopped before.
-
-        Raises:
-            WorldError: Another program has the port.
-        """
+    async def _listen(self) -> http.MetricsServer:
+        """The server for probes and metrics."""
         parts, settings = self.parts, self.parts.settings
         routes: dict[str, http.Route] = {
             "/healthz": self.healthz,
             "/readyz": self.readyz,
             "/devices": partial(devices, parts),
         }
-        listen = partial(
-            http.serve, parts.registry, settings.metrics_host, settings.metrics_port, routes
-        )
-        while settings.metrics_port and self.folder.is_second():
-            # A first plugin that started in the same instant may be about to listen.
-            if await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
-                return None
-            try:
-                return await listen()
-            except WorldError as error:
-                self.folder.wait_for_another(reason=str(error))
-        return await listen()
+        host, port = settings.metrics_host, settings.metrics_port
+        return await http.serve(parts.registry, host, port, routes)
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Runs the tasks of the process; returns why it ends."""
@@ -207,7 +184,7 @@ class Plugin:
         while reason not in ENDS:
             first = await first_of({**self._ends(stop), READY: self._may_serve()})
             if first != READY:
-                reason = first or ""
+                reason = first
                 break
             mode = self.parts.mode.choice.mode
             if mode is not self.serving.mode or reason:

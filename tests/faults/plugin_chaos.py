@@ -19,7 +19,6 @@ from services.kubelet.sockets import plugins_folder
 from simulator.card_faults import Fault
 from simulator.hanging import Hang
 from tests.faults.plugin_api import ApiServer
-from tests.faults.plugin_disks import fill, fill_inodes, unfill
 from tests.faults.plugin_kubelet import Kubelet, KubeletGone, View
 from tests.faults.plugin_model import MOST_CARDS, SURE, SURE_HANGS, Model
 from tests.faults.plugin_process import Held, Plugin
@@ -49,32 +48,18 @@ SLACK: Final = 4 if soaking() else 8
 
 @dataclass(frozen=True, slots=True)
 class Powers:
-    """What this machine lets a test do.
+    """What this machine lets a test do: make reads hang, make the kernel send uevents."""
 
-    Args:
-        mount: Whether small file systems can be mounted.
-        hang: Whether reads can be made to hang.
-        uevents: Whether the kernel can be made to send uevents.
-    """
-
-    mount: bool = False
-    hang: bool = False
-    uevents: bool = False
+    hang: bool
+    uevents: bool
 
 
 @dataclass
 class Storm:
     """Faults at random, and what must hold after them.
 
-    Args:
-        folder: Cards in `root`, the kubelet in `k`, CDI files in `cdi`.
-        mode: The node's mode.
-        model: Its cards.
-        kubelet: Its kubelet.
-        api: Its API server, if it has one; then the node's annotation says the mode.
-        kills: Whether the plugin is killed and started again, too.
-        chance: Where all choices come from.
-        powers: What can be done here.
+    `folder` has the cards in `root`, the kubelet in `k`, CDI files in `cdi`. If there is an `api`
+    server, the node's annotation says the mode. `kills` also kills the plugin.
     """
 
     folder: Path
@@ -119,7 +104,7 @@ class Storm:
 
     def _actions(self) -> list[tuple[int, Callable[[], str]]]:
         """What may happen, and how often one of it happens against the others."""
-        model, chance, one_of, folder = self.model, self.chance, self._one_of, self.folder
+        model, chance, one_of = self.model, self.chance, self._one_of
         actions: list[tuple[int, Callable[[], str]]] = [
             (4, self._restart),
             (1, self._restart_often),
@@ -134,7 +119,6 @@ class Storm:
             (2, lambda: self._order("stop")),
             (4, self._admit),
             (3, lambda: one_of(sorted(self.pods), self._end_pod)),
-            (2, self._burst),
             (2, self._no_cdi_folder),
         ]
         if self.mode != "units":
@@ -153,9 +137,6 @@ class Storm:
                 (5, lambda: one_of(list(model.cards), self._mend)),
                 (2, lambda: one_of(model.with_ports(), self.flap)),
             ]
-        if self.powers.mount:
-            actions.append((2, lambda: fill(folder / "cdi/filler", chance)))
-            actions.append((2, lambda: fill_inodes(folder / "k/filler", chance)))
         if self.powers.hang:
             actions.append((5, lambda: one_of(model.with_ports(), self._hang)))
         if self.powers.uevents:
@@ -198,15 +179,8 @@ class Storm:
     # The kubelet
 
     def _order(self, order: str) -> str:
-        """Has the kubelet stop or start; where its disk is full it can't."""
-        done = False
-        with contextlib.suppress(AssertionError):
-            self.kubelet.ask(order)
-            done = True
-        if not done:
-            assert (self.folder / "k/filler").exists(), f"the kubelet can't {order}"
-            self.kubelet.kill()
-        return f"kubelet: {order}{'' if done else ' fails, and it ends'}"
+        self.kubelet.ask(order)
+        return f"kubelet: {order}"
 
     def _restart(self) -> str:
         self.restarts += 1
@@ -222,7 +196,7 @@ class Storm:
     def _kill_kubelet(self) -> str:
         self.kubelet.kill()
         self.say("the kubelet is killed")
-        if self.chance.random() < 0.5 or (self.folder / "k/filler").exists():
+        if self.chance.random() < 0.5:
             return ""
         self._ensure_kubelet()
         return "the kubelet is started again"
@@ -293,14 +267,6 @@ class Storm:
             (self.folder / "cdi/.accelbind-fpga.json.new").write_text('{"cdiVersion": "0.5.0", "d')
         return "the plugin is killed and started again"
 
-    def _burst(self) -> str:
-        dev = self.folder / "root/dev"
-        for number in range(200):
-            path = dev / f"dfl-port.9{number:03}"
-            path.touch()
-            path.unlink()
-        return "200 nodes come and go"
-
     def _flood(self) -> str:
         with KERNEL_UEVENT.open("w") as file:
             for _ in range(3000):
@@ -311,7 +277,7 @@ class Storm:
     def _no_cdi_folder(self) -> str:
         """Something else is in the place of the folder of CDI files for a while."""
         folder = self.folder / "cdi"
-        if folder.is_mount() or not folder.is_dir():
+        if not folder.is_dir():
             return ""
         aside = self.folder / "cdi.aside"
         folder.rename(aside)
@@ -340,8 +306,6 @@ class Storm:
     def settle(self) -> View:
         """Puts all right, and waits until the kubelet's view is the truth."""
         self.model.mend_all()
-        for filler in (self.folder / "cdi/filler", self.folder / "k/filler"):
-            unfill(filler)
         if self.api is not None:
             self.api.mend()
         self._ensure_kubelet()
@@ -353,7 +317,7 @@ class Storm:
         self.say("all is put right")
         self.await_truth()
         view = self.kubelet.view()
-        for name in set(view.failed) & set(self.pods):
+        for name in view.failed & set(self.pods):
             self._end_pod(name)
         return view
 

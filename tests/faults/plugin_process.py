@@ -20,23 +20,16 @@ SCAN_INTERVAL: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a process holds at one moment.
-
-    Args:
-        descriptors: Open ones, without sockets that are connections to the kubelet's end.
-        listening: Paths of the sockets on which it listens, in the kubelet's folder.
-        threads: How many the kernel counts.
-        anonymous: Resident memory that is no file's, in KiB.
-        resident: All of its resident memory, in KiB.
-        tasks: Tasks of its event loop, by what they run.
-    """
+    """What a process holds at one moment."""
 
     descriptors: Mapping[str, int]
     listening: tuple[str, ...]
+    """Paths of the sockets on which it listens, in the kubelet's folder."""
     threads: int
     anonymous: int
-    resident: int
+    """Resident memory that is no file's, in KiB."""
     tasks: Mapping[str, int]
+    """Of its event loop, by what they run."""
 
 
 class Plugin:
@@ -84,7 +77,6 @@ class Plugin:
             listening=self._listening(),
             threads=_number(status, "Threads"),
             anonymous=_number(status, "RssAnon"),
-            resident=_number(status, "VmRSS"),
             tasks=told["tasks"],
         )
 

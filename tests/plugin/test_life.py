@@ -21,7 +21,6 @@ from plugin.node_parts import NodeParts
 from plugin.process import Plugin
 from plugin.registration import RegistrationState, explain
 from services.devices.hardware.events import follow_card_events
-from services.devices.model import PluginMode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import listen, plugins_folder, registration_socket
@@ -128,11 +127,6 @@ async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
         await eventually_async(lambda: list(folder.iterdir()) == [])
 
 
-async def test_units_need_no_cards(bed: Bed) -> None:
-    async with bed.running(PluginMode.UNITS, units=7):
-        await bed.offers(7, "b-com.com/accelerator")
-
-
 # Kubelets that come, go and restart --------------------------------------------------------------
 
 
@@ -207,21 +201,20 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
     assert capsys.readouterr().out.count("[warning  ] registration failed") == 1
 
 
-@pytest.mark.usefixtures("card")
-async def test_a_version_mismatch_is_called_one(bed: Bed) -> None:
-    with bed.kubelet.faulty(version="v2"):
-        async with bed.running() as plugin:
-            await eventually_async(lambda: "doesn't speak v1beta1" in trouble(plugin))
-            assert "Supported version is" in trouble(plugin)
-            assert "upgrade whichever of the two is older" in trouble(plugin)
-
-
-def test_a_socket_that_this_user_may_not_use_is_no_kubelet_that_is_away() -> None:
-    said = "connect failed: unix:/k/kubelet.sock error: Permission denied"
+@pytest.mark.parametrize(
+    ("code", "details", "text"),
+    [
+        ("UNAVAILABLE", "error: Permission denied", "this user may not write to /k/kubelet.sock"),
+        ("UNAVAILABLE", "error: Connection refused", "nothing answers on /k/kubelet.sock: is the"),
+        ("DEADLINE_EXCEEDED", "", "the kubelet doesn't answer a registration in time"),
+        ("UNKNOWN", "version v1beta1 not supported", "this kubelet doesn't speak v1beta1 of the"),
+        ("UNKNOWN", "not today", "the kubelet refuses the registration: UNKNOWN: not today"),
+    ],
+)
+def test_a_failed_registration_is_explained(code: str, details: str, text: str) -> None:
     nothing = grpc.aio.Metadata()
-    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details=said)
-    text = explain(error, Path("/k/kubelet.sock"))
-    assert text.startswith("this user may not write to /k/kubelet.sock")
+    error = grpc.aio.AioRpcError(grpc.StatusCode[code], nothing, nothing, details=details)
+    assert explain(error, Path("/k/kubelet.sock")).startswith(text)
 
 
 @pytest.mark.usefixtures("card")

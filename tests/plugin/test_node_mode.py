@@ -66,16 +66,6 @@ async def test_what_is_the_case_at_the_start_is_no_change_unless_it_is_wrong() -
     assert "nonsense" in told[0]
 
 
-async def test_a_start_waits_for_the_annotation_but_not_for_long() -> None:
-    mode = NodeMode(AF)
-    assert not await mode.known(0.01)
-    waiting = asyncio.create_task(mode.known(60))
-    mode.update(None)  # there is an API server, and it doesn't say
-    async with asyncio.timeout(60):
-        assert await waiting
-    assert mode.choice == FLAG
-
-
 @pytest.mark.parametrize(("last", "counts"), [(REGION, REGION), (PluginMode.BDF, AF), (None, AF)])
 async def test_until_the_annotation_is_told_the_mode_counts_that_was_served_last(
     last: PluginMode | None, counts: PluginMode, capsys: pytest.CaptureFixture[str]
