@@ -139,10 +139,10 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
-        advertised = self.state.advertised
+        advertised, inventory = self.state.advertised, self.state.inventory
         yield from _of_mode(self.mode)
         yield from _of_devices([*advertised.not_offered, *advertised.devices()], self.holders)
-        yield from _of_cards(self.sensing.cards, self.sensing.found)
+        yield from _of_cards(inventory.cards if inventory else (), self.sensing.found)
         yield GaugeMetricFamily(
             "accelbind_hanging_reads",
             "Cards and class folders of sysfs whose reading hangs now.",

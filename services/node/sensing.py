@@ -79,11 +79,6 @@ class Sensing:
         return tuple(each for each in self._found if (each.card, each.address) in here)
 
     @property
-    def cards(self) -> tuple[Card, ...]:
-        """The cards as the last scan found them."""
-        return self._cards
-
-    @property
     def hanging(self) -> int:
         """How many cards' sensors hang now."""
         return len(self._reader.hanging)

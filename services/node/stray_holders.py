@@ -75,11 +75,6 @@ class StrayHolders:
         self._held: frozenset[str] = frozenset()
         self._error = ""
 
-    @property
-    def held(self) -> frozenset[str]:
-        """The ports that are held, by name."""
-        return self._held
-
     def on_scan(self, inventory: Inventory) -> None:
         """Checks the ports of these cards from now on."""
         self._inventory = inventory

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from plugin.metrics import NodeCollector, PluginMetrics
 from plugin.node_mode import NodeMode
 from services.containers.holders import Holder, Holders
-from services.devices.model import Card, Device, PciFunction, PluginMode, Problem
+from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from services.node.discovery import NodeState
@@ -35,7 +35,6 @@ class Node:
 
     state: NodeState = field(default_factory=lambda: NodeState(PluginMode.AF))
     holders: Holders = field(default_factory=dict)
-    cards: tuple[Card, ...] = ()
     found: tuple[CardSensors, ...] = ()
     hanging: Any = 1
     missing: tuple[Missing, ...] = ()
@@ -118,7 +117,7 @@ def test_a_device_that_a_container_has_names_it(node: Node) -> None:
 
 
 def test_a_card_shows_what_it_measures(node: Node) -> None:
-    node.cards, node.found = (CARD,), (SENSORS,)
+    node.state.inventory, node.found = Inventory((CARD,)), (SENSORS,)
     card, place = {"card": "region0"}, {"pci_address": "0000:5e:00.0"}
     assert node.value("card_info", driver="dfl", numa_node="1", **place, **card) == 1
     assert node.value("card_temperature_celsius", sensor="Board", **card) == 38.5
@@ -129,12 +128,12 @@ def test_a_card_shows_what_it_measures(node: Node) -> None:
     assert node.value("pci_errors_total", severity="fatal", **bus) == 0
     assert node.value("pci_errors_total", severity="nonfatal", **bus) is None
     assert (node.value("hanging_reads"), node.value("hanging_sensors")) == (2, 1)
-    node.cards, node.found = (), ()
+    node.state.inventory, node.found = Inventory(), ()
     assert "region0" not in node.text()
 
 
 def test_a_card_that_measures_nothing_has_no_series(node: Node) -> None:
-    node.cards = (Card("dfl", "region1", None, None),)
+    node.state.inventory = Inventory((Card("dfl", "region1", None, None),))
     node.found = (CardSensors("region1", "", problem=Problem("sensors-hung", "m")),)
     shown = [line for line in node.text().splitlines() if "region1" in line]
     assert shown == [

@@ -58,7 +58,7 @@ class Setting:
     async def round(self) -> list[str]:
         self.strays.on_scan(scan(self.rack.root))
         await self.strays.run_once()
-        return sorted(self.strays.held)
+        return sorted(self.strays.problems())
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ async def test_a_card_that_somebody_works_on_is_left_alone(setting: Setting) -> 
         for _ in range(2):
             setting.strays.on_scan(scan(setting.rack.root))
             await setting.strays.run_once()
-    assert setting.strays.held == frozenset()
+    assert setting.strays.problems() == {}
 
 
 async def test_what_can_not_be_seen_changes_nothing_and_is_said_once(
