@@ -11,7 +11,7 @@ rest; a scan that hangs delays nothing.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -62,26 +62,20 @@ async def run(
             can't be used.
     """
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())
+    connection = None
     with stop_signals() as stop:
-        async with _connection(settings) as connection:
-            parts = NodeParts(
-                settings, connection, version=version, driver_calls=driver_calls or KERNEL
-            )
+        if may_reach(settings.kubeconfig):
+            connection = Connection(connector(settings.kubeconfig))
+        else:
+            _log_no_api_server(settings.mode)
+        parts = NodeParts(
+            settings, connection, version=version, driver_calls=driver_calls or KERNEL
+        )
+        try:
             await Plugin(parts).serve(stop)
-
-
-@contextlib.asynccontextmanager
-async def _connection(settings: PluginSettings) -> AsyncIterator[Connection | None]:
-    """The connection to the API server, if one is configured."""
-    if not may_reach(settings.kubeconfig):
-        _log_no_api_server(settings.mode)
-        yield None
-        return
-    connection = Connection(connector(settings.kubeconfig))
-    try:
-        yield connection
-    finally:
-        await connection.aclose()
+        finally:
+            if connection is not None:
+                await connection.aclose()
 
 
 def _log_no_api_server(mode: PluginMode) -> None:
