@@ -314,3 +314,31 @@ async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
             await asyncio.wait([task])
             if steps:  # before its first step there is nothing to finish
                 assert sockets_in(short_dir) == [], f"cancelled after {steps} steps"
+
+
+@pytest.mark.usefixtures("patient")
+async def test_who_ends_a_resource_can_tell_whether_the_kubelet_knows_that_nothing_is_left(
+    short_dir: Path,
+) -> None:
+    async with serving(short_dir, device("a")) as (server, stub):
+        assert not server.has_unsent_update  # nobody listens
+        streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
+        for stream in streams:
+            assert told(await stream.read()) == [("a", "Healthy", [])]
+        server.update({})
+        assert server.has_unsent_update
+        await eventually_async(lambda: not server.has_unsent_update)
+        await server.close()
+        for stream in streams:
+            assert told(await stream.read()) == []
+            assert await stream.read() is grpc.aio.EOF
+
+
+async def test_a_stream_that_was_cut_has_told_the_kubelet_nothing(short_dir: Path) -> None:
+    async with serving(short_dir, device("a")) as (server, stub):
+        stream = stub.ListAndWatch(pb.Empty())
+        await stream.read()
+        stream.cancel()
+        await server.cut.wait()
+        server.update({})
+        assert server.has_unsent_update
