@@ -316,18 +316,22 @@ async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
                 assert sockets_in(short_dir) == [], f"cancelled after {steps} steps"
 
 
+def is_behind(server: ResourceServer) -> bool:
+    return server.has_unsent_update
+
+
 @pytest.mark.usefixtures("patient")
 async def test_who_ends_a_resource_can_tell_whether_the_kubelet_knows_that_nothing_is_left(
     short_dir: Path,
 ) -> None:
     async with serving(short_dir, device("a")) as (server, stub):
-        assert not server.has_unsent_update  # nobody listens
+        assert not is_behind(server)  # nobody listens
         streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
         for stream in streams:
             assert told(await stream.read()) == [("a", "Healthy", [])]
         server.update({})
-        assert server.has_unsent_update
-        await eventually_async(lambda: not server.has_unsent_update)
+        assert is_behind(server)
+        await eventually_async(lambda: not is_behind(server))
         await server.close()
         for stream in streams:
             assert told(await stream.read()) == []
@@ -338,7 +342,7 @@ async def test_a_stream_that_was_cut_has_told_the_kubelet_nothing(short_dir: Pat
     async with serving(short_dir, device("a")) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
+        assert not is_behind(server)
         stream.cancel()
         await server.cut.wait()
-        server.update({})
-        assert server.has_unsent_update
+        assert is_behind(server)
