@@ -1,9 +1,8 @@
 """The kubelet's folder of device plugins: is the kubelet there, and may this plugin serve?
 
 The kubelet doesn't tell its plugins that it restarts. It leaves its socket behind when it stops,
-deletes all other sockets in the folder when it starts, and creates its own again. So four times a
-second its socket and ours are looked at. One that was created again meanwhile is recognized by its
-identity.
+deletes all other sockets in the folder when it starts, and creates its own again. So twice a second
+its socket and ours are checked. One that was created again meanwhile is recognized by its identity.
 
 A folder that is mounted into a container and then deleted on the host stays the deleted one until
 the container ends. Only another container gets the new folder, so then the plugin has to end.
@@ -32,7 +31,7 @@ import structlog
 from services.kubelet.sockets import KUBELET_SOCKET, address
 from services.process.errors import KubeletError
 
-CHECK_SECONDS: Final = 0.25
+CHECK_SECONDS: Final = 0.5
 """Between two checks: a restarted kubelet is noticed within this time."""
 
 MAX_SOCKETS: Final = 999_999_999
@@ -56,12 +55,9 @@ def identify(path: Path) -> Identity | None:
 
 
 class KubeletFolder:
-    """The kubelet's folder, as it changes.
+    """The kubelet's folder, as it changes; it may be missing.
 
-    Args:
-        folder: Its path; it may be missing.
-        on_wait: Called with the reason each time that this plugin starts to wait for another one.
-        check_seconds: Time between two checks.
+    `on_wait` gets the reason each time that this plugin starts to wait for another one.
 
     Raises:
         KubeletError: The path is too long for sockets in the folder.
@@ -195,14 +191,6 @@ class KubeletFolder:
         self._lock = opened
         return False
 
-    def wait_for_another(self, **why: object) -> None:
-        """Waits for another plugin on this node; logged once, with how it was noticed."""
-        if not self.waits_for:
-            log.warning(
-                "another accelbind plugin serves on this node: waiting until it ends", **why
-            )
-        self.waits_for = _ANOTHER
-
     def close(self) -> None:
         """Releases the lock."""
         if self._lock >= 0:
@@ -212,9 +200,9 @@ class KubeletFolder:
     def _check_lock(self) -> None:
         if self.is_second():
             if not self.waits_for:
+                log.warning("another accelbind plugin serves on this node: waiting until it ends")
                 self._on_wait(_ANOTHER)
-            self.wait_for_another()
-            self.first = False
+            self.first, self.waits_for = False, _ANOTHER
         elif not self.first:
             if self.waits_for:
                 log.info("the other plugin has ended")

@@ -6,6 +6,7 @@ doesn't ask the kubelet, and no series outlives its device or card.
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -18,9 +19,10 @@ from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
 from services.kubelet.sockets import HEALTHY, UNHEALTHY
+from services.node.discovery import NodeState
 from services.node.error_clearing import HUNG
+from services.node.permissions import PermissionWatch
 from services.node.sensing import Sensing
-from services.node.state import NodeState
 from services.programming.error_registers import ClearResult
 
 EVENT_OUTCOMES: Final = ("created", "counted", "superseded", "dropped", "refused")
@@ -123,47 +125,39 @@ class PluginMetrics:
         for outcome in ("ok", "failed"):
             self.registrations.remove(resource, outcome)
 
-    def programmed(self, interface_id: str, function: str, seconds: float) -> None:
-        """A function was programmed into a region."""
-        self.programming_seconds.labels(interface_id, function).observe(seconds)
 
-    def programming_ended(self, outcome: str) -> None:
-        """A region was made ready for a container, or couldn't be."""
-        self.programmings.labels(outcome).inc()
-
-
+@dataclass(eq=False)
 class NodeCollector(Collector):
     """What is known of the node: its mode, devices and their holders, cards and their sensors."""
 
-    def __init__(
-        self,
-        state: NodeState,
-        mode: NodeMode,
-        scanner: Scanner,
-        holders: HolderCache,
-        sensing: Sensing,
-    ) -> None:
-        self._state = state
-        self._mode = mode
-        self._scanner = scanner
-        self._holders = holders
-        self._sensing = sensing
+    state: NodeState
+    mode: NodeMode
+    scanner: Scanner
+    holders: HolderCache
+    sensing: Sensing
+    permissions: PermissionWatch
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
-        advertised = self._state.advertised
-        yield from _of_mode(self._mode)
-        yield from _of_devices([*advertised.not_offered, *advertised.devices()], self._holders)
-        yield from _of_cards(self._sensing.cards, self._sensing.found)
+        advertised, inventory = self.state.advertised, self.state.inventory
+        yield from _of_mode(self.mode)
+        yield from _of_devices([*advertised.not_offered, *advertised.devices()], self.holders)
+        yield from _of_cards(inventory.cards if inventory else (), self.sensing.found)
         yield GaugeMetricFamily(
             "accelbind_hanging_reads",
             "Cards and class folders of sysfs whose reading hangs now.",
-            value=len(self._scanner.hanging),
+            value=len(self.scanner.hanging),
         )
         yield GaugeMetricFamily(
             "accelbind_hanging_sensors",
             "Cards whose sensors hang now.",
-            value=self._sensing.hanging,
+            value=self.sensing.hanging,
+        )
+        yield _gauge(
+            "permission_missing",
+            "Permissions that the plugin needs on its node and hasn't; always 1.",
+            ("path", "permission"),
+            {(each.path, each.permission): 1 for each in self.permissions.missing},
         )
 
 

@@ -119,7 +119,7 @@ class ModeServing:
                 self._registration, group, on_end=self._forget
             )
             tasks = [group.create_task(each, name=name) for name, each in self._tasks(resources)]
-            reason = await first_of(ends) or ""
+            reason = await first_of(ends)
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -246,27 +246,17 @@ def _error_clearing(mode: PluginMode, parts: NodeParts) -> ErrorClearing | None:
     )
 
 
-async def first_of(waits: Waits, *, seconds: float | None = None) -> str | None:
-    """Waits for the first of several to finish, and cancels the others.
+async def first_of(waits: Waits) -> str:
+    """Waits for the first of several to finish, cancels the others, and returns its name.
 
-    Args:
-        waits: Earlier ones count first if several finish together.
-        seconds: How long to wait at most.
-
-    Returns:
-        The name of the first; None if none finished in time.
-
-    Raises:
-        BaseException: What the first one raised.
+    Earlier ones count first if several finish together. What the first one raised is raised.
     """
     tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
     try:
-        await asyncio.wait(tasks.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for name, task in tasks.items():
-            if task.done():
-                task.result()
-                return name
-        return None
+        await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        first = next(name for name, task in tasks.items() if task.done())
+        tasks[first].result()
+        return first
     finally:
         for task in tasks.values():
             task.cancel()

@@ -1,20 +1,20 @@
-"""Reports what happens on this node as Kubernetes Events of the node.
+"""Reports what happens on this node: in the log, and as Kubernetes Events of the node.
 
-The log has everything; Events are for people who look at the node with kubectl. A problem is
-reported when it starts and when it ends, and a failing card is reported instead of its devices.
-`services.kube.events` decides how often Events are written.
+The log has everything; Events are for people who use kubectl. A problem is reported when it starts
+and when it ends. `services.kube.events` decides how often Events are written.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Final
+
+import structlog
 
 from plugin.node_mode import ModeChoice
 from plugin.registration import NO_ANSWER
-from services.devices.damping import RECOVERING
-from services.devices.model import Device, Inventory
-from services.devices.resources import AdvertisedResources
+from services.devices.model import Inventory, PluginMode
+from services.devices.resources import AdvertisedResources, nothing_advertised
 from services.kube.events import EventRecord, node_reference
-from services.node.event_reasons import EventReason, event_reason
+from services.node.events import EventReason, device_changes, inventory_changes
 from services.process.text import plain
 
 FAILURES: Final = 3
@@ -26,6 +26,8 @@ ABSENCES: Final = 12
 _MAX: Final = 800
 """Characters of a text from elsewhere."""
 
+log = structlog.get_logger(room="plugin")
+
 
 class NodeEvents:
     """Reports what happens in this process as Events of the node with a name."""
@@ -34,24 +36,22 @@ class NodeEvents:
         self._about = node_reference(name)
         self._record_event = record_event
         self._inventory = Inventory()
-        self._advertised: AdvertisedResources | None = None
+        self._advertised = nothing_advertised(PluginMode.AF)
         self._failures: dict[str, int] = {}
 
     def on_scan(self, inventory: Inventory | None, advertised: AdvertisedResources) -> None:
-        """Reports what a scan found and what is offered of it, if that has changed."""
-        now = inventory or Inventory()
-        before = self._advertised
-        if advertised is before and now == self._inventory:
-            return
-        if before is not None and before.memory.mode is not advertised.memory.mode:
-            before = None  # devices of another mode, which have not vanished
-        changes = (
-            *_of_node(self._inventory, now),
-            *_of_cards(self._inventory, now),
-            *_of_devices(before, advertised, now),
-        )
-        for subject, reason, message in changes:
-            self._report(subject, reason, message)
+        """Logs and reports what a scan found and what is offered of it, if that has changed."""
+        now, before = inventory or Inventory(), self._advertised
+        if before.memory.mode is not advertised.memory.mode:
+            before = nothing_advertised(advertised.memory.mode)  # its devices have not vanished
+        changes = [*inventory_changes(self._inventory, now)]
+        if advertised is not before:
+            changes += device_changes(before, advertised, now)
+        for change in changes:
+            write_log = log.warning if change.warning else log.info
+            write_log(change.what, subject=change.subject, message=change.message)
+            if change.event:
+                self._record(change.subject, change.event, change.message, warning=change.warning)
         self._inventory, self._advertised = now, advertised
 
     def mode_changed(self, before: ModeChoice, now: ModeChoice) -> None:
@@ -89,69 +89,10 @@ class NodeEvents:
             text = f"errors that a container left in {port} were cleared"
             self._report(f"errors of {port}", EventReason.ERRORS_CLEARED, text)
 
-    def _report(self, subject: str, reason: "_Reason", message: str) -> None:
-        """Writes an Event; a reason that is made from a code is a warning."""
-        warning = reason.warning if isinstance(reason, EventReason) else True
+    def _report(self, subject: str, reason: EventReason, message: str) -> None:
+        self._record(subject, reason, message, warning=reason.warning)
+
+    def _record(self, subject: str, reason: str, message: str, *, warning: bool) -> None:
         self._record_event(
             EventRecord(self._about, subject, str(reason), plain(message, _MAX), warning)
         )
-
-
-_Reason = EventReason | str
-_Change = tuple[str, _Reason, str]
-
-
-def _of_node(before: Inventory, now: Inventory) -> Iterator[_Change]:
-    """Problems of the node rather than of a card, such as a driver that isn't loaded."""
-    known = {problem.reason for problem in before.problems}
-    for problem in now.problems:
-        if problem.reason not in known:
-            yield "node", event_reason(problem.reason), problem.message
-    if before.problems and not now.problems:
-        yield "node", EventReason.CARDS_FOUND, f"cards are found again: {len(now.cards)}"
-
-
-def _of_cards(before: Inventory, now: Inventory) -> Iterator[_Change]:
-    """Cards that can't be read, such as one whose reads hang."""
-    failing = {card.name: card.failure.reason for card in before.cards if card.failure}
-    for card in now.cards:
-        subject = f"card {card.name}"
-        if card.failure and failing.get(card.name) != card.failure.reason:
-            yield subject, event_reason(card.failure.reason), card.failure.message
-        elif card.failure is None and card.name in failing:
-            yield subject, EventReason.CARD_READABLE, f"card {card.name} can be read again"
-
-
-def _of_devices(
-    before: AdvertisedResources | None, now: AdvertisedResources, inventory: Inventory
-) -> Iterator[_Change]:
-    old, new = _by_id(before), _by_id(now)
-    silent = {card.name for card in inventory.cards if card.failure}
-    for key in sorted(old.keys() - new.keys()):
-        text = f"{key} of {old[key].resource or 'no resource'} is gone"
-        yield key, EventReason.DEVICE_GONE, text
-    for key, device in sorted(new.items()):
-        if device.card not in silent:
-            yield from _of_device(old.get(key), device)
-
-
-def _of_device(before: Device | None, now: Device) -> Iterator[_Change]:
-    was, reasons = _reasons(before), _reasons(now)
-    what = f"{now.id} of {now.resource}" if now.resource else now.id
-    if now.healthy:
-        if before is not None and not before.healthy:
-            yield now.id, EventReason.DEVICE_HEALTHY, f"{what} is healthy again"
-    elif reasons not in (was, {RECOVERING}):
-        why = "; ".join(problem.message for problem in now.reasons)
-        state = "Unhealthy" if now.resource else "not offered"
-        yield now.id, EventReason.DEVICE_UNHEALTHY, f"{what} is {state}: {why}"
-
-
-def _reasons(device: Device | None) -> frozenset[str]:
-    return frozenset(problem.reason for problem in device.reasons) if device else frozenset()
-
-
-def _by_id(advertised: AdvertisedResources | None) -> Mapping[str, Device]:
-    if advertised is None:
-        return {}
-    return {each.id: each for each in (*advertised.not_offered, *advertised.devices())}

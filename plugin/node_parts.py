@@ -3,8 +3,8 @@
 Sensors, stray holders and permissions are watched beside discovery, which goes on without them.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Final
 
 from plugin.metrics import NodeCollector, PluginMetrics
 from plugin.node_events import NodeEvents
@@ -16,24 +16,18 @@ from services.containers.holder_source import HolderSource
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import Limits, parse_ignored
-from services.kube.client import ClusterClient, may_be_ours
 from services.kube.connection import Connection
 from services.kube.events import EventRecord, EventRecorder, EventSource
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
-from services.node.discovery import CardReader
-from services.node.permissions import Needs
-from services.node.permissions_watch import PermissionWatch
+from services.node.discovery import CardReader, NodeState
+from services.node.permissions import Needs, PermissionWatch
 from services.node.sensing import Sensing
-from services.node.state import NodeState
 from services.node.stray_holders import StrayHolders
 from services.process import http
 from services.process.blocking import BlockingCalls
-from services.process.errors import ClusterError
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
-
-T = TypeVar("T")
 
 COMPONENT: Final = "accelbind-plugin"
 """The source of Events."""
@@ -71,9 +65,15 @@ class NodeParts:
         self.mode = NodeMode(settings.mode, on_change=self.events.mode_changed)
         self._watch_cards()
         self.registry.register(
-            NodeCollector(self.state, self.mode, self.scanner, self.holders, self.sensing)
+            NodeCollector(
+                self.state,
+                self.mode,
+                self.scanner,
+                self.holders,
+                self.sensing,
+                self.permissions,
+            )
         )
-        self.registry.register(self.permissions)
 
     def _recorder(self, connection: Connection) -> EventRecorder:
         return EventRecorder(
@@ -131,32 +131,17 @@ def _needs(settings: PluginSettings) -> Needs:
 
 
 class ApiServerPods:
-    """Pods and mappings from the API server."""
+    """Pods and mappings from the API server; a `ClusterError` passes through."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """A pod as JSON; None if there is none.
-
-        Raises:
-            ClusterError: The API server doesn't say.
-        """
-        return await self._query(lambda client: client.get_pod(namespace, name))
+        """A pod as JSON; None if there is none."""
+        async with self._connection.client() as client:
+            return await client.get_pod(namespace, name)
 
     async def mappings(self, namespace: str) -> NamespaceMappings:
-        """What a namespace maps now.
-
-        Raises:
-            ClusterError: The API server doesn't say.
-        """
-        return await self._query(lambda client: read_namespace(client, namespace))
-
-    async def _query(self, query: Callable[[ClusterClient], Awaitable[T]]) -> T:
+        """What a namespace maps now."""
         async with self._connection.client() as client:
-            try:
-                return await query(client)
-            except ClusterError as error:
-                if may_be_ours(error):
-                    await self._connection.renew(client)
-                raise
+            return await read_namespace(client, namespace)

@@ -11,7 +11,7 @@ rest; a scan that hangs delays nothing.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import Coroutine
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -22,7 +22,7 @@ from plugin.kubelet_folder import KubeletFolder
 from plugin.mode_serving import ANOTHER_MODE, ModeServing, first_of
 from plugin.node_mode import KNOWN_SECONDS
 from plugin.node_parts import NodeParts
-from plugin.registration import Registration, RegistrationState
+from plugin.probes import ProbeResult, devices, healthz, readyz
 from plugin.settings import PluginSettings
 from plugin.start_policies import StartPolicies
 from services.devices.model import PluginMode
@@ -31,12 +31,10 @@ from services.kube.connection import Connection, connector
 from services.kube.list_watch import WatchTimeouts
 from services.kube.node_watcher import NodeWatcher
 from services.kubelet.sockets import plugins_folder
-from services.node.devices_answer import answer_devices
 from services.node.offer_memory import last_mode
-from services.node.state import NodeState
 from services.process import http
 from services.process.blocking import DaemonExecutor
-from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
+from services.process.errors import AccelbindError, HardwareError, KubeletError
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
 from services.programming.ioctls import KERNEL, DriverCalls
@@ -47,14 +45,6 @@ ANOTHER_PLUGIN: Final = "another plugin"
 REMOVED: Final = "the kubelet's folder was removed"
 ENDS: Final = (STOPPED, REMOVED)
 """What ends the process, and not only what it serves."""
-
-CALL_SECONDS: Final = 2.0
-"""For a socket of ours to answer a probe."""
-
-PORT_SECONDS: Final = 1.0
-"""Before a second plugin tries to listen on its port."""
-
-ProbeResult = tuple[int, str]
 
 log = structlog.get_logger(room="plugin")
 
@@ -72,26 +62,20 @@ async def run(
             can't be used.
     """
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())
+    connection = None
     with stop_signals() as stop:
-        async with _connection(settings) as connection:
-            parts = NodeParts(
-                settings, connection, version=version, driver_calls=driver_calls or KERNEL
-            )
+        if may_reach(settings.kubeconfig):
+            connection = Connection(connector(settings.kubeconfig))
+        else:
+            _log_no_api_server(settings.mode)
+        parts = NodeParts(
+            settings, connection, version=version, driver_calls=driver_calls or KERNEL
+        )
+        try:
             await Plugin(parts).serve(stop)
-
-
-@contextlib.asynccontextmanager
-async def _connection(settings: PluginSettings) -> AsyncIterator[Connection | None]:
-    """The connection to the API server, if one is configured."""
-    if not may_reach(settings.kubeconfig):
-        _log_no_api_server(settings.mode)
-        yield None
-        return
-    connection = Connection(connector(settings.kubeconfig))
-    try:
-        yield connection
-    finally:
-        await connection.aclose()
+        finally:
+            if connection is not None:
+                await connection.aclose()
 
 
 def _log_no_api_server(mode: PluginMode) -> None:
@@ -126,28 +110,25 @@ class Plugin:
             AccelbindError: It can't start, or can't go on in this container.
         """
         settings = self.parts.settings
-        server, reason = None, STOPPED
+        server = await self._listen()
         try:
-            server = await self._listen(stop)
-            if server is not None:
-                write_ports(settings.ports_file, {"metrics": server.port})
-                log.info(
-                    "plugin starts",
-                    mode=settings.mode.value,
-                    node=settings.node_name,
-                    root=str(settings.root),
-                    kubelet_dir=str(settings.kubelet_dir),
-                    metrics_port=server.port,
-                )
-                reason = await self._run_tasks(stop)
+            write_ports(settings.ports_file, {"metrics": server.port})
+            log.info(
+                "plugin starts",
+                mode=settings.mode.value,
+                node=settings.node_name,
+                root=str(settings.root),
+                kubelet_dir=str(settings.kubelet_dir),
+                metrics_port=server.port,
+            )
+            reason = await self._run_tasks(stop)
         except ExceptionGroup as group:
             error = _innermost(group)
             if not isinstance(error, AccelbindError):
                 log.exception("internal error")
             raise error from group
         finally:
-            if server is not None:
-                await server.close()
+            await server.close()
             self.folder.close()
         if reason == REMOVED:
             raise KubeletError(
@@ -156,29 +137,16 @@ class Plugin:
             )
         log.info("plugin ended")
 
-    async def _listen(self, stop: asyncio.Event) -> http.MetricsServer | None:
-        """The server for probes and metrics, whose port a second plugin may have to wait for.
-
-        Returns:
-            None if the plugin was stopped before.
-
-        Raises:
-            WorldError: Another program has the port.
-        """
+    async def _listen(self) -> http.MetricsServer:
+        """The server for probes and metrics."""
         parts, settings = self.parts, self.parts.settings
-        routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": self.devices}
-        listen = partial(
-            http.serve, parts.registry, settings.metrics_host, settings.metrics_port, routes
-        )
-        while settings.metrics_port and self.folder.is_second():
-            # A first plugin that started in the same instant may be about to listen.
-            if await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
-                return None
-            try:
-                return await listen()
-            except WorldError as error:
-                self.folder.wait_for_another(reason=str(error))
-        return await listen()
+        routes: dict[str, http.Route] = {
+            "/healthz": self.healthz,
+            "/readyz": self.readyz,
+            "/devices": partial(devices, parts),
+        }
+        host, port = settings.metrics_host, settings.metrics_port
+        return await http.serve(parts.registry, host, port, routes)
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Runs the tasks of the process; returns why it ends."""
@@ -210,7 +178,7 @@ class Plugin:
         while reason not in ENDS:
             first = await first_of({**self._ends(stop), READY: self._may_serve()})
             if first != READY:
-                reason = first or ""
+                reason = first
                 break
             mode = self.parts.mode.choice.mode
             if mode is not self.serving.mode or reason:
@@ -258,74 +226,7 @@ class Plugin:
             return HTTPStatus.SERVICE_UNAVAILABLE, f"{self.folder.waits_for}\n"
         return readyz(self.parts.state, self.serving.registrations)
 
-    async def devices(self) -> ProbeResult:
-        """This node's devices."""
-        parts = self.parts
-        return await answer_devices(
-            parts.state,
-            parts.holders,
-            parts.permissions,
-            node=parts.settings.node_name,
-            root=parts.settings.root,
-            kubelet_dir=parts.settings.kubelet_dir,
-        )
-
 
 def _innermost(group: ExceptionGroup[Exception]) -> Exception:
     first = group.exceptions[0]
     return _innermost(first) if isinstance(first, ExceptionGroup) else first
-
-
-async def healthz(registrations: Mapping[str, Registration]) -> ProbeResult:
-    """200 if registered resources answer on their sockets; 503 with those that don't.
-
-    Without a kubelet the plugin is alive, and not ready.
-    """
-    registered = [
-        each for each in registrations.values() if each.state is RegistrationState.REGISTERED
-    ]
-    errors = [each for each in await asyncio.gather(*map(_error_of, registered)) if each]
-    if errors:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*errors)
-    return HTTPStatus.OK, _lines(f"ok: {len(registered)} sockets answer")
-
-
-async def _error_of(registration: Registration) -> str:
-    server = registration.server
-    if server is None:
-        return ""
-    try:
-        await server.alive(CALL_SECONDS)
-    except KubeletError as error:
-        return str(error) if registration.server is server else ""  # else it was just replaced
-    return ""
-
-
-def readyz(state: NodeState, registrations: Mapping[str, Registration]) -> ProbeResult:
-    """200 if everything is registered or there is nothing to register, else 503; with reasons."""
-    if state.scan_error:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(state.scan_error)
-    if state.inventory is None:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines("the first scan is under way")
-    active = [each for _, each in sorted(registrations.items()) if each.devices]
-    if not active:
-        reasons = [problem.message for problem in state.inventory.problems]
-        reasons += [
-            f"{device.id}: {problem.message}"
-            for device in state.advertised.not_offered
-            for problem in device.reasons
-        ]
-        return HTTPStatus.OK, _lines("ok: nothing to register", *reasons)
-    ready = all(each.state is RegistrationState.REGISTERED for each in active)
-    status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-    return status, _lines("ok" if ready else "not ready", *map(_line, active))
-
-
-def _line(registration: Registration) -> str:
-    error = f": {registration.error}" if registration.error else ""
-    count = len(registration.devices)
-    return f"{registration.resource} {registration.state} ({count} devices){error}"
-
-
-def _lines(*lines: str) -> str:
-    return "".join(f"{line}\n" for line in lines)

@@ -79,14 +79,9 @@ class RegistrationState(StrEnum):
 
 
 class Registration:
-    """Keeps one resource registered.
+    """Keeps one resource registered; each attempt has a server of its own on a new socket.
 
-    Args:
-        resource: Full resource name.
-        devices: Its devices by id, to begin with.
-        create_server: Creates a server for devices on a new socket; one per attempt.
-        folder: The kubelet's folder.
-        on_attempt: Called with the outcome of each attempt, `ok` or `failed`.
+    `on_attempt` gets the outcome of each attempt, `ok` or `failed`.
     """
 
     def __init__(

@@ -27,11 +27,8 @@ log = structlog.get_logger(room="plugin")
 class ResourceSet:
     """Starts, updates and ends registrations as resources come, change and go.
 
-    Args:
-        create_registration: Creates the registration of a resource.
-        group: Where their tasks run; an internal error of one ends the group.
-        linger_seconds: How long a registration without devices stays.
-        on_end: Called with each resource whose registration has ended.
+    `on_end` gets each resource whose registration has ended. An internal error of a registration
+    ends the group.
     """
 
     def __init__(

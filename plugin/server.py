@@ -74,18 +74,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ResourceServer(rpc.DevicePluginServicer):
-    """Serves one resource on one socket.
+    """Serves one resource on one socket, whose path must be new.
 
-    Args:
-        resource: Full resource name.
-        devices: Its devices by id, to begin with.
-        path: Of its socket, which must be new.
-        mode: The node's mode.
-        device_root: Folder below which the host's `dev/` is, as the host sees it.
-        policy: Checked before a container starts; without one, the kubelet doesn't ask.
-        metrics: Counts answered calls.
-        cdi: Returns the ids of the devices to name by CDI.
-        hooked: Whether an OCI hook programs them; then they are only named by CDI.
+    Without a `policy` the kubelet doesn't ask before a start. `cdi` returns the ids of the devices
+    to name by CDI; if they are `hooked`, an OCI hook programs them, and they are only named by CDI.
     """
 
     def __init__(

@@ -116,14 +116,17 @@ class StartPolicies:
         return RegionStartPolicy(claims, self._region_programming(), record_event=record_event)
 
     def _region_programming(self) -> RegionProgramming:
-        parts = self._parts
+        parts, metrics = self._parts, self._parts.metrics
         return RegionProgramming(
             programmer=self._programmer(),
             storage=BitstreamStorage(self._settings.bitstreams),
             calls=parts.calls,
             scan=parts.scanner.scan,
             node=self._settings.node_name,
-            metrics=parts.metrics,
+            count=lambda outcome: metrics.programmings.labels(outcome).inc(),
+            observe_seconds=lambda interface_id, function, seconds: (
+                metrics.programming_seconds.labels(interface_id, function).observe(seconds)
+            ),
             on_done=parts.state.request_rescan,
         )
 

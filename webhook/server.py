@@ -152,7 +152,7 @@ class AdmissionServer(uvicorn.Server):
             log.warning(
                 "client refused: its certificate must be of a CA in --client-ca",
                 reason=reason,
-                problem=plain(problem),
+                detail=plain(problem),
                 refused=dict(self.refused),
             )
 
@@ -178,8 +178,8 @@ class AdmissionServer(uvicorn.Server):
                 failing = False
             except OSError as error:
                 if not failing:
-                    problem = str(error)
-                    log.error("can't accept connections", problem=problem, retry=RETRY_SECONDS)  # noqa: TRY400 - a known cause
+                    reason = str(error)
+                    log.error("can't accept connections", reason=reason, retry=RETRY_SECONDS)  # noqa: TRY400
                 failing = True
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -218,7 +218,7 @@ class AdmissionServer(uvicorn.Server):
         except ssl.SSLError as error:
             self.count_refused(error)
         except OSError as error:
-            log.debug("no TLS connection", problem=str(error))
+            log.debug("no TLS connection", reason=str(error))
         finally:
             if not protocol.connection.secured:
                 self.limiter.close(protocol.connection)

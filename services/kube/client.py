@@ -97,9 +97,6 @@ def may_be_elsewhere(error: ClusterError) -> bool:
     return will_pass(error)
 
 
-may_be_ours = may_be_elsewhere
-
-
 def requested_pause(error: AccelbindError) -> float:
     """Return the seconds to wait that the server requests; 0 without a request."""
     return error.retry_after if isinstance(error, BadStatus) else 0.0

@@ -256,7 +256,7 @@ class EventRecorder:
             self._waiting[subject] = series
             self._waiting.move_to_end(subject, last=False)
         write_log = log.debug if self._error else log.warning
-        write_log("Events can't be written now", problem=str(error), waiting=len(self._waiting))
+        write_log("Events can't be written now", reason=str(error), waiting=len(self._waiting))
         self._error = str(error)
         return self._backoff.pause(requested_pause(error))
 

@@ -293,7 +293,7 @@ class WatchLoop(ABC):
         write_log(
             self.outage,
             **self._labels,
-            problem=problem,
+            reason=problem,
             age=round(now - self.last_seen, 1),
             next_try=round(pause, 1),
         )

@@ -57,11 +57,9 @@ def read_checkpoint(path: Path) -> tuple[Entry, ...]:
 def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entry, ...]:
     """Return the allocations in a checkpoint's text; entries without a container are omitted.
 
-    Args:
-        text: JSON: `Data.PodDeviceEntries[]` of `PodUID`, `ContainerName`, `ResourceName` and
-            `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids. `AllocResp` is the
-            plugin's answer to `Allocate`, a protobuf message in base64.
-        what: Its name in messages.
+    It is JSON: `Data.PodDeviceEntries[]` of `PodUID`, `ContainerName`, `ResourceName` and
+    `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids. `AllocResp` is the plugin's
+    answer to `Allocate`, a protobuf message in base64.
 
     Raises:
         KubeletError: It isn't a checkpoint.

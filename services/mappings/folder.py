@@ -245,7 +245,7 @@ class FolderSource:
             # The same content would fail again, so it isn't tried again until the folder changes.
             self._failed = found
             self.error = f"accelbind failed while reading {self._directory}: {error!r:.200}"
-            log.exception("mappings not loaded, the previous ones stay in use", problem=self.error)
+            log.exception("mappings not loaded, the previous ones stay in use", reason=self.error)
         else:
             self._signature = found
             self._swap(snapshot)
@@ -265,14 +265,14 @@ class FolderSource:
         )
         new = [problem for problem in snapshot.problems if problem not in self._logged]
         for problem in new[:MAX_LOGGED]:
-            log.warning("mapping skipped", problem=problem)
+            log.warning("mapping skipped", reason=problem)
         if len(new) > MAX_LOGGED:
             log.warning("more mappings skipped", number=len(new) - MAX_LOGGED)
         self._logged = frozenset(snapshot.problems)
 
     def _log_error(self, error: str) -> None:
         if error != self.error:
-            log.warning("mappings not loaded, the previous ones stay in use", problem=error)
+            log.warning("mappings not loaded, the previous ones stay in use", reason=error)
         self.error = error
 
 

@@ -290,4 +290,4 @@ class ProblemLog:
             self._count = 0
         self._count += 1
         if self._count <= self._most:
-            log.warning("mapping can't be used", problem=problem)
+            log.warning("mapping can't be used", reason=problem)

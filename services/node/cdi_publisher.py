@@ -28,12 +28,7 @@ log = structlog.get_logger(room="plugin")
 
 
 class CdiPublisher:
-    """Writes the file when devices have changed, and checks it after each scan.
-
-    Args:
-        host_root: Folder below which the host's `dev/` is, as the host sees it.
-        hook: The OCI hook of each device, if any.
-    """
+    """Writes the file when devices have changed, and checks it after each scan."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The discovery loop: reads the cards again and again, and keeps `NodeState` up to date.
 
-`run_once` is one round: scan, decide what to advertise, damp devices that flap, log what changed.
+`run_once` is one round: scan, decide what to advertise, damp devices that flap.
 `rounds` repeats it, whatever a round comes to: a scan that hangs is given up and logged once, and
 what was known before stays advertised.
 
@@ -27,10 +27,9 @@ from services.devices.resources import (
     AdvertisedResources,
     OfferMemory,
     advertise,
+    nothing_advertised,
     with_problems,
 )
-from services.node.change_log import log_advertised_changes, log_inventory_changes
-from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 
@@ -42,14 +41,36 @@ HUNG: Final = "card-hung-in-driver"
 log = structlog.get_logger(room="plugin")
 
 
+class NodeState:
+    """What is known of a node now: discovery writes it, everyone else reads it.
+
+    Each value is immutable and replaced as a whole, so threads may read it too.
+    """
+
+    def __init__(self, mode: PluginMode) -> None:
+        self.inventory: Inventory | None = None
+        """What the last scan found; None before the first."""
+        self.advertised = nothing_advertised(mode)
+        """The devices that the node offers."""
+        self.scan_error = ""
+        """Why the last scan failed; empty if it didn't."""
+        self.rescan = asyncio.Event()
+        """Set to ask for a scan before the interval is over; several requests are one scan."""
+
+    def start_mode(self, mode: PluginMode) -> None:
+        """Forgets what was known in the mode before."""
+        self.inventory, self.advertised, self.scan_error = None, nothing_advertised(mode), ""
+
+    def request_rescan(self) -> None:
+        """Asks for a scan soon."""
+        self.rescan.set()
+
+
 class CardReader:
     """Reads the cards as they count: those that are being programmed don't change.
 
-    Args:
-        scan: Reads the cards as they are.
-        calls: Makes the calls that work on cards, under the key of each card.
-        limits: Which errors are ignored.
-        problems: Look up what is known besides, by the name of a card or port.
+    `calls` makes the calls that work on cards, under the key of each card. `problems` return what
+    is known besides, by the name of a card or port.
     """
 
     def __init__(
@@ -86,10 +107,8 @@ def card_key(card: str) -> str:
     """The key of the calls that work on a card.
 
     Reading sensors and clearing errors have keys of their own: they must not wait for programming,
-    and a card whose sensors are being read isn't one that is worked on.
-
-    Args:
-        card: Its PCI address, or its name if it has none.
+    and a card whose sensors are being read isn't one that is worked on. `card` is its PCI address,
+    or its name if it has none.
     """
     return f"card {card}"
 
@@ -110,19 +129,7 @@ def _hung(card: Card, seconds: float) -> Problem:
 
 
 class Discovery:
-    """Finds out what this node has in one mode.
-
-    Args:
-        state: Where the result is kept.
-        mode: The node's mode.
-        root: Folder below which `sys/` and `dev/` are.
-        units: How many units there are in mode `units`.
-        interval: Seconds between two scans.
-        damping: How many good scans make a device healthy again.
-        cards: Reads the cards below the root; called in a thread of its own.
-        calls: Makes the calls that may hang.
-        observe_seconds: Called with the seconds of each scan.
-    """
+    """Finds out what this node has in one mode; every `interval` seconds, or on request."""
 
     def __init__(
         self,
@@ -185,9 +192,7 @@ class Discovery:
         advertised, self._health = damp(
             advertised, self._health, self._damping, now=time.monotonic()
         )
-        log_inventory_changes(state.inventory, inventory)
         if advertised != state.advertised:
-            log_advertised_changes(state.advertised, advertised)
             state.advertised = advertised
         state.inventory = inventory
 

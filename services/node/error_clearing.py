@@ -32,12 +32,8 @@ log = structlog.get_logger(room="plugin")
 class ErrorClearing:
     """Clears errors of ports without a holder, each value once.
 
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        locks: Where the locks of cards are.
-        count: Counts each outcome: those of `ClearResult`, and `HUNG`.
-        request_rescan: Asks for a scan, to see whether errors stay away.
-        on_result: Called with each port, and why its errors weren't cleared; empty if they were.
+    `count` counts each outcome: those of `ClearResult`, and `HUNG`. `on_result` gets each port, and
+    why its errors weren't cleared; empty if they were.
     """
 
     def __init__(

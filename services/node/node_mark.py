@@ -47,13 +47,7 @@ def lasting_folder(plugins: Path) -> Path:
 
 
 def wanted_mark(mode: PluginMode, mark: Mark | None, last: PluginMode | None) -> Mark | None:
-    """The mark of a node that is about to serve a mode.
-
-    Args:
-        mode: The mode.
-        mark: The mark as it is.
-        last: The mode that was served last; None if it is unknown.
-    """
+    """The mark of a node that is about to serve a mode; `last` is the mode that was served last."""
     if mode is PluginMode.REGIONDEVEL:
         return Mark()
     is_open = mark == Mark() or last is PluginMode.REGIONDEVEL

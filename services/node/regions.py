@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import structlog
 
@@ -59,16 +59,6 @@ _SHOWN: Final = 8  # ports in a message before "and more"
 log = structlog.get_logger(room="plugin")
 
 
-class ProgrammingMetrics(Protocol):
-    """Counts what is programmed."""
-
-    def programmed(self, interface_id: str, function: str, seconds: float) -> None:
-        """A function was programmed."""
-
-    def programming_ended(self, outcome: str) -> None:
-        """A region was made ready (`programmed`, `kept`), or couldn't be (`failed`)."""
-
-
 @dataclass(frozen=True, slots=True)
 class _RegionTask:
     """A region and what its ports need."""
@@ -83,10 +73,9 @@ class _RegionTask:
 class RegionProgramming:
     """Makes a node's regions ready.
 
-    Args:
-        calls: Makes the calls that may hang: under the key of a card, `scan`, and `bitstreams`.
-        node: This node's name.
-        on_done: Called after each attempt, to see what has changed.
+    `count` counts the outcome for each region: `programmed`, `kept`, `failed`. `observe_seconds`
+    gets the interface, the function and the time of each programming. `on_done` is called after
+    each attempt.
     """
 
     def __init__(
@@ -97,7 +86,8 @@ class RegionProgramming:
         calls: BlockingCalls,
         scan: Callable[[], Inventory],
         node: str,
-        metrics: ProgrammingMetrics,
+        count: Callable[[str], None],
+        observe_seconds: Callable[[str, str, float], None],
         on_done: Callable[[], None],
     ) -> None:
         self._programmer = programmer
@@ -105,7 +95,8 @@ class RegionProgramming:
         self._calls = calls
         self._scan = scan
         self._node = node
-        self._metrics = metrics
+        self._count = count
+        self._observe_seconds = observe_seconds
         self._on_done = on_done
         self._memory = MemoryBudget(BITSTREAM_MEMORY)
 
@@ -187,7 +178,7 @@ class RegionProgramming:
             outcome = "programmed" if changed else "kept"
         finally:
             self._memory.free(reserved)
-            self._metrics.programming_ended(outcome)
+            self._count(outcome)
         for each in (*task.kept, *task.programmed):
             self._report(each, task.region.interface_id, found[each.port])
 
@@ -220,7 +211,7 @@ class RegionProgramming:
 
     def _report(self, what: Assignment, interface_id: str, result: Programmed) -> None:
         if result.programmed:
-            self._metrics.programmed(interface_id, what.function, result.seconds)
+            self._observe_seconds(interface_id, what.function, result.seconds)
         write_log = log.warning if result.remarks else log.info
         write_log(
             "region programmed" if result.programmed else "region has its function",
@@ -236,8 +227,7 @@ class RegionProgramming:
 class MemoryBudget:
     """Bytes that may be in use at once; who needs more than is free waits.
 
-    Args:
-        size: How many. A larger reservation is granted once nothing else is reserved.
+    A reservation that is larger than all of it is granted once nothing else is reserved.
     """
 
     def __init__(self, size: int) -> None:

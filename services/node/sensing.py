@@ -41,13 +41,7 @@ log = structlog.get_logger(room="plugin")
 
 
 class Sensing:
-    """Reads sensors in the background.
-
-    Args:
-        reader: Reads them; used in a thread of its own only.
-        interval: Seconds between two reads.
-        request_rescan: Asks for a scan, when a card exceeds a limit or no longer does.
-    """
+    """Reads sensors in the background, every `interval` seconds."""
 
     def __init__(
         self,
@@ -82,11 +76,6 @@ class Sensing:
             return ()
         here = {_key(card) for card in self._cards}
         return tuple(each for each in self._found if (each.card, each.address) in here)
-
-    @property
-    def cards(self) -> tuple[Card, ...]:
-        """The cards as the last scan found them."""
-        return self._cards
 
     @property
     def hanging(self) -> int:

@@ -38,7 +38,7 @@ from services.containers.hook_starts import HookedStart, HookStarts, check_nodes
 from services.containers.identity import ContainerIdentity
 from services.containers.wanted import WantedFunctions
 from services.kube.events import EventRecord, ObjectReference
-from services.node.event_reasons import EventReason
+from services.node.events import EventReason
 from services.process.deadline import deadline
 from services.process.errors import AccelbindError, HookMissing, TooSlow
 from services.process.text import plain
@@ -141,11 +141,8 @@ class HookStartPolicy:
 
     Whether the functions are ready is checked when the OCI hook is called, after this. So the
     container must get its device nodes from the CDI file that brings the hook, that file must be
-    there, and the hook must have been called for the container's last start.
-
-    Args:
-        require_cdi: Raises `HookMissing` unless the CDI file describes devices.
-        on_missing: Called when a start is refused because the hook was or would not be called.
+    there, and the hook must have been called for the container's last start. `on_missing` is called
+    for a start that is refused for that.
     """
 
     def __init__(

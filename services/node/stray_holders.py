@@ -50,10 +50,7 @@ log = structlog.get_logger(room="plugin")
 class StrayHolders:
     """Finds ports that are held by processes outside their pods.
 
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        locks: Where the locks of cards are.
-        holders: Reads which containers have devices; no container is missing.
+    `holders` reads which containers have devices; no container is missing.
     """
 
     def __init__(
@@ -77,11 +74,6 @@ class StrayHolders:
         """What the driver said of the ports that were busy in the last round."""
         self._held: frozenset[str] = frozenset()
         self._error = ""
-
-    @property
-    def held(self) -> frozenset[str]:
-        """The ports that are held, by name."""
-        return self._held
 
     def on_scan(self, inventory: Inventory) -> None:
         """Checks the ports of these cards from now on."""

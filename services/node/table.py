@@ -124,13 +124,7 @@ def _gone(key: str, resource: str, owners: tuple[Holder, ...]) -> Row:
 
 
 def with_names(table: Table, mappings: "Iterable[Mapping]") -> Table:
-    """A table with the logical names of the functions and regions of its devices.
-
-    Args:
-        table: The table.
-        mappings: What names there are: a function's is that of each device that carries it, a
-            region's that of each device that is one.
-    """
+    """A table with the logical names of the functions and regions of its devices."""
     names: dict[tuple[str, str], list[str]] = {}
     for each in mappings:
         key = (each.resolution.interface_id, each.resolution.afu_id or "")

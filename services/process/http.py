@@ -93,7 +93,16 @@ class BoundedProtocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to the process."""
+    """A uvicorn server that leaves signals to the process, and sleeps until it is stopped."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stop = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Waits; uvicorn's own loop wakes an idle process ten times a second."""
+        await self.on_tick(0)  # sets the headers of all answers
+        await self.stop.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -134,6 +143,7 @@ class MetricsServer:
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
+                date_header=False,
                 headers=[("Connection", "close")],
                 h11_max_incomplete_event_size=MAX_HEAD,
                 timeout_graceful_shutdown=1,
@@ -152,7 +162,7 @@ class MetricsServer:
     async def close(self) -> None:
         """Stop listening, and end open exchanges."""
         if self._serving is not None:
-            self._server.should_exit = True
+            self._server.stop.set()
             await self._serving
 
     async def __aenter__(self) -> Self:

@@ -139,7 +139,7 @@ class CertificateSource:
                 files.error = str(error)
                 self.failures += 1
                 event = f"new {files.what} not used, the old one stays in use"
-                log.warning(event, problem=files.error)
+                log.warning(event, reason=files.error)
             return False
         files.used, files.error = found, ""
         return True

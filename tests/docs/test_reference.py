@@ -7,7 +7,7 @@ from enum import StrEnum
 import pytest
 
 from accelbind.doctor import command as doctor
-from services.node.event_reasons import EventReason
+from services.node.events import EventReason
 from tests.manifests.test_monitoring import scraped
 from tests.services.kube.kubeconfigs import write_config
 from tests.support import REPOSITORY, Processes

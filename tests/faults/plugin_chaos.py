@@ -7,6 +7,7 @@ shows with the seed.
 """
 
 import contextlib
+import json
 import random
 import time
 from collections.abc import Callable
@@ -18,7 +19,6 @@ from services.kubelet.sockets import plugins_folder
 from simulator.card_faults import Fault
 from simulator.hanging import Hang
 from tests.faults.plugin_api import ApiServer
-from tests.faults.plugin_disks import fill, fill_inodes, unfill
 from tests.faults.plugin_kubelet import Kubelet, KubeletGone, View
 from tests.faults.plugin_model import MOST_CARDS, SURE, SURE_HANGS, Model
 from tests.faults.plugin_process import Held, Plugin
@@ -48,31 +48,18 @@ SLACK: Final = 4 if soaking() else 8
 
 @dataclass(frozen=True, slots=True)
 class Powers:
-    """What this machine lets a test do.
+    """What this machine lets a test do: make reads hang, make the kernel send uevents."""
 
-    Args:
-        mount: Whether small file systems can be mounted.
-        hang: Whether reads can be made to hang.
-        uevents: Whether the kernel can be made to send uevents.
-    """
-
-    mount: bool = False
-    hang: bool = False
-    uevents: bool = False
+    hang: bool
+    uevents: bool
 
 
 @dataclass
 class Storm:
     """Faults at random, and what must hold after them.
 
-    Args:
-        folder: Cards in `root`, the kubelet in `k`, CDI files in `cdi`.
-        mode: The node's mode.
-        model: Its cards.
-        kubelet: Its kubelet.
-        api: Its API server, if it has one; then the node's annotation says the mode.
-        chance: Where all choices come from.
-        powers: What can be done here.
+    `folder` has the cards in `root`, the kubelet in `k`, CDI files in `cdi`. If there is an `api`
+    server, the node's annotation says the mode. `kills` also kills the plugin.
     """
 
     folder: Path
@@ -83,6 +70,7 @@ class Storm:
     powers: Powers
     plugin: Plugin | None = None
     api: ApiServer | None = None
+    kills: bool = False
     log: list[str] = field(default_factory=list)
     pods: dict[str, dict[str, object]] = field(default_factory=dict)
     ledger: dict[str, tuple[tuple[str, ...], bytes]] = field(default_factory=dict)
@@ -116,7 +104,7 @@ class Storm:
 
     def _actions(self) -> list[tuple[int, Callable[[], str]]]:
         """What may happen, and how often one of it happens against the others."""
-        model, chance, one_of, folder = self.model, self.chance, self._one_of, self.folder
+        model, chance, one_of = self.model, self.chance, self._one_of
         actions: list[tuple[int, Callable[[], str]]] = [
             (4, self._restart),
             (1, self._restart_often),
@@ -131,7 +119,6 @@ class Storm:
             (2, lambda: self._order("stop")),
             (4, self._admit),
             (3, lambda: one_of(sorted(self.pods), self._end_pod)),
-            (2, self._burst),
             (2, self._no_cdi_folder),
         ]
         if self.mode != "units":
@@ -150,13 +137,12 @@ class Storm:
                 (5, lambda: one_of(list(model.cards), self._mend)),
                 (2, lambda: one_of(model.with_ports(), self.flap)),
             ]
-        if self.powers.mount:
-            actions.append((2, lambda: fill(folder / "cdi/filler", chance)))
-            actions.append((2, lambda: fill_inodes(folder / "k/filler", chance)))
         if self.powers.hang:
             actions.append((5, lambda: one_of(model.with_ports(), self._hang)))
         if self.powers.uevents:
             actions.append((1, self._flood))
+        if self.kills:
+            actions.append((4, self._kill_plugin))
         if (api := self.api) is not None:
             actions += [
                 (3, lambda: self._annotate(api)),
@@ -193,15 +179,8 @@ class Storm:
     # The kubelet
 
     def _order(self, order: str) -> str:
-        """Has the kubelet stop or start; where its disk is full it can't."""
-        done = False
-        with contextlib.suppress(AssertionError):
-            self.kubelet.ask(order)
-            done = True
-        if not done:
-            assert (self.folder / "k/filler").exists(), f"the kubelet can't {order}"
-            self.kubelet.kill()
-        return f"kubelet: {order}{'' if done else ' fails, and it ends'}"
+        self.kubelet.ask(order)
+        return f"kubelet: {order}"
 
     def _restart(self) -> str:
         self.restarts += 1
@@ -217,7 +196,7 @@ class Storm:
     def _kill_kubelet(self) -> str:
         self.kubelet.kill()
         self.say("the kubelet is killed")
-        if self.chance.random() < 0.5 or (self.folder / "k/filler").exists():
+        if self.chance.random() < 0.5:
             return ""
         self._ensure_kubelet()
         return "the kubelet is started again"
@@ -280,13 +259,13 @@ class Storm:
 
     # The machine
 
-    def _burst(self) -> str:
-        dev = self.folder / "root/dev"
-        for number in range(200):
-            path = dev / f"dfl-port.9{number:03}"
-            path.touch()
-            path.unlink()
-        return "200 nodes come and go"
+    def _kill_plugin(self) -> str:
+        """Kills the plugin at any moment, also in the middle of writing a file."""
+        assert self.plugin is not None
+        self.plugin = self.plugin.killed()
+        with contextlib.suppress(OSError):
+            (self.folder / "cdi/.accelbind-fpga.json.new").write_text('{"cdiVersion": "0.5.0", "d')
+        return "the plugin is killed and started again"
 
     def _flood(self) -> str:
         with KERNEL_UEVENT.open("w") as file:
@@ -298,7 +277,7 @@ class Storm:
     def _no_cdi_folder(self) -> str:
         """Something else is in the place of the folder of CDI files for a while."""
         folder = self.folder / "cdi"
-        if folder.is_mount() or not folder.is_dir():
+        if not folder.is_dir():
             return ""
         aside = self.folder / "cdi.aside"
         folder.rename(aside)
@@ -327,8 +306,6 @@ class Storm:
     def settle(self) -> View:
         """Puts all right, and waits until the kubelet's view is the truth."""
         self.model.mend_all()
-        for filler in (self.folder / "cdi/filler", self.folder / "k/filler"):
-            unfill(filler)
         if self.api is not None:
             self.api.mend()
         self._ensure_kubelet()
@@ -340,7 +317,7 @@ class Storm:
         self.say("all is put right")
         self.await_truth()
         view = self.kubelet.view()
-        for name in set(view.failed) & set(self.pods):
+        for name in view.failed & set(self.pods):
             self._end_pod(name)
         return view
 
@@ -375,6 +352,20 @@ class Storm:
             elif self.powers.hang and self.chance.random() < 0.3:
                 self.say(self.model.hang(address, self.chance.choice(SURE_HANGS)))
         self.await_truth()
+        if self.kills:
+            eventually(
+                self._is_remembered, timeout=QUIET_SECONDS, what="the list of what is offered"
+            )
+            self.say(self._kill_plugin())
+            self.await_truth()
+
+    def _is_remembered(self) -> bool:
+        """Whether a plugin that is started now knows what was offered of broken cards."""
+        file = plugins_folder(self.folder / "k") / "accelbind/offered.json"
+        known = {each["id"] for each in json.loads(file.read_bytes())["devices"]}
+        devices = self.model.offered(self.mode).values()
+        _same(known, {key for found in devices for key in found}, "what is remembered")
+        return True
 
     def last_word(self) -> None:
         """One thing more goes wrong, after which nothing happens that would put it right."""

@@ -18,9 +18,8 @@ import random
 import signal
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any, Final
@@ -36,29 +35,16 @@ Devices = dict[str, tuple[bool, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a kubelet knows at one moment.
-
-    Args:
-        offered: Devices by id, by resource; of plugins that are there, and of no empty resource.
-        lost: Resources whose plugin is gone, by their capacity.
-        capacity: What the node's status says.
-        allocatable: The same.
-        ledger: Device ids by pod UID, container and resource, with what was answered.
-        running: Names of pods whose containers run.
-        failed: Pods that were refused, and why.
-        calls: How often each method was called in this life.
-        alive: How many streams are followed.
-    """
+    """What a kubelet knows at one moment."""
 
     offered: Mapping[str, Devices]
-    lost: Mapping[str, int]
+    """Devices by resource; of plugins that are there, and of no empty resource."""
     capacity: Mapping[str, int]
     allocatable: Mapping[str, int]
     ledger: Mapping[str, tuple[tuple[str, ...], bytes]]
-    running: frozenset[str] = frozenset()
-    failed: Mapping[str, str] = field(default_factory=dict)
-    calls: Mapping[str, int] = field(default_factory=dict)
-    alive: int = 0
+    """Device ids by pod UID, container and resource, with what was answered."""
+    failed: frozenset[str]
+    """Names of pods that were refused."""
 
 
 class KubeletGone(Exception):
@@ -174,17 +160,12 @@ class Control:
             "admit": lambda pod: self._begin(self._kubelet.admit(pod)),
             "adopt": lambda pod: self._begin(self._adopt(pod)),
             "delete": lambda uid: self._begin(self._delete(uid)),
-            "restart_container": self._restart_container,
         }
         answer = orders[order](**values)
         return await answer if inspect.isawaitable(answer) else answer
 
     async def _adopt(self, pod: dict[str, Any]) -> None:
         self._kubelet.adopt(pod)
-
-    async def _restart_container(self, uid: str, name: str) -> None:
-        pod = next(pod for pod in self._kubelet.pods if pod.spec.uid == uid)
-        await self._kubelet.restart_container(pod, name)
 
     def _begin(self, step: Any) -> None:
         task = asyncio.ensure_future(step)
@@ -200,30 +181,21 @@ class Control:
         kubelet = self._kubelet
         devices, resources = kubelet.devices, kubelet.resources
         offered: dict[str, Devices] = {}
-        lost: dict[str, int] = {}
         for name, resource in devices.registered.registered.items():
-            if resource.options is None or resource.stopped:
-                lost[name] = resources.capacity.get(name, 0)
-                continue
-            offered[name] = {
-                key: (device.healthy, device.numa_nodes[0] if device.numa_nodes else None)
-                for key, device in (resource.devices or {}).items()
-            }
+            if resource.options is not None and not resource.stopped:
+                offered[name] = {
+                    key: (device.healthy, device.numa_nodes[0] if device.numa_nodes else None)
+                    for key, device in (resource.devices or {}).items()
+                }
         return {
             "offered": {resource: found for resource, found in offered.items() if found},
-            "lost": lost,
             "capacity": resources.capacity,
             "allocatable": resources.allocatable,
             "ledger": {
                 f"{each.pod_uid} {each.container} {each.resource}": (each.ids, each.response)
                 for each in devices.entries
             },
-            "running": frozenset(
-                pod.spec.name for pod in kubelet.pods if pod.active and all(c.running for c in pod)
-            ),
-            "failed": {pod.spec.name: pod.message for pod in kubelet.pods if not pod.active},
-            "calls": Counter(call.method for call in kubelet.calls),
-            "alive": devices.registration.followed if devices.registration else 0,
+            "failed": frozenset(pod.spec.name for pod in kubelet.pods if not pod.active),
         }
 
 

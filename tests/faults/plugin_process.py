@@ -20,36 +20,25 @@ SCAN_INTERVAL: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a process holds at one moment.
-
-    Args:
-        descriptors: Open ones, without sockets that are connections to the kubelet's end.
-        listening: Paths of the sockets on which it listens, in the kubelet's folder.
-        threads: How many the kernel counts.
-        anonymous: Resident memory that is no file's, in KiB.
-        resident: All of its resident memory, in KiB.
-        tasks: Tasks of its event loop, by what they run.
-    """
+    """What a process holds at one moment."""
 
     descriptors: Mapping[str, int]
     listening: tuple[str, ...]
+    """Paths of the sockets on which it listens, in the kubelet's folder."""
     threads: int
     anonymous: int
-    resident: int
+    """Resident memory that is no file's, in KiB."""
     tasks: Mapping[str, int]
+    """Of its event loop, by what they run."""
 
 
 class Plugin:
     """`accelbind plugin` with a probe in it."""
 
-    def __init__(
-        self,
-        processes: Processes,
-        folder: Path,
-        *flags: str | Path,
-        env: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, processes: Processes, folder: Path, *flags: str | Path) -> None:
         self.folder = folder
+        self._processes = processes
+        self._flags = flags
         self._told = folder / "told"
         self._ports = folder / "ports"
         self._ports.unlink(missing_ok=True)
@@ -58,18 +47,20 @@ class Plugin:
             *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
             *("--ports-file", self._ports, "--scan-interval", str(SCAN_INTERVAL)),
             *("--cdi-dir", folder / "cdi", "--cdi", "--log-format", "json"),
+            *("--state-dir", folder / "state"),
             *flags,
-            env={
-                "PYTHONPATH": str(PROBE),
-                "PLUGIN_PROBE": str(self._told),
-                **(env or {}),
-            },
+            env={"PYTHONPATH": str(PROBE), "PLUGIN_PROBE": str(self._told)},
         )
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self.process.pid
+
+    def killed(self) -> "Plugin":
+        """Another one, after this one was killed whatever it did."""
+        self.process.kill()
+        return Plugin(self._processes, self.folder, *self._flags)
 
     def ready_for_signals(self) -> None:
         """Waits until it serves: before that, a signal may end it."""
@@ -86,7 +77,6 @@ class Plugin:
             listening=self._listening(),
             threads=_number(status, "Threads"),
             anonymous=_number(status, "RssAnon"),
-            resident=_number(status, "VmRSS"),
             tasks=told["tasks"],
         )
 

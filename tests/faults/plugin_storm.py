@@ -9,7 +9,6 @@ from typing import Final
 from simulator.cards import Rack
 from simulator.hanging import Held
 from tests.faults.plugin_chaos import KERNEL_UEVENT, Powers, Storm
-from tests.faults.plugin_disks import mounted
 from tests.faults.plugin_kubelet import Kubelet
 from tests.faults.plugin_model import Model
 from tests.support import Processes
@@ -40,28 +39,9 @@ def may_send_uevents() -> bool:
 
 @contextlib.contextmanager
 def stormy(folder: Path, processes: Processes, mode: str, seed: int) -> Iterator[Storm]:
-    """A node whose disks are small, and on which all may happen that this machine lets happen."""
-    with (
-        mounted(folder / "cdi", "size=16k,mode=755") as small_cdi,
-        mounted(folder / "k", "size=4m,nr_inodes=256,mode=755") as small_k,
-    ):
-        powers = Powers(small_cdi and small_k, may_hang(folder), may_send_uevents())
-        with _node(folder, processes, mode, seed, powers) as made:
-            yield made
-
-
-@contextlib.contextmanager
-def calm(folder: Path, processes: Processes, mode: str, seed: int) -> Iterator[Storm]:
-    """A node on ordinary disks, to which only happens what a test does."""
+    """A node on which all may happen that this machine lets happen."""
     (folder / "cdi").mkdir()
-    with _node(folder, processes, mode, seed, Powers()) as made:
-        yield made
-
-
-@contextlib.contextmanager
-def _node(
-    folder: Path, processes: Processes, mode: str, seed: int, powers: Powers
-) -> Iterator[Storm]:
+    powers = Powers(may_hang(folder), may_send_uevents())
     chance = random.Random(seed)  # noqa: S311 - repeatable
     model = Model(Rack(folder / "root"), chance)
     kubelet = Kubelet(processes, folder / "k", folder / "control")

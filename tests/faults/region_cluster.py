@@ -43,7 +43,6 @@ PATIENCE = 120.0
 """Seconds for what takes some, on a machine that is busy with others."""
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 
 
 @dataclass
@@ -96,15 +95,6 @@ class RegionCluster:
         )
         return found
 
-    async def events(self, reason: str, pod: str) -> list[Json]:
-        """The Events of a reason about a pod, as the API server has them."""
-        answer = await self.http.get(EVENTS)
-        return [
-            each
-            for each in answer.json()["items"]
-            if (each["reason"], each["involvedObject"].get("name")) == (reason, pod)
-        ]
-
     def content(self, region: str) -> str:
         """The function that a region carries."""
         (path,) = self.rack.root.glob(f"sys/class/fpga*/*/{region}/../*-port.*/afu_id")
@@ -112,8 +102,9 @@ class RegionCluster:
 
     def install(self, afu_id: str, size: int = 4096) -> None:
         """Puts a function's bitstream, of so many bytes, where the plugin looks for it."""
-        storage = BitstreamStorage(self.folder / "bitstreams")
-        storage.install(bitstream(self.folder, afu_id, size))
+        path = self.folder / f"{afu_id}.gbs"
+        path.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id, size)))
+        BitstreamStorage(self.folder / "bitstreams").install(path)
 
     def restart_plugin(self) -> None:
         """Kills the plugin, whatever it does, and starts another one."""
@@ -121,42 +112,26 @@ class RegionCluster:
         self.plugin = start_plugin(self.folder, self.processes, self.api)
 
 
-def pod(name: str, wanted: Sequence[str], **spec: Any) -> Json:
+def pod(name: str, wanted: Sequence[str]) -> Json:
     """A pod as users write it: functions by their logical names."""
     limits = {f"fpga.intel.com/{each}": str(count) for each, count in Counter(wanted).items()}
-    return pod_of(name, {"resources": {"limits": limits}, **spec})
-
-
-def pod_of(name: str, container: Json) -> Json:
-    """A pod with one container."""
+    container = {"name": "c", "image": "registry.example/app:1", "resources": {"limits": limits}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"containers": [{"name": "c", "image": "registry.example/app:1", **container}]},
+        "spec": {"containers": [container]},
     }
 
 
-def namespace(name: str) -> Json:
-    """A namespace."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-
-
-def mapping(name: str, afu_id: str, namespace: str = NAMESPACE) -> Json:
+def mapping(name: str, afu_id: str) -> Json:
     """A mapping of a function that is programmed."""
     return {
         "apiVersion": "fpga.intel.com/v2",
         "kind": "AcceleratorFunction",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"interfaceId": A10_INTERFACE, "afuId": afu_id, "mode": "region"},
     }
-
-
-def bitstream(folder: Path, afu_id: str, size: int = 4096) -> Path:
-    """A file with a function's bitstream, of so many bytes."""
-    path = folder / f"{afu_id}.gbs"
-    path.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id, size)))
-    return path
 
 
 def start_plugin(folder: Path, processes: Processes, api: ApiServerStandIn) -> Process:
@@ -184,7 +159,7 @@ async def region_cluster(
         (folder / name).mkdir()
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(ApiServerStandIn(folder / "api"))
-        api.put(namespace(NAMESPACE))
+        api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         for name, afu_id in FUNCTIONS.items():
             api.put(mapping(name, afu_id))
         http = await stack.enter_async_context(client_of(api))

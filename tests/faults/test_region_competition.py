@@ -6,7 +6,9 @@ the plugin is killed. A minute in `make test`, ten under `make soak`.
 """
 
 import asyncio
+import gzip
 import itertools
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -15,13 +17,24 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cards import CardSpec
+from services.bitstreams.storage import BitstreamStorage
+from simulator.bitstreams import OPENCL_AFU, aocx_of, make_gbs
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
+from simulator.driver import raw_bitstream
 from simulator.kubelet.pods import Phase, PodState
-from tests.faults.region_cluster import FUNCTIONS, PATIENCE, RegionCluster, pod, region_cluster
-from tests.support import Processes, soak
+from tests.faults.region_cluster import (
+    FUNCTIONS,
+    PATIENCE,
+    RegionCluster,
+    mapping,
+    pod,
+    region_cluster,
+)
+from tests.support import Processes, eventually_async, soak
 
 pytestmark = pytest.mark.anyio
 
+MEBIBYTES = 1024 * 1024
 REGIONS = 4
 PODS = 20
 LOST = "f" * 31 + "0"
@@ -149,3 +162,36 @@ async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice
     # What a killed plugin had begun, its successor may do anew: a driver that is killed while it
     # programmes would let nobody else in, the stand-in can't know of the death.
     assert fight.least <= done <= fight.least + REGIONS * fight.kills
+
+
+@pytest.mark.soak
+async def test_a_bitstream_is_in_memory_only_while_it_is_programmed(
+    short_dir: Path, processes: Processes
+) -> None:
+    """Those of large cards have 70 MB, and the plugin has 96 MiB without one."""
+    async with region_cluster(short_dir, processes, [CardSpec(afu_ids=(NLB0,))]) as cluster:
+        await program_large_bitstreams(cluster)
+
+
+async def program_large_bitstreams(cluster: RegionCluster) -> None:
+    cluster.install(NLB3, 64 * MEBIBYTES)
+    raw = raw_bitstream(OPENCL_AFU) + os.urandom(20 * MEBIBYTES)
+    packed = gzip.compress(make_gbs(A10_INTERFACE, OPENCL_AFU, raw), 1)
+    programs = ("a" * 40, "b" * 40)
+    storage, file = BitstreamStorage(cluster.folder / "bitstreams"), cluster.folder / "program"
+    for program in programs:
+        cluster.api.put(mapping(program[:4], program))
+        file.write_bytes(aocx_of(program, packed))
+        storage.install(file)
+    for name in ("nlb3", *(program[:4] for program in programs)):
+        await cluster.create(pod(name, [name]))
+        assert (await cluster.started(name))["c"].running
+        await cluster.delete(name)
+    done = [each.afu_id for each in cluster.driver.programmed]
+    assert done == [NLB3, OPENCL_AFU, OPENCL_AFU]
+    status = Path(f"/proc/{cluster.plugin.pid}/status")
+
+    def resident() -> float:
+        return int(status.read_text().partition("VmRSS:")[2].split()[0]) / 1024
+
+    await eventually_async(lambda: resident() <= 96, 90, what="the plugin without a bitstream")

@@ -143,11 +143,8 @@ async def running(
 ) -> AsyncIterator[Plugin]:
     """The plugin in this process; ends it as SIGTERM would.
 
-    Args:
-        options: Its settings.
-        pods: Where it gets pods and mappings.
-        api: The API server that it is connected to, instead of `pods`.
-        events: Where its Events go, without an API server.
+    It gets pods from `pods`, or is connected to `api`. Without an API server its Events go to
+    `events`.
     """
     stop = asyncio.Event()
     connection = Connection(connector(api.kubeconfig_path)) if api else None
@@ -172,14 +169,7 @@ async def running(
 
 @dataclass
 class Bed:
-    """A node for a test: synthetic cards, a kubelet stand-in, and plugins in this process.
-
-    Args:
-        folder: Where all of it is.
-        rack: The cards.
-        kubelet: The kubelet.
-        pods: What the API server has.
-    """
+    """A node for a test: synthetic cards, a kubelet stand-in, and plugins in this process."""
 
     folder: Path
     rack: Rack

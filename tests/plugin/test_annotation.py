@@ -24,7 +24,6 @@ from simulator.cards import A10_INTERFACE, NLB0, CardSpec
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
     AF,
-    NLB3,
     REGION,
     Bed,
     container,
@@ -240,38 +239,6 @@ async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_i
             assert sample(plugin, "accelbind_node_mode", mode="region", source="last") == 1
         annotate(api, None)
         await offers(bed.kubelet, af=1)
-
-
-async def test_the_annotation_changes_under_load_and_nothing_lingers(
-    bed: Bed, api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for afu in (NLB0, NLB0, NLB3):
-        bed.rack.add_card(CardSpec(afu_ids=(afu,)))
-    annotate(api, None)
-    async with with_api(bed, api):
-        await bed.kubelet.until(
-            lambda: sum(bed.kubelet.allocatable.values()) == 3, timeout=PATIENCE
-        )
-        held = await bed.kubelet.settled(await bed.kubelet.admit(pod("held", container("c", AF))))
-        for number in range(12):
-            annotate(api, ("region", "regiondevel", "nonsense", None)[number % 4])
-            if number % 3 == 0:
-                api.cut_watches()
-            if number % 4 == 1:
-                await bed.kubelet.restart()
-            loaded = await bed.kubelet.admit(pod(f"p{number}", container("c", AF)))
-            await bed.kubelet.settled(loaded)
-            await bed.kubelet.delete_pod(loaded)
-        annotate(api, "region")
-        await offers(bed.kubelet, region=3)
-        assert held["c"].running
-        assert bed.kubelet.in_use(AF) == {"dfl-port.0"}
-        await eventually_async(lambda: len(sockets(bed.folder)) == 2)
-        annotate(api, None)
-        await bed.kubelet.until(
-            lambda: sorted(count for count in bed.kubelet.capacity.values() if count) == [1, 2]
-        )
-    assert "mistake" not in capsys.readouterr().out
 
 
 async def test_what_is_wrong_on_a_node_is_told_as_events_on_it(

@@ -66,14 +66,22 @@ def growth(held: list[Held]) -> float:
     return (held[-1].anonymous - warm.anonymous) / MIB
 
 
-def storm(folder: Path, processes: Processes, mode: str, figure: Callable[[str], None]) -> None:
+def storm(
+    folder: Path,
+    processes: Processes,
+    mode: str,
+    figure: Callable[[str], None],
+    *,
+    kills: bool = False,
+) -> None:
     length = soak(short=5, full=1800)
     with stormy(folder, processes, mode, length.seed) as made:
+        made.kills = kills
         if mode == FLAGGED:
             made.api = ApiServer(processes, folder / "api")
         held = weather(made, processes, length.seconds)
         figure(told(made, held, length.seed))
-        assert growth(held) < GROWTH_MIB
+        assert kills or growth(held) < GROWTH_MIB
 
 
 @pytest.mark.long
@@ -82,6 +90,14 @@ def test_the_kubelet_knows_the_truth_after_every_storm(
     short_dir: Path, processes: Processes, figure: Callable[[str], None]
 ) -> None:
     storm(short_dir, processes, "af", figure)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+def test_a_plugin_that_is_killed_at_any_moment_comes_back_with_the_same_view(
+    short_dir: Path, processes: Processes, figure: Callable[[str], None]
+) -> None:
+    storm(short_dir, processes, "af", figure, kills=True)
 
 
 @pytest.mark.soak

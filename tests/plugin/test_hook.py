@@ -7,28 +7,22 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from accelbind import hook
-from plugin.hook_server import HookServer
 from plugin.node_parts import NodeParts
 from plugin.process import Plugin
 from services.containers import hook_call
-from services.containers.hook_call import HookCall
-from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
-from services.node.start_gate import RegionStartPolicy
-from services.process.blocking import BlockingCalls
-from services.process.errors import ClusterError, KubeletError, NotAllowed
-from simulator.cards import A10_INTERFACE, D5005_INTERFACE, CardSpec, Rack
+from services.process.errors import ClusterError, KubeletError
+from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn
 from tests.plugin.support import (
     NLB0,
@@ -276,44 +270,6 @@ async def test_without_a_scan_nobody_is_let_on_and_without_api_server_who_was_al
         assert await runtime.start("uid-of-p") == (0, "")
 
 
-async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> None:
-    """One after the other might take longer than a hook waits."""
-    other, begun = f"fpga.intel.com/region-{D5005_INTERFACE}", []
-    called: list[ContainerIdentity] = []
-    both, checkpoint = asyncio.Event(), tmp_path / "checkpoint"
-    entries = [
-        {"PodUID": "uid", "ContainerName": "c", "ResourceName": each, "DeviceIDs": {"0": ["x"]}}
-        for each in (REGION, other)
-    ]
-    checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
-
-    class Gate:
-        async def authorize_start(
-            self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
-        ) -> None:
-            begun.append((resource, tuple(ids), only))
-            if len(begun) == 2:
-                both.set()
-            await both.wait()
-            if resource == other:
-                raise NotAllowed("the other one")
-
-    server = HookServer(
-        tmp_path / "hook.sock",
-        checkpoint=checkpoint,
-        regions=dict,
-        policy=cast("RegionStartPolicy", Gate()),
-        calls=BlockingCalls(),
-        count=lambda _: None,
-        on_call=called.append,
-    )
-    who = ContainerIdentity("uid", "c")
-    with pytest.raises(NotAllowed, match="the other one"):
-        await server._decide(HookCall(who, frozenset()))
-    assert begun == [(REGION, ("x",), who), (other, ("x",), who)]
-    assert called == [who]  # a hook that refuses was called all the same
-
-
 @pytest.mark.usefixtures("card", "driver")
 async def test_a_hook_that_floods_or_says_nothing_holds_up_no_other(
     bed: Bed, runtime: Runtime
@@ -425,10 +381,6 @@ def test_what_is_no_state_or_configuration_is_refused(
     code, reason = runtime.run(state.replace("BUNDLE", str(runtime.bundle)))
     assert (code, reason.count("\n")) == (1, 1)
     assert said in reason
-
-
-def test_unknown_arguments_are_refused(runtime: Runtime) -> None:
-    assert runtime.run("{}", "--what")[0] == 1
 
 
 def test_the_hook_needs_the_standard_library_alone() -> None:

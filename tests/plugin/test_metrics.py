@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from plugin.metrics import NodeCollector, PluginMetrics
 from plugin.node_mode import NodeMode
 from services.containers.holders import Holder, Holders
-from services.devices.model import Card, Device, PciFunction, PluginMode, Problem
+from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
-from services.node.state import NodeState
-from services.process.http import build_info, new_registry
-from tests.plugin.promlint import lint
+from services.node.discovery import NodeState
+from services.node.permissions import Missing
+from services.process.http import new_registry
 
 OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)
 BAD = replace(OK, id="p1", healthy=False, reasons=(Problem("a", "m"), Problem("b", "m")))
@@ -31,13 +31,13 @@ SENSORS = CardSensors(
 
 @dataclass
 class Node:
-    """What is known, as a test has it: the scanner, the holders and the sensors in one."""
+    """What is known, as a test has it: the scanner, holders, sensors and permissions in one."""
 
     state: NodeState = field(default_factory=lambda: NodeState(PluginMode.AF))
     holders: Holders = field(default_factory=dict)
-    cards: tuple[Card, ...] = ()
     found: tuple[CardSensors, ...] = ()
     hanging: Any = 1
+    missing: tuple[Missing, ...] = ()
     registry: CollectorRegistry = field(default_factory=new_registry)
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Node:
         known, scanner = cast("Any", self), cast("Any", Node.__new__(Node))
         scanner.hanging = ("one", "other")
         mode = NodeMode(PluginMode.AF)
-        self.registry.register(NodeCollector(self.state, mode, scanner, known, known))
+        self.registry.register(NodeCollector(self.state, mode, scanner, known, known, known))
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
         placed = {device.id: device for device in devices}
@@ -117,7 +117,7 @@ def test_a_device_that_a_container_has_names_it(node: Node) -> None:
 
 
 def test_a_card_shows_what_it_measures(node: Node) -> None:
-    node.cards, node.found = (CARD,), (SENSORS,)
+    node.state.inventory, node.found = Inventory((CARD,)), (SENSORS,)
     card, place = {"card": "region0"}, {"pci_address": "0000:5e:00.0"}
     assert node.value("card_info", driver="dfl", numa_node="1", **place, **card) == 1
     assert node.value("card_temperature_celsius", sensor="Board", **card) == 38.5
@@ -128,12 +128,12 @@ def test_a_card_shows_what_it_measures(node: Node) -> None:
     assert node.value("pci_errors_total", severity="fatal", **bus) == 0
     assert node.value("pci_errors_total", severity="nonfatal", **bus) is None
     assert (node.value("hanging_reads"), node.value("hanging_sensors")) == (2, 1)
-    node.cards, node.found = (), ()
+    node.state.inventory, node.found = Inventory(), ()
     assert "region0" not in node.text()
 
 
 def test_a_card_that_measures_nothing_has_no_series(node: Node) -> None:
-    node.cards = (Card("dfl", "region1", None, None),)
+    node.state.inventory = Inventory((Card("dfl", "region1", None, None),))
     node.found = (CardSensors("region1", "", problem=Problem("sensors-hung", "m")),)
     shown = [line for line in node.text().splitlines() if "region1" in line]
     assert shown == [
@@ -141,8 +141,6 @@ def test_a_card_that_measures_nothing_has_no_series(node: Node) -> None:
     ]
 
 
-def test_the_names_and_helps_of_all_metrics_are_as_prometheus_wants_them(node: Node) -> None:
-    node.offer(OK, BAD)
-    node.cards, node.found = (CARD,), (SENSORS,)
-    build_info(node.registry, "plugin")
-    assert lint(node.text()) == []
+def test_a_missing_permission_is_shown(node: Node) -> None:
+    node.missing = (Missing("/cdi", "write", "no CDI file is written", "run as its owner"),)
+    assert node.value("permission_missing", path="/cdi", permission="write") == 1

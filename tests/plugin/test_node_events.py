@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from plugin.node_events import ABSENCES, FAILURES, NodeEvents
 from plugin.node_mode import ModeChoice
@@ -102,6 +103,37 @@ def test_a_card_that_hangs_speaks_for_its_devices_and_a_node_for_its_cards(told:
         ("card region0", "CardReadable", False),
         ("port.0", "DeviceHealthy", False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ([], [device()], [("info", "device found")]),
+        ([device()], [], [("warning", "device gone")]),
+        ([], [device(BAD)], [("warning", "device unhealthy")]),
+        ([device(BAD)], [device(BAD, HUNG)], [("warning", "device unhealthy")]),
+        ([device(BAD)], [device()], [("info", "device healthy again")]),
+        ([device()], [device(resource="d/q")], [("info", "device moved")]),
+        ([], [device(BAD, resource="")], [("warning", "device can't be offered")]),
+    ],
+)
+def test_each_change_of_a_device_is_logged_once(
+    told: Told, before: list[Device], now: list[Device], said: list[tuple[str, str]]
+) -> None:
+    told.look(*before)
+    with capture_logs() as logs:
+        told.look(*now)
+        told.look(*now)
+    assert [(line["log_level"], line["event"]) for line in logs] == said
+
+
+def test_a_remark_on_a_card_is_logged_when_it_is_new(told: Told) -> None:
+    remarked = Inventory((Card("dfl", "region0", None, None, problems=(BAD,)),))
+    with capture_logs() as logs:
+        for _ in range(2):
+            told.look(inventory=remarked)
+    assert [line["event"] for line in logs] == ["remark on a card"]
+    assert told.take() == []
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,6 @@ def test_the_annotation_overrides_whatever_the_flag_says(
     assert choose(FLAG, configured, annotations) == ModeChoice(annotated, "annotation")
 
 
-def test_the_annotation_is_the_one_that_clusters_have() -> None:
-    assert ANNOTATION == "fpga.intel.com/device-plugin-mode"
-
-
 def test_without_the_annotation_the_flag_counts() -> None:
     assert choose(ModeChoice(REGION, "annotation"), DEVEL, {"other": "x"}) == ModeChoice(
         DEVEL, "flag"
@@ -68,16 +64,6 @@ async def test_what_is_the_case_at_the_start_is_no_change_unless_it_is_wrong() -
         NodeMode(AF, on_change=lambda _, now: told.append(now.error)).update({ANNOTATION: value})
     assert len(told) == 1
     assert "nonsense" in told[0]
-
-
-async def test_a_start_waits_for_the_annotation_but_not_for_long() -> None:
-    mode = NodeMode(AF)
-    assert not await mode.known(0.01)
-    waiting = asyncio.create_task(mode.known(60))
-    mode.update(None)  # there is an API server, and it doesn't say
-    async with asyncio.timeout(60):
-        assert await waiting
-    assert mode.choice == FLAG
 
 
 @pytest.mark.parametrize(("last", "counts"), [(REGION, REGION), (PluginMode.BDF, AF), (None, AF)])

@@ -1,22 +1,25 @@
 """What probes answer."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
-from plugin import process
-from plugin.process import healthz, readyz
+from plugin import probes
+from plugin.node_parts import NodeParts
+from plugin.probes import healthz, readyz
 from plugin.registration import Registration, RegistrationState
 from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
-from services.node.state import NodeState
+from services.node.discovery import NodeState
+from services.node.permissions import Missing
 from services.process.errors import KubeletError
 from simulator.cards import CardSpec
-from tests.plugin.support import AF, Bed
+from tests.plugin.support import AF, Bed, settings
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -124,7 +127,7 @@ async def test_a_server_that_does_not_answer_makes_the_plugin_dead_and_not_unrea
         registration = plugin.serving.registrations[AF]
         await eventually_async(lambda: registration.state is RegistrationState.REGISTERED)
         stuck.clear()
-        monkeypatch.setattr(process, "CALL_SECONDS", 0.2)
+        monkeypatch.setattr(probes, "CALL_SECONDS", 0.2)
         status, text = await plugin.healthz()
         assert (status, text.split()[-1]) == (503, "DEADLINE_EXCEEDED")
         assert registration.server is not None
@@ -137,15 +140,15 @@ async def test_a_server_that_does_not_answer_makes_the_plugin_dead_and_not_unrea
         stuck.set()
 
 
-async def test_a_kubelet_that_is_away_makes_it_not_ready_and_not_dead(bed: Bed) -> None:
-    bed.rack.add_card(CardSpec())
-    async with bed.running() as plugin:
-
-        async def has_status(wanted: int) -> bool:
-            return (await plugin.readyz())[0] == wanted
-
-        await eventually_async(lambda: has_status(200))
-        await bed.kubelet.stop()
-        bed.kubelet.delete_sockets(own=True)
-        await eventually_async(lambda: has_status(503))
-        assert (await plugin.healthz())[0] == 200
+async def test_the_devices_come_with_all_that_is_wrong_on_the_node(bed: Bed) -> None:
+    parts = NodeParts(settings(bed.folder))
+    lacking = Missing("/cdi", "write", "no CDI file is written", "run as its owner")
+    parts.permissions.missing = (lacking,)
+    status, text = await probes.devices(parts)
+    assert (status, json.loads(text)["problems"][0]) == (503, "the first scan is under way")
+    parts.state.inventory, parts.state.scan_error = NO_CARDS, "the scan hangs"
+    parts.state.advertised = AdvertisedResources({}, (BROKEN,), OfferMemory(PluginMode.AF))
+    status, text = await probes.devices(parts)
+    answer = json.loads(text)
+    assert (status, [each["device"] for each in answer["devices"]]) == (200, ["p0"])
+    assert answer["problems"] == ["the scan hangs", "load the driver", str(lacking)]

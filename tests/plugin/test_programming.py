@@ -125,17 +125,6 @@ async def test_an_init_and_an_app_container_that_share_a_region_program_it_once(
         assert done(driver) == ["programmed", "reset", "reset"]
 
 
-async def test_several_regions_are_programmed_with_the_least_work(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    bed.rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
-    add_card(bed, NLB0)
-    bed.install(NLB3)
-    async with bed.running(MODE):
-        assert (await bed.wants("p", NLB3, NLB0))["c"].running
-        assert programmed(driver) == [NLB3]
-
-
 async def test_every_port_of_a_region_carries_what_was_asked_for_and_is_reset(
     bed: Bed, driver: DriverStandIn
 ) -> None:
@@ -274,20 +263,6 @@ async def test_another_function_than_the_metadata_says_does_not_start(bed: Bed) 
         failed = {"outcome": "failed"}
         assert plugin.parts.registry.get_sample_value("accelbind_programmings_total", failed)
         bed.install(NLB0)
-        await bed.runs(started)
-
-
-async def test_hardware_that_refuses_is_told_and_tried_again(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    add_card(bed, NLB3)
-    bed.install(NLB0)
-    driver.refuse = True
-    async with bed.running(MODE):
-        started = await bed.wants("p", NLB0)
-        assert not started["c"].started
-        assert "the hardware refused" in bed.said
-        driver.refuse = False
         await bed.runs(started)
 
 

@@ -86,7 +86,7 @@ def test_a_certificate_of_another_ca_is_refused_and_the_file_followed(
     assert not works(bad)
     assert refused(webhook, "bad-certificate") == 1
     (line,) = webhook.events("client refused: its certificate must be of a CA in --client-ca")
-    assert "unable to get local issuer certificate" in str(line["problem"])
+    assert "unable to get local issuer certificate" in str(line["detail"])
     authority.path.write_bytes(other.pem)
     assert eventually(lambda: works(bad))
     assert not works(good)

@@ -86,7 +86,7 @@ def test_mappings_are_followed_and_bad_ones_named(start: Starter) -> None:
     assert eventually(admitted)
     assert webhook.metric("accelbind_mappings_rejected") == 1
     (line,) = webhook.events("mapping skipped")
-    assert str(line["problem"]).startswith("n.yaml, line 11 (document 2): AcceleratorFunction")
+    assert str(line["reason"]).startswith("n.yaml, line 11 (document 2): AcceleratorFunction")
     message = response_of(webhook.ask("/mutate", body(pod("fpga.intel.com/bad"))).body)["status"]
     assert "spec.mode must be af or region" in message["message"]
     (webhook.mappings / "n.yaml").unlink()

@@ -16,7 +16,7 @@ from services.devices.reasons import REASONS, Effect
 from services.kube import objects
 from services.mappings import model as mappings
 from services.node import error_clearing
-from services.node.event_reasons import EventReason, event_reason
+from services.node.events import EventReason, event_reason
 from services.pods import functions, pod
 from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError

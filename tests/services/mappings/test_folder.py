@@ -338,7 +338,7 @@ def test_a_problem_is_told_once_and_again_when_it_comes_back(tmp_path: Path) -> 
                 for text, wanted in [(bad, 1), (bad + "---\n" + bad, 2), ("", 0), (bad, 1)]:
                     (tmp_path / "b.yaml").write_text(text)
                     await has_problems(source, wanted)
-        return [line["problem"] for line in logs if line["event"] == "mapping skipped"]
+        return [line["reason"] for line in logs if line["event"] == "mapping skipped"]
 
     told = asyncio.run(scenario())
     assert len([line for line in told if "document 1" in line]) == 2

@@ -104,7 +104,7 @@ async def test_what_can_not_be_used_is_refused_with_the_reason(tmp_path: Path) -
                 server.compact()
                 server.cut_watches()
                 await until(lambda: server.open_watches == 2, "listed again after the gap")
-        told = [entry["problem"] for entry in logs if entry["event"] == "mapping can't be used"]
+        told = [entry["reason"] for entry in logs if entry["event"] == "mapping can't be used"]
         assert sorted(told) == sorted(rejected.values()), "each is told once, however often listed"
 
 
@@ -245,7 +245,7 @@ def test_problems_are_logged_at_a_bounded_rate() -> None:
         for text in ("later", "much later"):
             time.now += 60
             problems.log(text)
-    assert [entry.get("problem", entry.get("number")) for entry in logs] == [
+    assert [entry.get("reason", entry.get("number")) for entry in logs] == [
         "problem 0",
         "problem 1",
         3,

@@ -58,21 +58,6 @@ async def test_the_file_follows_the_cards(short_dir: Path, rack: Rack) -> None:
     assert publisher.published == frozenset()
 
 
-async def test_a_file_removed_behind_our_back_is_there_again_after_a_scan(
-    short_dir: Path, rack: Rack
-) -> None:
-    rack.add_card(CardSpec())
-    publisher = publisher_for(short_dir)
-    tree = tree_of(rack)
-    for _ in range(2):
-        publisher.on_scan(tree)
-        await publisher.run_once()
-        (short_dir / FILE_NAME).unlink()
-    publisher.on_scan(tree)
-    await publisher.run_once()
-    assert named(short_dir) == ["dfl-port.0"]
-
-
 async def test_a_disk_that_is_full_keeps_new_devices_out_and_is_said_once(
     short_dir: Path, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

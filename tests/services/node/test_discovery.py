@@ -10,8 +10,7 @@ from services.devices.damping import Damping
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources
 from services.node import discovery
-from services.node.discovery import CardReader, Discovery
-from services.node.state import NodeState
+from services.node.discovery import CardReader, Discovery, NodeState
 from services.process.blocking import BlockingCalls
 from tests.plugin.support import AF, NLB0
 from tests.support import eventually_async

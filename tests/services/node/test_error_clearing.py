@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 from structlog.testing import capture_logs
 
-from services.containers.holders import Holder, Holders
+from services.containers.holders import Holders
 from services.devices.hardware.scan import scan
 from services.node import error_clearing as module
 from services.node.error_clearing import ErrorClearing
@@ -15,7 +15,6 @@ from services.process.errors import KubeletError
 from services.programming.error_registers import ClearResult
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
-from tests.plugin.support import AF
 from tests.services.node.support import background
 from tests.support import eventually_async, holding
 
@@ -75,18 +74,6 @@ async def test_errors_that_nobody_has_are_cleared_counted_and_looked_at(setting:
     assert (line["log_level"], line["port"]) == ("warning", "intel-fpga-port.0")
 
 
-async def test_errors_of_a_port_that_somebody_has_stay(setting: Setting) -> None:
-    setting.rack.add_card(ERRORS)
-    setting.held = {(AF, "intel-fpga-port.0"): (Holder("ns", "p", "c"),)}
-    async with background(setting.clearing.clear_forever()):
-        setting.scan()
-        await eventually_async(lambda: setting.asked == 1)
-        setting.held = {}
-        assert setting.outcomes == []
-        setting.scan()
-        await eventually_async(lambda: setting.outcomes == ["cleared"])
-
-
 async def test_without_errors_nobody_is_asked_anything(setting: Setting) -> None:
     setting.rack.add_card(CardSpec())
     setting.scan()
@@ -119,22 +106,6 @@ async def test_while_nobody_can_tell_nothing_is_cleared_and_that_is_said_once(
             await eventually_async(lambda: setting.outcomes == ["cleared"])
     assert [line["log_level"] for line in logs] == ["warning", "debug", "debug", "warning"]
     assert logs[0]["reason"] == "the kubelet is away"
-
-
-async def test_what_can_not_be_written_is_said(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> tuple[ClearResult, str]:
-        return ClearResult.FORBIDDEN, "user 7 may not"
-
-    monkeypatch.setattr(module, "clear_errors", refuse)
-    setting.rack.add_card(ERRORS)
-    setting.scan()
-    with capture_logs() as logs:
-        await setting.clearing.run_once()
-    assert setting.outcomes == ["forbidden"]
-    assert setting.looks == 0
-    assert [line["reason"] for line in logs] == ["user 7 may not"]
 
 
 async def test_a_write_that_hangs_is_left_behind(

@@ -1,6 +1,5 @@
 """What a plugin without root's powers says of what it may not, and what it does all the same."""
 
-import asyncio
 import json
 import os
 import socket
@@ -13,16 +12,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.devices.hardware.scan import scan
-from services.devices.model import PluginMode
-from services.node.permissions import Needs, missing
-from services.node.permissions_watch import PermissionWatch
-from services.node.state import NodeState
+from services.devices.model import Inventory, PluginMode
+from services.node.discovery import NodeState
+from services.node.permissions import Needs, PermissionWatch, missing
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.promlint import lint
 from tests.plugin.support import AF, container, pod
-from tests.plugin.test_process import get, proc
+from tests.plugin.test_process import proc
 from tests.plugin.unprivileged import as_nobody, open_to_all
 from tests.services.node.support import background
 from tests.support import Process, Processes, accelbind_command, eventually_async
@@ -114,80 +111,6 @@ async def test_with_the_folders_it_needs_it_serves_as_nobody_on_a_read_only_root
 def sockets(node: Path) -> set[str]:
     """The kubelet's, which for a moment are its user's alone."""
     return {str(node / f"k/{each}/kubelet.sock") for each in ("device-plugins", "pod-resources")}
-
-
-@pytest.mark.usefixtures("kubelet")
-async def test_what_it_may_not_is_named_once_each_and_nothing_is_said_again(
-    node: Path, processes: Processes
-) -> None:
-    checkpoint = node / "k/device-plugins/kubelet_internal_checkpoint"
-    await ready(node)
-    checkpoint.write_text("{}")
-    checkpoint.chmod(0o000)
-    (errors,) = (node / "root/sys/devices").rglob("dfl-port.0/errors/errors")
-    errors.chmod(0o444)
-    for path in (*(node / "k").rglob("*.sock"), node / "k/device-plugins", node / "cdi"):
-        path.chmod(0o555)
-    plugin = start(processes, node)
-    wanted = {
-        str(node / "k/device-plugins"): "write",
-        str(node / "k/device-plugins/kubelet.sock"): "connect (which takes write)",
-        str(checkpoint): "read",
-        str(node / "k/pod-resources/kubelet.sock"): "connect (which takes write)",
-        str(node / "cdi"): "write",
-        str(errors): "write",
-    }
-    await eventually_async(lambda: {p: e["permission"] for p, e in said(plugin).items()} == wanted)
-    for each in said(plugin).values():
-        assert {"loss", "remedy", "uid", "gid"} <= set(each)
-        assert f"run as its owner, user {os.geteuid()}" in each["remedy"]
-    # It goes on, tells the same where it is asked, and its log stays as it is.
-    status, text = await asyncio.to_thread(get, node / "ports", "/devices")
-    assert status == 200
-    told = json.loads(text)
-    assert [each["device"] for each in told["devices"]] == ["dfl-port.0"]
-    for missed, permission in wanted.items():
-        problems: list[str] = told["problems"]
-        (problem,) = [each for each in problems if each.startswith(f"{missed}: ")]
-        assert f"no permission to {permission} (user " in problem
-    _, text = await asyncio.to_thread(get, node / "ports", "/metrics")
-    assert text.count("accelbind_permission_missing{") == len(wanted)
-    assert lint(text) == []
-    lines = len(plugin.stderr.splitlines())
-    scans = f"accelbind_scan_seconds_count {5 + scanned(text)}"
-    await eventually_async(lambda: has_scanned(node, 5 + scanned(text)), what=scans)
-    assert len(plugin.stderr.splitlines()) == lines, plugin.stderr
-    assert plugin.terminate() == 0
-    for path in (node / "k/device-plugins", node / "cdi"):
-        path.chmod(0o755)
-
-
-def scanned(text: str) -> int:
-    line = next(each for each in text.splitlines() if "scan_seconds_count" in each)
-    return int(float(line.split()[-1]))
-
-
-async def has_scanned(node: Path, count: int) -> bool:
-    _, text = await asyncio.to_thread(get, node / "ports", "/metrics")
-    return scanned(text) >= count
-
-
-async def test_folders_that_are_closed_are_named_themselves(
-    node: Path, processes: Processes
-) -> None:
-    for name in ("device-plugins", "pod-resources"):
-        (node / "k" / name).mkdir()
-    open_to_all(node)
-    (node / "k").chmod(0o700 if os.geteuid() == 0 else 0o000)
-    plugin = start(processes, node)
-    try:
-        await eventually_async(lambda: str(node / "k") in said(plugin))
-        found = said(plugin)[str(node / "k")]
-        assert found["permission"] == "search"
-        assert "no resource is offered to the kubelet" in found["loss"]
-        assert plugin.terminate() == 0
-    finally:
-        (node / "k").chmod(0o755)
 
 
 # In this process, where permissions are what os.access says --------------------------------------
@@ -296,6 +219,24 @@ def test_a_missing_permission_is_named_with_what_does_not_work(
         assert str(each).startswith(
             f"{each.path}: no permission to {each.permission} (user {os.geteuid()}, group"
         )
+
+
+def test_a_folder_that_is_closed_is_named_itself(
+    short_dir: Path, forbid: Callable[[Path, int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (short_dir / "k").mkdir()
+    stat = os.stat
+
+    def closed(path: Path | str, **how: Any) -> os.stat_result:
+        if str(path).startswith(f"{short_dir}/k/"):
+            raise PermissionError
+        return stat(path, **how)
+
+    forbid(short_dir / "k", os.X_OK)
+    monkeypatch.setattr(os, "stat", closed)
+    (found,) = missing(needs(short_dir, cdi_dir=None), Inventory())
+    assert (found.path, found.permission) == (str(short_dir / "k"), "search")
+    assert "device-plugins can't be reached: no resource is offered to the kubelet" in found.loss
 
 
 def test_of_many_ports_the_first_is_named(

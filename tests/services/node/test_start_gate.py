@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from plugin.metrics import PluginMetrics
 from services.bitstreams.storage import BitstreamStorage
 from services.containers import claims
 from services.containers.approvals import ApprovalFile
@@ -72,19 +70,6 @@ async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed
         assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in bed.said
 
 
-async def test_an_init_container_and_the_app_container_that_has_its_device(bed: Bed) -> None:
-    bed.rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
-    init = container("init", REGION, 1, functions(NLB0))
-    async with bed.running(PluginMode.REGION, programming="none"):
-        await bed.offers(1, REGION)
-        same = await bed.start("same", container("c", REGION, 1, functions(NLB0)), init=[init])
-        assert same["c"].running
-        await bed.kubelet.delete_pod(same)
-        other = await bed.start("other", container("c", REGION, 1, functions(NLB3)), init=[init])
-        assert not other["init"].started
-        assert "share their devices but want different functions" in bed.said
-
-
 async def test_a_pod_in_which_only_an_init_container_has_devices_needs_its_log_folder(
     bed: Bed,
 ) -> None:
@@ -99,18 +84,6 @@ async def test_a_pod_in_which_only_an_init_container_has_devices_needs_its_log_f
         assert "mount the host's /var/log/pods at --pod-logs-dir" in bed.said
         logs.symlink_to(bed.folder / "k/pod-logs")
         await bed.runs(started)
-
-
-async def test_a_function_that_comes_from_a_configmap_does_not_count(bed: Bed) -> None:
-    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    wants = container("c", REGION)
-    wants["env"] = [
-        {"name": "FPGA_REGION_1", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}
-    ]
-    async with bed.running(PluginMode.REGION, programming="none"):
-        await bed.offers(1, REGION)
-        assert not (await bed.start("p", wants))["c"].started
-    assert "FPGA_REGION_1 has no plain value" in bed.said
 
 
 # The gate by itself, where a kubelet would be in the way ------------------------------------------
@@ -171,7 +144,8 @@ class Setting:
             calls=self.calls,
             scan=lambda: scan(self.rack.root),
             node="n1",
-            metrics=PluginMetrics(CollectorRegistry()),
+            count=lambda _: None,
+            observe_seconds=lambda *_: None,
             on_done=lambda: None,
         )
         return FunctionStartPolicy(known, regions)
@@ -225,42 +199,6 @@ async def test_a_pod_is_asked_for_once_for_all_of_its_containers_that_may_be_sta
     assert asked == ["p"]
 
 
-async def test_an_approval_given_while_another_start_asks_the_api_server_is_kept(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other start has read the checkpoint before this pod was there."""
-    gate, asked = setting.gate(), asyncio.Event()
-    setting.pods.delay = asyncio.Event()
-    get_pod = setting.pods.get_pod
-
-    async def noted(namespace: str, name: str) -> bytes | None:
-        asked.set()
-        return await get_pod(namespace, name)
-
-    monkeypatch.setattr(setting.pods, "get_pod", noted)
-    slow = asyncio.create_task(gate.authorize_start(REGION, ["dfl-fme.0"]))
-    await asked.wait()
-    setting.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    later = setting.pods.add(pod("later", container("c", REGION, 1, functions(NLB0))))
-    (setting.logs / f"ns_later_{later['metadata']['uid']}").mkdir()
-    setting.write(later["metadata"]["uid"], "dfl-fme.1")
-    delay, setting.pods.delay = setting.pods.delay, None
-    await gate.authorize_start(REGION, ["dfl-fme.1"])
-    delay.set()
-    await slow
-    setting.pods.error = ClusterError("the API server https://k can't be reached")
-    await setting.gate().authorize_start(
-        REGION, ["dfl-fme.1"]
-    )  # as a plugin that was restarted would
-    await setting.gate().authorize_start(REGION, ["dfl-fme.0"])
-
-
-async def test_devices_that_the_checkpoint_does_not_have_are_refused(setting: Setting) -> None:
-    setting.hold("dfl-fme.0", "dfl-fme.1")
-    with pytest.raises(NotAllowed, match=r"has no container that holds dfl-fme\.0"):
-        await setting.check()
-
-
 @pytest.mark.parametrize("folder", ["missing", "unreadable"])
 async def test_a_pod_that_neither_log_folders_nor_podresources_name_is_refused(
     setting: Setting, folder: str
@@ -308,9 +246,3 @@ async def test_files_that_hang_are_given_up(
     with pytest.raises(HardwareError, match=r"reading .*checkpoint hangs"):
         await setting.check()
     release.set()
-
-
-async def test_a_time_out_of_the_pods_source_is_its_own(setting: Setting) -> None:
-    setting.pods.error = TimeoutError("its own")
-    with pytest.raises(TimeoutError, match="its own"):
-        await setting.check()

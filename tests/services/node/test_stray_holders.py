@@ -58,7 +58,7 @@ class Setting:
     async def round(self) -> list[str]:
         self.strays.on_scan(scan(self.rack.root))
         await self.strays.run_once()
-        return sorted(self.strays.held)
+        return sorted(self.strays.problems())
 
 
 @pytest.fixture
@@ -99,20 +99,12 @@ async def test_a_port_that_a_pod_has_is_not_opened(
     assert opened == [setting.node]
 
 
-async def test_a_held_port_that_a_pod_is_given_counts_as_its_own(setting: Setting) -> None:
-    with holding(setting.node):
-        await setting.round()
-        assert await setting.round() == [PORT]
-        setting.owned = {(AF, PORT): (Holder("ns", "p", "c"),)}
-        assert await setting.round() == []
-
-
 async def test_a_card_that_somebody_works_on_is_left_alone(setting: Setting) -> None:
     with holding(setting.node), card_lock(setting.locks, setting.address, seconds=0.0):
         for _ in range(2):
             setting.strays.on_scan(scan(setting.rack.root))
             await setting.strays.run_once()
-    assert setting.strays.held == frozenset()
+    assert setting.strays.problems() == {}
 
 
 async def test_what_can_not_be_seen_changes_nothing_and_is_said_once(

@@ -92,7 +92,7 @@ def test_the_authorities_are_followed_and_bad_ones_leave_the_old(tmp_path: Path)
                 assert not certificates.refresh()
             (line,) = logs
             assert line["event"] == "new CA of clients not used, the old one stays in use"
-            assert "client-ca.crt holds no certificates of CAs" in line["problem"]
+            assert "client-ca.crt holds no certificates of CAs" in line["reason"]
             assert (await server.ask(*client), await server.ask(*later)) == ("['early']", "")
             write(tmp_path, pair("rsa"))
             assert certificates.refresh()  # one is renewed without the other

@@ -1,0 +1,167 @@
+"""The reasons of the plugin's Events, and what changed on a node between two scans.
+
+Node problems and cards that can't be read have reasons of their own, which are spelled from their
+codes by `event_reason`. Each change is found once, for the log and for Events.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from services.devices.damping import RECOVERING
+from services.devices.model import Device, Inventory
+from services.devices.resources import AdvertisedResources
+
+
+class EventReason(StrEnum):
+    """Reasons, fit for `kubectl get events --field-selector reason=…`; they never change."""
+
+    DEVICE_UNHEALTHY = "DeviceUnhealthy"
+    """A device has become unhealthy, or for other reasons than before."""
+    DEVICE_HEALTHY = "DeviceHealthy"
+    """A device that was unhealthy is healthy again."""
+    DEVICE_GONE = "DeviceGone"
+    """A device that was there is not."""
+    CARD_READABLE = "CardReadable"
+    """A card that couldn't be read can be."""
+    CARDS_FOUND = "CardsFound"
+    """What was wrong with the node as a whole is over."""
+    ERRORS_CLEARED = "ErrorsCleared"
+    """Errors that a container left in a port were cleared."""
+    ERRORS_NOT_CLEARED = "ErrorsNotCleared"
+    """They couldn't be: the port stays unhealthy."""
+    MODE_CHANGED = "ModeChanged"
+    """The node's annotation has changed the mode, or was taken away."""
+    MODE_ANNOTATION_INVALID = "ModeAnnotationInvalid"
+    """The node's annotation names no mode: the one before is kept."""
+    REGISTRATION_FAILED = "RegistrationFailed"
+    """The kubelet has refused a resource several times, or has not answered for a minute."""
+    REGISTERED = "Registered"
+    """A resource whose registration failed is registered."""
+    SECOND_PLUGIN = "SecondPlugin"
+    """Another plugin serves this node: this one waits until it ends."""
+    PROGRAMMED = "Programmed"
+    """A function was programmed for the pod."""
+    PROGRAMMING_FAILED = "ProgrammingFailed"
+    """It couldn't be: the container doesn't start, and the kubelet tries again."""
+    HOOK_MISSING = "HookMissing"
+    """The runtime did not call the OCI hook for a pod, or would not find it: no start."""
+
+    @property
+    def warning(self) -> bool:
+        """Whether an Event of this reason is a `Warning`; others are `Normal`."""
+        return self in _WARNINGS
+
+    @property
+    def kind(self) -> str:
+        """The kind of the object that it is on."""
+        return "Pod" if self in _ON_PODS else "Node"
+
+
+_ON_PODS = frozenset(
+    {EventReason.PROGRAMMED, EventReason.PROGRAMMING_FAILED, EventReason.HOOK_MISSING}
+)
+_WARNINGS = frozenset(
+    {
+        EventReason.DEVICE_UNHEALTHY,
+        EventReason.DEVICE_GONE,
+        EventReason.ERRORS_NOT_CLEARED,
+        EventReason.MODE_ANNOTATION_INVALID,
+        EventReason.REGISTRATION_FAILED,
+        EventReason.SECOND_PLUGIN,
+        EventReason.PROGRAMMING_FAILED,
+        EventReason.HOOK_MISSING,
+    }
+)
+
+
+def event_reason(code: str) -> str:
+    """The reason code of a problem as Events have it: `no-driver` is `NoDriver`."""
+    return "".join(part.capitalize() for part in code.split("-"))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change."""
+
+    what: str
+    """Short, for the log."""
+    subject: str
+    """A device's id, `card` with its name, or `node`."""
+    message: str
+    warning: bool = False
+    event: str = ""
+    """The reason of its Event; empty if only the log has it."""
+
+
+def inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:
+    """Problems of the node, such as a driver that isn't loaded, and of cards."""
+    known = {problem.reason for problem in before.problems}
+    for problem in now.problems:
+        if problem.reason not in known:
+            event = event_reason(problem.reason)
+            yield Change("problem of the node", "node", problem.message, warning=True, event=event)
+    if before.problems and not now.problems:
+        text = f"cards are found again: {len(now.cards)}"
+        yield Change("problem of the node resolved", "node", text, event=EventReason.CARDS_FOUND)
+    remarks = {(card.name, each) for card in before.cards for each in card.problems}
+    failing = {card.name: card.failure.reason for card in before.cards if card.failure}
+    for card in now.cards:
+        subject, failure = f"card {card.name}", card.failure
+        for each in card.problems:
+            if (card.name, each) not in remarks:
+                yield Change("remark on a card", subject, each.message)
+        if failure and failing.get(card.name) != failure.reason:
+            event = event_reason(failure.reason)
+            yield Change("card can't be read", subject, failure.message, warning=True, event=event)
+        elif failure is None and card.name in failing:
+            text = f"card {card.name} can be read again"
+            yield Change("card readable", subject, text, event=EventReason.CARD_READABLE)
+
+
+def device_changes(
+    before: AdvertisedResources, now: AdvertisedResources, inventory: Inventory
+) -> Iterator[Change]:
+    """Devices that came, went, or whose health changed.
+
+    Those of a card that can't be read have no Events: the card has one.
+    """
+    old, new = _by_id(before), _by_id(now)
+    failing = {card.name for card in inventory.cards if card.failure}
+    for key in sorted(old.keys() - new.keys()):
+        text = f"{key} of {old[key].resource or 'no resource'} is gone"
+        yield Change("device gone", key, text, warning=True, event=EventReason.DEVICE_GONE)
+    for key, device in sorted(new.items()):
+        yield from _of_device(old.get(key), device, has_events=device.card not in failing)
+
+
+def _of_device(before: Device | None, now: Device, *, has_events: bool) -> Iterator[Change]:
+    name = f"{now.id} of {now.resource}" if now.resource else now.id
+    if before is not None and before.resource != now.resource:
+        yield Change("device moved", now.id, f"{name} was of {before.resource or 'no resource'}")
+    if now.healthy:
+        if before is None:
+            yield Change("device found", now.id, f"{name} is healthy")
+        elif not before.healthy:
+            event = EventReason.DEVICE_HEALTHY if has_events else ""
+            yield Change("device healthy again", now.id, f"{name} is healthy again", event=event)
+        return
+    reasons = _reasons(now)
+    if before is not None and reasons == _reasons(before):
+        return
+    state = "Unhealthy" if now.resource else "not offered"
+    yield Change(
+        "device unhealthy" if now.resource else "device can't be offered",
+        now.id,
+        f"{name} is {state}: {'; '.join(problem.message for problem in now.reasons)}",
+        warning=True,
+        event=EventReason.DEVICE_UNHEALTHY if has_events and reasons != {RECOVERING} else "",
+    )
+
+
+def _reasons(device: Device) -> frozenset[str]:
+    return frozenset(problem.reason for problem in device.reasons)
+
+
+def _by_id(advertised: AdvertisedResources) -> Mapping[str, Device]:
+    return {each.id: each for each in (*advertised.not_offered, *advertised.devices())}
