@@ -7,7 +7,6 @@ the missing permission; a kind that the cluster does not serve is not.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -17,15 +16,9 @@ from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.kube.lists import list_objects
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
-from services.mappings.model import (
-    ACCELERATOR_FUNCTION,
-    API_VERSION,
-    FPGA_REGION,
-    Entry,
-    read_entry,
-)
+from services.mappings.namespace import list_mappings
 from services.pods.manifests import find_pods
-from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
+from services.process.errors import InvalidManifest, InvalidSettings, WorldError
 
 T = TypeVar("T")
 
@@ -53,10 +46,6 @@ class _Kind:
         return f'RBAC must allow us "list" on {label} {where}'
 
 
-_MAPPINGS: Final = (
-    _Kind(ACCELERATOR_FUNCTION, API_VERSION, "acceleratorfunctions"),
-    _Kind(FPGA_REGION, API_VERSION, "fpgaregions"),
-)
 _NODES: Final = _Kind("Node", "v1", "nodes")
 _POD_KINDS: Final = (
     _Kind("Pod", "v1", "pods"),
@@ -117,17 +106,7 @@ async def survey(
 
 async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) -> MappingIndex:
     """The mappings of some namespaces; None is all of them."""
-    entries: list[Entry] = []
-    for kind, namespace in product(_MAPPINGS, namespaces):
-        try:
-            entries += await _objects(client, kind, namespace, read_entry)
-        except BadStatus as error:
-            if error.status == FORBIDDEN:
-                raise ClusterError(f"{error}: {kind.permission(namespace)}") from error
-            if error.status == NOT_FOUND:
-                text = f"{error}: are the definitions there (manifests/crd)?"
-                raise ClusterError(text) from error
-            raise
+    entries = [entry for each in namespaces for entry in await list_mappings(client, each)]
     return build_index(entries)
 
 

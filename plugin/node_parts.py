@@ -16,9 +16,9 @@ from services.containers.holder_source import HolderSource
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import Limits, parse_ignored
-from services.kube.client import ClusterClient, may_be_ours
+from services.kube.client import ClusterClient
 from services.kube.connection import Connection
-from services.kube.events import EventRecord, EventRecorder, EventSource
+from services.kube.events import EventRecord, EventRecorder
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.node.discovery import CardReader
@@ -29,7 +29,6 @@ from services.node.state import NodeState
 from services.node.stray_holders import StrayHolders
 from services.process import http
 from services.process.blocking import BlockingCalls
-from services.process.errors import ClusterError
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
 
@@ -78,7 +77,8 @@ class NodeParts:
     def _recorder(self, connection: Connection) -> EventRecorder:
         return EventRecorder(
             connection,
-            EventSource(COMPONENT, host=self.settings.node_name),
+            component=COMPONENT,
+            host=self.settings.node_name,
             on_result=lambda outcome: self.metrics.events.labels(outcome).inc(),
         )
 
@@ -154,9 +154,4 @@ class ApiServerPods:
 
     async def _query(self, query: Callable[[ClusterClient], Awaitable[T]]) -> T:
         async with self._connection.client() as client:
-            try:
-                return await query(client)
-            except ClusterError as error:
-                if may_be_ours(error):
-                    await self._connection.renew(client)
-                raise
+            return await query(client)

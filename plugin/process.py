@@ -12,7 +12,6 @@ rest; a scan that hangs delays nothing.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -28,15 +27,15 @@ from plugin.start_policies import StartPolicies
 from services.devices.model import PluginMode
 from services.kube.config import may_reach
 from services.kube.connection import Connection, connector
-from services.kube.list_watch import WatchTimeouts
+from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.node_watcher import NodeWatcher
 from services.kubelet.sockets import plugins_folder
 from services.node.devices_answer import answer_devices
 from services.node.offer_memory import last_mode
 from services.node.state import NodeState
-from services.process import http
 from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
+from services.process.http import MetricsServer
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
 from services.programming.ioctls import KERNEL, DriverCalls
@@ -108,14 +107,14 @@ def _log_no_api_server(mode: PluginMode) -> None:
 
 
 class Plugin:
-    """A plugin process; `timeouts` say how often the API server is asked, if not as usual."""
+    """A plugin process; `watch_timing` says how often the API server is queried."""
 
-    def __init__(self, parts: NodeParts, timeouts: WatchTimeouts | None = None) -> None:
+    def __init__(self, parts: NodeParts, watch_timing: WatchTiming = USUAL_TIMING) -> None:
         self.parts = parts
         self.folder = KubeletFolder(
             plugins_folder(parts.settings.kubelet_dir), on_wait=parts.events.second_plugin
         )
-        self._timeouts = timeouts
+        self._watch_timing = watch_timing
         self._policies = StartPolicies(parts)
         self.serving = self._create_serving(parts.settings.mode)
 
@@ -156,7 +155,7 @@ class Plugin:
             )
         log.info("plugin ended")
 
-    async def _listen(self, stop: asyncio.Event) -> http.MetricsServer | None:
+    async def _listen(self, stop: asyncio.Event) -> MetricsServer | None:
         """The server for probes and metrics, whose port a second plugin may have to wait for.
 
         Returns:
@@ -167,18 +166,19 @@ class Plugin:
         """
         parts, settings = self.parts, self.parts.settings
         routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": self.devices}
-        listen = partial(
-            http.serve, parts.registry, settings.metrics_host, settings.metrics_port, routes
-        )
+        server = MetricsServer(parts.registry, routes)
         while settings.metrics_port and self.folder.is_second():
             # A first plugin that started in the same instant may be about to listen.
             if await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
                 return None
             try:
-                return await listen()
+                await server.start(settings.metrics_host, settings.metrics_port)
             except WorldError as error:
                 self.folder.wait_for_another(reason=str(error))
-        return await listen()
+            else:
+                return server
+        await server.start(settings.metrics_host, settings.metrics_port)
+        return server
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Runs the tasks of the process; returns why it ends."""
@@ -189,7 +189,7 @@ class Plugin:
                 parts.settings.node_name,
                 parts.connection,
                 parts.mode.update,
-                timeouts=self._timeouts,
+                timing=self._watch_timing,
                 on_failure=parts.metrics.watch_failures.labels("Node").inc,
             )
             tasks |= {"node": watcher.watch_forever(), "events": parts.recorder.write_forever()}

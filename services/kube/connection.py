@@ -73,11 +73,6 @@ class Connection:
             lease.users -= 1
             await lease.close_unused()
 
-    async def renew(self, failed: ClusterClient) -> None:
-        """Replace the client before its next use, unless it was replaced already."""
-        if failed is self._lease.client:
-            self._lease.doubted = True
-
     async def _renew(self) -> None:
         """Replace the client; keep it if that fails."""
         old = self._lease

@@ -1,4 +1,4 @@
-"""The current mappings of one namespace, which a node reads before a container starts.
+"""Mappings that are read once: those of one namespace, or of all.
 
 A node needs the mappings of a few namespaces now and then, so it lists them when a container starts
 instead of watching those of the whole cluster.
@@ -24,17 +24,25 @@ PLURALS: Final = {ACCELERATOR_FUNCTION: "acceleratorfunctions", FPGA_REGION: "fp
 
 
 async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMappings:
-    """List the mappings of a namespace.
+    """List the mappings of a namespace, and decide which are served."""
+    return build_namespace(namespace, await list_mappings(client, namespace))
+
+
+async def list_mappings(client: ClusterClient, namespace: str | None) -> list[Entry]:
+    """List the mappings of a namespace; None is all namespaces.
 
     Raises:
         ClusterError: The API server doesn't answer, doesn't allow it, or lacks the definitions.
     """
+    within = f"namespaces/{segment(namespace)}/" if namespace else ""
     entries: list[Entry] = []
     for kind, plural in PLURALS.items():
-        path = f"/apis/{API_VERSION}/namespaces/{segment(namespace)}/{plural}"
+        about = {"apiVersion": API_VERSION, "kind": kind}  # items of a list don't say it
         try:
             entries += await list_objects(
-                client, path, partial(_read, kind=kind, namespace=namespace)
+                client,
+                f"/apis/{API_VERSION}/{within}{plural}",
+                partial(_read, about),
             )
         except BadStatus as error:
             if error.status != NOT_FOUND:
@@ -42,11 +50,8 @@ async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMapp
             raise ClusterError(
                 f"{error}: are the custom resource definitions of {names.DOMAIN} installed?"
             ) from error
-    return build_namespace(namespace, entries)
+    return entries
 
 
-def _read(item: dict[str, Any], kind: str, namespace: str) -> Entry | None:
-    # kind and namespace are those of the list, whatever the item says
-    metadata = item.get("metadata")
-    own = metadata | {"namespace": namespace} if isinstance(metadata, dict) else metadata
-    return read_entry(item | {"kind": kind, "apiVersion": API_VERSION, "metadata": own})
+def _read(about: dict[str, str], item: dict[str, Any]) -> Entry | None:
+    return read_entry(about | item)

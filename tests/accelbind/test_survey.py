@@ -75,7 +75,7 @@ async def test_mappings_nodes_and_pods_are_seen(api: ApiServerStandIn) -> None:
 async def test_lists_are_read_page_by_page_from_the_start_again_where_they_expire(
     api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "_PAGE", 3)
+    monkeypatch.setattr(lists, "PAGE", 3)
     for number in range(8):
         api.put(function(f"f{number}"))
     pages: list[str] = []
@@ -129,8 +129,8 @@ async def test_what_we_may_not_list_is_named_with_the_permission(api: ApiServerS
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        (403, 'RBAC must allow us "list" on fpgaregions.fpga.intel.com in the whole cluster'),
-        (404, "are the definitions there"),
+        (403, "v2/fpgaregions.*RBAC must allow this"),
+        (404, "are the custom resource definitions of fpga.intel.com installed"),
         (500, "answers 500"),
     ],
 )

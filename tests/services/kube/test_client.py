@@ -189,28 +189,6 @@ async def test_an_answer_without_end_is_cut(
             await client.get_pod("ns", "p")
 
 
-async def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
-    first = b'{"metadata":{"continue":"next","resourceVersion":"7"},"items":[1]}'
-    last = b'{"metadata":{"resourceVersion":"7"},"items":[2]}'
-    async with talk(tmp_path, answer(200, first), answer(200, last)) as (client, server):
-        assert [page async for page in client.pages("/apis/g/v2/things", limit=1)] == [
-            first,
-            last,
-        ]
-    assert server.requests[0].startswith("GET /apis/g/v2/things?limit=1 ")
-    assert server.requests[1].startswith("GET /apis/g/v2/things?limit=1&continue=next ")
-
-
-@pytest.mark.parametrize(
-    "body", [b"[]", b"{", b'{"metadata":{"continue":5}}', b"\xff", b"[" * 9999]
-)
-async def test_what_is_no_list_is_refused(tmp_path: Path, body: bytes) -> None:
-    async with talk(tmp_path, answer(200, body)) as (client, _server):
-        with pytest.raises(ClusterError, match="is not a list"):
-            async for _ in client.pages("/apis/g/v2/things"):
-                pass
-
-
 async def test_lines_end_at_newlines_only_however_they_are_cut(tmp_path: Path) -> None:
     one, two = '{"a":"\x85 \u2028"}'.encode(), b'{"b":1}'
     chunks = [one[:5], one[5:] + b"\n" + two[:2], two[2:] + b"\nrest"]

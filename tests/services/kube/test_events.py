@@ -15,7 +15,6 @@ from services.kube.connection import Connection, connector
 from services.kube.events import (
     EventRecord,
     EventRecorder,
-    EventSource,
     ObjectReference,
     node_reference,
 )
@@ -35,29 +34,22 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
         yield standin
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Recorder:
     """A recorder whose outcomes are counted."""
 
     def __init__(self, api: ApiServerStandIn, burst: int, seconds: float) -> None:
         self.counts: Counter[str] = Counter()
-        self.clock = Clock()
+        self.now = 1_800_000_000.0
         self.connection = Connection(connector(api.kubeconfig_path))
         self.recorder = EventRecorder(
             self.connection,
-            EventSource("accelbind-plugin", host="n1"),
+            component="accelbind-plugin",
+            host="n1",
             on_result=lambda outcome: self.counts.update([outcome]),
             backoff=Backoff(0.01, 0.05),
             burst=burst,
             seconds=seconds,
-            clock=self.clock,
+            clock=lambda: self.now,
         )
 
     def record(
@@ -130,7 +122,7 @@ async def test_what_happens_again_is_counted_in_the_event_that_is_there(
         for number in range(1, 4):
             made.record(message=f"time {number}")
             await made.until(created=1, counted=number - 1)
-            made.clock.now += 60
+            made.now += 60
         made.record(reason="Good", message="well", warning=False)
         await made.until(created=2)
     bad, good = sorted(written(api), key=lambda event: str(event["reason"]))
