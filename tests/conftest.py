@@ -126,6 +126,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(line)
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop under tests marked `anyio`."""
+    return "asyncio"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_event_loop() -> Iterator[None]:
     """Keeps one event loop under all tests marked `anyio`.

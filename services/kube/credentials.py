@@ -23,7 +23,6 @@ import httpx2
 import msgspec
 
 from services.kube.config import Access, ExecPlugin
-from services.process.blocking import DaemonExecutor
 from services.process.errors import ClusterError
 from services.process.pairs import load_pair
 from services.process.text import plain
@@ -229,36 +228,16 @@ class _PluginToken:
         return printed
 
 
-_READERS: Final = DaemonExecutor()
-
-
 async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
     """Return the output of a plugin; it and its child processes end with this call."""
-    # Started without an await: a caller that gives up finds a process to kill, with its group.
-    process = _start_plugin(plugin, name)
-    try:
-        # A thread that certainly starts: it reaps the process, also after a cancellation.
-        reading = asyncio.get_running_loop().run_in_executor(_READERS, _read_output, process)
-        output, errors = await reading
-    except subprocess.TimeoutExpired as error:
-        raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
-    finally:
-        _kill_group(process)
-    if process.returncode:
-        reason = plain(" ".join(errors.decode(errors="replace").split()), 400)
-        raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
-    return output
-
-
-def _start_plugin(plugin: ExecPlugin, name: str) -> subprocess.Popen[bytes]:
     spec: dict[str, object] = {"interactive": False}
     if plugin.cluster is not None:
         spec["cluster"] = plugin.cluster
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     environment = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
     try:
-        return subprocess.Popen(  # noqa: S603 - running the kubeconfig's command is the point
-            plugin.command,
+        process = await asyncio.create_subprocess_exec(
+            *plugin.command,
             env={**os.environ, **plugin.environment, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -268,21 +247,19 @@ def _start_plugin(plugin: ExecPlugin, name: str) -> subprocess.Popen[bytes]:
     except (OSError, ValueError) as error:
         hint = f": {plain(plugin.hint, 400)}" if plugin.hint else ""
         raise ClusterError(f"{name} can't be run: {error}{hint}") from error
-
-
-def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """Read what a plugin prints, until it ends or its time is over."""
-    with process:
-        try:
-            return process.communicate(timeout=PLUGIN_SECONDS)
-        finally:
-            _kill_group(process)
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a plugin and the processes that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        async with asyncio.timeout(PLUGIN_SECONDS):
+            output, errors = await process.communicate()
+    except TimeoutError as error:
+        raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    if process.returncode:
+        reason = plain(" ".join(errors.decode(errors="replace").split()), 400)
+        raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
+    return output
 
 
 def _checked(token: str, where: str) -> str:

@@ -33,11 +33,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def free_port() -> Iterator[str]:
     """A port on which nobody answers: it is bound, and nobody listens."""
     with closing(socket.socket()) as bound:

@@ -7,12 +7,6 @@ from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import apply_manifests
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The event loop under tests marked `anyio`."""
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of tests are asked directly, whatever the environment says."""

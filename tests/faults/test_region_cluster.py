@@ -35,11 +35,6 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def cluster(
     short_dir: Path,
     processes: Processes,

@@ -28,11 +28,6 @@ LOST = "f" * 31 + "0"
 """What a port shows whose function is gone."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Competition:
     """The regions, what is in them, and what has happened so far."""

@@ -12,12 +12,6 @@ from tests.plugin.support import Bed, Pods
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The event loop under tests marked `anyio`."""
-    return "asyncio"
-
-
-@pytest.fixture
 def rack(short_dir: Path) -> Rack:
     """An empty rack: cards go in as a test needs them."""
     return Rack(short_dir / "root")

@@ -9,12 +9,6 @@ from tests.umockdev.beds import TestBed
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The event loop under tests marked `anyio`."""
-    return "asyncio"
-
-
-@pytest.fixture
 def bed(tmp_path: Path) -> Iterator[TestBed]:
     """A bed without cards; skips where there is no umockdev."""
     with TestBed(tmp_path) as started:

@@ -55,7 +55,6 @@ def test_an_object_without_namespace_gets_the_default_one(metadata: Object) -> N
     obj = function("nlb0", "region")
     obj["metadata"] |= metadata
     assert parse(obj).namespace == "default"
-    assert parse(obj, default_namespace="team").namespace == "team"
 
 
 def test_ids_are_read_in_any_spelling() -> None:
@@ -270,12 +269,6 @@ def test_what_was_refused_is_recorded_under_its_name() -> None:
     assert reject(function("x", "foo", namespace="team"), "it is wrong") == Rejected(
         "AcceleratorFunction", "team", "x", "it is wrong"
     )
-    assert reject(region("x"), "bad", default_namespace="team") == Rejected(
-        "FpgaRegion", "team", "x", "bad"
-    )
-
-
-def test_what_has_no_name_can_not_be_recorded() -> None:
     assert reject({"kind": "ConfigMap"}, "no mapping") is None
 
 

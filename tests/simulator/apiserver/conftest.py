@@ -12,11 +12,6 @@ from tests.simulator.apiserver.support import FakeWebhook, client_of
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
     async with ApiServerStandIn(tmp_path, Options(bookmark_interval=0.05)) as running:
         yield running

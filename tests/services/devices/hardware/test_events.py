@@ -73,11 +73,6 @@ def wire() -> Iterator[Wire]:
         yield ours, theirs
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Requests:
     """Counts the rescans that are requested."""
 
