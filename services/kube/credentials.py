@@ -15,7 +15,7 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -54,7 +54,7 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
         token = _checked(access.token, "the kubeconfig's token")
         headers["Authorization"] = f"Bearer {token}"
     elif access.plugin is not None:
-        auth = _BearerAuth(_PluginToken(access.plugin, context))
+        auth = _BearerAuth(_PluginToken(access.plugin, access.plugin_cluster, context))
     elif access.login is not None:
         auth = httpx2.BasicAuth(*access.login)
 
@@ -197,8 +197,14 @@ class _ExecCredential(msgspec.Struct):
 class _PluginToken:
     """Runs a plugin for its token, once for all waiting requests."""
 
-    def __init__(self, plugin: ExecPlugin, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        plugin: ExecPlugin,
+        cluster: Mapping[str, object] | None,
+        context: ssl.SSLContext | None,
+    ) -> None:
         self._plugin = plugin
+        self._cluster = cluster
         self._context = context
         self._printed: _Credentials | None = None
         self._running = asyncio.Lock()
@@ -213,8 +219,8 @@ class _PluginToken:
         return printed.token if printed else ""
 
     async def _run(self) -> _Credentials:
-        name = f"the credential plugin {self._plugin.command[0]}"
-        output = await _run_plugin(self._plugin, name)
+        name = f"the credential plugin {self._plugin.command}"
+        output = await _run_plugin(self._plugin, self._cluster, name)
         try:
             printed = msgspec.json.decode(output, type=_ExecCredential).status or _Credentials()
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -228,24 +234,24 @@ class _PluginToken:
         return printed
 
 
-async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
+async def _run_plugin(plugin: ExecPlugin, cluster: Mapping[str, object] | None, name: str) -> bytes:
     """Return the output of a plugin; it and its child processes end with this call."""
-    spec: dict[str, object] = {"interactive": False}
-    if plugin.cluster is not None:
-        spec["cluster"] = plugin.cluster
+    spec = {"interactive": False} | ({} if cluster is None else {"cluster": cluster})
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    environment = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+    variables = {each.name: each.value for each in plugin.env or ()}
+    variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
     try:
         process = await asyncio.create_subprocess_exec(
-            *plugin.command,
-            env={**os.environ, **plugin.environment, **environment},
+            plugin.command,
+            *(plugin.args or ()),
+            env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        hint = f": {plain(plugin.hint, 400)}" if plugin.hint else ""
+        hint = f": {plain(plugin.install_hint, 400)}" if plugin.install_hint else ""
         raise ClusterError(f"{name} can't be run: {error}{hint}") from error
     try:
         async with asyncio.timeout(PLUGIN_SECONDS):

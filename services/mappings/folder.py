@@ -151,12 +151,7 @@ def _items(value: object) -> list[object] | None:
 
 
 class FolderSource:
-    """The latest mappings of a folder that could be read.
-
-    Args:
-        directory: The folder.
-        interval: Seconds between two polls.
-    """
+    """The latest mappings of a folder that could be read, polled every `interval` seconds."""
 
     def __init__(self, directory: Path, *, interval: float = INTERVAL) -> None:
         self.snapshot = FolderSnapshot()

@@ -45,11 +45,7 @@ log = structlog.get_logger(room="mappings")
 
 
 class ApiServerSource:
-    """The latest mappings of a cluster.
-
-    Args:
-        connect: creates a client of the API server, also after credentials have changed.
-        interval: seconds from one index to the next, at least.
+    """The latest mappings of a cluster; an index follows another after `interval` seconds.
 
     Raises:
         ClusterError: No API server is configured, or the credentials can't be used.
@@ -175,12 +171,7 @@ _ANY: Final = msgspec.json.Decoder()
 
 
 class ProblemLog:
-    """Logs the problems of mappings at a bounded rate.
-
-    Args:
-        clock: a monotonic clock, in seconds.
-        most: how many are logged in `window` seconds; of the others only the number is logged.
-    """
+    """Logs at most `most` problems in `window` seconds, and the number of the others."""
 
     def __init__(
         self, clock: Callable[[], float], *, most: int = 100, window: float = 60.0
