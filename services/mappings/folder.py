@@ -11,8 +11,6 @@ inode's change time counts because, unlike the modification time, no program can
 """
 
 import asyncio
-import os
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +22,7 @@ import structlog
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.model import API_VERSION, KINDS, Entry, Rejected, parse, reject
 from services.process.errors import InvalidMapping, WorldError
-from services.process.files import open_at_once
+from services.process.files import open_regular
 from services.process.yaml import BrokenDocument, read_documents
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -126,10 +124,7 @@ class _Loading:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file, without waiting for the writer of a pipe."""
-    with open_at_once(path) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("is not a regular file")
+    with open_regular(path, follow_links=True) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"the folder holds more than {MAX_BYTES // 1024**2} MiB")
