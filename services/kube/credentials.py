@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import httpx2
 import msgspec
@@ -131,15 +131,10 @@ def _is_this_machine(server: str) -> bool:
     return host == "localhost"
 
 
-class _TokenSource(Protocol):
-    async def token(self, refused: str | None = None) -> str:
-        """Return the token to send, empty for none; a newer one than the refused one, if any."""
-
-
 class _BearerAuth(httpx2.Auth):
     """Sends a token, and a newer one if it is refused."""
 
-    def __init__(self, source: _TokenSource) -> None:
+    def __init__(self, source: "_TokenFile | _PluginToken") -> None:
         self._source = source
 
     async def async_auth_flow(
@@ -160,6 +155,8 @@ class _BearerAuth(httpx2.Auth):
 
 
 class _TokenFile:
+    """A token that is read again when it is old, or `refused`."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._token = ""
