@@ -61,7 +61,7 @@ def streaming(*lines: bytes, seconds: float = 0.0, cut: bool = False) -> Break:
             for line in lines:
                 yield STALE_NODE if line == ODD and "nodes" in request.path else line
             if seconds:
-                await sleep(seconds)
+                await sleep(seconds)  # simulated
             if cut:
                 raise Cut
 
