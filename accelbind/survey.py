@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
-from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
+from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
 from services.kube.lists import list_objects
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
-from services.mappings.namespace import list_mappings
+from services.mappings.model import API_VERSION, Entry
+from services.mappings.namespace import PLURALS, list_entries
 from services.pods.manifests import find_pods
-from services.process.errors import InvalidManifest, InvalidSettings, WorldError
+from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
 
 T = TypeVar("T")
 
@@ -35,15 +35,16 @@ class _Kind:
 
     def path(self, namespace: str | None) -> str:
         root = "/apis" if "/" in self.api_version else "/api"
-        within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        within = f"/namespaces/{segment(namespace)}" if namespace else ""
         return f"{root}/{self.api_version}{within}/{self.plural}"
 
-    def permission(self, namespace: str | None) -> str:
-        """What RBAC must allow, with the kind's name as kubectl writes it."""
-        group = self.api_version.rpartition("/")[0]
-        label = f"{self.plural}.{group}" if group else self.plural
-        where = f"in namespace {namespace}" if namespace else "in the whole cluster"
-        return f'RBAC must allow us "list" on {label} {where}'
+
+def _permission(plurals: Iterable[str], api_version: str, namespace: str | None) -> str:
+    """What RBAC must allow, with the names of kinds as kubectl writes them."""
+    group = api_version.rpartition("/")[0]
+    labels = " and ".join(f"{plural}.{group}" if group else plural for plural in plurals)
+    where = f"in namespace {namespace}" if namespace else "in the whole cluster"
+    return f'RBAC must allow us "list" on {labels} {where}'
 
 
 _NODES: Final = _Kind("Node", "v1", "nodes")
@@ -83,11 +84,13 @@ async def survey(
         kind: _Kind, within: str | None, read: Callable[[dict[str, Any]], T]
     ) -> list[T] | None:
         """The objects of a kind; None if we may not list it, or the cluster does not serve it."""
+        about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
         try:
-            return await _objects(client, kind, within, read)
+            return await list_objects(client, kind.path(within), lambda obj: read(about | obj))
         except BadStatus as error:
             if error.status == FORBIDDEN:
-                found.missing.append(f"{kind.plural}: {kind.permission(within)}")
+                permission = _permission([kind.plural], kind.api_version, within)
+                found.missing.append(f"{kind.plural}: {permission}")
             elif error.status != NOT_FOUND:
                 raise
         return None
@@ -106,7 +109,15 @@ async def survey(
 
 async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) -> MappingIndex:
     """The mappings of some namespaces; None is all of them."""
-    entries = [entry for each in namespaces for entry in await list_mappings(client, each)]
+    entries: list[Entry] = []
+    for namespace in namespaces:
+        try:
+            entries += await list_entries(client, namespace)
+        except BadStatus as error:
+            if error.status != FORBIDDEN:
+                raise
+            permission = _permission(PLURALS.values(), API_VERSION, namespace)
+            raise ClusterError(f"{error}: {permission}") from error
     return build_index(entries)
 
 
@@ -134,13 +145,3 @@ def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUs
             yield from resource_uses(found, prefixes, namespace="default")
     except InvalidManifest:
         return  # it can't run
-
-
-async def _objects(
-    client: ClusterClient,
-    kind: _Kind,
-    namespace: str | None,
-    read: Callable[[dict[str, Any]], T | None],
-) -> list[T]:
-    about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
-    return await list_objects(client, kind.path(namespace), lambda obj: read(about | obj))

@@ -11,7 +11,7 @@ from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, warning
 from accelbind.doctor.pools import read_uses
 from services.devices.model import PluginMode
 from services.kube.client import FORBIDDEN, ClusterClient
-from services.kube.lists import decode_answer
+from services.kube.lists import decode
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _CREATED: Final = 201
@@ -177,4 +177,4 @@ async def _may(client: ClusterClient, right: Right, user: str, groups: list[str]
         )
     if answer.status != _CREATED:
         raise Unseen(f"the API server answers {answer.status} to a question about rights")
-    return bool(part(decode_answer(answer.body, _REVIEWS, Json), "status").get("allowed"))
+    return bool(part(decode(answer.body, _REVIEWS, Json), "status").get("allowed"))

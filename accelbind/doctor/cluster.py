@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from accelbind.doctor.model import Line, Subject, Unseen, failed, ok, warning
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.kube.connection import connector
-from services.kube.lists import decode_answer, list_objects
+from services.kube.lists import decode, list_objects
 from services.process.errors import ClusterError
 from services.process.text import plain
 
@@ -99,7 +99,7 @@ class Cluster(Subject):
 
 async def _get(client: ClusterClient, path: str) -> Json | None:
     body = await client.get(path)
-    return None if body is None else decode_answer(body, path, Json)
+    return None if body is None else decode(body, path, Json)
 
 
 def check_api_server(cluster: Cluster) -> Iterator[Line]:

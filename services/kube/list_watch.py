@@ -25,7 +25,7 @@ import structlog
 
 from services.kube.client import BadStatus, ClusterClient, HttpResponse, Unreadable, requested_pause
 from services.kube.connection import Connection
-from services.kube.lists import UNREADABLE, decode
+from services.kube.lists import UNREADABLE, decode_pruned
 from services.process.errors import ClusterError
 from services.process.retry import FIRST_SECONDS, GROWTH, LONGEST_SECONDS, Backoff
 from services.process.text import plain
@@ -269,7 +269,7 @@ def _read_line(line: bytes) -> WatchEvent:
     A line that can't be read may be cut off, or hold a change: the objects must be read again.
     """
     try:
-        event = decode(_LINE, line)
+        event = decode_pruned(_LINE, line)
         status = _STATUS.decode(event.object) if event.type == "ERROR" else None
     except UNREADABLE as error:
         raise unreadable_line(error) from error

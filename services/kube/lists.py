@@ -57,7 +57,7 @@ async def read_pages(client: ClusterClient, path: str) -> AsyncGenerator[Page, N
                 raise
             limit = max(1, limit // 8)
             continue
-        page = decode_answer(client.expect(answer, f"GET {path}").body, path, Page)
+        page = decode(client.expect(answer, f"GET {path}").body, path, Page)
         if token and page.metadata.continue_ == token:
             raise Unreadable(f"the list GET {path} repeats a page")
         yield page
@@ -83,17 +83,17 @@ async def list_objects(
                     found
                     async for page in pages
                     for item in page.items or ()
-                    if (found := read(decode_answer(item, path, dict[str, Any]))) is not None
+                    if (found := read(decode(item, path, dict[str, Any]))) is not None
                 ]
         except BadStatus as error:
             if error.status != GONE or attempt == _ATTEMPTS:
                 raise
 
 
-def decode_answer(body: bytes | msgspec.Raw, path: str, kind: type[T]) -> T:
+def decode(body: bytes | msgspec.Raw, path: str, kind: type[T]) -> T:
     """Return the answer to a GET, or a part of it, as a value of a type."""
     try:
-        return decode(msgspec.json.Decoder(kind), body)
+        return decode_pruned(msgspec.json.Decoder(kind), body)
     except UNREADABLE as error:
         raise Unreadable(
             f"the answer to GET {path} can't be read: {plain(str(error), 200)}"
@@ -104,7 +104,7 @@ _MAX_DEPTH: Final = 100
 _STRING_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]')
 
 
-def decode(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw) -> T:
+def decode_pruned(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw) -> T:
     """Decode JSON; a value nested deeper than the decoder follows is read as null."""
     try:
         return decoder.decode(data)

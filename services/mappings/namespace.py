@@ -1,4 +1,4 @@
-"""Mappings that are read once: those of one namespace, or of all.
+"""The current mappings of one namespace, which a node reads before a container starts.
 
 A node needs the mappings of a few namespaces now and then, so it lists them when a container starts
 instead of watching those of the whole cluster.
@@ -24,25 +24,23 @@ PLURALS: Final = {ACCELERATOR_FUNCTION: "acceleratorfunctions", FPGA_REGION: "fp
 
 
 async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMappings:
-    """List the mappings of a namespace, and decide which are served."""
-    return build_namespace(namespace, await list_mappings(client, namespace))
+    """List the mappings of a namespace; raises as `list_entries`."""
+    return build_namespace(namespace, await list_entries(client, namespace))
 
 
-async def list_mappings(client: ClusterClient, namespace: str | None) -> list[Entry]:
-    """List the mappings of a namespace; None is all namespaces.
+async def list_entries(client: ClusterClient, namespace: str | None) -> list[Entry]:
+    """List the mappings of a namespace or, with None, of the cluster.
 
     Raises:
         ClusterError: The API server doesn't answer, doesn't allow it, or lacks the definitions.
     """
-    within = f"namespaces/{segment(namespace)}/" if namespace else ""
     entries: list[Entry] = []
+    within = f"/namespaces/{segment(namespace)}" if namespace else ""
     for kind, plural in PLURALS.items():
-        about = {"apiVersion": API_VERSION, "kind": kind}  # items of a list don't say it
+        path = f"/apis/{API_VERSION}{within}/{plural}"
         try:
             entries += await list_objects(
-                client,
-                f"/apis/{API_VERSION}/{within}{plural}",
-                partial(_read, about),
+                client, path, partial(_read, kind=kind, namespace=namespace)
             )
         except BadStatus as error:
             if error.status != NOT_FOUND:
@@ -53,5 +51,9 @@ async def list_mappings(client: ClusterClient, namespace: str | None) -> list[En
     return entries
 
 
-def _read(about: dict[str, str], item: dict[str, Any]) -> Entry | None:
-    return read_entry(about | item)
+def _read(item: dict[str, Any], kind: str, namespace: str | None) -> Entry | None:
+    # kind and namespace are those of the list, whatever the item says
+    metadata = item.get("metadata")
+    if namespace and isinstance(metadata, dict):
+        metadata = metadata | {"namespace": namespace}
+    return read_entry(item | {"kind": kind, "apiVersion": API_VERSION, "metadata": metadata})

@@ -116,6 +116,11 @@ spec:
 """
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def demo(name: str, resource: str) -> Json:
     found: Json = yaml.safe_load(DEMO.format(name=name, resource=resource))
     return found

@@ -15,7 +15,7 @@ from services.process.errors import ClusterError
 from simulator.apiserver.faults import Matches
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.simulator.apiserver.support import CRS, PHYSICAL, Json, function, node_with, pod
+from tests.simulator.apiserver.support import PHYSICAL, Json, function, node_with, pod
 
 pytestmark = pytest.mark.anyio
 PREFIXES = ("fpga.intel.com/",)
@@ -127,40 +127,21 @@ async def test_what_we_may_not_list_is_named_with_the_permission(api: ApiServerS
 
 
 @pytest.mark.parametrize(
-    ("code", "text"),
+    ("plural", "code", "text"),
     [
-        (403, "v2/fpgaregions.*RBAC must allow this"),
-        (404, "are the custom resource definitions of fpga.intel.com installed"),
-        (500, "answers 500"),
+        ("fpgaregions", 403, 'allow us "list" on acceleratorfunctions.fpga.intel.com and fpgareg'),
+        ("fpgaregions", 404, "definitions of fpga.intel.com installed"),
+        ("nodes", 500, "answers 500"),
     ],
 )
-async def test_without_mappings_there_is_no_looking(
-    api: ApiServerStandIn, code: int, text: str
+async def test_other_errors_end_the_survey(
+    api: ApiServerStandIn, plural: str, code: int, text: str
 ) -> None:
-    with (
-        api.faults.failing(code, matches=of("fpgaregions")),
-        pytest.raises(ClusterError, match=text),
-    ):
-        await look(api)
-    with (
-        api.faults.failing(500, matches=of("nodes")),
-        pytest.raises(ClusterError, match="answers 500"),
-    ):
+    with api.faults.failing(code, matches=of(plural)), pytest.raises(ClusterError, match=text):
         await look(api)
 
 
-async def test_what_cant_be_used_is_kept_with_its_reason(api: ApiServerStandIn) -> None:
-    items = b'{"metadata":{},"items":[{"metadata":{"name":"x","namespace":"d"}},{"metadata":{}}]}'
-    with api.faults.replaying(items, matches=of("fpgaregions")):
-        seen = await look(api)
-    assert seen.index.namespace("d").rejected == {
-        "x": "FpgaRegion d/x: spec is missing or not an object"
-    }
-    with (
-        api.faults.replaying(b'{"metadata":{},"items":5}', matches=of("fpgaregions")),
-        pytest.raises(ClusterError, match=f"GET {CRS}/fpgaregions can't be read"),
-    ):
-        await look(api)
+async def test_an_object_that_is_no_workload_asks_for_nothing(api: ApiServerStandIn) -> None:
     broken = b'{"metadata":{},"items":[{"metadata":{"name":"p"},"spec":5}]}'
     with api.faults.replaying(broken, matches=of("pods")):
         assert (await look(api)).uses == []

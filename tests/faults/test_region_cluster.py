@@ -35,6 +35,11 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
 async def cluster(
     short_dir: Path,
     processes: Processes,

@@ -238,6 +238,11 @@ def test_the_definition_takes_what_the_webhook_takes(name: str, spec: Json) -> N
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
 async def http(tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
     """A stand-in with our definitions."""
     async with ApiServerStandIn(tmp_path) as api, client_of(api) as client:

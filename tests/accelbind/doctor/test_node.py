@@ -52,6 +52,11 @@ from tests.support import (
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def looked(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> dict[str, Result]:
     """What comes of all checks of a node, by id."""
     values = {"metrics_port": 1} | values

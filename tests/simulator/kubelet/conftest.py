@@ -21,6 +21,12 @@ class Clock:
 
 
 @pytest.fixture
+def anyio_backend() -> str:
+    """The event loop under tests marked `anyio`."""
+    return "asyncio"
+
+
+@pytest.fixture
 def clock() -> Clock:
     """The clock of the `kubelet` fixture."""
     return Clock()
