@@ -335,7 +335,7 @@ async def test_a_mistake_of_ours_while_loading_leaves_the_old_mappings_and_is_lo
             with monkeypatch.context() as patched:
                 patched.setattr(folder, "load_folder", None)
                 (tmp_path / "a.yaml").write_text(function("two"))
-                await eventually_async(lambda: source.age > 0.1)
+                await eventually_async(lambda: source.error and source.age > 0.1)
                 assert "accelbind failed while reading" in source.error
                 assert names(source) == ["default/one"]
             await shows(source, ["default/two"])
