@@ -17,7 +17,7 @@ from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import Limits, parse_ignored
 from services.kube.connection import Connection
-from services.kube.events import EventRecord, EventRecorder, EventSource
+from services.kube.events import EventRecord, EventRecorder
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.node.discovery import CardReader, NodeState
@@ -78,7 +78,8 @@ class NodeParts:
     def _recorder(self, connection: Connection) -> EventRecorder:
         return EventRecorder(
             connection,
-            EventSource(COMPONENT, host=self.settings.node_name),
+            component=COMPONENT,
+            host=self.settings.node_name,
             on_result=lambda outcome: self.metrics.events.labels(outcome).inc(),
         )
 

@@ -28,13 +28,13 @@ from plugin.start_policies import StartPolicies
 from services.devices.model import PluginMode
 from services.kube.config import may_reach
 from services.kube.connection import Connection, connector
-from services.kube.list_watch import WatchTimeouts
+from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.node_watcher import NodeWatcher
 from services.kubelet.sockets import plugins_folder
 from services.node.offer_memory import last_mode
-from services.process import http
 from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError
+from services.process.http import MetricsServer, Route
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
 from services.programming.ioctls import KERNEL, DriverCalls
@@ -92,14 +92,14 @@ def _log_no_api_server(mode: PluginMode) -> None:
 
 
 class Plugin:
-    """A plugin process; `timeouts` say how often the API server is asked, if not as usual."""
+    """A plugin process; `watch_timing` says how often the API server is queried."""
 
-    def __init__(self, parts: NodeParts, timeouts: WatchTimeouts | None = None) -> None:
+    def __init__(self, parts: NodeParts, watch_timing: WatchTiming = USUAL_TIMING) -> None:
         self.parts = parts
         self.folder = KubeletFolder(
             plugins_folder(parts.settings.kubelet_dir), on_wait=parts.events.second_plugin
         )
-        self._timeouts = timeouts
+        self._watch_timing = watch_timing
         self._policies = StartPolicies(parts)
         self.serving = self._create_serving(parts.settings.mode)
 
@@ -137,16 +137,18 @@ class Plugin:
             )
         log.info("plugin ended")
 
-    async def _listen(self) -> http.MetricsServer:
+    async def _listen(self) -> MetricsServer:
         """The server for probes and metrics."""
         parts, settings = self.parts, self.parts.settings
-        routes: dict[str, http.Route] = {
+        routes: dict[str, Route] = {
             "/healthz": self.healthz,
             "/readyz": self.readyz,
             "/devices": partial(devices, parts),
         }
         host, port = settings.metrics_host, settings.metrics_port
-        return await http.serve(parts.registry, host, port, routes)
+        server = MetricsServer(parts.registry, routes)
+        await server.start(host, port)
+        return server
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Runs the tasks of the process; returns why it ends."""
@@ -157,7 +159,7 @@ class Plugin:
                 parts.settings.node_name,
                 parts.connection,
                 parts.mode.update,
-                timeouts=self._timeouts,
+                timing=self._watch_timing,
                 on_failure=parts.metrics.watch_failures.labels("Node").inc,
             )
             tasks |= {"node": watcher.watch_forever(), "events": parts.recorder.write_forever()}

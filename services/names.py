@@ -64,18 +64,11 @@ def canonical_id(text: str) -> str:
 
 
 def check_id(text: str, *, what: str, lengths: range) -> str:
-    """Return the canonical form of an id.
-
-    Args:
-        text: the id as a person or a file wrote it: any case, with or without ``-``.
-        what: what the id is, for the message, such as ``interface id``.
-        lengths: how many hex digits it may have.
+    """Return the canonical form of an ID, which `what` names in messages.
 
     Raises:
-        InvalidName: it isn't hex, or not that long.
+        InvalidName: It isn't hex, or doesn't have as many digits.
     """
-    if len(text) in lengths and _HEX.fullmatch(text):
-        return text  # the usual form, of which there may be 100,000
     text_id = canonical_id(text)
     if len(text_id) in lengths and _HEX.fullmatch(text_id):
         return text_id
@@ -85,11 +78,7 @@ def check_id(text: str, *, what: str, lengths: range) -> str:
 
 
 def region_name(interface_id: str) -> str:
-    """Return the resource name, without its domain, of regions with this interface id.
-
-    Raises:
-        InvalidName: the interface id isn't 8 to 32 hex digits.
-    """
+    """Return the resource name, without its domain, of regions with this interface ID."""
     return f"region-{check_id(interface_id, what='interface id', lengths=INTERFACE_LENGTHS)}"
 
 
@@ -97,8 +86,8 @@ def function_name(interface_id: str, afu_id: str) -> str:
     """Return the resource name, without its domain, of a function in such a region.
 
     Raises:
-        InvalidName: an id isn't one, or Kubernetes has no name for the two: together they must
-            be whole bytes, and the name must end in a letter or digit.
+        InvalidName: An ID isn't one, or Kubernetes has no name for the two: together they must be
+            whole bytes, and the name must end in a letter or digit.
     """
     interface = check_id(interface_id, what="interface id", lengths=INTERFACE_LENGTHS)
     afu = check_id(afu_id, what="AFU id", lengths=AFU_LENGTHS)
@@ -118,14 +107,10 @@ def function_name(interface_id: str, afu_id: str) -> str:
 
 
 def decode(resource: str, *, domain: str = DOMAIN) -> RegionName | FunctionName:
-    """Return the IDs that a physical resource name stands for.
-
-    Args:
-        resource: ``region-…`` or ``af-…``, with or without ``<domain>/`` before it.
-        domain: the domain that may precede it.
+    """Return the IDs that a physical resource name, with or without the domain, stands for.
 
     Raises:
-        InvalidName: the text is no physical name, contradicts itself, or could stand for several
+        InvalidName: The text is no physical name, contradicts itself, or could stand for several
             pairs of IDs (only with IDs shorter than the hardware's).
     """
     name = resource.removeprefix(f"{domain}/")

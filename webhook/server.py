@@ -178,8 +178,10 @@ class AdmissionServer(uvicorn.Server):
                 failing = False
             except OSError as error:
                 if not failing:
-                    reason = str(error)
-                    log.error("can't accept connections", reason=reason, retry=RETRY_SECONDS)  # noqa: TRY400
+                    # Neither a traceback nor a second line helps whoever reads the log.
+                    log.error(  # noqa: TRY400 - a known cause
+                        "can't accept connections", reason=str(error), retry=RETRY_SECONDS
+                    )
                 failing = True
                 await asyncio.sleep(RETRY_SECONDS)
 

@@ -38,7 +38,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
     # The API client costs memory that a webhook with a folder does not need.
     from services.kube.config import load_config  # noqa: PLC0415 - the same
     from services.kube.connection import connector  # noqa: PLC0415 - the same
-    from services.kube.list_watch import WatchTimeouts  # noqa: PLC0415 - the above
+    from services.kube.list_watch import WatchTiming  # noqa: PLC0415 - the above
     from services.mappings.source import ApiServerSource  # noqa: PLC0415 - the same
 
     if load_config(settings.kubeconfig) is None:
@@ -47,15 +47,15 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
             " FpgaRegions as YAML, or how to reach the API server that has them (a pod with a"
             " service account needs neither)"
         )
-    pace = WatchTimeouts(watch=WATCH_SECONDS)
+    timing = WatchTiming(watch=WATCH_SECONDS)
     if (longest := settings.max_staleness) is not None:
         # Confirms the mappings more often than they may be stale.
-        pace = WatchTimeouts(
-            longest=min(pace.longest, max(SHORTEST_PAUSE, longest * GRACE_SHARE)),
-            watch=min(pace.watch, longest * WATCH_SHARE),
-            grace=min(pace.grace, longest * GRACE_SHARE),
+        timing = WatchTiming(
+            longest=min(timing.longest, max(SHORTEST_PAUSE, longest * GRACE_SHARE)),
+            watch=min(timing.watch, longest * WATCH_SHARE),
+            grace=min(timing.grace, longest * GRACE_SHARE),
         )
-    return ApiServerSource(connector(settings.kubeconfig), pace=pace)
+    return ApiServerSource(connector(settings.kubeconfig), timing=timing)
 
 
 def staleness(source: MappingSource, longest: float | None) -> str:

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,7 +32,7 @@ from services.process.errors import (
     InvalidSettings,
     StorageError,
 )
-from services.process.files import open_at_once, replace_file
+from services.process.files import open_regular, replace_file
 
 _HALF: Final = re.compile(r"\.[0-9a-f]{8,40}\.(gbs|aocx)\.new")
 _FOLDER_MODE: Final = 0o755
@@ -192,10 +191,8 @@ def _read_named(path: Path, interface_id: str, function_id: str, kind: Kind) -> 
 
 
 def _read(path: Path) -> bytes:
-    with _failing(path, "read"), open_at_once(path) as file:
+    with _failing(path, "read"), open_regular(path, follow_links=True) as file:
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise StorageError(f"{path} is not a regular file")
         if found.st_size > MAX_FILE:
             raise InvalidBitstream(
                 f"{path} is not a usable bitstream: it has {found.st_size} bytes, and at most"

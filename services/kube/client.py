@@ -24,13 +24,6 @@ from services.process.text import plain
 MAX_BODY: Final = 16 * 1024 * 1024
 """Bytes of an answer: etcd keeps no object above 1.5 MiB, and objects in lists are small."""
 
-MAX_LIST: Final = 64 * 1024 * 1024
-"""Bytes of a list from a server that ignores `limit`: about 100,000 mappings. It is in memory twice
-for a moment, which the webhook's memory limit in the manifests allows."""
-
-PAGE: Final = 500
-"""Objects in a page of a list, as client-go requests them."""
-
 _CONNECT_SECONDS: Final = 3.0
 _TOTAL_SECONDS: Final = 12.0
 """For a request from first to last byte, and for the head of a watch's answer, so that a slow
@@ -75,8 +68,8 @@ class TooLong(ClusterError):
     """An answer, or a line of it, is longer than it may be."""
 
 
-class Expired(ClusterError):
-    """The resource version is too old or too uncertain to watch from: list again."""
+class Unreadable(ClusterError):
+    """An answer, or a line of it, can't be decoded."""
 
 
 class Dropped(ClusterError):
@@ -87,7 +80,7 @@ def will_pass(error: ClusterError) -> bool:
     """Whether the same request by the same client may succeed later."""
     if isinstance(error, BadStatus):
         return error.status in _TRANSIENT
-    return not isinstance(error, (Expired, TooLong))
+    return not isinstance(error, (Unreadable, TooLong))
 
 
 def may_be_elsewhere(error: ClusterError) -> bool:
@@ -142,18 +135,6 @@ class ClusterClient:
         """Return a pod as JSON; None if it doesn't exist."""
         return await self.get(f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}")
 
-    async def pages(self, path: str, *, limit: int = PAGE) -> AsyncIterator[bytes]:
-        """Yield a list page by page, each as JSON, in the state of one resource version."""
-        params: dict[str, str | int] = {"limit": limit}
-        while True:
-            answer = await self.request("GET", path, params=params)
-            body = self.expect(answer, f"GET {path}").body
-            yield body
-            token = _continue_token(body, path)
-            if not token:
-                return
-            params["continue"] = token
-
     async def request(
         self,
         method: str,
@@ -162,12 +143,10 @@ class ClusterClient:
         params: Mapping[str, str | int] | None = None,
         body: object = None,
         content_type: str = "application/json",
-        whole: bool = False,
     ) -> HttpResponse:
         """Make one request and return its answer, whatever its status.
 
-        A `body` that isn't None is sent as JSON. With `whole`, the answer may have `MAX_LIST` bytes
-        rather than `MAX_BODY`.
+        A `body` that isn't None is sent as JSON.
         """
         request = self._http.build_request(
             method,
@@ -177,20 +156,20 @@ class ClusterClient:
             headers=None if body is None else {"Content-Type": content_type},
         )
         try:
-            return await self._send(request, path, MAX_LIST if whole else MAX_BODY)
+            return await self._send(request, path)
         except Dropped:
             if method != "GET":
                 raise
         # Either side closes idle connections, sometimes at the moment of a request.
         await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - jitter, not a secret
-        return await self._send(request, path, MAX_LIST if whole else MAX_BODY)
+        return await self._send(request, path)
 
-    async def _send(self, request: httpx2.Request, path: str, limit: int) -> HttpResponse:
+    async def _send(self, request: httpx2.Request, path: str) -> HttpResponse:
         what = f"{request.method} {path}"
         async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
             response = await self._http.send(request, stream=True)
             try:
-                return await _read_whole(response, what, limit)
+                return await _read_whole(response, what)
             finally:
                 await response.aclose()
 
@@ -213,7 +192,7 @@ class ClusterClient:
         try:
             if response.status_code != httpx2.codes.OK:
                 async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
-                    answer = await _read_whole(response, what, MAX_BODY)
+                    answer = await _read_whole(response, what)
                 self.expect(answer, what)
             async with aclosing(self._lines(response, what, deadline)) as lines:
                 yield lines
@@ -284,23 +263,8 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
-class _ListMeta(msgspec.Struct):
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMeta
-
-
 class _Status(msgspec.Struct):
     message: str = ""
-
-
-def _continue_token(body: bytes, path: str) -> str:
-    try:
-        return msgspec.json.decode(body, type=_List).metadata.continue_
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ClusterError(f"the answer to GET {path} is not a list: {error}") from error
 
 
 def _message(body: bytes) -> str:
@@ -331,12 +295,12 @@ def _reason(error: BaseException) -> str:
     return os.strerror(error.errno).lower()
 
 
-async def _read_whole(response: httpx2.Response, what: str, limit: int) -> HttpResponse:
+async def _read_whole(response: httpx2.Response, what: str) -> HttpResponse:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > limit:
-            raise TooLong(f"the answer to {what} is longer than {limit} bytes")
+        if len(body) > MAX_BODY:
+            raise TooLong(f"the answer to {what} is longer than {MAX_BODY} bytes")
     wait = response.headers.get("Retry-After", "")
     retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
     date = response.headers.get("Date", "")[:40]

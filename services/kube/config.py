@@ -31,21 +31,30 @@ EXEC_VERSIONS: Final = tuple(
 NO_KUBECONFIG: Final = "no kubeconfig was found: set --kubeconfig or $KUBECONFIG"
 """The error of commands that need an API server."""
 
-IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
+_UNSUPPORTED: Final = {
+    "auth-provider": "it was removed in Kubernetes 1.26: use a credential plugin (exec)",
+    **dict.fromkeys(
+        ("as", "as-uid", "as-groups", "as-user-extra"),
+        "impersonation is not supported: use the credentials of the user itself",
+    ),
+}
+"""Settings of a user, and the advice."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecPlugin:
+class _Variable(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+class ExecPlugin(msgspec.Struct, rename="camel"):
     """A program that prints credentials."""
 
     api_version: str
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
-    """Additional environment variables."""
-    hint: str = ""
-    """What to do if it isn't installed."""
-    cluster: Mapping[str, object] | None = None
-    """The description of the cluster for the program; None if it doesn't request one."""
+    command: str
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    install_hint: str | None = None
+    provide_cluster_info: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,8 @@ class Access:
     token: str = field(default="", repr=False)
     token_file: Path | None = None
     plugin: ExecPlugin | None = None
+    plugin_cluster: Mapping[str, object] | None = None
+    """The description of the cluster for the plugin; None if it doesn't request one."""
     login: tuple[str, str] | None = field(default=None, repr=False)
     """User and password."""
 
@@ -158,20 +169,6 @@ class _Cluster(msgspec.Struct, rename="kebab"):
     extensions: list[dict[str, Any]] | None = None
 
 
-class _Variable(msgspec.Struct):
-    name: str
-    value: str = ""
-
-
-class _Exec(msgspec.Struct, rename="camel"):
-    api_version: str
-    command: str
-    args: list[str] | None = None
-    env: list[_Variable] | None = None
-    install_hint: str | None = None
-    provide_cluster_info: bool | None = None
-
-
 class _User(msgspec.Struct, rename="kebab"):
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -181,7 +178,7 @@ class _User(msgspec.Struct, rename="kebab"):
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
     username: str | None = None
     password: str | None = None
-    exec: _Exec | None = None
+    exec: ExecPlugin | None = None
 
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -225,7 +222,9 @@ def _from_files(files: Sequence[str]) -> Access:
     if not context.user:
         raise ClusterError("its current-context names no user: set one that does")
     entry, user_folder = merged.get("user", context.user)
-    _refuse_unsupported(entry)
+    for key, advice in _UNSUPPORTED.items():
+        if entry.get(key):
+            raise ClusterError(f"its user has {key}: {advice}")
     user = msgspec.convert(entry, _User)
 
     authority = _content(
@@ -247,22 +246,14 @@ def _from_files(files: Sequence[str]) -> Access:
         key=_content(user.client_key_data, user.client_key, user_folder) or b"",
         token=user.token or "",
         token_file=user_folder / user.token_file if user.token_file else None,
-        plugin=_plugin(user.exec, user_folder, cluster, authority) if user.exec else None,
+        plugin=_plugin(user.exec, user_folder) if user.exec else None,
+        plugin_cluster=(
+            _description(cluster, authority)
+            if user.exec and user.exec.provide_cluster_info
+            else None
+        ),
         login=(user.username, user.password or "") if user.username else None,
     )
-
-
-def _refuse_unsupported(user: Mapping[str, object]) -> None:
-    if user.get("auth-provider"):
-        raise ClusterError(
-            "auth-provider was removed in Kubernetes 1.26: use a credential plugin (exec)"
-        )
-    named = [key for key in IMPERSONATION if user.get(key)]
-    if named:
-        raise ClusterError(
-            f"its user impersonates another one ({', '.join(named)}), which is not supported:"
-            " use the credentials of the user itself"
-        )
 
 
 def _checked_url(server: str) -> str:
@@ -283,25 +274,19 @@ def _content(data: str | None, path: str | None, folder: Path) -> bytes | None:
     return (folder / path).read_bytes() if path else None
 
 
-def _plugin(named: _Exec, folder: Path, cluster: _Cluster, authority: bytes | None) -> ExecPlugin:
-    if named.api_version not in EXEC_VERSIONS:
+def _plugin(plugin: ExecPlugin, folder: Path) -> ExecPlugin:
+    if plugin.api_version not in EXEC_VERSIONS:
         versions = ", ".join(EXEC_VERSIONS)
         raise ClusterError(
-            f'its credential plugin has the apiVersion "{plain(named.api_version, 80)}":'
+            f'its credential plugin has the apiVersion "{plain(plugin.api_version, 80)}":'
             f" supported are {versions}"
         )
-    # A bare name is looked up in PATH; a path is relative to the file's folder.
-    command = str(folder / named.command) if "/" in named.command else named.command
-    return ExecPlugin(
-        named.api_version,
-        (command, *(named.args or ())),
-        {variable.name: variable.value for variable in named.env or ()},
-        named.install_hint or "",
-        _described(cluster, authority) if named.provide_cluster_info else None,
-    )
+    if "/" not in plugin.command:
+        return plugin  # looked up in PATH
+    return msgspec.structs.replace(plugin, command=str(folder / plugin.command))
 
 
-def _described(cluster: _Cluster, authority: bytes | None) -> dict[str, object]:
+def _description(cluster: _Cluster, authority: bytes | None) -> dict[str, object]:
     """Return the description of a cluster for plugins (`Cluster` of their API)."""
     extensions = {each.get("name"): each.get("extension") for each in cluster.extensions or ()}
     fields = {

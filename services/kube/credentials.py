@@ -15,15 +15,14 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import httpx2
 import msgspec
 
 from services.kube.config import Access, ExecPlugin
-from services.process.blocking import DaemonExecutor
 from services.process.errors import ClusterError
 from services.process.pairs import load_pair
 from services.process.text import plain
@@ -55,7 +54,7 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
         token = _checked(access.token, "the kubeconfig's token")
         headers["Authorization"] = f"Bearer {token}"
     elif access.plugin is not None:
-        auth = _BearerAuth(_PluginToken(access.plugin, context))
+        auth = _BearerAuth(_PluginToken(access.plugin, access.plugin_cluster, context))
     elif access.login is not None:
         auth = httpx2.BasicAuth(*access.login)
 
@@ -132,15 +131,10 @@ def _is_this_machine(server: str) -> bool:
     return host == "localhost"
 
 
-class _TokenSource(Protocol):
-    async def token(self, refused: str | None = None) -> str:
-        """Return the token to send, empty for none; a newer one than the refused one, if any."""
-
-
 class _BearerAuth(httpx2.Auth):
     """Sends a token, and a newer one if it is refused."""
 
-    def __init__(self, source: _TokenSource) -> None:
+    def __init__(self, source: "_TokenFile | _PluginToken") -> None:
         self._source = source
 
     async def async_auth_flow(
@@ -161,6 +155,8 @@ class _BearerAuth(httpx2.Auth):
 
 
 class _TokenFile:
+    """A token that is read again when it is old, or `refused`."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._token = ""
@@ -198,8 +194,14 @@ class _ExecCredential(msgspec.Struct):
 class _PluginToken:
     """Runs a plugin for its token, once for all waiting requests."""
 
-    def __init__(self, plugin: ExecPlugin, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        plugin: ExecPlugin,
+        cluster: Mapping[str, object] | None,
+        context: ssl.SSLContext | None,
+    ) -> None:
         self._plugin = plugin
+        self._cluster = cluster
         self._context = context
         self._printed: _Credentials | None = None
         self._running = asyncio.Lock()
@@ -214,8 +216,8 @@ class _PluginToken:
         return printed.token if printed else ""
 
     async def _run(self) -> _Credentials:
-        name = f"the credential plugin {self._plugin.command[0]}"
-        output = await _run_plugin(self._plugin, name)
+        name = f"the credential plugin {self._plugin.command}"
+        output = await _run_plugin(self._plugin, self._cluster, name)
         try:
             printed = msgspec.json.decode(output, type=_ExecCredential).status or _Credentials()
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -229,60 +231,38 @@ class _PluginToken:
         return printed
 
 
-_READERS: Final = DaemonExecutor()
-
-
-async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
+async def _run_plugin(plugin: ExecPlugin, cluster: Mapping[str, object] | None, name: str) -> bytes:
     """Return the output of a plugin; it and its child processes end with this call."""
-    # Started without an await: a caller that gives up finds a process to kill, with its group.
-    process = _start_plugin(plugin, name)
-    try:
-        # A thread that certainly starts: it reaps the process, also after a cancellation.
-        reading = asyncio.get_running_loop().run_in_executor(_READERS, _read_output, process)
-        output, errors = await reading
-    except subprocess.TimeoutExpired as error:
-        raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
-    finally:
-        _kill_group(process)
-    if process.returncode:
-        reason = plain(" ".join(errors.decode(errors="replace").split()), 400)
-        raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
-    return output
-
-
-def _start_plugin(plugin: ExecPlugin, name: str) -> subprocess.Popen[bytes]:
-    spec: dict[str, object] = {"interactive": False}
-    if plugin.cluster is not None:
-        spec["cluster"] = plugin.cluster
+    spec = {"interactive": False} | ({} if cluster is None else {"cluster": cluster})
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    environment = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+    variables = {each.name: each.value for each in plugin.env or ()}
+    variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
     try:
-        return subprocess.Popen(  # noqa: S603 - running the kubeconfig's command is the point
+        process = await asyncio.create_subprocess_exec(
             plugin.command,
-            env={**os.environ, **plugin.environment, **environment},
+            *(plugin.args or ()),
+            env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        hint = f": {plain(plugin.hint, 400)}" if plugin.hint else ""
+        hint = f": {plain(plugin.install_hint, 400)}" if plugin.install_hint else ""
         raise ClusterError(f"{name} can't be run: {error}{hint}") from error
-
-
-def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """Read what a plugin prints, until it ends or its time is over."""
-    with process:
-        try:
-            return process.communicate(timeout=PLUGIN_SECONDS)
-        finally:
-            _kill_group(process)
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a plugin and the processes that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        async with asyncio.timeout(PLUGIN_SECONDS):
+            output, errors = await process.communicate()
+    except TimeoutError as error:
+        raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    if process.returncode:
+        reason = plain(" ".join(errors.decode(errors="replace").split()), 400)
+        raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
+    return output
 
 
 def _checked(token: str, where: str) -> str:

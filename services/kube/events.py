@@ -111,16 +111,8 @@ class _Series:
 _Subject = tuple[ObjectReference, str]
 
 
-@dataclass(frozen=True, slots=True)
-class EventSource:
-    """The reporting program, and the node that it runs on."""
-
-    component: str
-    host: str = ""
-
-
 class EventRecorder:
-    """Writes what is recorded as Events.
+    """Writes what is recorded as Events of a program, the `component`, on the node `host`.
 
     `on_result` gets the outcome of every record. `burst` Events are written at once after a quiet
     time, then one every `seconds`.
@@ -129,8 +121,9 @@ class EventRecorder:
     def __init__(
         self,
         connection: Connection,
-        source: EventSource,
         *,
+        component: str,
+        host: str,
         on_result: Callable[[str], None],
         backoff: Backoff | None = None,
         burst: int = 10,
@@ -138,7 +131,8 @@ class EventRecorder:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._connection = connection
-        self._source = source
+        self._component = component
+        self._host = host
         self._on_result = on_result
         self._clock = clock
         self._backoff = backoff or Backoff()
@@ -222,9 +216,9 @@ class EventRecorder:
             "involvedObject": {key: value for key, value in involved.items() if value},
             "reason": latest.reason,
             "type": "Warning" if latest.warning else "Normal",
-            "source": {"component": self._source.component, "host": self._source.host},
-            "reportingComponent": self._source.component,
-            "reportingInstance": self._source.host,
+            "source": {"component": self._component, "host": self._host},
+            "reportingComponent": self._component,
+            "reportingInstance": self._host,
             "firstTimestamp": _timestamp(series.first),
             **_changing_fields(series),
         }

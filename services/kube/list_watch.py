@@ -1,72 +1,49 @@
 """The loop under every watch: read the objects, watch them, and go on after every failure.
 
-How a watch ends decides what comes next:
+A watch that ends on time is continued from where it was, at once. After every other end the objects
+are read again, after a pause that grows fast: broken watches cost at most four attempts a minute.
+A watch that hangs, without an answer or without an end, is cut after its time and has failed.
+Pauses start over after a watch that was open for `WatchTiming.steady`.
 
-    end                                     next                       pause
-    on time                                 watch from where it was    none
-    early or cut, after proof               watch from where it was    grows
-    early or cut, without proof             read                       grows fast
-    ERROR event, error status, bad line     read                       grows fast
-
-Events and bookmarks are proof, unless every watch starts with the present state. A watch that
-hangs, without an answer or without an end, is cut after its time and has failed. A pause counts
-from the request of the watch, so the time of a hanging watch is not added to it.
-
-So while watches are broken, the objects are read at least once and at most four times a minute.
-Pauses start over after a watch that was open for `WatchTimeouts.steady`, or for its full time.
-
-An error is logged when it starts and when it ends. It ends when the failed step works again: the
-watch, or the read. The first early end since the last watch of full length is not an error, because
-healthy servers restart. Only cancellation ends `watch_forever`: an internal error is logged and the
-objects are read again.
+An error is logged when it starts and when it ends. The first watch that fails is no error, because
+healthy servers restart. While watches fail, a read alone is no recovery: it takes a watch of full
+length, or an event after `steady` seconds. Only cancellation ends `watch_forever`: an internal
+error is logged and the objects are read again.
 """
 
 import asyncio
 import random
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Final, NoReturn, TypeVar
+from typing import ClassVar, Final, NoReturn
 
 import msgspec
 import structlog
 
-from services.kube.client import (
-    GONE,
-    BadStatus,
-    ClusterClient,
-    Dropped,
-    Expired,
-    HttpResponse,
-    TooLong,
-    requested_pause,
-)
+from services.kube.client import BadStatus, ClusterClient, HttpResponse, Unreadable, requested_pause
 from services.kube.connection import Connection
+from services.kube.lists import UNREADABLE, decode_pruned
 from services.process.errors import ClusterError
 from services.process.retry import FIRST_SECONDS, GROWTH, LONGEST_SECONDS, Backoff
 from services.process.text import plain
 
 EVENT_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
-UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _WATCH_GROWTH: Final = 10.0
 """How fast pauses grow while watches fail: each attempt costs a list and a watch of two kinds, or a
 read and a watch on every node."""
 _FULL: Final = 0.9
 """A watch has ended on time after this part of its time."""
-_EARLY: Final = "the API server ends watches early"
-
-T = TypeVar("T")
 
 log = structlog.get_logger(room="kube")
 
 
 @dataclass(frozen=True, slots=True)
-class WatchTimeouts:
-    """The pauses and time-outs of watches, in seconds."""
+class WatchTiming:
+    """The pauses and time-outs of watches, in seconds; and the sources of time and randomness."""
 
     first: float = FIRST_SECONDS
     """The pause after the first failure; it grows with each further one."""
@@ -80,22 +57,17 @@ class WatchTimeouts:
     stays unnoticed."""
     grace: float = 10.0
     """How much longer a watch may take before it counts as hanging."""
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    jitter: Callable[[], float] = random.random
+    """Returns numbers from 0 to 1."""
+
+    def backoff(self) -> Backoff:
+        """Return the pauses between attempts."""
+        return Backoff(self.first, self.longest, jitter=self.jitter)
 
 
-class Metadata(msgspec.Struct, rename="camel", gc=False):
-    """The metadata that matter; `annotations` is undecoded."""
-
-    name: str
-    namespace: str
-    resource_version: str = ""
-    annotations: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class Item(msgspec.Struct, gc=False):
-    """The fields of an object that matter; `spec` is undecoded."""
-
-    metadata: Metadata
-    spec: msgspec.Raw = msgspec.Raw(b"null")
+USUAL_TIMING: Final = WatchTiming()
 
 
 class WatchEvent(msgspec.Struct):
@@ -106,53 +78,38 @@ class WatchEvent(msgspec.Struct):
 
 
 class WatchLoop(ABC):
-    """Reads objects and watches them until cancelled; `labels` are logged with its errors.
-
-    `clock` is monotonic; `jitter` returns numbers from 0 to 1.
-    """
+    """Reads objects and watches them until cancelled; `labels` are logged with its errors."""
 
     outage: ClassVar[str]
     """What is logged when errors start."""
     recovery: ClassVar[str]
     """What is logged when they end."""
-    events_prove: ClassVar[bool] = True
-    """Whether events prove that watching works: not if each watch starts with the present state."""
 
     def __init__(
         self,
         connection: Connection,
         labels: Mapping[str, str],
-        *,
-        timeouts: WatchTimeouts | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        jitter: Callable[[], float] = random.random,
+        timing: WatchTiming,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        self._timeouts = timeouts or WatchTimeouts()
-        self._clock = clock
-        self._sleep = sleep
-        self._jitter = jitter
-        self.last_seen = clock()
+        self._timing = timing
+        self._clock = timing.clock
+        self.last_seen = self._clock()
         """The time of the last event, bookmark, complete read or watch of full length, initially
         the start. A watch that only opens proves nothing."""
         self.error = ""
         """Why the objects aren't being updated now; empty if they are."""
         self.failures = 0
         """How many reads and watches have failed."""
+        self._version = ""
+        """The version to watch from; empty if the objects must be read."""
         self._connection = connection
         self._labels = labels
         self._on_failure = on_failure
-        self._backoff = self._new_backoff()
+        self._backoff = timing.backoff()
         self._opened: float | None = None
-        self._proven = False
-        """Whether this watch has worked."""
         self._failed_watches = 0
-        """How many failed in a row; while there are any, a read alone is no recovery."""
-        self._flapping = False
-        """Whether the last watch failed although it had worked."""
-        self._excused = False
-        """Whether a watch ended early since the last full one; the first early end is no error."""
+        """How many failed since watching worked."""
         self._error_since = 0.0
 
     @property
@@ -163,11 +120,11 @@ class WatchLoop(ABC):
     async def watch_forever(self) -> NoReturn:
         """Keep the objects up to date until cancelled."""
         while True:
-            await self._sleep(await self._attempt())
+            await self._timing.sleep(await self._attempt())
 
     @abstractmethod
     async def _read(self, client: ClusterClient) -> float | None:
-        """Read the objects if necessary; return the seconds to wait instead of watching, if any."""
+        """Read the objects; return the seconds to wait instead of watching, if any."""
 
     @abstractmethod
     def _watch_request(self) -> tuple[str, dict[str, str | int]]:
@@ -177,27 +134,31 @@ class WatchLoop(ABC):
     async def _apply(self, client: ClusterClient, event: WatchEvent) -> None:
         """Apply an event of the watch; it fails with a `ClusterError`."""
 
-    @abstractmethod
-    def _forget(self) -> None:
-        """Read everything in the next attempt."""
-
     async def _attempt(self) -> float:
         """Read if necessary, then watch once; return the seconds until the next attempt."""
-        began: float | None = None
-        self._proven = False
+        requested: float | None = None
         try:
             async with self._connection.client() as client:
-                pause = await self._read(client)
-                if pause is not None:
-                    return pause
-                began = self._clock()
+                if not self._version:
+                    began = self._clock()
+                    pause = await self._read(client)
+                    self._read_works(began)
+                    if pause is not None:
+                        self._backoff.reset()
+                        return pause
+                requested = self._clock()
                 full = await self._watch(client)
-            return self._watch_works() if full else self._watch_failed(None, began)
+            if full:
+                self._watch_works()
+                return 0.0
+            return self._watch_failed(ClusterError("the API server ends watches early"), requested)
         except ClusterError as error:
-            return self._read_failed(error) if began is None else self._watch_failed(error, began)
+            if requested is None:
+                return self._read_failed(error)
+            return self._watch_failed(error, requested)
         except Exception:
             log.exception("internal error: the objects are read again", **self._labels)
-            self._forget()
+            self._version = ""
             self._count_failure()
             return self._backoff.pause()
         finally:
@@ -206,79 +167,57 @@ class WatchLoop(ABC):
     async def _watch(self, client: ClusterClient) -> bool:
         """Apply events until the server ends the watch; return whether it ended on time."""
         path, params = self._watch_request()
-        seconds = max(1, round(self._timeouts.watch * (3 + self._jitter()) / 4))
+        seconds = max(1, round(self._timing.watch * (3 + self._timing.jitter()) / 4))
         params = {"watch": 1, **params, "timeoutSeconds": seconds}
-        async with _open_watch(client, path, params, seconds + self._timeouts.grace) as events:
+        async with _open_watch(client, path, params, seconds + self._timing.grace) as events:
             self._opened = self._clock()
             async for event in events:
-                self._proven = self.events_prove
                 await self._apply(client, event)
-                if self._proven:
-                    self._confirm()
+                self.last_seen = self._clock()
+                if self._open_seconds >= self._timing.steady:
+                    self._watch_works()
         return self._open_seconds >= _FULL * seconds
 
     @property
     def _open_seconds(self) -> float:
         return 0.0 if self._opened is None else self._clock() - self._opened
 
-    def _confirm(self) -> None:
-        """Note that the watch works."""
+    def _watch_works(self) -> None:
+        """Note an event of a steady watch, or a watch of full length."""
         self.last_seen = self._clock()
-        if not self._flapping or self._open_seconds >= self._timeouts.steady:
-            self._failed_watches = 0
-            self._recovered()
-
-    def _watch_works(self) -> float:
-        """Note a watch of full length; return the seconds until the next attempt."""
-        self._flapping = self._excused = False
-        self._confirm()
+        self._failed_watches = 0
         self._backoff.reset()
-        return 0.0
+        self._recovered()
 
     def _read_works(self, began: float) -> None:
         """Note a complete read."""
         self.last_seen = max(self.last_seen, began)
-        if not self._failed_watches:
+        if self._failed_watches <= 1:
             self._recovered()
 
     def _read_failed(self, error: ClusterError) -> float:
         """Note a read that failed; return the seconds until the next attempt."""
         self._count_failure()
-        if self._failed_watches == 1:  # the server failed, not watching
-            self._failed_watches = 0
-        return self._paused(error)
-
-    def _watch_failed(self, error: ClusterError | None, began: float) -> float:
-        """Note a watch that failed; return the seconds until the next attempt.
-
-        Without an `error` the server ended it early. It was requested when it `began`.
-        """
-        self._count_failure()
-        steady = self._open_seconds >= self._timeouts.steady
-        resumes = self._proven and not isinstance(error, (BadStatus, Expired, TooLong))
-        growth = GROWTH if resumes else _WATCH_GROWTH
-        self._flapping = self._proven and not steady
-        if steady:
-            self._backoff.reset()
-        if not resumes:
-            self._forget()
-        if not self._excused and _healthy_servers_do(error, steady=steady):
-            self._excused = True
-            log.debug("a watch has ended", **self._labels, reason=str(error or _EARLY))
-            pause = self._backoff.pause(growth=growth)
-        else:
-            self._failed_watches += not resumes
-            pause = self._paused(error or ClusterError(_EARLY), growth=growth)
-        return max(min(pause, self._timeouts.first), pause - (self._clock() - began))
-
-    def _paused(self, error: ClusterError, *, growth: float = GROWTH) -> float:
-        pause = self._backoff.pause(requested_pause(error), growth=growth)
+        pause = self._backoff.pause(requested_pause(error), growth=GROWTH)
         self._log_error(str(error), pause)
         return pause
 
-    def _new_backoff(self) -> Backoff:
-        timeouts = self._timeouts
-        return Backoff(timeouts.first, timeouts.longest, jitter=self._jitter)
+    def _watch_failed(self, error: ClusterError, requested: float) -> float:
+        """Note a watch that failed; return the seconds until the next attempt.
+
+        They count from when the watch was `requested`, so the time of a hanging one isn't added.
+        """
+        self._count_failure()
+        self._version = ""
+        self._failed_watches += 1
+        if self._open_seconds >= self._timing.steady:
+            self._backoff.reset()
+        pause = self._backoff.pause(requested_pause(error), growth=_WATCH_GROWTH)
+        if self._failed_watches > 1:
+            self._log_error(str(error), pause)
+        else:
+            log.debug("a watch has failed", **self._labels, reason=str(error))
+        return max(min(pause, self._timing.first), pause - (self._clock() - requested))
 
     def _count_failure(self) -> None:
         self.failures += 1
@@ -306,29 +245,13 @@ class WatchLoop(ABC):
         self.error = ""
 
 
-def _healthy_servers_do(error: ClusterError | None, *, steady: bool) -> bool:
-    """Whether an end of a watch is an error only if it happens again."""
-    return error is None or isinstance(error, Expired) or (steady and isinstance(error, Dropped))
-
-
 @asynccontextmanager
 async def _open_watch(
     client: ClusterClient, path: str, params: Mapping[str, str | int], seconds: float
 ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-    """Open a watch that counts as hanging after `seconds`; yield its events.
-
-    Raises:
-        Expired: The version is too old, here or while iterating; or a line can't be read.
-        BadStatus: The API server refuses, here or while iterating.
-        ClusterError: No answer; while iterating: the connection broke, or the watch hangs.
-    """
-    try:
-        async with client.lines(path, params, seconds=seconds) as lines:
-            yield (_read_line(line) async for line in lines if line)
-    except BadStatus as error:
-        if error.status == GONE:
-            raise Expired(f"the version to watch from is too old: {error}") from error
-        raise
+    """Open a watch that counts as hanging after `seconds`; yield its events."""
+    async with client.lines(path, params, seconds=seconds) as lines:
+        yield (_read_line(line) async for line in lines if line)
 
 
 class _Status(msgspec.Struct):
@@ -346,7 +269,7 @@ def _read_line(line: bytes) -> WatchEvent:
     A line that can't be read may be cut off, or hold a change: the objects must be read again.
     """
     try:
-        event = decode(_LINE, line)
+        event = decode_pruned(_LINE, line)
         status = _STATUS.decode(event.object) if event.type == "ERROR" else None
     except UNREADABLE as error:
         raise unreadable_line(error) from error
@@ -356,41 +279,10 @@ def _read_line(line: bytes) -> WatchEvent:
             HttpResponse(status.code, b""),
         )
     if event.type not in EVENT_TYPES:
-        raise Expired(f"an event of an unknown type: {plain(event.type, 40)}")
+        raise Unreadable(f"an event of an unknown type: {plain(event.type, 40)}")
     return event
 
 
-def unreadable_line(error: Exception) -> Expired:
+def unreadable_line(error: Exception) -> Unreadable:
     """Return the error for a line of a watch that can't be decoded."""
-    return Expired(f"a line of the watch can't be read: {plain(str(error), 200)}")
-
-
-_MAX_DEPTH: Final = 100
-_STRING_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]')
-
-
-def decode(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
-    """Decode JSON; a value nested deeper than the decoder follows is read as null.
-
-    The API server stores `managedFields` with thousands of levels. Without this, one such object
-    would make the list of all namespaces unreadable.
-    """
-    try:
-        return decoder.decode(data)
-    except RecursionError:
-        return decoder.decode(_prune(data))
-
-
-def _prune(data: bytes) -> bytes:
-    """Return JSON with null in place of everything below `_MAX_DEPTH` levels."""
-    kept, depth, start = bytearray(), 0, 0
-    for match in _STRING_OR_BRACKET.finditer(data):
-        if match[0] in b"[{":
-            depth += 1
-            if depth == _MAX_DEPTH:
-                kept += data[start : match.start()] + b"null"
-        elif match[0] in b"]}":
-            if depth == _MAX_DEPTH:
-                start = match.end()
-            depth -= 1
-    return bytes(kept + data[start:])
+    return Unreadable(f"a line of the watch can't be read: {plain(str(error), 200)}")

@@ -1,53 +1,127 @@
-"""Reads all objects of a list once, page by page. `services.kube.reflector` follows changes too."""
+"""Lists of objects, read page by page: all pages show one moment.
 
-from collections.abc import Callable
+The API server stores `managedFields` with thousands of levels. What is nested deeper than a decoder
+follows is read as null, so that one such object doesn't make the list of all namespaces unreadable.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from services.kube.client import GONE, BadStatus, ClusterClient, TooLong
-from services.process.errors import ClusterError
+from services.kube.client import GONE, BadStatus, ClusterClient, TooLong, Unreadable
 from services.process.text import plain
 
 T = TypeVar("T")
 
+PAGE: Final = 500
+"""Objects in a page of a list, as client-go requests them."""
+UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
 _ATTEMPTS: Final = 5
-"""Starts of a list: it may expire while it is read, or its pages may be too long."""
-_PAGE: Final = 200
+"""Starts of a list, which may expire while it is read."""
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    """The moment that the list shows."""
+    continue_: str = msgspec.field(name="continue", default="")
+    """The token of the next page; empty on the last one."""
+
+
+class Page(msgspec.Struct):
+    """A page of a list; its objects are not decoded."""
+
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None
+
+
+async def read_pages(client: ClusterClient, path: str) -> AsyncGenerator[Page, None]:
+    """Yield a list page by page; pages that would be too long are requested in smaller ones.
+
+    Raises:
+        BadStatus: The API server refuses; with 410, the list has expired meanwhile.
+        ClusterError: It doesn't answer, or not with a list.
+    """
+    limit, token = PAGE, ""
+    while True:
+        params: dict[str, str | int] = {"limit": limit}
+        if token:
+            params["continue"] = token
+        try:
+            answer = await client.request("GET", path, params=params)
+        except TooLong:
+            if limit == 1:
+                raise
+            limit = max(1, limit // 8)
+            continue
+        page = decode(client.expect(answer, f"GET {path}").body, path, Page)
+        if token and page.metadata.continue_ == token:
+            raise Unreadable(f"the list GET {path} repeats a page")
+        yield page
+        limit = min(PAGE, limit * 2)
+        token = page.metadata.continue_
+        if not token:
+            return
 
 
 async def list_objects(
     client: ClusterClient, path: str, read: Callable[[dict[str, Any]], T | None]
 ) -> list[T]:
-    """What a function returns for each object of a list, without None: clusters may be large."""
-    limit, attempts = _PAGE, _ATTEMPTS
+    """Return what a function returns for each object of a list, without None: it may be large.
+
+    A list that expires while it is read is started again.
+    """
+    attempt = 0
     while True:
-        attempts -= 1
+        attempt += 1
         try:
-            return [
-                found
-                async for page in client.pages(path, limit=limit)
-                for obj in decode(page, path, _Page).items or ()
-                if (found := read(obj)) is not None
-            ]
-        except TooLong:
-            limit = max(1, limit // 8)
-            if not attempts:
-                raise
+            async with aclosing(read_pages(client, path)) as pages:
+                return [
+                    found
+                    async for page in pages
+                    for item in page.items or ()
+                    if (found := read(decode(item, path, dict[str, Any]))) is not None
+                ]
         except BadStatus as error:
-            if error.status != GONE or not attempts:
+            if error.status != GONE or attempt == _ATTEMPTS:
                 raise
 
 
-class _Page(msgspec.Struct):
-    items: list[dict[str, Any]] | None
-
-
-def decode(body: bytes, path: str, kind: type[T]) -> T:
-    """The answer to a GET as a value of a type."""
+def decode(body: bytes | msgspec.Raw, path: str, kind: type[T]) -> T:
+    """Return the answer to a GET, or a part of it, as a value of a type."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ClusterError(
+        return decode_pruned(msgspec.json.Decoder(kind), body)
+    except UNREADABLE as error:
+        raise Unreadable(
             f"the answer to GET {path} can't be read: {plain(str(error), 200)}"
         ) from error
+
+
+_MAX_DEPTH: Final = 100
+_STRING_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]')
+
+
+def decode_pruned(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw) -> T:
+    """Decode JSON; a value nested deeper than the decoder follows is read as null."""
+    try:
+        return decoder.decode(data)
+    except RecursionError:
+        return decoder.decode(_prune(bytes(data)))
+
+
+def _prune(data: bytes) -> bytes:
+    """Return JSON with null in place of everything below `_MAX_DEPTH` levels."""
+    kept, depth, start = bytearray(), 0, 0
+    for match in _STRING_OR_BRACKET.finditer(data):
+        if match[0] in b"[{":
+            depth += 1
+            if depth == _MAX_DEPTH:
+                kept += data[start : match.start()] + b"null"
+        elif match[0] in b"]}":
+            if depth == _MAX_DEPTH:
+                start = match.end()
+            depth -= 1
+    return bytes(kept + data[start:])

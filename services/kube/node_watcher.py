@@ -17,26 +17,24 @@ The field selector `metadata.name` restricts the watch to this node, which a rol
 `resourceNames` requires too.
 """
 
-import asyncio
-import random
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 import structlog
 
-from services.kube.client import FORBIDDEN, BadStatus, ClusterClient, Expired
+from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, Unreadable
 from services.kube.connection import Connection
-from services.kube.list_watch import UNREADABLE, WatchEvent, WatchLoop, WatchTimeouts
+from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming
+from services.kube.lists import UNREADABLE
 from services.process.errors import ClusterError
 from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"
 
 POLL_SECONDS: Final = 10.0
-"""Between two reads where watching is forbidden, or while the node doesn't exist."""
+"""Between two reads where watching is forbidden."""
 
 READ_SECONDS: Final = 5.0
 """Between two reads that events of one watch cause: a cache may lag behind for long."""
@@ -56,7 +54,6 @@ class NodeWatcher(WatchLoop):
 
     outage = "the node's annotations are not being updated"
     recovery = "the node's annotations are being updated again"
-    events_prove = False
 
     def __init__(
         self,
@@ -64,62 +61,41 @@ class NodeWatcher(WatchLoop):
         connection: Connection,
         on_change: Callable[[Mapping[str, str] | None], None],
         *,
-        timeouts: WatchTimeouts | None = None,
+        timing: WatchTiming,
         on_failure: Callable[[], None] = lambda: None,
-        poll_seconds: float = POLL_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
-        super().__init__(
-            connection,
-            {"node": name},
-            timeouts=timeouts,
-            clock=clock,
-            sleep=sleep,
-            jitter=jitter,
-            on_failure=on_failure,
-        )
+        super().__init__(connection, {"node": name}, timing, on_failure)
         self._name = name
         self._path = f"{NODES}/{quote(name, safe='')}"
         self._on_change = on_change
-        self._poll_seconds = poll_seconds
-        self._known: Mapping[str, str] | None = None
+        self._known: Mapping[str, str] = {}
         self._read_after = self._no_watch_before = self._clock()
         self._polls = False
-
-    def _forget(self) -> None:
-        """Do nothing: the node is read in each attempt."""
 
     def _watch_request(self) -> tuple[str, dict[str, str | int]]:
         return NODES, {"fieldSelector": f"metadata.name={self._name}", "resourceVersion": 0}
 
     async def _read(self, client: ClusterClient) -> float | None:
         """Read the node and report its annotations; return the pause if it can't be watched."""
-        began = self._clock()
-        body = await client.get(self._path)
-        pause = self._poll_seconds * (3 + self._jitter()) / 4
-        if body is None:
-            self._log_error(
+        answer = await client.request("GET", self._path)
+        if answer.status == NOT_FOUND:
+            raise BadStatus(
                 f'the API server has no node "{self._name}": set --node-name to the name of this'
                 " node in kubectl get nodes",
-                pause,
+                answer,
             )
-            self._known = None
-        else:
-            self._known = self._annotations(body)
-            self._read_works(began)
+        self._known = self._annotations(client.expect(answer, f"GET {self._path}").body)
         self._on_change(self._known)
-        if body is None or self._clock() < self._no_watch_before:
-            self._backoff.reset()
-            return pause
-        return None
+        return self._poll_pause() if self._clock() < self._no_watch_before else None
+
+    def _poll_pause(self) -> float:
+        return POLL_SECONDS * (3 + self._timing.jitter()) / 4
 
     async def _apply(self, client: ClusterClient, event: WatchEvent) -> None:
         if event.type not in ("ADDED", "MODIFIED"):
-            raise Expired(f"the watch of node {self._name} ended with {event.type}")
+            raise ClusterError(f"the watch of node {self._name} ended with {event.type}")
         if self._annotations(event.object) != self._known:
-            await self._sleep(max(0.0, self._read_after - self._clock()))
+            await self._timing.sleep(max(0.0, self._read_after - self._clock()))
             await self._read(client)
             self._read_after = self._clock() + READ_SECONDS
 
@@ -128,9 +104,9 @@ class NodeWatcher(WatchLoop):
             metadata = _NODE.decode(node).metadata
         except UNREADABLE as error:
             reason = plain(str(error), 200)
-            raise ClusterError(f"the answer about the node can't be read: {reason}") from error
+            raise Unreadable(f"the answer about the node can't be read: {reason}") from error
         if metadata.name != self._name:
-            raise ClusterError(f"asked for node {self._name}, got {plain(metadata.name, 80)}")
+            raise Unreadable(f"asked for node {self._name}, got {plain(metadata.name, 80)}")
         return metadata.annotations or {}
 
     def _read_failed(self, error: ClusterError) -> float:
@@ -138,21 +114,21 @@ class NodeWatcher(WatchLoop):
             self._on_change(None)
         return super()._read_failed(error)
 
-    def _watch_failed(self, error: ClusterError | None, began: float) -> float:
+    def _watch_failed(self, error: ClusterError, requested: float) -> float:
         if not (isinstance(error, BadStatus) and error.status == FORBIDDEN):
-            return super()._watch_failed(error, began)
+            return super()._watch_failed(error, requested)
         self._no_watch_before = self._clock() + FORBIDDEN_SECONDS
         write_log = log.debug if self._polls else log.info
         write_log(
             "watching the node is forbidden, so it is polled; to see changes at once, allow `watch`"
             " of nodes",
             node=self._name,
-            seconds=self._poll_seconds,
+            seconds=POLL_SECONDS,
             reason=str(error),
         )
         self._polls = True
         self._backoff.reset()
-        return self._poll_seconds * (3 + self._jitter()) / 4
+        return self._poll_pause()
 
 
 class _Metadata(msgspec.Struct):

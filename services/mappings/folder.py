@@ -11,8 +11,6 @@ inode's change time counts because, unlike the modification time, no program can
 """
 
 import asyncio
-import os
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,15 +22,13 @@ import structlog
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.model import API_VERSION, KINDS, Entry, Rejected, parse, reject
 from services.process.errors import InvalidMapping, WorldError
-from services.process.files import open_at_once
+from services.process.files import open_regular
 from services.process.yaml import BrokenDocument, read_documents
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Bytes of all files together: enough for far more than 100,000 mappings."""
 INTERVAL: Final = 0.25
-MAX_WAIT: Final = 1.0
-"""Seconds after which a folder is loaded even if it keeps changing."""
 MAX_LOGGED: Final = 100
 
 Signature: TypeAlias = tuple[tuple[object, ...], ...]
@@ -49,17 +45,13 @@ class FolderSnapshot:
     """A sentence for each file, document or mapping that can't be used."""
 
 
-def load_folder(directory: Path, *, default_namespace: str = "default") -> FolderSnapshot:
+def load_folder(directory: Path) -> FolderSnapshot:
     """Read the mappings of a folder.
-
-    Args:
-        directory: The folder.
-        default_namespace: The namespace of objects without one, as with kubectl.
 
     Raises:
         WorldError: The folder doesn't exist or can't be listed.
     """
-    loading = _Loading(default_namespace)
+    loading = _Loading(MAX_BYTES)
     for path in _files(directory):
         loading.add_file(path)
     index = build_index(loading.entries)
@@ -93,10 +85,9 @@ def _clashes(index: MappingIndex, entries: list[Entry]) -> Iterator[str]:
 class _Loading:
     """The objects and problems found so far."""
 
-    default_namespace: str
+    bytes_left: int
     entries: list[Entry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    bytes_left: int = field(default_factory=lambda: MAX_BYTES)
 
     def add_file(self, path: Path) -> None:
         """Read a file; one that can't be read becomes a problem."""
@@ -124,19 +115,16 @@ class _Loading:
     def add_mapping(self, value: object, where: str) -> None:
         """Add a custom resource, or the reason why it can't be used."""
         try:
-            self.entries.append(parse(value, default_namespace=self.default_namespace))
+            self.entries.append(parse(value))
         except InvalidMapping as error:
             self.problems.append(f"{where}: {error}")
-            refused = reject(value, str(error), default_namespace=self.default_namespace)
+            refused = reject(value, str(error))
             if refused is not None:
                 self.entries.append(refused)
 
 
 def _read(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file, without waiting for the writer of a pipe."""
-    with open_at_once(path) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("is not a regular file")
+    with open_regular(path, follow_links=True) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"the folder holds more than {MAX_BYTES // 1024**2} MiB")
@@ -158,12 +146,7 @@ def _items(value: object) -> list[object] | None:
 
 
 class FolderSource:
-    """The latest mappings of a folder that could be read.
-
-    Args:
-        directory: The folder.
-        interval: Seconds between two polls.
-    """
+    """The latest mappings of a folder that could be read, polled every `interval` seconds."""
 
     def __init__(self, directory: Path, *, interval: float = INTERVAL) -> None:
         self.snapshot = FolderSnapshot()
@@ -178,8 +161,6 @@ class FolderSource:
         self._confirmed = time.monotonic()
         self._signature: Signature | None = None
         self._pending: Signature | None = None
-        self._failed: Signature | None = None
-        self._changing_since: float | None = None
         self._logged: frozenset[str] = frozenset()
 
     @property
@@ -218,44 +199,28 @@ class FolderSource:
     async def _poll(self) -> None:
         try:
             found = _signature(self._directory)
+            if found == self._pending != self._signature:
+                self._swap(await asyncio.to_thread(load_folder, self._directory))
+                self._signature = found
+            self._pending = found
         except WorldError as error:
             self._log_error(str(error))
-            return
-        if found == self._signature:
-            self._settle()
-        elif found != self._failed:
-            now, before, self._pending = time.monotonic(), self._pending, found
-            self._changing_since = self._changing_since or now
-            if found == before or now - self._changing_since > MAX_WAIT:
-                await self._reload(found)
+        except Exception as error:  # noqa: BLE001 - of ours; the next poll tries again
+            self._log_error(f"accelbind failed while reading {self._directory}: {error!r:.200}")
+        else:
+            if found == self._signature:
+                self._settle()
 
     def _settle(self) -> None:
-        self._pending = self._changing_since = None
         self._confirmed = time.monotonic()
         if self.error:
             log.info("the folder of mappings can be read again", folder=str(self._directory))
             self.error = ""
 
-    async def _reload(self, found: Signature) -> None:
-        try:
-            snapshot = await asyncio.to_thread(load_folder, self._directory)
-        except WorldError as error:
-            self._log_error(str(error))
-        except Exception as error:
-            # The same content would fail again, so it isn't tried again until the folder changes.
-            self._failed = found
-            self.error = f"accelbind failed while reading {self._directory}: {error!r:.200}"
-            log.exception("mappings not loaded, the previous ones stay in use", reason=self.error)
-        else:
-            self._signature = found
-            self._swap(snapshot)
-
     def _swap(self, snapshot: FolderSnapshot) -> None:
         self.snapshot = snapshot
         self.index = snapshot.index
         self.loaded = True
-        self._failed = None
-        self.error = ""
         self._settle()
         log.info(
             "mappings loaded",

@@ -66,9 +66,7 @@ class NamespaceMappings:
     def twin_of(self, mapping: Mapping, *, limit: int | None = MAX_COMPARED) -> Mapping | None:
         """Return another mapping to the same thing that isn't deprecated, None if there is none.
 
-        Args:
-            mapping: of this namespace, or one that could be.
-            limit: how many mappings to the resource are compared; None for all.
+        At most `limit` mappings to the resource are compared; None is all.
         """
         # Most functions of a region have no twin, however many others the region has.
         function = mapping.resolution.function

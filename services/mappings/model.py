@@ -114,17 +114,13 @@ Entry: TypeAlias = Mapping | Rejected
 """An object that was read: a mapping, or why it is none."""
 
 
-def parse(obj: object, *, default_namespace: str = "default") -> Mapping:
-    """Read one custom resource, as decoded from JSON or YAML.
-
-    Args:
-        obj: the object: ``{"apiVersion": "fpga.intel.com/v2", "kind": …, "metadata": …, …}``.
-        default_namespace: the namespace of an object without one, as with kubectl.
+def parse(obj: object) -> Mapping:
+    """Read one custom resource, as decoded from JSON or YAML; its default namespace is `default`.
 
     Raises:
         InvalidMapping: it can't be used; the message names the object and its error.
     """
-    kind, namespace, name = _identify(obj, default_namespace)
+    kind, namespace, name = _identify(obj)
     try:
         resolution = _resolve(kind, name, _member(obj, "spec"))
     except InvalidName as error:
@@ -132,10 +128,10 @@ def parse(obj: object, *, default_namespace: str = "default") -> Mapping:
     return Mapping(kind, namespace, name, resolution, _deprecation(_member(obj, "metadata")))
 
 
-def reject(obj: object, reason: str, *, default_namespace: str = "default") -> Rejected | None:
+def reject(obj: object, reason: str) -> Rejected | None:
     """Return the record of an object that `parse` refused; None if it has no kind and name."""
     try:
-        kind, namespace, name = _identify(obj, default_namespace)
+        kind, namespace, name = _identify(obj)
     except InvalidMapping:
         return None
     return Rejected(kind, namespace, name, reason)
@@ -158,7 +154,7 @@ def _member(obj: object, key: str) -> object:
     return obj.get(key) if isinstance(obj, dict) else None
 
 
-def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
+def _identify(obj: object) -> tuple[str, str, str]:
     """Return kind, namespace and name of an object, as strings that objects share."""
     if not isinstance(obj, dict):
         raise InvalidMapping("a mapping must be an object")
@@ -175,7 +171,7 @@ def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
         raise InvalidMapping(f"{kind}: metadata.name is missing or not a string")
     namespace = _member(metadata, "namespace")
     if namespace is None or namespace == "":
-        namespace = default_namespace
+        namespace = "default"
     if not isinstance(namespace, str):
         raise InvalidMapping(f"{kind} {plain(name)}: metadata.namespace must be a string")
     return sys.intern(kind), sys.intern(namespace), name

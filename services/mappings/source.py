@@ -8,11 +8,10 @@ away; `age` shows for how long.
 """
 
 import asyncio
-import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, NoReturn, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final, NoReturn
 
 import msgspec
 import structlog
@@ -20,8 +19,8 @@ import structlog
 from services import names
 from services.kube.client import ClusterClient
 from services.kube.connection import Connection
-from services.kube.list_watch import Item, WatchTimeouts
-from services.kube.reflector import Reflector
+from services.kube.list_watch import WatchTiming
+from services.kube.reflector import Item, Reflector, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
@@ -45,24 +44,8 @@ MAX_SHARE: Final = 0.05
 log = structlog.get_logger(room="mappings")
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The sources of time and randomness, which tests replace."""
-
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    jitter: Callable[[], float] = random.random
-    """Returns numbers from 0 to 1."""
-
-
 class ApiServerSource:
-    """The latest mappings of a cluster.
-
-    Args:
-        connect: creates a client of the API server, also after credentials have changed.
-        pace: the time-outs of watches.
-        interval: seconds from one index to the next, at least.
-        timing: the sources of time and randomness.
+    """The latest mappings of a cluster; an index follows another after `interval` seconds.
 
     Raises:
         ClusterError: No API server is configured, or the credentials can't be used.
@@ -72,33 +55,23 @@ class ApiServerSource:
         self,
         connect: Callable[[], ClusterClient],
         *,
-        pace: WatchTimeouts | None = None,
+        timing: WatchTiming,
         interval: float = INTERVAL,
-        timing: Timing | None = None,
     ) -> None:
         self.index: MappingIndex = EMPTY_INDEX
         """The mappings in use; replaced as a whole, never changed."""
         self.loaded = False
         """Whether both kinds have been listed."""
-        self.stores: dict[str, Store] = {}
+        self.stores: dict[str, Store[Entry]] = {}
         self._connection = Connection(connect)
         self._interval = interval
-        timing = timing or Timing()
         self._clock = timing.clock
         self._problem_log = ProblemLog(self._clock)
         self._changed = asyncio.Event()
-        self._reflectors: dict[str, Reflector] = {}
+        self._reflectors: dict[str, Reflector[Entry]] = {}
         for kind, path in PATHS.items():
-            self.stores[kind] = Store(kind, self._changed.set)
-            self._reflectors[kind] = Reflector(
-                path,
-                self._connection,
-                self.stores[kind],
-                timeouts=pace or WatchTimeouts(),
-                clock=timing.clock,
-                sleep=timing.sleep,
-                jitter=timing.jitter,
-            )
+            store = self.stores[kind] = Store(partial(read_item, kind), self._changed.set)
+            self._reflectors[kind] = Reflector(path, self._connection, store, timing)
 
     @property
     def rejected(self) -> int:
@@ -142,7 +115,7 @@ class ApiServerSource:
             self._changed.clear()
             begun = time.thread_time()  # not the time of other processes
             if all(store.listed for store in self.stores.values()):
-                self._swap(indexed(self.index, list(self.stores.values())))
+                self._swap(indexed(self.index, self.stores.values()))
             cost = time.thread_time() - begun
             await asyncio.sleep(max(self._interval, cost / MAX_SHARE))
 
@@ -160,7 +133,7 @@ class ApiServerSource:
             self._problem_log.log(reason)
 
 
-def indexed(before: MappingIndex, stores: list["Store"]) -> MappingIndex:
+def indexed(before: MappingIndex, stores: Collection[Store[Entry]]) -> MappingIndex:
     """Return an index of all objects; namespaces that have not changed are taken from `before`."""
     changed = set[str]().union(*(store.changed for store in stores))
     if not changed:
@@ -169,88 +142,22 @@ def indexed(before: MappingIndex, stores: list["Store"]) -> MappingIndex:
         store.changed.clear()
     return before.with_namespaces(
         build_namespace(
-            name, [entry for each in stores for entry in each.entries.get(name, {}).values()]
+            name, [entry for each in stores for entry in each.objects.get(name, {}).values()]
         )
         for name in changed
     )
 
 
-Entries: TypeAlias = dict[str, dict[str, Entry]]
-"""By namespace and name."""
-
-
-class Store:
-    """The objects of one kind; a list replaces them all at once.
-
-    Attributes:
-        entries: What is known.
-        changed: The namespaces with changes that no index has yet.
-        listed: Whether there was a complete list.
-    """
-
-    def __init__(self, kind: str, on_change: Callable[[], None]) -> None:
-        self.entries: Entries = {}
-        self.changed: set[str] = set()
-        self.listed = False
-        self._kind = kind
-        self._on_change = on_change
-        self._incoming: Entries = {}
-        self._new: set[str] = set()
-
-    def listing(self) -> "Store":
-        """Begin to collect a list; nothing changes before `finish`."""
-        self._incoming, self._new = {}, set()
-        return self
-
-    def add(self, item: Item) -> None:
-        """Add an object of the list; one that is known already stays the same object."""
-        entry = self._read(item)
-        known = self.entries.get(entry.namespace, {}).get(entry.name)
-        if known is None or known != entry:
-            self._new.add(entry.namespace)
-            known = entry
-        self._incoming.setdefault(entry.namespace, {})[entry.name] = known
-
-    async def finish(self, unreadable: int) -> None:
-        """Replace all objects by those that were added."""
-        if unreadable:
-            log.warning("objects without a name or not in JSON are ignored", number=unreadable)
-        before, self.entries, self.listed = self.entries, self._incoming, True
-        gone = {name for name in before if before[name].keys() - self.entries.get(name, {})}
-        log.debug("listed", kind=self._kind, namespaces_changed=len(self._new | gone))
-        self._mark(self._new | gone)
-
-    def upsert(self, item: Item) -> None:
-        """Store an object that is new or has changed."""
-        entry = self._read(item)
-        known = self.entries.setdefault(entry.namespace, {})
-        if known.get(entry.name) != entry:
-            known[entry.name] = entry
-            self._mark({entry.namespace})
-
-    def remove(self, item: Item) -> None:
-        """Forget an object."""
-        namespace, name = item.metadata.namespace, item.metadata.name
-        known = self.entries.get(namespace, {})
-        if known.pop(name, None) is not None:
-            if not known:
-                del self.entries[namespace]
-            self._mark({namespace})
-
-    def _read(self, item: Item) -> Entry:
-        """Read an object, or why it can't be used."""
-        namespace, name = item.metadata.namespace, item.metadata.name
-        annotations = _decoded(item.metadata.annotations)
-        metadata = {"namespace": namespace, "name": name, "annotations": annotations}
-        obj = {"apiVersion": API_VERSION, "kind": self._kind, "metadata": metadata}
-        try:
-            return parse(obj | {"spec": _decoded(item.spec)})
-        except InvalidMapping as error:
-            return Rejected(self._kind, namespace, name, str(error))
-
-    def _mark(self, changed: set[str]) -> None:
-        self.changed |= changed
-        self._on_change()
+def read_item(kind: str, item: Item) -> Entry:
+    """Read an object of a kind, or why it can't be used."""
+    namespace, name = item.metadata.namespace, item.metadata.name
+    annotations = _decoded(item.metadata.annotations)
+    metadata = {"namespace": namespace, "name": name, "annotations": annotations}
+    obj = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
+    try:
+        return parse(obj | {"spec": _decoded(item.spec)})
+    except InvalidMapping as error:
+        return Rejected(kind, namespace, name, str(error))
 
 
 def _decoded(raw: msgspec.Raw) -> object:
@@ -264,12 +171,7 @@ _ANY: Final = msgspec.json.Decoder()
 
 
 class ProblemLog:
-    """Logs the problems of mappings at a bounded rate.
-
-    Args:
-        clock: a monotonic clock, in seconds.
-        most: how many are logged in `window` seconds; of the others only the number is logged.
-    """
+    """Logs at most `most` problems in `window` seconds, and the number of the others."""
 
     def __init__(
         self, clock: Callable[[], float], *, most: int = 100, window: float = 60.0

@@ -41,32 +41,23 @@ def write_new(path: Path, content: bytes, *, mode: int) -> None:
         os.fsync(file.fileno())
 
 
-def open_at_once(path: Path) -> BinaryIO:
-    """Open a file for reading, without waiting for the writer of a pipe; not a folder.
-
-    `os.fdopen` would leak the descriptor of a folder.
-    """
-    return open(path, "rb", opener=_opened)
-
-
-def _opened(path: str, _: int) -> int:
-    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading, never through a link.
+def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
+    """Open a regular file for reading, without waiting for the writer of a pipe.
 
     Raises:
         OSError: It can't be opened, or is something else.
     """
-    return open(path, "rb", opener=_opened_regular)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    if not follow_links:
+        flags |= os.O_NOFOLLOW
+    return open(path, "rb", opener=lambda name, _: _open_regular(name, flags))
 
 
-def _opened_regular(path: str, _: int) -> int:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError("it is not a regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return descriptor
 
 

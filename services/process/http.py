@@ -188,15 +188,3 @@ class MetricsServer:
             return PlainTextResponse(content, status)
 
         return answer
-
-
-async def serve(
-    registry: CollectorRegistry,
-    host: str,
-    port: int,
-    routes: Mapping[str, Route] | None = None,
-) -> MetricsServer:
-    """Start a `MetricsServer`; its `port` is the actual port, `close()` stops it."""
-    server = MetricsServer(registry, routes)
-    await server.start(host, port)
-    return server

@@ -2,12 +2,11 @@
 
 import os
 import ssl
-import stat
 from pathlib import Path
 from typing import Final
 
 from services.process.errors import CertificateError
-from services.process.files import open_at_once
+from services.process.files import open_regular
 
 MAX_FILE: Final = 1024 * 1024
 
@@ -27,9 +26,7 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 def read_pem(path: Path) -> bytes:
     """Read a file of certificates or a key."""
     try:
-        with open_at_once(path) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise CertificateError(f"{path} is not a regular file")
+        with open_regular(path, follow_links=True) as file:
             content = file.read(MAX_FILE + 1)
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from error

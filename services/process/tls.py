@@ -4,8 +4,8 @@ Certificates are renewed while the server runs: the files are overwritten, repla
 in a mounted Secret, swapped behind a symlink (kubernetes.io/docs/concepts/storage/volumes,
 `..data`). So the files are read once a second, and new contents are tried. If they can't be used (a
 half-finished renewal is a pair that doesn't match), the error is logged, the old pair stays in use,
-and the next contents are tried. An expired certificate never replaces a valid one. The CAs of
-clients are followed in the same way, independently.
+and the next contents are tried. An expired certificate never replaces a valid one. The pair and the
+CAs of clients are used together or not at all.
 
 New contents are loaded into a new TLS context, which `context` switches to in each handshake.
 Loading into a context in use would leave a mismatched pair behind on failure, and would keep the
@@ -18,10 +18,9 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn
 
 import structlog
 from cryptography import x509
@@ -36,31 +35,11 @@ CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 log = structlog.get_logger(room="certificates")
 
 
-Contents: TypeAlias = tuple[bytes, ...]
-
-
 class Validity(NamedTuple):
     """When a certificate is valid, in seconds since the epoch."""
 
     begins: float
     ends: float
-
-
-@dataclass(eq=False, slots=True)
-class _Files:
-    """Files that are used together or not at all."""
-
-    what: str
-    paths: tuple[Path, ...]
-    used: Contents = ()
-    tried: Contents | None = None
-    """The contents that were tried last; None if the files couldn't be read."""
-    error: str = ""
-    """Why the latest contents aren't used; empty if they are."""
-
-    def read(self) -> Contents:
-        """Return the current contents."""
-        return tuple([read_pem(path) for path in self.paths])
 
 
 class CertificateSource:
@@ -82,8 +61,13 @@ class CertificateSource:
         """That of the certificate in use; None before one is loaded."""
         self.failures = 0
         """How often new contents couldn't be used."""
-        self._pair = _Files("certificate", (certificate, key))
-        self._authorities = _Files("CA of clients", (client_ca,) if client_ca else ())
+        self.error = ""
+        """Why the latest files aren't used; empty if they are."""
+        self._certificate = certificate
+        self._key = key
+        self._client_ca = client_ca
+        self._tried: tuple[bytes, ...] | None = None
+        """The contents that were tried last; None if the files couldn't be read."""
         self._clock = clock
         self.context = self._new_context()
         """The context for the server; it stays the same object."""
@@ -95,25 +79,34 @@ class CertificateSource:
         """Whether a certificate is in use."""
         return self.validity is not None
 
-    @property
-    def error(self) -> str:
-        """Why the latest files aren't used; empty if they are."""
-        return "; ".join(filter(None, (self._pair.error, self._authorities.error)))
-
     def load(self) -> None:
         """Load the files at the start."""
-        pair, authorities = self._pair.read(), self._authorities.read()
-        self._use(pair, authorities)
-        self._pair.used = self._pair.tried = pair
-        self._authorities.used = self._authorities.tried = authorities
+        self._tried = self._read()
+        self._use(*self._tried)
 
     def refresh(self) -> bool:
         """Read the files, and use new contents; return whether there are any.
 
         New contents that can't be used are logged once, and `error` says why.
         """
-        renewed = [self._renew(files) for files in (self._pair, self._authorities)]
-        return any(renewed)
+        try:
+            before, self._tried = self._tried, None
+            self._tried = self._read()
+            if self._tried == before:
+                return False
+            self._use(*self._tried)
+        except CertificateError as error:
+            if str(error) != self.error:
+                self.error = str(error)
+                self.failures += 1
+                log.warning("new certificate not used, the old one stays in use", reason=self.error)
+            return False
+        self.error = ""
+        return True
+
+    def _read(self) -> tuple[bytes, ...]:
+        paths = self._certificate, self._key, self._client_ca
+        return tuple([read_pem(path) for path in paths if path])
 
     async def follow(self, interval: float = INTERVAL) -> NoReturn:
         """Refresh every `interval` seconds until cancelled, whatever errors occur."""
@@ -124,56 +117,36 @@ class CertificateSource:
             except Exception:
                 log.exception("certificate files not read, the old certificate stays in use")
 
-    def _renew(self, files: _Files) -> bool:
-        try:
-            before, files.tried = files.tried, None
-            found = files.tried = files.read()
-            if found == before:
-                return False
-            if files is self._pair:
-                self._use(found, self._authorities.used)
-            else:
-                self._use(self._pair.used, found)
-        except CertificateError as error:
-            if str(error) != files.error:
-                files.error = str(error)
-                self.failures += 1
-                event = f"new {files.what} not used, the old one stays in use"
-                log.warning(event, reason=files.error)
-            return False
-        files.used, files.error = found, ""
-        return True
-
-    def _use(self, pair: Contents, authorities: Contents) -> None:
+    def _use(self, certificate: bytes, key: bytes, authorities: bytes = b"") -> None:
         """Load contents into a new context, and switch to it."""
         fresh = self._new_context()
-        for path, content in zip(self._authorities.paths, authorities, strict=True):
+        if self._client_ca:
             try:
                 # What isn't ASCII can only be a comment.
-                fresh.load_verify_locations(cadata=content.decode("ascii", "ignore"))
+                fresh.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
             except ssl.SSLError as error:
-                reason = error.reason or error
-                raise CertificateError(f"{path} holds no certificates of CAs: {reason}") from error
-        certificate, key = self._pair.paths
+                raise CertificateError(
+                    f"{self._client_ca} holds no certificates of CAs: {error.reason or error}"
+                ) from error
         try:
-            load_pair(fresh, *pair)
-            found = x509.load_pem_x509_certificate(pair[0])
+            load_pair(fresh, certificate, key)
+            found = x509.load_pem_x509_certificate(certificate)
         except (ssl.SSLError, ValueError, x509.InvalidVersion) as error:
             raise CertificateError(
-                f"{certificate} and {key} are not a certificate and its"
+                f"{self._certificate} and {self._key} are not a certificate and its"
                 f" unencrypted key: {getattr(error, 'reason', None) or error}"
             ) from error
         begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
         now = datetime.fromtimestamp(self._clock(), UTC)
         if ends <= now and self.validity and self.validity.ends > now.timestamp():
-            raise CertificateError(f"{certificate} expired on {ends.isoformat()}")
+            raise CertificateError(f"{self._certificate} expired on {ends.isoformat()}")
         self.validity = Validity(begins.timestamp(), ends.timestamp())
         self._newest = fresh
         valid = begins <= now < ends
         write_log = log.info if valid else log.warning
         write_log(
             "certificate loaded" if valid else "certificate loaded, but it is not valid now",
-            certificate=str(certificate),
+            certificate=str(self._certificate),
             begins=begins.isoformat(),
             ends=ends.isoformat(),
         )
@@ -187,7 +160,7 @@ class CertificateSource:
         # resumes sessions of TLS 1.2 by ID, which no client in Go requests.
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
-        if self._authorities.paths:
+        if self._client_ca:
             context.verify_mode = ssl.CERT_REQUIRED
             # As in Go: each CA in the file is trusted, also an intermediate one.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

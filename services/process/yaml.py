@@ -16,6 +16,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -32,8 +33,6 @@ _KNOWN_TAGS: Final = frozenset(
 _DIRECTIVES = rb"(?:%[^\n]*\n(?:#[^\n]*\n)*+){0,3}"
 _START = re.compile(rb"^(?:\xef\xbb\xbf)?" + _DIRECTIVES + rb"---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _END = re.compile(rb"^\.\.\.[ \t\r]*(?:#.*)?(?:\n|\Z)", re.MULTILINE)
-_NO_CONTENT = re.compile(rb"\s*(#.*)?")
-_LEADING_COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#[^\n]*)?\n)*")
 _BOM_8: Final = b"\xef\xbb\xbf"
 _BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
@@ -64,7 +63,7 @@ class _Unfit(Exception):
 
     def __init__(self, message: str, event: yaml.Event) -> None:
         super().__init__(message)
-        self.line = event.start_mark.line if event.start_mark else 0
+        self.line = _line(event)
 
 
 def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | BrokenDocument]:
@@ -77,11 +76,10 @@ def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | B
         text = text.decode("utf-16", "replace").encode()
     number = 0
     for offset, piece in _pieces(text):
-        line = offset + _lines_before_content(piece)
         try:
-            for value in _build(piece, types=types):
+            for line, value in _build(piece, types=types):
                 number += 1
-                yield Document(number, line, value)
+                yield Document(number, offset + line + 1, value)
         except yaml.YAMLError as error:
             number += 1
             yield BrokenDocument(number, offset + _line_of(error, piece) + 1, _problem_of(error))
@@ -97,21 +95,8 @@ def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
     edges = [0, *sorted(cuts - {0, len(text)}), len(text)]
     lines = 0
     for start, end in itertools.pairwise(edges):
-        piece = text[start:end].removeprefix(_BOM_8)
-        if not _is_empty(piece):
-            yield lines, piece
+        yield lines, text[start:end].removeprefix(_BOM_8)
         lines += text.count(b"\n", start, end)
-
-
-def _is_empty(piece: bytes) -> bool:
-    rest = _START.sub(b"", piece, count=1)
-    return all(_NO_CONTENT.fullmatch(line) for line in rest.splitlines() if line != b"...")
-
-
-def _lines_before_content(piece: bytes) -> int:
-    """Return the line, from 1 within the piece, of the first content after comments."""
-    content = _LEADING_COMMENTS.sub(b"", _START.split(piece, maxsplit=1)[-1], count=1)
-    return 1 + piece.count(b"\n") - content.count(b"\n")
 
 
 @dataclass(slots=True)
@@ -183,9 +168,10 @@ class _Build:
             raise _Unfit(f"the tag {event.tag!r:.80} is refused", event)
 
 
-def _build(piece: bytes, *, types: bool) -> Iterator[object]:
-    build = _Build(types)
-    for event in yaml.parse(piece, Loader=yaml.CBaseLoader):
+def _build(piece: bytes, *, types: bool) -> Iterator[tuple[int, object]]:
+    """Yield the documents of a piece that are not empty, each with the line of its content."""
+    build, content = _Build(types), None
+    for event in yaml.parse(_END.sub(b"", piece), Loader=yaml.CBaseLoader):
         match event:
             case yaml.ScalarEvent():
                 build.add(build.scalar(event), event)
@@ -198,9 +184,22 @@ def _build(piece: bytes, *, types: bool) -> Iterator[object]:
             case yaml.AliasEvent():
                 raise _Unfit(f"*{event.anchor:.80}: write out what this alias stands for", event)
             case yaml.DocumentStartEvent():
-                build = _Build(types)
+                build, content = _Build(types), None
             case yaml.DocumentEndEvent():
-                yield build.root
+                if content is not None:
+                    yield _line(content), build.root
+        if content is None and isinstance(event, yaml.NodeEvent) and not _is_missing(event):
+            content = event
+
+
+def _is_missing(event: yaml.NodeEvent) -> bool:
+    """Whether the parser made it up, for a document without content."""
+    start, end = event.start_mark, event.end_mark
+    return isinstance(event, yaml.ScalarEvent) and bool(start and end and start.index == end.index)
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line if event.start_mark else 0
 
 
 def _line_of(error: yaml.YAMLError, piece: bytes) -> int:
@@ -231,9 +230,7 @@ _BOOLS: Final = {
     for word in ("y", "yes", "true", "on", "n", "no", "false", "off")
     for spelling in (word, word.capitalize(), word.upper())
 }
-_INT = re.compile(r"([-+]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_LONGEST_INT: Final = 70
+_OCTAL = re.compile(r"[-+]?0[0-7]+")
 
 
 def typed(text: str) -> Scalar:
@@ -242,24 +239,15 @@ def typed(text: str) -> Scalar:
         return None
     if text in _BOOLS:
         return _BOOLS[text]
-    if text[0] not in "+-.0123456789":
+    if text[0] not in "+-.0123456789" or not text.isascii():
         return text
     digits = text if text[0] == "." else text.replace("_", "")
-    number = _int(digits)
-    if number is not None:
-        return number
-    if _FLOAT.fullmatch(digits) and math.isfinite(value := float(digits)):
-        return value
+    with suppress(ValueError):
+        value = int(digits, 8 if _OCTAL.fullmatch(digits) else 0)  # 0: as its prefix says
+        if -(2**63) <= value < 2**64:
+            return value
+    with suppress(ValueError):
+        number = float(digits)
+        if math.isfinite(number):
+            return number
     return text
-
-
-def _int(digits: str) -> int | None:
-    """Return an int of at most 64 bits; a longer one is a float or a string."""
-    match = _INT.fullmatch(digits) if len(digits) <= _LONGEST_INT else None
-    if match is None:
-        return None
-    sign, body = match.groups()
-    base = 0 if body[:2].lower() in {"0x", "0b", "0o"} else 8 if body[0] == "0" else 10
-    value = int(body, base)  # 0: as its prefix says
-    value = -value if sign == "-" else value
-    return value if -(2**63) <= value < 2**64 else None

@@ -75,7 +75,7 @@ async def test_mappings_nodes_and_pods_are_seen(api: ApiServerStandIn) -> None:
 async def test_lists_are_read_page_by_page_from_the_start_again_where_they_expire(
     api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "_PAGE", 3)
+    monkeypatch.setattr(lists, "PAGE", 3)
     for number in range(8):
         api.put(function(f"f{number}"))
     pages: list[str] = []

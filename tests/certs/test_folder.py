@@ -82,7 +82,7 @@ ENCRYPTED_KEY = private_key_pem(ec.generate_private_key(ec.SECP256R1()), passwor
         ("ca.crt", b"", "does not contain a PEM certificate"),
         ("ca.crt", b"\xff" * 100, "does not contain a PEM certificate"),
         ("ca.crt", b"x" * 1_100_000, "more than 1048576 bytes"),
-        ("ca.crt", "a folder", "Is a directory"),
+        ("ca.crt", "a folder", "not a regular file"),
         ("ca.key", b"", "does not contain a PEM key"),
         ("ca.key", b"-----BEGIN PRIVATE KEY-----\nAA\n-----END PRIVATE KEY-----\n", "a PEM key"),
         ("ca.key", b"x" * 1_100_000, "more than 1048576 bytes"),

@@ -15,7 +15,7 @@ from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
 from services.kube.connection import Connection, connector
 from services.kube.events import EventRecord
-from services.kube.list_watch import WatchTimeouts
+from services.kube.list_watch import WatchTiming
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.apiserver.standin import ApiServerStandIn
@@ -31,7 +31,7 @@ AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
 
 
-QUICK = WatchTimeouts(first=0.01, longest=0.1, steady=0.5)
+QUICK = WatchTiming(first=0.01, longest=0.1, steady=0.5)
 """For an API server in this process."""
 
 

@@ -11,8 +11,7 @@ from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
 
 from services.process.errors import InvalidSettings
-from tests.faults.apiserver import FaultyApiServer
-from tests.services.kube.following import write_kubeconfig
+from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.support import Process, Processes, eventually, eventually_async, python_module
 from tests.webhook.reviews import AFU, INTERFACE, body, mapping_yaml, pod, response_of
 from tests.webhook.running import Webhook, start_webhook
@@ -175,18 +174,19 @@ def test_a_folder_goes_stale_when_it_is_gone(tmp_path: Path) -> None:
 async def test_watches_are_short_so_that_silence_is_soon_noticed(
     tmp_path: Path, allowed: float | None, seconds: range
 ) -> None:
-    async with FaultyApiServer().running() as server:
+    async with ApiServerStandIn(tmp_path, Options(plain=True)) as server:
         settings = WebhookSettings(
             tls_cert=tmp_path / "c",
             tls_key=tmp_path / "k",
-            kubeconfig=write_kubeconfig(tmp_path, server.url),
+            kubeconfig=server.kubeconfig_path,
             max_staleness=allowed,
         )
         source = choose_source(settings)
         following = asyncio.create_task(source.follow())
-        await eventually_async(lambda: server.open_watches == 2, timeout=60)
+        await eventually_async(lambda: len(server.watches) == 2, timeout=60)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
-    asked = [int(each.query["timeoutSeconds"]) for each in server.requests if each.is_watch]
+    requests = [seen.request for seen in server.seen if seen.request.is_watch]
+    asked = [int(each.query["timeoutSeconds"]) for each in requests]
     assert len(asked) == 2
     assert all(each in seconds for each in asked), asked

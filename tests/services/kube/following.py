@@ -1,45 +1,34 @@
-"""A source that follows a faulty API server, and time that passes when a test says so."""
+"""A source that follows an API server with faults, and time that passes when a test says so."""
 
 import asyncio
 import contextlib
 import heapq
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from services.kube.connection import connector
-from services.kube.list_watch import WatchTimeouts
-from services.mappings.source import ApiServerSource, Timing
-from tests.faults.apiserver import FUNCTIONS, REGIONS, FaultyApiServer
-from tests.services.kube.kubeconfigs import write_config
+from services.kube.list_watch import USUAL_TIMING, WatchTiming
+from services.mappings.source import ApiServerSource
+from simulator.apiserver import http_server
+from simulator.apiserver.reading import bookmark_line
+from simulator.apiserver.resources import FUNCTIONS
+from simulator.apiserver.standin import ApiServerStandIn, Options
+from tests.services.building import NLB0, function, region
 from tests.support import eventually_async
 
-ARRIA = "ce48969398f05f33946d560708be108a"
-NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
-NLB3 = "f7df405cbd7acf7222f144b0b93acd18"
-
-QUICK = WatchTimeouts(first=0.002, longest=0.02, steady=60.0, watch=300.0)
+QUICK = WatchTiming(first=0.002, longest=0.02, steady=60.0, watch=300.0)
 """For tests in real time: hardly any pauses."""
-USUAL = WatchTimeouts()
 
 
 @dataclass
 class FakeTime:
-    """Time that passes by sleeping, at once.
-
-    Attributes:
-        now: seconds.
-        slept: all that was slept.
-        until: after so many seconds, sleeps last for ever.
-    """
+    """Time that passes by sleeping, at once; after `until`, sleeps last forever."""
 
     now: float = 1000.0
     slept: list[float] = field(default_factory=list)
     until: float = float("inf")
-
-    def clock(self) -> float:
-        return self.now
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -48,21 +37,14 @@ class FakeTime:
             await asyncio.Event().wait()
         await asyncio.sleep(0)
 
-    def timing(self, jitter: float = 0.5) -> Timing:
-        return Timing(self.clock, self.sleep, lambda: jitter)
+    def timing(self, usual: WatchTiming = USUAL_TIMING, jitter: float = 0.5) -> WatchTiming:
+        return replace(usual, clock=lambda: self.now, sleep=self.sleep, jitter=lambda: jitter)
 
 
 class SimulatedTime:
-    """Time of several who take turns to sleep: it passes once all of them do.
+    """Time of several sleepers: it passes once all of them sleep.
 
-    Args:
-        sleepers: how many there are.
-        until: sleeps that would last longer than until then last for ever.
-        jitter: of each pause, from 0 to 1.
-
-    Attributes:
-        now: seconds since the beginning.
-        over: set when `until` has come.
+    `over` is set when the next of them would sleep beyond `until`.
     """
 
     def __init__(self, sleepers: int, until: float, jitter: float) -> None:
@@ -74,42 +56,84 @@ class SimulatedTime:
         self._asleep: list[tuple[float, int, asyncio.Event]] = []
         self._number = 0
 
-    def clock(self) -> float:
-        return self.now
-
     async def sleep(self, seconds: float) -> None:
         awake = asyncio.Event()
         self._number += 1
         heapq.heappush(self._asleep, (self.now + seconds, self._number, awake))
         if len(self._asleep) == self._sleepers:
-            if self._asleep[0][0] >= self.until:
-                self.over.set()
-            else:
-                self.now, _, first = heapq.heappop(self._asleep)
-                first.set()
+            self._wake_next()
         await awake.wait()
 
-    def timing(self) -> Timing:
-        return Timing(self.clock, self.sleep, lambda: self._jitter)
+    def _wake_next(self) -> None:
+        if self._asleep[0][0] >= self.until:
+            self.over.set()
+        else:
+            self.now, _, first = heapq.heappop(self._asleep)
+            first.set()
+
+    def extend(self, seconds: float) -> None:
+        """Let time pass again, after it was `over`."""
+        self.over.clear()
+        self.until += seconds
+        self._wake_next()
+
+    def timing(self, usual: WatchTiming) -> WatchTiming:
+        return replace(usual, clock=lambda: self.now, sleep=self.sleep, jitter=lambda: self._jitter)
 
 
-def write_kubeconfig(folder: Path, server: str, **user: str) -> Path:
-    return write_config(folder, {"server": server}, user or None)
+class MappingServer(ApiServerStandIn):
+    """The API server stand-in over plain HTTP, with what tests of mappings ask of it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, Options(plain=True, schedule=False))
+
+    def put_function(
+        self, name: str, namespace: str = "default", *, mode: str = "region", afu: str = NLB0
+    ) -> None:
+        self.put(function(name, mode, afu=afu, namespace=namespace))
+
+    def put_region(self, name: str, namespace: str = "default") -> None:
+        self.put(region(name, namespace=namespace))
+
+    def fill(self, objects: Iterable[tuple[str, bytes]]) -> None:
+        """Store functions that were always there, in whatever bytes, by namespace/name."""
+        self.store.shelf(FUNCTIONS).objects.update(objects)
+
+    def send_bookmarks(self) -> None:
+        for watch in self.watches:
+            watch.send(bookmark_line(watch.resource, self.store.revision))
+
+    def send_line(self, line: bytes) -> None:
+        """Send a line to the open watches of functions."""
+        for watch in self.watches:
+            if watch.resource == FUNCTIONS:
+                watch.send(line)
+
+    def page_limits(self) -> list[str]:
+        """The limits of the pages of functions that were requested."""
+        return [request.query["limit"] for request in self._requests() if not request.is_watch]
+
+    def list_count(self) -> int:
+        """How many lists of functions have begun."""
+        return sum(
+            not request.is_watch and "continue" not in request.query for request in self._requests()
+        )
+
+    def watch_versions(self) -> list[str]:
+        """The versions that watches of functions were requested from."""
+        return [each.query["resourceVersion"] for each in self._requests() if each.is_watch]
+
+    def _requests(self) -> list[http_server.Request]:
+        requests = [seen.request for seen in self.seen]
+        return [each for each in requests if each.path.endswith(FUNCTIONS.plural)]
 
 
 @asynccontextmanager
 async def following(
-    server: FaultyApiServer,
-    folder: Path,
-    *,
-    pace: WatchTimeouts = QUICK,
-    timing: Timing | None = None,
-    interval: float = 0.001,
-    **user: str,
+    server: ApiServerStandIn, timing: WatchTiming = QUICK, *, interval: float = 0.001
 ) -> AsyncIterator[ApiServerSource]:
     """A source that follows the server while the block lasts, and must not end before."""
-    kubeconfig = write_kubeconfig(folder, server.url, **user)
-    source = ApiServerSource(connector(kubeconfig), pace=pace, interval=interval, timing=timing)
+    source = ApiServerSource(connector(server.kubeconfig_path), timing=timing, interval=interval)
     task = asyncio.create_task(source.follow())
     try:
         yield source
@@ -120,14 +144,14 @@ async def following(
             await task
 
 
-def put_function(
-    server: FaultyApiServer, name: str, namespace: str = "default", *, afu: str = NLB0
-) -> int:
-    return server.put(FUNCTIONS, namespace, name, interfaceId=ARRIA, afuId=afu, mode="region")
-
-
-def put_region(server: FaultyApiServer, name: str, namespace: str = "default") -> int:
-    return server.put(REGIONS, namespace, name, interfaceId=ARRIA)
+@asynccontextmanager
+async def watching(
+    folder: Path, timing: WatchTiming = QUICK
+) -> AsyncIterator[tuple[MappingServer, ApiServerSource]]:
+    """An empty server, and a source that watches it."""
+    async with MappingServer(folder) as server, following(server, timing) as source:
+        await until_watching(server, source)
+        yield server, source
 
 
 def names(source: ApiServerSource, namespace: str = "default") -> set[str]:
@@ -140,55 +164,18 @@ def mode_of(source: ApiServerSource, name: str) -> str:
     return source.index.namespace("default").by_name[name].resolution.mode
 
 
-async def until(
-    predicate: Callable[[], object],
-    what: str = "",
-    timeout: float = 60,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
-) -> None:
-    await eventually_async(predicate, timeout=timeout, interval=0.005, what=what)
+async def until(predicate: Callable[[], object], what: str = "") -> None:
+    await eventually_async(predicate, interval=0.005, what=what)
 
 
-async def until_watching(server: FaultyApiServer, source: ApiServerSource) -> None:
-    """Waits until both kinds are watched, as far as both sides know."""
+async def until_watching(server: MappingServer, source: ApiServerSource, *, after: int = 0) -> None:
+    """Wait until both kinds are watched, once more than `after` watches were requested."""
     await until(
-        lambda: source.loaded and source.watching and server.open_watches == 2,
+        lambda: (
+            len(server.watch_versions()) > after
+            and source.loaded
+            and source.watching
+            and len(server.watches) == 2
+        ),
         "both kinds are watched",
     )
-
-
-async def until_watching_again(
-    server: FaultyApiServer, source: ApiServerSource, watches: int
-) -> None:
-    """The same, once more watches than so many were asked for."""
-    await until(lambda: len(watched(server)) > watches)
-    await until_watching(server, source)
-
-
-def listed(server: FaultyApiServer, plural: str = FUNCTIONS) -> int:
-    """How many lists of a kind have begun."""
-    return sum(
-        request.plural == plural and not request.is_watch and not request.is_later_page
-        for request in server.requests
-    )
-
-
-def watched(server: FaultyApiServer, plural: str = FUNCTIONS) -> list[str]:
-    """The versions that watches of a kind were asked from."""
-    return [
-        request.query["resourceVersion"]
-        for request in server.requests
-        if request.plural == plural and request.is_watch
-    ]
-
-
-@asynccontextmanager
-async def watching(
-    folder: Path, *, pace: WatchTimeouts = QUICK, timing: Timing | None = None
-) -> AsyncIterator[tuple[FaultyApiServer, ApiServerSource]]:
-    """An empty server, and a source that watches it."""
-    async with (
-        FaultyApiServer().running() as server,
-        following(server, folder, pace=pace, timing=timing) as source,
-    ):
-        await until_watching(server, source)
-        yield server, source

@@ -1,105 +1,100 @@
-"""Watches that don't work while lists do: how old mappings get, how often is asked, what is said.
+"""Watches that don't work while lists do: how old mappings get, how often is asked, what is logged.
 
 Pauses pass in simulated time, over real sockets.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractContextManager
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 from structlog.testing import capture_logs
 
-from services.kube.list_watch import WatchTimeouts
-from simulator.apiserver.http_server import Cut, Response
-from tests.faults.apiserver import (
-    FUNCTIONS,
-    Answer,
-    FaultyApiServer,
-    Request,
-    encode,
-    event,
-    status,
-    watches,
-)
+from services.kube.connection import Connection, connector
+from services.kube.list_watch import WatchTiming
+from services.kube.node_watcher import NodeWatcher
+from simulator.apiserver.calls import StatusError
+from simulator.apiserver.faults import Answer, lists, watches
+from simulator.apiserver.http_server import Cut, Request, Response
+from simulator.apiserver.reading import event_line
+from simulator.apiserver.resources import FUNCTIONS, REGIONS
+from simulator.apiserver.store import encode
+from tests.services.building import function
 from tests.services.kube.following import (
-    ARRIA,
-    NLB0,
-    USUAL,
+    QUICK,
     FakeTime,
+    MappingServer,
     SimulatedTime,
     following,
-    listed,
     names,
-    put_function,
-    put_region,
     until,
     until_watching,
-    until_watching_again,
-    watched,
+    watching,
 )
 
 pytestmark = pytest.mark.anyio
 
-PACE = WatchTimeouts(watch=30.0)
+TIMING = WatchTiming(watch=30.0)
 """The webhook's, but for `--max-staleness`."""
 MINUTE = 60.0
 MOST = 16
-"""Requests in a minute of broken watches."""
+"""Requests in a minute of broken watches, of mappings and of a node."""
+BOTH_KINDS = [FUNCTIONS.plural, REGIONS.plural]
 
-Break: TypeAlias = Callable[[FaultyApiServer, SimulatedTime], AbstractContextManager[None]]
-
-
-def saying(line: bytes) -> Break:
-    return lambda server, _time: server.saying(line)
-
-
-def an_error(code: int, text: str) -> Break:
-    return saying(event("ERROR", status(code, text)))
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+Break: TypeAlias = Callable[[Sleep], Answer]
+"""A way in which watches are answered, by a server whose time passes by sleeping."""
 
 
-def ending(seconds: float, *lines: bytes, cut: bool = False) -> Break:
-    """Each watch lasts so long, tells these lines, and ends or is cut."""
+def error_line(code: int, text: str) -> bytes:
+    return event_line("ERROR", encode(StatusError(code, text).status()))
 
-    def broken(server: FaultyApiServer, time: SimulatedTime) -> AbstractContextManager[None]:
-        async def stream() -> AsyncGenerator[bytes]:
+
+def streaming(*lines: bytes, seconds: float = 0.0, cut: bool = False) -> Break:
+    """Each watch sends these lines, lasts so long, and ends or is cut."""
+
+    def broken(sleep: Sleep) -> Answer:
+        async def stream(request: Request) -> AsyncGenerator[bytes]:
             for line in lines:
-                yield line
-            await time.sleep(seconds)  # simulated
+                yield STALE_NODE if line == ODD and "nodes" in request.path else line
+            if seconds:
+                await sleep(seconds)  # simulated
             if cut:
                 raise Cut
 
-        return server.answering_with(lambda: Response(200, stream=stream()), matches=watches)
+        return lambda request: Response(200, stream=stream(request))
 
     return broken
 
 
 def refusing(code: int) -> Break:
-    return lambda server, _time: server.answering(code, "not now", matches=watches)
+    return lambda _sleep: lambda _request: Response(code, StatusError(code, "not now").body())
 
 
-def dropping(server: FaultyApiServer, _time: SimulatedTime) -> AbstractContextManager[None]:
-    return server.dropping(matches=watches)
+def dropping(_sleep: Sleep) -> Answer:
+    def drop(_request: Request) -> Response:
+        raise Cut
+
+    return drop
 
 
-ODD = event("MODIFIED", encode("acceleratorfunctions", "other", "x", 1, {"afuId": NLB0}))
-BOOKMARK = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"2"}}}\n'
+ODD = event_line("MODIFIED", encode(function("x", "none", namespace="other")))
+STALE_NODE = event_line("ADDED", b'{"metadata":{"name":"n1","annotations":{"mode":"old"}}}')
 
-BROKEN = {
-    "ERROR 500": an_error(500, "storage is (re)initializing"),
-    "ERROR 504": an_error(504, "Too large resource version"),
-    "ERROR 410": an_error(410, "too old resource version"),
-    "ERROR without a code": saying(event("ERROR", b"{}")),
-    "an event, then ERROR": ending(0.1, ODD, event("ERROR", status(500, "no progress"))),
-    "a line that can't be read": saying(b"garbled\n"),
-    "half a line": saying(b'{"type":"ADD'),
-    "an end at once": ending(0.0),
-    "an end after 2 s": ending(2.0),
-    "a cut at once": ending(0.0, cut=True),
-    "a cut after 2 s": ending(2.0, cut=True),
-    "HTTP 403": refusing(403),
+BROKEN: dict[str, Break] = {
+    "ERROR 500": streaming(error_line(500, "storage is (re)initializing")),
+    "ERROR 410": streaming(error_line(410, "too old resource version")),
+    "ERROR without a code": streaming(event_line("ERROR", b"{}")),
+    "an event, then ERROR": streaming(ODD, error_line(500, "no progress")),
+    "an event, then a cut": streaming(ODD, cut=True),
+    "a line that can't be read": streaming(b"garbled\n"),
+    "half a line": streaming(b'{"type":"ADD'),
+    "an end at once": streaming(),
+    "an end after 2 s": streaming(seconds=2.0),
+    "a cut after 2 s": streaming(seconds=2.0, cut=True),
     "HTTP 410": refusing(410),
     "HTTP 429": refusing(429),
     "HTTP 500": refusing(500),
@@ -109,68 +104,80 @@ BROKEN = {
 
 @pytest.mark.parametrize("jitter", [0.0, 1.0])
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-async def test_a_minute_of_broken_watches_is_cheap_said_once_and_mappings_stay_fresh(
+async def test_broken_watches_are_cheap_logged_once_counted_and_changes_arrive_within_a_minute(
     tmp_path: Path, broken: Break, jitter: float
 ) -> None:
-    """From the start on, which is when pauses are shortest."""
-    time = SimulatedTime(2, 4 * MINUTE, jitter)
-    minutes = [0, 0, 0, 0]
+    """Counted from the start on, which is when pauses are shortest."""
+    time = SimulatedTime(3, 4 * MINUTE, jitter)
+    requests: Counter[tuple[bool, int]] = Counter()
     ages: list[float] = []
+    told: list[Mapping[str, str] | None] = []
+    failures: list[None] = []
 
-    def noted(_request: Request) -> bool:
-        """Counts each request, and matches none."""
-        minutes[int(time.now // MINUTE)] += 1
+    def count(request: Request) -> bool:
+        """Count a request, and match none."""
+        requests["nodes" in request.path, int(time.now // MINUTE)] += 1
         ages.append(source.age if time.now else 0.0)
         return False
 
-    async with FaultyApiServer().running() as server:
-        put_function(server, "kept")
-        put_region(server, "region")
+    async with MappingServer(tmp_path) as server:
+        server.put_function("deleted")
+        server.put_region("kept")
+        put_node(server, mode="af")
+        connection = Connection(connector(server.kubeconfig_path))
+        watcher = NodeWatcher(
+            "n1",
+            connection,
+            told.append,
+            timing=time.timing(TIMING),
+            on_failure=lambda: failures.append(None),
+        )
         with (
             capture_logs() as logs,
-            broken(server, time),
-            server.answering(500, matches=noted),
+            server.faults.answering(broken(time.sleep), matches=watches),
+            server.faults.failing(500, matches=count),
         ):
-            async with following(server, tmp_path, pace=PACE, timing=time.timing()) as source:
+            async with following(server, time.timing(TIMING)) as source:
+                node = asyncio.create_task(watcher.watch_forever())
                 await asyncio.wait_for(time.over.wait(), 60)
-                await until(lambda: names(source) >= {"kept", "region"})
+                await until(lambda: names(source) >= {"deleted", "kept"})
+                server.drop("AcceleratorFunction", "deleted")
+                put_node(server, mode="region")
+                time.extend(MINUTE)
+                await asyncio.wait_for(time.over.wait(), 60)
+                await until(lambda: names(source) == {"kept"})
+                assert told[-1] == {"mode": "region"}
                 assert sum(source.watch_failures.values()) >= 6
-    assert max(minutes) <= MOST, minutes
+                assert source.error
+                node.cancel()
+                await asyncio.gather(node, return_exceptions=True)
+        await connection.aclose()
+    assert max(requests.values()) <= MOST, requests
     assert max(ages) <= MINUTE
-    told = [
-        entry["kind"]
+    assert {"mode": "old"} not in told
+    assert None not in told
+    assert len(failures) == watcher.failures >= 4
+    assert watcher.error
+    warned = [
+        entry.get("kind", "node")
         for entry in logs
         if "not being updated" in entry["event"] and entry["log_level"] == "warning"
     ]
-    assert sorted(told) == ["acceleratorfunctions", "fpgaregions"]
+    assert sorted(warned) == sorted([*BOTH_KINDS, "node"])
 
 
-@pytest.mark.parametrize(
-    "broken", [an_error(500, "storage is (re)initializing"), ending(0.0)], ids=["error", "end"]
-)
-async def test_a_mapping_that_is_deleted_while_watches_are_broken_is_gone_within_a_minute(
-    tmp_path: Path, broken: Break
-) -> None:
-    time = SimulatedTime(2, 10 * MINUTE, 1.0)
-    async with FaultyApiServer().running() as server:
-        put_function(server, "deleted")
-        with broken(server, time):
-            async with following(server, tmp_path, pace=PACE, timing=time.timing()) as source:
-                await until(lambda: time.now > 5 * MINUTE or time.over.is_set())
-                began = time.now
-                server.delete(FUNCTIONS, "default", "deleted")
-                time.until = began + MINUTE
-                await until(time.over.is_set)
-                await until(lambda: names(source) == set())
+def put_node(server: MappingServer, **annotations: str) -> None:
+    metadata = {"name": "n1", "annotations": annotations}
+    server.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 
 
-async def no_head() -> Response:
+async def no_head(_request: Request) -> Response:
     """Nothing, not even the head of an answer."""
     await asyncio.Event().wait()
     return Response(200)
 
 
-def repeating(begin: bytes, piece: bytes) -> Callable[[], Response]:
+def repeating(begin: bytes, piece: bytes) -> Answer:
     """A beginning, and then the same again and again; nothing but a head without a piece."""
 
     async def stream() -> AsyncGenerator[bytes]:
@@ -180,7 +187,7 @@ def repeating(begin: bytes, piece: bytes) -> Callable[[], Response]:
             yield piece
         await asyncio.Event().wait()
 
-    return lambda: Response(200, stream=stream())
+    return lambda _request: Response(200, stream=stream())
 
 
 HANGS: dict[str, Answer] = {
@@ -192,106 +199,160 @@ HANGS: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
-async def test_a_watch_that_never_ends_is_cut_counted_said_once_and_followed_by_a_list(
+async def test_a_watch_that_never_ends_is_cut_counted_logged_once_and_followed_by_a_list(
     tmp_path: Path, hang: Answer
 ) -> None:
-    pace = WatchTimeouts(first=0.01, longest=0.02, steady=0.5, watch=1.0, grace=0.1)
-    async with FaultyApiServer().running() as server:
-        put_function(server, "deleted")
-        with server.answering_with(hang, matches=watches), capture_logs() as logs:
-            async with following(server, tmp_path, pace=pace) as source:
+    timing = WatchTiming(first=0.01, longest=0.02, steady=0.5, watch=1.0, grace=0.1)
+    async with MappingServer(tmp_path) as server:
+        server.put_function("deleted")
+        with server.faults.answering(hang, matches=watches), capture_logs() as logs:
+            async with following(server, timing) as source:
                 await until(lambda: names(source) == {"deleted"})
-                server.delete(FUNCTIONS, "default", "deleted")
+                server.drop("AcceleratorFunction", "deleted")
                 await until(lambda: names(source) == set())
-                await until(lambda: min(source.watch_failures.values()) >= 2)
+                await until(lambda: min(source.watch_failures.values()) >= 3)
     warned = [entry["kind"] for entry in logs if entry["log_level"] == "warning"]
-    assert sorted(warned) == ["acceleratorfunctions", "fpgaregions"]
+    assert sorted(warned) == BOTH_KINDS
     assert not [entry for entry in logs if "being updated again" in entry["event"]]
 
 
-async def test_watches_that_work_again_are_said_once_and_clear_the_problem(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recovery", ["an event", "full length"])
+async def test_watches_that_work_again_are_logged_once_and_clear_the_error(
+    tmp_path: Path, recovery: str
+) -> None:
     time = FakeTime()
-    async with FaultyApiServer().running() as server:
-        with capture_logs() as logs:
-            async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
-                await until_watching(server, source)
-                with server.saying(event("ERROR", status(500, "etcd"))):
-                    server.end_watches()
-                    await until(lambda: listed(server) > 3)
-                    assert "500" in source.error
-                await until_watching(server, source)
-                assert "500" in source.error, "a list that works is no watch that does"
-                put_function(server, "x")
-                put_region(server, "y")
+    with capture_logs() as logs:
+        async with watching(tmp_path, time.timing()) as (server, source):
+            with server.faults.watches_failing(500):
+                server.end_watches()
+                await until(lambda: server.list_count() > 3)
+                assert "500" in source.error
+            await until_watching(server, source)
+            assert "500" in source.error, "a list that works is no watch that does"
+            time.now += 60
+            if recovery == "an event":
+                server.put_function("x")
+                server.put_region("y")
                 await until(lambda: names(source) == {"x", "y"})
-                await until(lambda: not source.error)
+            else:
+                server.end_watches()
+            await until(lambda: not source.error)
+            assert source.age < 1
     again = [entry["kind"] for entry in logs if "being updated again" in entry["event"]]
-    assert sorted(again) == ["acceleratorfunctions", "fpgaregions"]
+    assert sorted(again) == BOTH_KINDS
 
 
-async def test_a_quiet_watch_of_full_length_is_recovery_too(tmp_path: Path) -> None:
-    time = FakeTime()
-    async with (
-        FaultyApiServer().running() as server,
-        following(server, tmp_path, pace=USUAL, timing=time.timing()) as source,
-    ):
-        with server.saying(event("ERROR", status(500, "etcd"))):
-            await until(lambda: "500" in source.error)
-        await until_watching(server, source)
-        before = len(watched(server))
-        time.now += 60
-        server.end_watches()
-        await until_watching_again(server, source, before)
-        await until(lambda: not source.error)
-        assert source.age < 1
-
-
-async def test_an_open_watch_that_says_nothing_does_not_make_mappings_younger(
+async def test_only_events_and_bookmarks_of_both_kinds_keep_an_open_watch_young(
     tmp_path: Path,
 ) -> None:
     time = FakeTime()
-    async with FaultyApiServer().running() as server:
-        put_function(server, "x")
-        async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
-            await until_watching(server, source)
-            time.now += 40
-            assert source.age == 40
-            server.bookmark()
-            await until(lambda: source.age == 0)
-            time.now += 10
-            server.put(FUNCTIONS, "default", "x", interfaceId=ARRIA, afuId=NLB0, mode="af")
-            put_region(server, "y")
-            await until(lambda: source.age == 0)
+    async with watching(tmp_path, time.timing()) as (server, source):
+        time.now += 40
+        assert source.age == 40
+        server.send_bookmarks()
+        await until(lambda: source.age == 0)
+        time.now += 10
+        server.put_function("x")
+        await until(lambda: names(source) == {"x"})
+        assert source.age == 10, "that of the other kind"
+        server.put_region("y")
+        await until(lambda: source.age == 0)
 
 
-async def test_a_list_that_never_gets_whole_does_not_make_mappings_younger(tmp_path: Path) -> None:
-    time = FakeTime()
-    async with FaultyApiServer().running() as server:
-        for number in range(501):
-            put_function(server, f"x{number}")
-        with server.dropping(matches=lambda request: request.is_later_page):
-            async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
-                began = time.now
-                await until(lambda: time.now > began + 300)
-                assert source.age > 290
-
-
-async def test_a_quiet_watch_that_ends_early_every_time_is_followed_by_a_list_and_said_once(
+async def test_a_quiet_watch_that_ends_early_every_time_is_followed_by_a_list_and_logged_once(
     tmp_path: Path,
 ) -> None:
     """Such as by a proxy that ends what is silent for twenty seconds."""
     time = FakeTime()
-    async with FaultyApiServer().running() as server:
-        with capture_logs() as logs:
-            async with following(server, tmp_path, pace=PACE, timing=time.timing()) as source:
-                await until_watching(server, source)
-                for number in range(2, 6):
-                    before = len(watched(server))
-                    time.now += 20
-                    server.end_watches()
-                    await until_watching_again(server, source, before)
-                    assert listed(server) == number
-                    assert source.age < 2
-    assert set(time.slept) == {PACE.first * 5 / 6}
+    with capture_logs() as logs:
+        async with watching(tmp_path, time.timing(TIMING)) as (server, source):
+            for number in range(2, 6):
+                before = len(server.watch_versions())
+                time.now += 20
+                server.end_watches()
+                await until_watching(server, source, after=before)
+                assert server.list_count() == number
+                assert source.age < 2
+    assert set(time.slept) == {TIMING.first * 5 / 6}
     warned = [entry["kind"] for entry in logs if entry["log_level"] == "warning"]
-    assert sorted(warned) == ["acceleratorfunctions", "fpgaregions"]
+    assert sorted(warned) == BOTH_KINDS
+
+
+async def test_a_server_that_is_away_for_minutes_is_asked_at_a_bounded_rate(tmp_path: Path) -> None:
+    time = FakeTime()
+    with capture_logs() as logs:
+        async with watching(tmp_path, time.timing()) as (server, source):
+            server.put_function("x")
+            await until(lambda: names(source) == {"x"})
+            before = source.index
+            time.slept.clear()
+            time.until = time.now + 10 * MINUTE
+            async with server.away():
+                await until(lambda: time.now >= time.until)
+                assert source.index is before
+                assert source.loaded
+                assert source.age > 10 * MINUTE / 3
+                assert "can't be reached" in source.error
+    assert 10 < len(time.slept) < 40, "tries of two reflectors"
+    warned = [entry["kind"] for entry in logs if entry["log_level"] == "warning"]
+    assert sorted(warned) == BOTH_KINDS
+
+
+async def test_a_server_that_is_not_there_yet_or_has_moved_is_found(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    async with (
+        MappingServer(tmp_path) as old,
+        MappingServer(tmp_path / "new") as new,
+        contextlib.AsyncExitStack() as absence,
+    ):
+        old.put_function("here")
+        new.put_function("there")
+        new.compact()
+        await absence.enter_async_context(old.away())
+        async with following(old) as source:
+            await until(lambda: "can't be reached" in source.error)
+            assert not source.loaded
+            await absence.aclose()
+            await until_watching(old, source)
+            assert names(source) == {"here"}
+            old.kubeconfig_path.write_bytes(new.kubeconfig_path.read_bytes())
+            async with old.away():
+                await until(lambda: names(source) == {"there"})
+
+
+@pytest.mark.parametrize("matches", [lists, watches])
+async def test_a_server_that_is_overloaded_is_given_the_time_it_asks_for(
+    tmp_path: Path, matches: Callable[[Request], bool]
+) -> None:
+    time = FakeTime(until=2000)
+    async with MappingServer(tmp_path) as server:
+        server.put_function("x")
+        busy = server.faults.failing(
+            429,
+            retry_after=7,
+            matches=lambda request: FUNCTIONS.plural in request.path and matches(request),
+            count=4,
+        )
+        with busy:
+            async with following(server, time.timing(QUICK, jitter=0.0)) as source:
+                await until_watching(server, source)
+                assert names(source) == {"x"}
+    assert time.slept == [7.0] * 4
+
+
+async def test_an_outage_with_many_faces_is_logged_once_and_its_length_at_the_end(
+    tmp_path: Path,
+) -> None:
+    async with watching(tmp_path) as (server, source):
+        with capture_logs() as logs:
+            with server.faults.failing(500):
+                server.cut_watches()
+                await until(lambda: min(source.watch_failures.values()) > 4)
+                with server.faults.dropping():
+                    await until(lambda: min(source.watch_failures.values()) > 8)
+            await until_watching(server, source)
+            await until(lambda: not source.error)
+    warned = [entry["kind"] for entry in logs if entry["log_level"] == "warning"]
+    ended = [entry for entry in logs if "being updated again" in entry["event"]]
+    assert sorted(warned) == sorted(entry["kind"] for entry in ended) == BOTH_KINDS
+    assert all(entry["after"] >= 0 for entry in ended)

@@ -132,17 +132,16 @@ async def test_a_refusal_tells_its_status_and_how_long_to_wait(
     assert (caught.value.status, caught.value.retry_after) == (429, seconds)
 
 
-async def test_a_get_on_a_connection_that_was_just_closed_is_sent_again(tmp_path: Path) -> None:
-    async with talk(tmp_path, b"", answer(200, b"{}"), close_after_each=True) as (client, server):
+async def test_on_a_connection_that_was_just_closed_only_a_get_is_sent_again(
+    tmp_path: Path,
+) -> None:
+    answers = b"", answer(200, b"{}"), b""
+    async with talk(tmp_path, *answers, close_after_each=True) as (client, server):
         assert await client.get_pod("ns", "p") == b"{}"
-    assert len(server.requests) == 2
-
-
-async def test_a_write_on_a_connection_that_was_closed_is_not_sent_again(tmp_path: Path) -> None:
-    async with talk(tmp_path, b"", answer(200, b"{}"), close_after_each=True) as (client, server):
+        assert len(server.requests) == 2
         with pytest.raises(ClusterError, match="closed the connection during POST"):
             await client.request("POST", "/api/v1/x", body={"a": 1})
-    assert len(server.requests) == 1
+    assert len(server.requests) == 3
 
 
 async def test_a_body_is_sent_as_json_of_the_type_named(tmp_path: Path) -> None:
@@ -166,49 +165,6 @@ async def test_a_server_that_is_away_is_named(tmp_path: Path) -> None:
     async with client_of(tmp_path, url) as client:
         with pytest.raises(ClusterError, match=f"{url} can't be reached"):
             await client.get_pod("ns", "p")
-
-
-async def test_a_server_that_never_answers_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("services.kube.client._TOTAL_SECONDS", 0.1)
-    async with talk(tmp_path, b"HTTP/1.1 200 X\r\nContent-Length: 99\r\n\r\nonly this") as (
-        client,
-        _server,
-    ):
-        with pytest.raises(ClusterError, match=r"doesn't answer GET .* in time"):
-            await client.get_pod("ns", "p")
-
-
-async def test_an_answer_without_end_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("services.kube.client.MAX_BODY", 1000)
-    async with talk(tmp_path, answer(200, b"x" * 1001)) as (client, _server):
-        with pytest.raises(TooLong, match="longer than 1000 bytes"):
-            await client.get_pod("ns", "p")
-
-
-async def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
-    first = b'{"metadata":{"continue":"next","resourceVersion":"7"},"items":[1]}'
-    last = b'{"metadata":{"resourceVersion":"7"},"items":[2]}'
-    async with talk(tmp_path, answer(200, first), answer(200, last)) as (client, server):
-        assert [page async for page in client.pages("/apis/g/v2/things", limit=1)] == [
-            first,
-            last,
-        ]
-    assert server.requests[0].startswith("GET /apis/g/v2/things?limit=1 ")
-    assert server.requests[1].startswith("GET /apis/g/v2/things?limit=1&continue=next ")
-
-
-@pytest.mark.parametrize(
-    "body", [b"[]", b"{", b'{"metadata":{"continue":5}}', b"\xff", b"[" * 9999]
-)
-async def test_what_is_no_list_is_refused(tmp_path: Path, body: bytes) -> None:
-    async with talk(tmp_path, answer(200, body)) as (client, _server):
-        with pytest.raises(ClusterError, match="is not a list"):
-            async for _ in client.pages("/apis/g/v2/things"):
-                pass
 
 
 async def test_lines_end_at_newlines_only_however_they_are_cut(tmp_path: Path) -> None:
@@ -235,27 +191,34 @@ async def test_what_is_asked_for_compressed_is_read_as_it_was(tmp_path: Path) ->
     assert "gzip" in server.requests[0].lower().partition("accept-encoding: ")[2].splitlines()[0]
 
 
-async def test_lines_that_stop_coming_are_given_up(tmp_path: Path) -> None:
-    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}\n"
+UNFINISHED = b"HTTP/1.1 200 X\r\nContent-Length: 99\r\n\r\nonly this"
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "text"),
+    [
+        (UNFINISHED, ClusterError, r"doesn't answer GET .* in time"),
+        (answer(200, b"x" * 1001), TooLong, "longer than 1000 bytes"),
+    ],
+)
+async def test_answers_and_lines_without_end_are_given_up(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reply: bytes,
+    error: type[ClusterError],
+    text: str,
+) -> None:
+    monkeypatch.setattr("services.kube.client._TOTAL_SECONDS", 0.1)
+    monkeypatch.setattr("services.kube.client.MAX_BODY", 1000)
+    async with talk(tmp_path, reply) as (client, _server):
+        with pytest.raises(error, match=text):
+            await client.get_pod("ns", "p")
     async with (
-        talk(tmp_path, reply) as (client, _),
+        talk(tmp_path, reply) as (client, _server),
         client.lines("/api/v1/pods", {}, seconds=0.1) as lines,
     ):
-        assert await anext(lines) == b"{}"
-        with pytest.raises(ClusterError, match="doesn't answer"):
+        with pytest.raises(error, match=text):
             await anext(lines)
-
-
-async def test_a_line_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.kube.client.MAX_BODY", 1000)
-    async with (
-        Server(answer(200, b"x" * 1001)).run() as server,
-        client_of(tmp_path, server.url) as client,
-        client.lines("/api/v1/pods", {}, seconds=5) as lines,
-    ):
-        with pytest.raises(TooLong, match="longer than 1000 bytes"):
-            async for _ in lines:
-                pass
 
 
 async def test_a_callers_own_time_out_is_not_the_servers(tmp_path: Path) -> None:

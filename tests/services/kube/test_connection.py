@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from services.kube.client import BadStatus, ClusterClient, Expired, HttpResponse
+from services.kube.client import BadStatus, ClusterClient, HttpResponse, Unreadable
 from services.kube.connection import Connection, connector
 from services.process.errors import ClusterError
-from tests.services.kube.following import write_kubeconfig
+from tests.services.kube.kubeconfigs import write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ def is_open(client: ClusterClient) -> bool:
 
 
 async def test_a_client_serves_all_who_ask(tmp_path: Path) -> None:
-    connection = Connection(connector(write_kubeconfig(tmp_path, "http://a")))
+    connection = Connection(connector(write_config(tmp_path, {"server": "http://a"})))
     async with connection.client() as one, connection.client() as other:
         assert one is other
     assert is_open(one)
@@ -47,15 +47,15 @@ def refused(status: int) -> BadStatus:
         (refused(503), True),
         (refused(409), False),
         (ClusterError("away"), True),
-        (Expired("too old"), False),
+        (Unreadable("garbled"), False),
     ],
 )
 async def test_after_an_error_that_other_files_could_explain_they_are_read_again(
     tmp_path: Path, error: ClusterError, renewed: bool
 ) -> None:
-    connection = Connection(connector(write_kubeconfig(tmp_path, "http://old")))
+    connection = Connection(connector(write_config(tmp_path, {"server": "http://old"})))
     async with connection.client() as old:
-        write_kubeconfig(tmp_path, "http://new")
+        write_config(tmp_path, {"server": "http://new"})
         assert await fail(connection, error) is old
         async with connection.client() as client:
             assert client.server == ("http://new" if renewed else "http://old")
@@ -67,7 +67,7 @@ async def test_after_an_error_that_other_files_could_explain_they_are_read_again
 
 async def test_of_two_who_come_after_an_error_one_renews_the_client(tmp_path: Path) -> None:
     made = []
-    make = connector(write_kubeconfig(tmp_path, "http://a"))
+    make = connector(write_config(tmp_path, {"server": "http://a"}))
 
     def counted() -> ClusterClient:
         made.append(make())
@@ -87,7 +87,7 @@ async def test_of_two_who_come_after_an_error_one_renews_the_client(tmp_path: Pa
 
 
 async def test_a_client_that_can_not_be_renewed_is_kept(tmp_path: Path) -> None:
-    path = write_kubeconfig(tmp_path, "http://a")
+    path = write_config(tmp_path, {"server": "http://a"})
     connection = Connection(connector(path))
     path.write_text("{")
     old = await fail(connection, refused(401))

@@ -15,7 +15,6 @@ from services.kube.connection import Connection, connector
 from services.kube.events import (
     EventRecord,
     EventRecorder,
-    EventSource,
     ObjectReference,
     node_reference,
 )
@@ -35,29 +34,22 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
         yield standin
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Recorder:
     """A recorder whose outcomes are counted."""
 
     def __init__(self, api: ApiServerStandIn, burst: int, seconds: float) -> None:
         self.counts: Counter[str] = Counter()
-        self.clock = Clock()
+        self.now = 1_800_000_000.0
         self.connection = Connection(connector(api.kubeconfig_path))
         self.recorder = EventRecorder(
             self.connection,
-            EventSource("accelbind-plugin", host="n1"),
+            component="accelbind-plugin",
+            host="n1",
             on_result=lambda outcome: self.counts.update([outcome]),
             backoff=Backoff(0.01, 0.05),
             burst=burst,
             seconds=seconds,
-            clock=self.clock,
+            clock=lambda: self.now,
         )
 
     def record(
@@ -130,7 +122,7 @@ async def test_what_happens_again_is_counted_in_the_event_that_is_there(
         for number in range(1, 4):
             made.record(message=f"time {number}")
             await made.until(created=1, counted=number - 1)
-            made.clock.now += 60
+            made.now += 60
         made.record(reason="Good", message="well", warning=False)
         await made.until(created=2)
     bad, good = sorted(written(api), key=lambda event: str(event["reason"]))
@@ -165,41 +157,17 @@ async def test_without_the_right_to_patch_each_repeat_is_a_new_event(
     assert capsys.readouterr().out.count("allow `patch` of events") == 1
 
 
-async def test_a_series_goes_on_after_another_state_was_written_in_between(
-    api: ApiServerStandIn,
-) -> None:
-    async with writing(api) as made:
-        for number, reason in enumerate(("Bad", "Good", "Bad"), 1):
-            made.record(reason=reason)
-            await eventually_async(
-                lambda: sum(made.counts.values()) == number,  # noqa: B023 - it is awaited here
-            )
-    assert {event["reason"]: event["count"] for event in written(api)} == {"Bad": 2, "Good": 1}
-
-
 async def test_what_is_remembered_is_bounded(
     api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MAX_SERIES", 2)
     async with writing(api) as made:
-        for number, subject in enumerate(("a", "b", "c", "a"), 1):
+        for created, subject in enumerate(("a", "b", "c", "a"), 1):
             made.record(subject)
-            await made.until(created=number)
-    assert [event["count"] for event in written(api)] == [1] * 4
-
-
-async def test_an_event_of_a_pod_lives_in_its_namespace(api: ApiServerStandIn) -> None:
-    api.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}})
-    pod = ObjectReference("Pod", "p", namespace="team", uid="u", field_path="spec.containers{c}")
-    async with writing(api) as made:
-        made.record(about=pod)
-        await made.until(created=1)
-        made.record(about=pod)
-        await made.until(counted=1)
-    [event] = written(api)
-    assert event["metadata"]["namespace"] == "team"
-    assert event["involvedObject"]["fieldPath"] == "spec.containers{c}"
-    assert event["count"] == 2
+            await made.until(created=created)
+        assert [event["count"] for event in written(api)] == [1] * 4
+        made.record("c")
+        await made.until(created=4, counted=1)
 
 
 async def test_while_the_api_server_is_away_the_latest_state_waits_and_nobody_else_does(
@@ -256,6 +224,17 @@ async def test_what_the_api_server_does_not_take_is_given_up_and_said_once(
     assert "Events can't be written now" in said
     assert "RBAC" in said
     assert sum("Events can be written again" in line for line in lines) == 1
+
+
+async def test_an_event_of_a_pod_is_in_its_namespace(api: ApiServerStandIn) -> None:
+    api.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}})
+    pod = ObjectReference("Pod", "p", namespace="team", uid="u", field_path="spec.containers{c}")
+    async with writing(api) as made:
+        made.record(about=pod)
+        await made.until(created=1)
+    [event] = written(api)
+    assert event["metadata"]["namespace"] == "team"
+    assert event["involvedObject"]["fieldPath"] == "spec.containers{c}"
 
 
 @pytest.mark.parametrize("code", [429, 500, 503, 409])

@@ -48,14 +48,11 @@ def test_files_that_a_kubeconfig_names_are_seen_from_its_folder(tmp_path: Path) 
     for name in ("ca", "crt", "key"):
         (tmp_path / name).write_text(name)
     user = {"client-certificate": "crt", "client-key": "key", "tokenFile": "token"}
+    user |= {"username": "u", "password": "secret"}
     access = loaded(tmp_path, config({"certificate-authority": "ca"}, user))
+    assert "secret" not in repr(access)
     assert (access.authority, access.certificate, access.key) == (b"ca", b"crt", b"key")
     assert access.token_file == tmp_path / "token"
-
-
-def test_secrets_are_not_shown_with_the_rest(tmp_path: Path) -> None:
-    user = {"token": "secret", "username": "u", "password": "secret"}
-    assert "secret" not in repr(loaded(tmp_path, config(user=user)))
 
 
 def test_several_files_count_together_and_the_first_one_first(tmp_path: Path) -> None:
@@ -80,18 +77,25 @@ def test_what_is_wrong_with_others_does_not_matter(tmp_path: Path) -> None:
     assert loaded(tmp_path, content).server == "https://a"
 
 
+NO_USER = """
+current-context: c
+contexts: [{name: c, context: {cluster: k}}]
+clusters: [{name: k}]
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, "not found"),
         ("{", "is not a kubeconfig"),
         ("", "is not a kubeconfig"),
-        ("[]", "is not a kubeconfig"),
         ("clusters: 5\ncontexts: []", "is not a kubeconfig"),
         ("\x00", "is not a kubeconfig"),
         ("clusters: []\ncontexts: []", "has no current-context"),
         ("current-context: c\ncontexts: []", 'has no context "c"'),
         ("current-context: c\ncontexts: [{name: c}]", 'has no cluster ""'),
+        (NO_USER, "names no user"),
     ],
 )
 def test_a_file_that_can_not_be_used_says_why(
@@ -109,7 +113,6 @@ def test_a_file_that_can_not_be_used_says_why(
     [
         ({"server": ""}, None, 'the server "" is not an https URL'),
         ({"server": "htps://a"}, None, 'the server "htps://a" is not an https URL'),
-        ({"server": "a:6443"}, None, "is not an https URL"),
         ({"server": "https://"}, None, "is not an https URL"),
         ({"server": "https://a:many"}, None, "is not an https URL"),
         ({"server": 5}, None, "is not a kubeconfig: Expected `str"),
@@ -120,14 +123,14 @@ def test_a_file_that_can_not_be_used_says_why(
             None,
             "exclude each other",
         ),
-        ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider was removed in Kubernetes 1.26"),
         (
             {},
-            {"as": "jane", "as-uid": "7"},
-            r"impersonates another one \(as, as-uid\)",
+            {"auth-provider": {"name": "gcp"}},
+            "auth-provider: it was removed in Kubernetes",
         ),
-        ({}, {"as-groups": ["a"]}, r"\(as-groups\), which is not supported"),
-        ({}, {"as-user-extra": {"a": ["b"]}}, r"\(as-user-extra\), which is not supported"),
+        ({}, {"as": "jane"}, "its user has as: impersonation is not supported"),
+        ({}, {"as-groups": ["a"]}, "its user has as-groups: impersonation is not"),
+        ({}, {"as-user-extra": {"a": ["b"]}}, "its user has as-user-extra: impersonation is not"),
         ({}, {"client-certificate": "/nowhere/crt"}, "No such file"),
         ({}, {"exec": {"apiVersion": "v9", "command": "x"}}, 'plugin has the apiVersion "v9"'),
         ({}, {"exec": {"apiVersion": "v9"}}, "is not a kubeconfig"),
@@ -138,13 +141,6 @@ def test_an_entry_that_can_not_be_used_says_why(
 ) -> None:
     with pytest.raises(ClusterError, match=message):
         loaded(tmp_path, config(cluster, user))
-
-
-def test_a_context_without_a_user_says_so(tmp_path: Path) -> None:
-    content = config()
-    del content["contexts"][0]["context"]["user"]
-    with pytest.raises(ClusterError, match="names no user"):
-        loaded(tmp_path, content)
 
 
 @pytest.mark.parametrize(
@@ -195,10 +191,7 @@ def test_a_pod_has_its_service_account(tmp_path: Path) -> None:
     assert access is not None
     assert (access.server, access.authority) == ("https://[fd00::1]:443", b"c")
     assert access.token_file == tmp_path / "token"
-
-
-def test_a_service_account_that_is_not_whole_says_what_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").unlink()
     with pytest.raises(ClusterError, match=r"No such file or directory \(.*ca.crt\)"):
         load_config(environment={"KUBERNETES_SERVICE_HOST": "h"}, service_account=str(tmp_path))
 

@@ -36,14 +36,10 @@ def pair() -> ServingPair:
 
 
 class Ends:
-    """A TLS server that answers what it knows of who asks, and a proxy to it.
+    """A TLS server that answers the name in the client's certificate, and a proxy to it.
 
-    Attributes:
-        server: its URL.
-        proxy: the proxy's.
-        asked: heads of what the proxy was asked.
-        reply: what it answers; a tunnel if empty.
-        refused: who isn't let in any more.
+    `asked` are the heads that the proxy got; `reply` is its answer, if it gives no tunnel. The
+    server refuses the client `refused`.
     """
 
     def __init__(self) -> None:
@@ -110,9 +106,15 @@ def client_of(folder: Path, cluster: dict[str, Any]) -> ClusterClient:
     return connector(write_config(folder, cluster))()
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize(
+    ("run", "source"), [(asyncio.run, "kubeconfig"), (uvloop.run, "environment")]
+)
 def test_a_proxy_is_asked_for_a_tunnel_and_sees_nothing_of_what_goes_through(
-    tmp_path: Path, pair: ServingPair, run: Callable[..., None]
+    tmp_path: Path,
+    pair: ServingPair,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Callable[..., None],
+    source: str,
 ) -> None:
     async def scenario() -> None:
         async with Ends().run(pair.context()) as ends:
@@ -120,8 +122,12 @@ def test_a_proxy_is_asked_for_a_tunnel_and_sees_nothing_of_what_goes_through(
             cluster = {
                 "server": "https://api.example.com",
                 "certificate-authority-data": encoded(pair.certificate),
-                "proxy-url": ends.proxy,
             }
+            if source == "kubeconfig":
+                cluster["proxy-url"] = ends.proxy
+            else:
+                monkeypatch.setenv("HTTPS_PROXY", ends.proxy)
+                monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")
             async with client_of(tmp_path, cluster) as client:
                 assert await client.get(POD) == ends.body
                 assert await client.get(POD) == ends.body
@@ -139,7 +145,6 @@ def test_a_proxy_is_asked_for_a_tunnel_and_sees_nothing_of_what_goes_through(
     [
         (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", "answers 403 Forbidden"),
         (b"SSH-2.0\r\n\r\n", "closed the connection"),
-        (b"HTTP/1.1 200 OK\r\n", "closed the connection"),
         (b"x" * 200_000, "closed the connection"),
     ],
 )
@@ -163,21 +168,6 @@ async def test_a_proxy_that_is_away_is_named_without_its_password(tmp_path: Path
         with pytest.raises(ClusterError, match=refused) as caught:
             await client.get(POD)
     assert "u%40x" not in str(caught.value)
-
-
-async def test_the_environment_names_a_proxy_too(
-    tmp_path: Path, pair: ServingPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")
-    async with Ends().run(pair.context()) as ends:
-        monkeypatch.setenv("HTTPS_PROXY", ends.proxy)
-        cluster = {
-            "server": "https://api.example.com:6443",
-            "certificate-authority-data": encoded(pair.certificate),
-        }
-        async with client_of(tmp_path, cluster) as client:
-            assert await client.get(POD) == b"{}"
-    assert ends.asked[0].startswith("CONNECT api.example.com:6443 ")
 
 
 @pytest.mark.parametrize(
@@ -267,10 +257,8 @@ def credential(authority: ClientAuthority, name: str) -> str:
     [
         ("localhost", "", True),
         ("[::1]", "", True),
-        ("224.0.0.1", "", False),
-        ("224.0.0.1", "224.0.0.0/8", True),
         ("224.0.0.1", "10.0.0.0/8", False),
-        ("[ff02::1]", "ff00::/8", True),
+        ("224.0.0.1", "224.0.0.0/8", True),
     ],
 )
 async def test_no_proxy_names_what_is_reached_directly(
@@ -291,7 +279,7 @@ async def test_no_proxy_names_what_is_reached_directly(
 def test_a_proxy_of_the_environment_that_can_not_be_used_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
 ) -> None:
-    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     with pytest.raises(
         ClusterError, match="HTTPS_PROXY or ALL_PROXY is not an http:// or https:// URL"

@@ -36,6 +36,9 @@ spec: {{interfaceId: {INTERFACE}}}
 """
 
 
+SPEC = {"interfaceId": INTERFACE}
+
+
 def function(name: str = "nlb0") -> str:
     return FUNCTION.replace("NAME", name)
 
@@ -89,11 +92,6 @@ def test_a_file_as_clusters_have_it_works_unchanged(tmp_path: Path) -> None:
     assert snapshot.problems == ()
 
 
-def test_the_namespace_of_objects_that_name_none_can_be_told(tmp_path: Path) -> None:
-    load(tmp_path, a__yaml=function())
-    assert served(load_folder(tmp_path, default_namespace="team")) == ["team/nlb0"]
-
-
 def test_ids_made_of_digits_stay_text(tmp_path: Path) -> None:
     digits = function().replace(AFU, "0" * 31 + "1").replace(INTERFACE, "12e4567812345678" * 2)
     snapshot = load(tmp_path, a__yaml=digits)
@@ -138,24 +136,17 @@ def test_lists_hold_mappings_too(tmp_path: Path, kind: str) -> None:
         "spec": {"afuId": AFU, "interfaceId": INTERFACE, "mode": "region"},
     }
     listed = {"apiVersion": "fpga.intel.com/v2", "kind": kind, "items": [item, {}, 3]}
-    snapshot = load(tmp_path, a__json=json.dumps(listed))
-    assert served(snapshot) == ["lab/nlb0"]
+    typed = {"kind": "FpgaRegionList", "items": [{"metadata": {"name": "a10"}, "spec": SPEC}]}
+    snapshot = load(tmp_path, a__json=json.dumps(listed), b__json=json.dumps(typed))
+    assert served(snapshot) == ["default/a10", "lab/nlb0"]
     assert len(snapshot.problems) == 2
     assert snapshot.problems[0].startswith("a.json, line 1 (document 1), item 2: ")
 
 
-def test_items_of_a_typed_list_need_not_repeat_its_kind(tmp_path: Path) -> None:
-    text = (
-        "apiVersion: fpga.intel.com/v2\nkind: FpgaRegionList\nitems:\n"
-        f"- metadata: {{name: a10}}\n  spec: {{interfaceId: {INTERFACE}}}\n"
-    )
-    assert served(load(tmp_path, a__yaml=text)) == ["default/a10"]
-
-
-@pytest.mark.parametrize("items", ["", "items:\n", "items: {}\n"])
-def test_a_list_without_items_holds_nothing(tmp_path: Path, items: str) -> None:
-    snapshot = load(tmp_path, a__yaml=f"kind: List\n{items}")
-    assert (served(snapshot), snapshot.problems) == ([], ())
+def test_a_list_without_items_holds_nothing(tmp_path: Path) -> None:
+    for items in ("", "items:\n", "items: {}\n"):
+        snapshot = load(tmp_path, a__yaml=f"kind: List\n{items}")
+        assert (served(snapshot), snapshot.problems) == ([], ())
 
 
 def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
@@ -198,7 +189,7 @@ def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     assert snapshot.problems == ("b.yaml: the folder holds more than 0 MiB",)
 
 
-def test_a_folder_that_is_missing_or_a_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_or_a_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match="No such file or directory"):
         load_folder(tmp_path / "none")
     (tmp_path / "file").write_text("")
@@ -302,7 +293,9 @@ async def test_a_folder_that_vanishes_leaves_its_mappings_and_grows_old(
             await eventually_async(lambda: source.error)
             await eventually_async(lambda: source.age > 0.05)
             assert names(source) == ["default/one"]
-            (tmp_path / "away").rename(directory)
+            directory.mkdir()
+            (directory / "a.yaml").write_text(function("two"))
+            await shows(source, ["default/two"])
             await eventually_async(lambda: not source.error)
             await eventually_async(lambda: source.age < 0.05)
         told = [line["event"] for line in logs]
@@ -310,37 +303,16 @@ async def test_a_folder_that_vanishes_leaves_its_mappings_and_grows_old(
         assert "the folder of mappings can be read again" in told
 
 
-async def test_a_folder_that_comes_back_changed_is_loaded(tmp_path: Path) -> None:
-    directory = tmp_path / "mappings"
-    directory.mkdir()
-    (directory / "a.yaml").write_text(function("one"))
-
-    async with following(directory) as source:
-        directory.rename(tmp_path / "away")
-        await eventually_async(lambda: source.error)
-        directory.mkdir()
-        (directory / "a.yaml").write_text(function("two"))
-        await shows(source, ["default/two"])
-        assert source.error == ""
-
-
-async def has_problems(source: FolderSource, number: int) -> None:
-    await eventually_async(lambda: len(source.snapshot.problems) == number)
-
-
-def test_a_problem_is_told_once_and_again_when_it_comes_back(tmp_path: Path) -> None:
+async def test_a_problem_is_told_once_and_again_when_it_comes_back(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(function("good"))
     bad = function("bad").replace("mode: af", "mode: no")
 
-    async def scenario() -> list[str]:
-        with capture_logs() as logs:
-            async with following(tmp_path) as source:
-                for text, wanted in [(bad, 1), (bad + "---\n" + bad, 2), ("", 0), (bad, 1)]:
-                    (tmp_path / "b.yaml").write_text(text)
-                    await has_problems(source, wanted)
-        return [line["reason"] for line in logs if line["event"] == "mapping skipped"]
-
-    told = asyncio.run(scenario())
+    with capture_logs() as logs:
+        async with following(tmp_path) as source:
+            for text, wanted in [(bad, 1), (bad + "---\n" + bad, 2), ("", 0), (bad, 1)]:
+                (tmp_path / "b.yaml").write_text(text)
+                await eventually_async(lambda: len(source.snapshot.problems) == wanted)  # noqa: B023 - awaited here
+    told = [line["reason"] for line in logs if line["event"] == "mapping skipped"]
     assert len([line for line in told if "document 1" in line]) == 2
 
 
@@ -353,28 +325,6 @@ def test_very_many_problems_are_counted_and_not_all_logged(tmp_path: Path) -> No
     assert logs[-1]["number"] == 150
 
 
-async def test_a_folder_that_never_stops_changing_is_loaded_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folder, "MAX_WAIT", 0.05)
-    watched, beside = tmp_path / "watched", tmp_path / "beside"
-    watched.mkdir()
-    (watched / "a.yaml").write_text(function("one"))
-
-    async def churn() -> None:
-        for number in range(1_000_000):
-            beside.write_text(function("two") + f"# {number}\n")
-            beside.rename(watched / "a.yaml")  # never half written, so that each load shows it
-            await asyncio.sleep(0)
-
-    async with following(watched) as source:
-        task = asyncio.create_task(churn())
-        await shows(source, ["default/two"])
-        task.cancel()
-        (watched / "a.yaml").write_text(function("end"))
-        await shows(source, ["default/end"])
-
-
 async def test_a_mistake_of_ours_while_loading_leaves_the_old_mappings_and_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -385,10 +335,9 @@ async def test_a_mistake_of_ours_while_loading_leaves_the_old_mappings_and_is_lo
             with monkeypatch.context() as patched:
                 patched.setattr(folder, "load_folder", None)
                 (tmp_path / "a.yaml").write_text(function("two"))
-                await eventually_async(lambda: logs)
-            assert [line["log_level"] for line in logs] == ["error"]
-            assert names(source) == ["default/one"]
-            await eventually_async(lambda: source.age > 0.05)
-            assert "accelbind failed while reading" in source.error
-        (tmp_path / "a.yaml").write_text(function("three"))
-        await shows(source, ["default/three"])
+                await eventually_async(lambda: source.error and source.age > 0.1)
+                assert "accelbind failed while reading" in source.error
+                assert names(source) == ["default/one"]
+            await shows(source, ["default/two"])
+        assert [line["log_level"] for line in logs] == ["warning", "info", "info"]
+        assert source.error == ""

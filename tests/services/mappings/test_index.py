@@ -1,19 +1,19 @@
 """The stores of both kinds against `build_index`: of the same objects, both make the same index."""
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kube.list_watch import Item, Metadata
+from services.kube.reflector import Item, Metadata, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
-from services.mappings.model import KINDS, read_entry
-from services.mappings.source import Store, indexed
+from services.mappings.model import KINDS, Entry, read_entry
+from services.mappings.source import indexed, read_item
 from tests.services.building import ARRIA, NLB0, NLB3, STRATIX, Object, function, region
 
 Key: TypeAlias = tuple[str, str, str]
@@ -24,12 +24,12 @@ def item(obj: Object) -> Item:
     return Item(metadata, msgspec.Raw(json.dumps(obj["spec"]).encode()))
 
 
-def stores() -> dict[str, Store]:
-    return {kind: Store(kind, lambda: None) for kind in KINDS}
+def stores() -> dict[str, Store[Entry]]:
+    return {kind: Store(partial(read_item, kind), lambda: None) for kind in KINDS}
 
 
-def snapshot(found: dict[str, Store], before: MappingIndex = EMPTY_INDEX) -> MappingIndex:
-    return indexed(before, list(found.values()))
+def snapshot(found: dict[str, Store[Entry]], before: MappingIndex = EMPTY_INDEX) -> MappingIndex:
+    return indexed(before, found.values())
 
 
 def as_if_built(index: MappingIndex) -> dict[str, object]:
@@ -89,11 +89,11 @@ STEPS = st.lists(
 )
 
 
-def relist(store: Store, objects: Iterable[Object]) -> None:
-    listing = store.listing()
+def relist(store: Store[Entry], objects: Iterable[Object]) -> None:
+    store.start_list()
     for obj in objects:
-        listing.add(item(obj))
-    asyncio.run(listing.finish(0))
+        store.add(item(obj))
+    store.finish_list()
 
 
 @settings(deadline=None)

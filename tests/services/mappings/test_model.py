@@ -30,24 +30,15 @@ def part(resource: str) -> str:
     return resource.removeprefix("fpga.intel.com/")
 
 
-def test_a_function_of_mode_af_stands_for_the_function() -> None:
+def test_mappings_stand_for_a_function_or_a_region() -> None:
+    af = Resolution(part(AF_NLB0), Mode.AF, ARRIA, NLB0)
     mapping = parse(function("nlb0", "af", namespace="team"))
-    assert mapping == Mapping(
-        "AcceleratorFunction", "team", "nlb0", Resolution(part(AF_NLB0), Mode.AF, ARRIA, NLB0)
-    )
+    assert mapping == Mapping("AcceleratorFunction", "team", "nlb0", af)
     assert mapping.label == "AcceleratorFunction team/nlb0"
-
-
-def test_a_function_of_mode_region_stands_for_the_region() -> None:
-    mapping = parse(function("nlb0", "region"))
-    assert mapping.resolution == Resolution(part(REGION), Mode.REGION, ARRIA, NLB0)
-
-
-def test_a_region_is_for_workloads_that_program_it_themselves() -> None:
-    mapping = parse(region("arria", namespace="team"))
-    assert mapping == Mapping(
-        "FpgaRegion", "team", "arria", Resolution(part(REGION), Mode.REGIONDEVEL, ARRIA)
-    )
+    programmed = Resolution(part(REGION), Mode.REGION, ARRIA, NLB0)
+    assert parse(function("nlb0", "region")).resolution == programmed
+    by_workload = Resolution(part(REGION), Mode.REGIONDEVEL, ARRIA)
+    assert parse(region("r", namespace="t")) == Mapping("FpgaRegion", "t", "r", by_workload)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"namespace": None}, {"namespace": ""}])
@@ -55,7 +46,6 @@ def test_an_object_without_namespace_gets_the_default_one(metadata: Object) -> N
     obj = function("nlb0", "region")
     obj["metadata"] |= metadata
     assert parse(obj).namespace == "default"
-    assert parse(obj, default_namespace="team").namespace == "team"
 
 
 def test_ids_are_read_in_any_spelling() -> None:
@@ -77,32 +67,19 @@ NAME_RULE = (
     "pods can't request a resource of this name: Kubernetes allows at most 63 letters, digits, "
     "'-', '_' and '.', beginning and ending with a letter or digit"
 )
-
-
-def with_spec(**spec: object) -> Object:
-    obj = function("x", "region")
-    obj["spec"] |= spec
-    return obj
-
-
-def without(key: str) -> Object:
-    obj = function("x", "region")
-    del obj["spec"][key]
-    return obj
+PHYSICAL = "this name has the form of a physical name; choose another"
+KIND = "kind must be AcceleratorFunction or FpgaRegion"
 
 
 @pytest.mark.parametrize(
     ("obj", "message"),
     [
         (None, "a mapping must be an object"),
-        ({}, "kind must be AcceleratorFunction or FpgaRegion, and is missing"),
-        ({"kind": 3}, "kind must be AcceleratorFunction or FpgaRegion, not a number"),
-        ({"kind": {1}}, "kind must be AcceleratorFunction or FpgaRegion, not this"),
-        ({"kind": []}, "kind must be AcceleratorFunction or FpgaRegion, not a list"),
-        (
-            {"kind": "ConfigMap"},
-            'kind must be AcceleratorFunction or FpgaRegion, not "ConfigMap"',
-        ),
+        ({}, f"{KIND}, and is missing"),
+        ({"kind": 3}, f"{KIND}, not a number"),
+        ({"kind": {1}}, f"{KIND}, not this"),
+        ({"kind": []}, f"{KIND}, not a list"),
+        ({"kind": "ConfigMap"}, f'{KIND}, not "ConfigMap"'),
         (
             {"kind": "FpgaRegion"},
             "FpgaRegion: apiVersion must be fpga.intel.com/v2, and is missing",
@@ -111,38 +88,20 @@ def without(key: str) -> Object:
             function("x", "af") | {"apiVersion": "fpga.intel.com/v1"},
             'AcceleratorFunction: apiVersion must be fpga.intel.com/v2, not "fpga.intel.com/v1"',
         ),
-        (
-            region("x") | {"metadata": None},
-            "FpgaRegion: metadata.name is missing or not a string",
-        ),
-        (
-            region("x") | {"metadata": {"name": 3}},
-            "FpgaRegion: metadata.name is missing or not a string",
-        ),
+        (region("x") | {"metadata": None}, "FpgaRegion: metadata.name is missing or not a string"),
+        (region("") | {}, "FpgaRegion: metadata.name is missing or not a string"),
         (
             region("x") | {"metadata": {"name": "x", "namespace": 3}},
             "FpgaRegion x: metadata.namespace must be a string",
         ),
         (region("x" * 64), f"FpgaRegion default/{'x' * 64}: {NAME_RULE}"),
         (function("a\nb", "af"), f"AcceleratorFunction default/a\\nb: {NAME_RULE}"),
-        (
-            region(f"region-{ARRIA}"),
-            (
-                f"FpgaRegion default/region-{ARRIA}: this name has the form of a physical name; "
-                "choose another"
-            ),
-        ),
+        (region(f"region-{ARRIA}"), f"FpgaRegion default/region-{ARRIA}: {PHYSICAL}"),
         (
             function(part(AF_NLB0), "af"),
-            (
-                f"AcceleratorFunction default/{part(AF_NLB0)}: this name has the form of a "
-                "physical name; choose another"
-            ),
+            f"AcceleratorFunction default/{part(AF_NLB0)}: {PHYSICAL}",
         ),
-        (
-            region("x") | {"spec": []},
-            "FpgaRegion default/x: spec is missing or not an object",
-        ),
+        (region("x") | {"spec": []}, "FpgaRegion default/x: spec is missing or not an object"),
         (
             region("x") | {"spec": {}},
             "FpgaRegion default/x: spec.interfaceId is missing or not a string",
@@ -151,56 +110,45 @@ def without(key: str) -> Object:
             region("x") | {"spec": {"interfaceId": ARRIA, "mode": "af"}},
             'FpgaRegion default/x: spec.mode must be regiondevel or left out, not "af"',
         ),
-        (
-            without("afuId"),
-            "AcceleratorFunction default/x: spec.afuId is missing or not a string",
-        ),
-        (
-            without("mode"),
-            "AcceleratorFunction default/x: spec.mode must be af or region, and is missing",
-        ),
-        # what the public pattern ^af|region$ lets through
-        (
-            with_spec(mode="afoo"),
-            'AcceleratorFunction default/x: spec.mode must be af or region, not "afoo"',
-        ),
-        (
-            with_spec(mode="my-region"),
-            'AcceleratorFunction default/x: spec.mode must be af or region, not "my-region"',
-        ),
-        (
-            with_spec(mode=["af"]),
-            "AcceleratorFunction default/x: spec.mode must be af or region, not a list",
-        ),
-        (
-            with_spec(interfaceId="xyz"),
-            'AcceleratorFunction default/x: spec.interfaceId "xyz" is not 8 to 32 hex digits',
-        ),
-        (
-            with_spec(afuId="a" * 41),
-            f'AcceleratorFunction default/x: spec.afuId "{"a" * 41}" is not 8 to 40 hex digits',
-        ),
-        # YAML reads an id of digits as a number
-        (
-            with_spec(interfaceId=12345678),
-            (
-                "AcceleratorFunction default/x: spec.interfaceId must be a string, but is a "
-                "number; put it into quotes"
-            ),
-        ),
-        (
-            with_spec(mode="af", afuId="a" * 9),
-            (
-                f"AcceleratorFunction default/x: interface id {ARRIA} and AFU id aaaaaaaaa have 41 "
-                "hex digits together, which are no whole bytes: there is no resource name for them"
-            ),
-        ),
     ],
 )
 def test_what_can_not_serve_is_refused_with_a_sentence(obj: object, message: str) -> None:
     with pytest.raises(InvalidMapping) as caught:
         parse(obj)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"afuId": None}, "spec.afuId is missing or not a string"),
+        ({"mode": None}, "spec.mode must be af or region, and is missing"),
+        # what the public pattern ^af|region$ lets through
+        ({"mode": "afoo"}, 'spec.mode must be af or region, not "afoo"'),
+        ({"mode": "my-region"}, 'spec.mode must be af or region, not "my-region"'),
+        ({"mode": ["af"]}, "spec.mode must be af or region, not a list"),
+        ({"interfaceId": "xyz"}, 'spec.interfaceId "xyz" is not 8 to 32 hex digits'),
+        ({"afuId": "a" * 41}, f'spec.afuId "{"a" * 41}" is not 8 to 40 hex digits'),
+        # YAML reads an id of digits as a number
+        (
+            {"interfaceId": 12345678},
+            "spec.interfaceId must be a string, but is a number; put it into quotes",
+        ),
+        (
+            {"mode": "af", "afuId": "a" * 9},
+            (
+                f"interface id {ARRIA} and AFU id aaaaaaaaa have 41 hex digits together, which "
+                "are no whole bytes: there is no resource name for them"
+            ),
+        ),
+    ],
+)
+def test_a_spec_that_can_not_serve_is_refused(spec: Object, message: str) -> None:
+    obj = function("x", "region")
+    obj["spec"] |= spec
+    with pytest.raises(InvalidMapping) as caught:
+        parse(obj)
+    assert str(caught.value) == f"AcceleratorFunction default/x: {message}"
 
 
 def test_an_odd_id_is_fine_where_it_is_in_no_resource_name() -> None:
@@ -251,11 +199,12 @@ def test_a_mapping_is_deprecated_by_an_annotation(note: object, kept: str | None
         assert parse(deprecated(obj, note)).deprecated == kept
 
 
-@pytest.mark.parametrize("annotations", [None, [], "text", {}, {"accelbind.dev/requested": "x"}])
-def test_other_annotations_deprecate_nothing(annotations: object) -> None:
+def test_other_annotations_deprecate_nothing() -> None:
     obj = function("x", "af")
-    obj["metadata"]["annotations"] = annotations
-    assert parse(obj).deprecated is None
+    others: list[object] = [None, [], "text", {}, {"accelbind.dev/requested": "x"}]
+    for annotations in others:
+        obj["metadata"]["annotations"] = annotations
+        assert parse(obj).deprecated is None
 
 
 def test_only_so_many_mappings_to_a_region_are_compared() -> None:
@@ -270,12 +219,6 @@ def test_what_was_refused_is_recorded_under_its_name() -> None:
     assert reject(function("x", "foo", namespace="team"), "it is wrong") == Rejected(
         "AcceleratorFunction", "team", "x", "it is wrong"
     )
-    assert reject(region("x"), "bad", default_namespace="team") == Rejected(
-        "FpgaRegion", "team", "x", "bad"
-    )
-
-
-def test_what_has_no_name_can_not_be_recorded() -> None:
     assert reject({"kind": "ConfigMap"}, "no mapping") is None
 
 
@@ -293,11 +236,6 @@ def test_a_namespace_is_indexed_by_name_and_by_resource() -> None:
     assert mappings.functions.keys() == {(ARRIA, NLB0), (ARRIA, NLB3)}
     assert not mappings.rejected
     assert len(mappings) == 4
-
-
-def test_only_functions_of_mode_region_may_be_programmed() -> None:
-    mappings = index(function("a", "af"), region("b")).namespace("default")
-    assert mappings.functions == {}
 
 
 def test_the_modes_of_a_resource_are_those_of_its_mappings() -> None:

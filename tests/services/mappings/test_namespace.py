@@ -1,79 +1,60 @@
-import json
-from typing import Any
+"""The mappings of one namespace, read from an API server."""
+
+from pathlib import Path
 
 import pytest
 
-from services.kube.client import BadStatus, HttpResponse
+from services.kube import lists
+from services.kube.connection import connector
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.names import function_name
 from services.process.errors import ClusterError
+from tests.services.building import ARRIA, NLB0, function
+from tests.services.kube.following import MappingServer
 
 pytestmark = pytest.mark.anyio
 
-INTERFACE = "ce48969398f05f33946d560708be108a"
-NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
-FUNCTIONS = "/apis/fpga.intel.com/v2/namespaces/team-a/acceleratorfunctions"
-REGIONS = "/apis/fpga.intel.com/v2/namespaces/team-a/fpgaregions"
+
+async def read(server: MappingServer) -> NamespaceMappings:
+    async with connector(server.kubeconfig_path)() as client:
+        return await read_namespace(client, "team")
 
 
-class Client:
-    """Gives pages by path, as the API server's client does."""
-
-    def __init__(self, pages: dict[str, list[object]], status: int = 0) -> None:
-        self._pages = pages
-        self._status = status
-
-    async def pages(self, path: str, *, limit: int) -> Any:  # noqa: ARG002 - as the client
-        if self._status:
-            raise BadStatus(
-                f"the API server answers {self._status}", HttpResponse(self._status, b"")
-            )
-        for page in self._pages[path]:
-            yield page if isinstance(page, bytes) else json.dumps(page).encode()
-
-
-def function(name: str, mode: str = "region", afu: str = NLB0) -> dict[str, Any]:
-    spec = {"interfaceId": INTERFACE, "afuId": afu, "mode": mode}
-    return {"metadata": {"name": name, "namespace": "elsewhere"}, "spec": spec}
-
-
-async def read(client: Client) -> NamespaceMappings:
-    return await read_namespace(client, "team-a")  # type: ignore[arg-type] # as much of it as is used
-
-
-async def test_both_kinds_are_read_page_by_page() -> None:
-    region = {"metadata": {"name": "r"}, "spec": {"interfaceId": INTERFACE}}
-    found = await read(
-        Client(
-            {
-                FUNCTIONS: [{"items": [function("a")]}, {"items": [function("b", "af")]}],
-                REGIONS: [{"items": [region]}],
-            }
-        )
-    )
+async def test_both_kinds_are_read_page_by_page_and_bad_objects_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "PAGE", 1)
+    async with MappingServer(tmp_path) as server:
+        server.put_function("a", "team")
+        server.put_function("b", "team", mode="af")
+        server.put_function("c", "elsewhere")
+        server.put_region("r", "team")
+        server.put(function("bad", "af", afu="xyz", namespace="team"))
+        found = await read(server)
     assert sorted(found.by_name) == ["a", "b", "r"]
-    assert found.namespace == "team-a"
-    assert found.functions == {(INTERFACE, NLB0): 1}
-    assert function_name(INTERFACE, NLB0) in found.by_resource
+    assert found.namespace == "team"
+    assert found.functions == {(ARRIA, NLB0): 1}
+    assert function_name(ARRIA, NLB0) in found.by_resource
+    assert "afuId" in found.rejected["bad"]
 
 
-async def test_an_object_that_is_no_good_is_left_out_and_remembered() -> None:
-    items: list[Any] = [function("a"), function("bad", afu="xyz"), {"metadata": 3}, {}]
-    found = await read(Client({FUNCTIONS: [{"items": items}], REGIONS: [{"items": []}]}))
-    assert list(found.by_name) == ["a"]
-    assert "AFU id" in found.rejected["bad"] or "afuId" in found.rejected["bad"]
-
-
-@pytest.mark.parametrize("page", [b"{}", b"[", b'{"items": [1]}'])
-async def test_a_list_that_is_none_is_an_error(page: bytes) -> None:
-    with pytest.raises(ClusterError, match=f"GET {FUNCTIONS} can't be read"):
-        await read(Client({FUNCTIONS: [page]}))
+@pytest.mark.parametrize("body", [b"{}", b"[", b'{"metadata": {}, "items": [1]}'])
+async def test_an_answer_that_is_no_list_is_an_error(tmp_path: Path, body: bytes) -> None:
+    async with MappingServer(tmp_path) as server:
+        with (
+            server.faults.replaying(body, matches=lambda _: True),
+            pytest.raises(ClusterError, match=r"GET .*/acceleratorfunctions can't be read"),
+        ):
+            await read(server)
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(404, "definitions of fpga.intel.com installed"), (403, "answers 403$")]
+    ("status", "text"), [(404, "definitions of fpga.intel.com installed"), (403, "answers 403")]
 )
-async def test_an_api_server_that_says_no_is_an_error(status: int, said: str) -> None:
-    with pytest.raises(ClusterError, match=said):
-        await read(Client({}, status))
+async def test_an_api_server_that_refuses_is_an_error(
+    tmp_path: Path, status: int, text: str
+) -> None:
+    async with MappingServer(tmp_path) as server:
+        with server.faults.failing(status), pytest.raises(ClusterError, match=text):
+            await read(server)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from services.process.files import open_at_once, replace_file, sync_folder
+from services.process.files import open_regular, replace_file, sync_folder
 from tests.services.bitstreams.test_storage import no_file_larger_than
 
 
@@ -58,15 +58,20 @@ def test_two_writers_are_in_neither_ones_way(tmp_path: Path) -> None:
     assert names(tmp_path) == [".f.one.new", "f"]
 
 
-def test_neither_a_pipe_nor_a_folder_is_waited_for_or_kept(tmp_path: Path) -> None:
+def test_only_regular_files_are_opened_without_waiting_and_nothing_is_kept(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with open_at_once(tmp_path / "pipe") as file:
-        assert file.read() == b""
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("file")
     before = descriptors()
     for _ in range(20):  # a plugin that asks again every few seconds would run out of descriptors
-        with pytest.raises(IsADirectoryError):
-            open_at_once(tmp_path)
+        for path in (tmp_path, tmp_path / "pipe", tmp_path / "link"):
+            with pytest.raises(OSError, match=r"not a regular file|Too many levels"):
+                open_regular(path)
+        with pytest.raises(OSError, match="not a regular file"):
+            open_regular(tmp_path, follow_links=True)
     assert descriptors() <= before
+    with open_regular(tmp_path / "link", follow_links=True) as file:
+        assert file.read() == b"x"
 
 
 def descriptors() -> set[str]:

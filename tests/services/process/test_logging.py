@@ -44,38 +44,34 @@ def test_json_where_no_person_watches_one_event_a_line() -> None:
     }
 
 
-def test_console_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("stream", "format", "variables", "starts"),
+    [
+        (Terminal, "auto", {}, "\x1b["),
+        (Terminal, "auto", {"NO_COLOR": "1"}, "20"),
+        (Terminal, "auto", {"TERM": "dumb"}, "20"),
+        (Terminal, "json", {}, "{"),
+        (io.StringIO, "console", {}, "20"),
+        (io.StringIO, "auto", {}, "{"),
+    ],
+)
+def test_the_format_follows_the_terminal_unless_it_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+    stream: type[io.StringIO],
+    format: str,  # noqa: A002 - as in configure
+    variables: dict[str, str],
+    starts: str,
+) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    stream = Terminal()
-    configure(stream=stream)
-    structlog.get_logger().info("refused", pod="a")
-    assert "refused" in stream.getvalue()
-    assert "\x1b[" in stream.getvalue()
-
-
-@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
-def test_colours_are_left_out_where_nobody_wants_or_knows_them(
-    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    stream = Terminal()
-    configure(stream=stream)
-    structlog.get_logger().info("serving", port=8443)
-    assert "serving" in stream.getvalue()
-    assert "\x1b" not in stream.getvalue()
-
-
-def test_a_format_asked_for_counts_more_than_the_terminal() -> None:
-    stream = Terminal()
-    configure(format="json", stream=stream)
-    structlog.get_logger().info("refused")
-    assert lines(stream)[0]["event"] == "refused"
-    plain = io.StringIO()
-    configure(format="console", stream=plain)
-    structlog.get_logger().info("refused")
-    assert "\x1b[" not in plain.getvalue()
+    made = stream()
+    configure(format=format, stream=made)
+    structlog.get_logger().info("refused", pod="a")
+    assert made.getvalue().startswith(starts)
+    assert "refused" in made.getvalue()
+    assert ("\x1b" in made.getvalue()) == (starts == "\x1b[")
 
 
 def test_libraries_come_out_the_same_way() -> None:

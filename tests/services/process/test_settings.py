@@ -75,35 +75,16 @@ def refusal(flags: dict[str, object]) -> str:
     return text
 
 
-def test_a_flag_beats_the_variable_and_that_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_flag_beats_the_variable_and_that_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("ACCELBIND_PORT", "2")
     monkeypatch.setenv("ACCELBIND_HOST", "environment")
-    settings = of(port=3)
+    monkeypatch.setenv("ACCELBIND_DOMAIN", "a, b,")
+    settings = of(port=3, host=None, domain=[])
     assert (settings.port, settings.host, settings.quiet) == (3, "environment", False)
-
-
-def test_a_flag_that_was_not_given_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELBIND_PORT", "2")
-    monkeypatch.setenv("ACCELBIND_DOMAIN", "a")
-    settings = of(port=None, domain=[])
-    assert (settings.port, settings.domain) == (2, ("a",))
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [("a.example", ("a.example",)), ("a.example, b.example,", ("a.example", "b.example"))],
-)
-def test_lists_are_spelt_with_commas(
-    monkeypatch: pytest.MonkeyPatch, text: str, wanted: tuple[str, ...]
-) -> None:
-    assert of(domain=text).domain == wanted
-    assert of(domain=[text]).domain == wanted
-    monkeypatch.setenv("ACCELBIND_DOMAIN", text)
-    assert of().domain == wanted
-
-
-def test_a_flag_may_be_repeated() -> None:
-    assert of(domain=["a,b", "c"]).domain == ("a", "b", "c")
+    assert settings.domain == ("a", "b")
+    assert of(domain=["a,b", "c"]).domain == ("a", "b", "c"), "a flag may be repeated"
 
 
 @pytest.mark.parametrize(
@@ -158,12 +139,10 @@ def test_a_value_that_does_not_fit_is_told_with_who_gave_it(
     assert refusal(flags).startswith(wanted)
 
 
-def test_the_value_that_does_not_fit_is_shown_and_cut_where_it_is_long() -> None:
-    assert refusal(CERT | {"port": "much"}).endswith("(it is 'much')")
+def test_several_wrong_values_are_told_at_once_and_long_ones_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert len(refusal(CERT | {"port": "9" * 5000})) < 400
-
-
-def test_several_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELBIND_PORT", "much")
     text = refusal({})
     assert "ACCELBIND_PORT" in text
@@ -251,20 +230,13 @@ def test_rendered_settings_tell_where_each_value_is_from(monkeypatch: pytest.Mon
     assert re.fullmatch(r"domain: \[fpga.intel.com\] +# default", rows["domain"])
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("interval", "5s"),
-        ("lifetime", "90d"),
-        ("domain", "fpga.intel.com"),
-        ("quiet", "false"),
-        ("node_name", ""),
-        ("tls_cert", ""),
-        ("port", "8443"),
-    ],
-)
-def test_defaults_are_shown_as_they_are_typed(name: str, wanted: str) -> None:
-    assert default_text(Sample.model_fields[name]) == wanted
+def test_defaults_are_shown_as_they_are_typed() -> None:
+    shown = {name: default_text(field) for name, field in Sample.model_fields.items()}
+    assert shown["interval"] == "5s"
+    assert shown["lifetime"] == "90d"
+    assert shown["domain"] == "fpga.intel.com"
+    assert (shown["quiet"], shown["port"]) == ("false", "8443")
+    assert shown["node_name"] == shown["tls_cert"] == ""
 
 
 def test_the_docstring_of_a_field_is_its_help() -> None:

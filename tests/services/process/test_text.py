@@ -27,12 +27,9 @@ def test_what_a_terminal_would_act_on_is_escaped(text: str, shown: str) -> None:
     assert quote(text) == f'"{shown}"'
 
 
-def test_escaping_does_not_outgrow_the_limit() -> None:
+def test_text_is_cut_at_the_limit_after_it_was_escaped() -> None:
     assert plain("\n" * 50, 80) == "\\n" * 39 + "\\…"
     assert len(plain("\n" * 100)) == 120
-
-
-def test_a_hundred_and_twenty_characters_are_shown_unless_told_otherwise() -> None:
     assert plain("x" * 120) == "x" * 120
     assert plain("x" * 121) == "x" * 119 + "…"
     assert quote("x" * 121) == f'"{"x" * 119}…"'
@@ -53,12 +50,9 @@ def test_words_are_listed_as_a_person_would(items: list[str], more: int, text: s
     assert listing(items, more=more) == text
 
 
-def test_one_sentence_stands_alone() -> None:
+def test_one_sentence_stands_alone_and_several_are_counted() -> None:
     assert numbered(["it is wrong"], limit=100) == "it is wrong"
     assert numbered(["it is wrong"], limit=5) == "it i…"
-
-
-def test_several_sentences_are_counted() -> None:
     assert (
         numbered(iter(["a is wrong", "b too"]), limit=99) == "2 problems: (1) a is wrong (2) b too"
     )

@@ -110,20 +110,7 @@ async def shown(
     return found
 
 
-@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-@pytest.mark.parametrize("name", [None, "webhook.example"])
-async def test_the_pair_is_shown_with_and_without_a_server_name(
-    tmp_path: Path, name: str | None, newest: ssl.TLSVersion
-) -> None:
-    content = pair()
-
-    certificates = source(tmp_path, content)
-    certificates.load()
-    async with served(certificates) as port:
-        assert await shown(port, name=name, newest=newest) == der(content)
-
-
-async def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
+def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
     certificates = source(tmp_path)
     assert certificates.context.minimum_version is ssl.TLSVersion.TLSv1_2
     names = {str(cipher["name"]) for cipher in certificates.context.get_ciphers()}
@@ -153,8 +140,9 @@ def swap_link(folder: Path, content: Pair) -> None:
             (folder / name).symlink_to(f"..data/{name}")
 
 
-@pytest.mark.parametrize("renew", [overwrite, rename_over, swap_link])
-@pytest.mark.parametrize("kind", ["ec", "rsa"])
+@pytest.mark.parametrize(
+    ("renew", "kind"), [(overwrite, "ec"), (rename_over, "rsa"), (swap_link, "rsa")]
+)
 async def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live_on(
     tmp_path: Path, renew: Callable[[Path, Pair], None], kind: str
 ) -> None:
@@ -172,7 +160,9 @@ async def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live
             return await shown(port) == der(fresh)
 
         await eventually_async(renewed)
-        assert await shown(port, newest=ssl.TLSVersion.TLSv1_2) == der(fresh)
+        for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            for name in (None, "webhook.example"):
+                assert await shown(port, name=name, newest=newest) == der(fresh)
         writer.write(b"still here\n")
         assert await reader.readline() == b"still here\n"
         writer.close()
@@ -198,7 +188,7 @@ async def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: 
         assert await shown(port) == der(fresh)
 
 
-def test_files_that_come_back_are_no_problem_any_more(tmp_path: Path) -> None:
+def test_files_that_come_back_are_used_again(tmp_path: Path) -> None:
     certificates = source(tmp_path)
     certificates.load()
     (tmp_path / "tls.key").rename(tmp_path / "away")
@@ -225,11 +215,6 @@ def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_co
     assert certificates.validity.ends == (BEGINS + timedelta(days=2)).timestamp()
 
 
-def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_path: Path) -> None:
-    with pytest.raises(CertificateError, match="not a certificate and its unencrypted key"):
-        source(tmp_path, pair(password=b"secret")).load()
-
-
 @pytest.mark.parametrize(
     ("file", "content", "wanted"),
     [
@@ -248,7 +233,9 @@ def test_files_that_are_no_pair_are_told(
         certificates.load()
 
 
-def test_a_folder_and_a_pipe_are_no_files(tmp_path: Path) -> None:
+def test_encrypted_keys_folders_and_pipes_are_refused_without_waiting(tmp_path: Path) -> None:
+    with pytest.raises(CertificateError, match="not a certificate and its unencrypted key"):
+        source(tmp_path, pair(password=b"secret")).load()
     certificates = source(tmp_path)
     (tmp_path / "tls.crt").unlink()
     os.mkfifo(tmp_path / "tls.crt")

@@ -1,0 +1,324 @@
+"""Lists and watches of mappings over real sockets: pages, gaps, and what can't be understood."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.kube import client
+from services.kube.lists import PAGE
+from services.mappings.model import parse
+from simulator.apiserver.faults import lists
+from simulator.apiserver.http_server import Request
+from simulator.apiserver.reading import event_line
+from simulator.apiserver.resources import FUNCTIONS, REGIONS
+from simulator.apiserver.store import encode
+from tests.services.building import function
+from tests.services.kube.following import (
+    QUICK,
+    FakeTime,
+    MappingServer,
+    following,
+    mode_of,
+    names,
+    until,
+    until_watching,
+    watching,
+)
+from tests.support import require_shared
+
+pytestmark = pytest.mark.anyio
+
+RECORDED = ("recorded", "kube-apiserver-1.36")
+
+
+def objects(number: int, namespaces: int = 1) -> Iterator[tuple[str, bytes]]:
+    for n in range(number):
+        namespace, name = f"ns-{n % namespaces}", f"f-{n:06}"
+        item = function(name, "region", afu=f"{n:032x}", namespace=namespace)
+        yield f"{namespace}/{name}", encode(item)
+
+
+def later_pages(request: Request) -> bool:
+    return "continue" in request.query
+
+
+def of_functions(request: Request) -> bool:
+    return lists(request) and request.path.endswith(FUNCTIONS.plural)
+
+
+async def test_ten_thousand_mappings_are_read_in_pages_while_other_tasks_run(
+    tmp_path: Path,
+) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with MappingServer(tmp_path) as server:
+        server.fill(objects(10_000, namespaces=1000))
+        turning = asyncio.create_task(others())
+        async with following(server) as source:
+            await until(lambda: source.loaded)
+            turning.cancel()
+            assert len(source.index) == 10_000
+            assert len(source.index.namespaces) == 1000
+            assert turns > 100
+            server.put_function("one-more", "ns-0")
+            await until(lambda: "one-more" in source.index.namespace("ns-0").by_name)
+    assert server.page_limits() == [str(PAGE)] * 20
+    assert server.list_count() == 1
+
+
+async def test_a_list_that_expires_between_its_pages_changes_nothing_and_starts_over(
+    tmp_path: Path,
+) -> None:
+    time = FakeTime()
+    async with MappingServer(tmp_path) as server:
+        server.fill(objects(1200))
+        async with following(server, time.timing(QUICK)) as source:
+            await until_watching(server, source)
+            before = source.index
+            with server.faults.failing(410, matches=later_pages):
+                async with server.away():
+                    for number in range(1100):
+                        server.drop("AcceleratorFunction", f"f-{number:06}", "ns-0")
+                    server.fill(objects(2000, namespaces=2))
+                    server.compact()
+                time.now += 100
+                await until(lambda: server.list_count() > 4)
+                assert source.index is before
+                assert source.age >= 100, "half a list is no list"
+            await until(lambda: len(source.index) == 2000 + 50)
+            assert source.age < 1
+
+
+async def test_pages_that_are_too_long_are_requested_in_smaller_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MAX_BODY", 50_000)
+    async with MappingServer(tmp_path) as server:
+        server.fill(objects(600))
+        for name in ("a-large-one", "a-large-two"):
+            item = function(name, "region", namespace="ns-0")
+            server.put(item | {"more": "x" * 40_000})
+        async with following(server) as source:
+            await until(lambda: source.loaded)
+            assert len(source.index) == 602
+    limits = [int(limit) for limit in server.page_limits()]
+    assert limits[:4] == [500, 62, 7, 1], "until it fits"
+    assert max(limits[4:]) > 30, "and larger again afterwards"
+
+
+async def test_a_single_object_that_is_too_long_is_an_error_until_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MAX_BODY", 20_000)
+    async with MappingServer(tmp_path) as server:
+        server.put(function("x", "af") | {"more": "x" * 30_000})
+        async with following(server) as source:
+            await until(lambda: "longer than 20000 bytes" in source.error)
+            server.drop("AcceleratorFunction", "x")
+            await until(lambda: source.loaded)
+
+
+async def test_without_the_definitions_the_error_says_so_and_it_waits_for_them(
+    tmp_path: Path,
+) -> None:
+    async with MappingServer(tmp_path) as server:
+        server.put_function("x")
+        with capture_logs() as logs:
+            absent = server.faults.failing(404, "404 page not found", matches=lists)
+            async with following(server) as source:
+                with absent:
+                    await until(lambda: server.list_count() > 5)
+                    assert not source.loaded
+                    assert "install the custom resource definitions" in source.error
+                await until(lambda: source.loaded)
+                assert names(source) == {"x"}
+                await until(lambda: source.error == "")
+    warned = [entry["kind"] for entry in logs if entry["log_level"] == "warning"]
+    assert sorted(warned) == [FUNCTIONS.plural, REGIONS.plural], "once each"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"<html>", "can't be read"),
+        (b"[" * 5000, "can't be read"),
+        (b'{"metadata":{"resourceVersion":"5"}}', "can't be read"),
+        (b'{"metadata":{},"items":[]}', "has no resource version"),
+        (
+            b'{"metadata":{"resourceVersion":"5","continue":"again"},"items":[]}',
+            "repeats a page",
+        ),
+    ],
+)
+async def test_an_answer_that_is_no_list_changes_nothing(
+    tmp_path: Path, body: bytes, text: str
+) -> None:
+    async with MappingServer(tmp_path) as server:
+        server.put_function("x")
+        async with following(server) as source:
+            await until_watching(server, source)
+            with server.faults.replaying(body, matches=lists):
+                server.compact()
+                server.cut_watches()
+                await until(lambda: text in source.error)
+                assert names(source) == {"x"}
+            await until_watching(server, source)
+            await until(lambda: source.error == "")
+
+
+async def test_a_list_whose_items_are_null_is_an_empty_one(tmp_path: Path) -> None:
+    body = b'{"metadata":{"resourceVersion":"5"},"items":null}'
+    async with MappingServer(tmp_path) as server:
+        with server.faults.replaying(body, matches=lists):
+            async with following(server) as source:
+                await until(lambda: source.loaded)
+                assert len(source.index) == 0
+
+
+async def test_an_object_with_a_bottomless_field_hides_no_other(tmp_path: Path) -> None:
+    """An API server stores fields that are nested deeper than a decoder follows."""
+    deep = b'"managedFields": [{"fieldsV1": %s1%s}], "name"' % (b'{"f:]\\"":' * 9000, b"}" * 9000)
+
+    def deep_function(name: str) -> bytes:
+        plain = encode(function(name, "region", namespace="default"))
+        assert b'"name"' in plain
+        return plain.replace(b'"name"', deep)
+
+    async with MappingServer(tmp_path) as server:
+        server.put_function("plain")
+        server.fill([("default/odd", deep_function("odd"))])
+        async with following(server) as source:
+            await until_watching(server, source)
+            assert names(source) == {"odd", "plain"}
+            server.send_line(event_line("ADDED", deep_function("later")))
+            await until(lambda: names(source) == {"later", "odd", "plain"})
+            assert server.list_count() == 1
+
+
+async def test_an_internal_error_is_logged_and_followed_by_a_new_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = 3
+
+    def mistaken(obj: object) -> object:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise ZeroDivisionError
+        return parse(obj)
+
+    monkeypatch.setattr("services.mappings.source.parse", mistaken)
+    time = FakeTime(until=2000)
+    async with MappingServer(tmp_path) as server:
+        server.put_function("x")
+        with capture_logs() as logs:
+            async with following(server, time.timing(QUICK)) as source:
+                await until_watching(server, source)
+                assert names(source) == {"x"}
+    assert [entry["exc_info"] for entry in logs if "internal error" in entry["event"]] == [True] * 3
+    assert server.list_count() == 4
+    assert len(time.slept) == 3
+    assert min(time.slept) > 0
+
+
+async def test_changes_during_a_gap_are_found_by_a_list(tmp_path: Path) -> None:
+    async with watching(tmp_path) as (server, source):
+        server.put_function("goes")
+        server.put_function("changes")
+        server.put_region("stays")
+        await until(lambda: names(source) == {"goes", "changes", "stays"})
+        async with server.away():
+            server.drop("AcceleratorFunction", "goes")
+            server.put_function("changes", mode="af")
+            server.put_function("comes")
+            server.compact()
+        await until(lambda: names(source) == {"changes", "comes", "stays"})
+        assert mode_of(source, "changes") == "af"
+
+
+async def test_a_watch_that_ends_on_time_is_continued_at_once_from_its_last_bookmark(
+    tmp_path: Path,
+) -> None:
+    time = FakeTime()
+    async with watching(tmp_path, time.timing()) as (server, source):
+        for _ in range(3):
+            before = len(server.watch_versions())
+            time.now += 50
+            server.compact()
+            server.send_bookmarks()
+            server.end_watches()
+            await until_watching(server, source, after=before)
+            assert server.watch_versions()[-1] == str(server.store.revision)
+            server.put_region(f"r{before}")
+    assert set(time.slept) == {0.0}
+    assert server.list_count() == 1
+    requested = [seen.request for seen in server.seen if seen.request.is_watch]
+    assert {45 <= int(each.query["timeoutSeconds"]) <= 60 for each in requested} == {True}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not JSON\n",
+        b'{"type":"ADDED","object":{"metadata":{"name":7}}}\n',
+        b'{"type":"ADDED"}\n',
+        b'{"type":"BOOKMARK","object":{"metadata":{}}}\n',
+        b'{"type":"ERROR","object":{"code":"many"}}\n',
+        b'{"type":"RENAMED","object":{}}\n',
+        b"\xff\xfe\n",
+    ],
+)
+async def test_a_line_that_can_not_be_understood_is_followed_by_a_list(
+    tmp_path: Path, line: bytes
+) -> None:
+    async with watching(tmp_path) as (server, source):
+        server.send_line(line)
+        server.put_function("x")
+        await until(lambda: server.list_count() == 2)
+        await until(lambda: names(source) == {"x"})
+        assert source.error == ""
+
+
+async def test_a_real_servers_objects_and_events_are_understood(tmp_path: Path) -> None:
+    folder = require_shared(*RECORDED)
+    page = folder.joinpath("list-full.json").read_bytes()
+    lines = folder.joinpath("watch-add-modify-delete-bookmark.jsonl").read_bytes().splitlines(True)
+    time = FakeTime()
+    async with MappingServer(tmp_path) as server:
+        with server.faults.replaying(page, matches=of_functions):
+            async with following(server, time.timing(QUICK)) as source:
+                await until_watching(server, source)
+                recorded = {
+                    "arria10.dcp1.0-nlb0-orchestrated",
+                    "arria10.dcp1.0-nlb0-preprogrammed",
+                    "arria10.dcp1.0-nlb3-orchestrated",
+                }
+                assert names(source) == recorded
+                server.send_line(lines[0])
+                await until(lambda: names(source) == recorded | {"demo-nlb3"})
+                assert mode_of(source, "demo-nlb3") == "af"
+                server.send_line(lines[1])
+                await until(lambda: mode_of(source, "demo-nlb3") == "region")
+                server.send_line(b"".join(lines[2:]))
+                await until(lambda: names(source) == recorded)
+                time.now += 300
+                server.end_watches()
+                await until(lambda: server.watch_versions()[-1] == "692")
+
+
+async def test_a_real_servers_410_is_understood(tmp_path: Path) -> None:
+    line = require_shared(*RECORDED, "watch-too-old-410.txt").read_bytes()
+    async with watching(tmp_path) as (server, source):
+        server.put_function("x")
+        server.send_line(line.strip() + b"\n")
+        await until(lambda: server.list_count() == 2)
+        await until(lambda: names(source) == {"x"})
