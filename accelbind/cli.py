@@ -127,7 +127,7 @@ def _untyped(command: Private) -> Private:
 
 
 def load(name: str) -> Private:
-    """Imports a command and returns it as one that Typer can run."""
+    """Import a command and return it as one that Typer can run."""
     target = pkgutil.resolve_name(COMMANDS[name].target)
     holder = target
     if not isinstance(target, typer.Typer):
@@ -198,7 +198,7 @@ def accelbind(
 def main(
     arguments: Sequence[str] | None = None, *, driver_calls: "DriverCalls | None" = None
 ) -> int:
-    """Runs a command line and returns its exit code.
+    """Run a command line and return its exit code.
 
     Args:
         arguments: What follows `accelbind`; None for the arguments of the process.
@@ -235,7 +235,7 @@ def _run(arguments: Sequence[str] | None, options: Options) -> int:
 
 
 def _report(error: Exception, *, debug: bool, as_json: bool) -> int:
-    """Prints an error as one line on stderr, and as JSON on stdout too; returns its exit code."""
+    """Print an error as one line on stderr, and as JSON on stdout too; return its exit code."""
     if debug:
         traceback.print_exception(error)
     message, code = _describe(error)
@@ -280,7 +280,7 @@ def _usage(error: typer.TyperException) -> str:
 
 
 def _discard_output() -> None:
-    """Keeps the interpreter from flushing, at exit, into a pipe that nobody reads."""
+    """Keep the interpreter from flushing, at exit, into a pipe that nobody reads."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -25,7 +25,7 @@ _CLEAR: Final = "\x1b[2J\x1b[H"
 
 
 def show(table: Table, *, as_json: bool, watch: bool) -> None:
-    """Prints a table; with `watch` as one of several, after clearing a terminal."""
+    """Print a table; with `watch` as one of several, after clearing a terminal."""
     if as_json:
         document = msgspec.json.encode(table)
         typer.echo((document if watch else msgspec.json.format(document, indent=2)).decode())

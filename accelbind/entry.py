@@ -8,7 +8,7 @@ from accelbind.exits import Exit
 
 
 def main() -> int:
-    """Runs the command line and returns the exit code."""
+    """Run the command line and return the exit code."""
     _open_missing_descriptors()
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
@@ -23,7 +23,7 @@ def main() -> int:
 
 
 def _open_missing_descriptors() -> None:
-    """Opens closed standard streams, so that no file or socket gets their number."""
+    """Open closed standard streams, so that no file or socket gets their number."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)

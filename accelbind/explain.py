@@ -119,7 +119,7 @@ def explain(
 
 
 def _from_cluster(kubeconfig: Path | None, namespaces: Iterable[str]) -> MappingIndex:
-    """Reads only the pods' namespaces, since users often may list no others."""
+    """Read only the pods' namespaces, since users often may list no others."""
 
     async def read() -> MappingIndex:
         async with connector(kubeconfig)() as client:

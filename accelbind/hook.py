@@ -44,7 +44,7 @@ class Refused(Exception):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Asks the plugin, and returns the exit code: 0 if the container may start."""
+    """Ask the plugin, and return the exit code: 0 if the container may start."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         authorize_start(_socket_of(given), _read_message())
@@ -88,7 +88,7 @@ def _state() -> bytes:
 
 
 def authorize_start(path: str, message: "dict[str, Any]") -> None:
-    """Returns if the plugin at a socket lets the container start; raises `Refused` otherwise."""
+    """Return if the plugin at a socket lets the container start; raise `Refused` otherwise."""
     answer = _exchange(path, json.dumps(message).encode())
     try:
         found = json.loads(answer)

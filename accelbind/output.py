@@ -47,12 +47,12 @@ def line_width() -> int:
 
 
 def print_json(value: object) -> None:
-    """Prints a value as indented JSON."""
+    """Print a value as indented JSON."""
     typer.echo(json.dumps(value, indent=2))
 
 
 def print_result(output: OutputFormat, value: object, lines: Iterable[str]) -> None:
-    """Prints a value as JSON, or its lines for people."""
+    """Print a value as JSON, or its lines for people."""
     if output is OutputFormat.JSON:
         print_json(value)
         return

@@ -48,7 +48,7 @@ _PRINT_CONFIG = Parameter(
 def settings_command(
     model: type[S], run: Callable[[S, typer.Context], None]
 ) -> Callable[..., None]:
-    """Makes a command that runs a process; the docstring of `run` is its help."""
+    """Make a command that runs a process; the docstring of `run` is its help."""
 
     def command(
         context: typer.Context,
@@ -76,7 +76,7 @@ def with_settings(
     group: str = "",
     aliases: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds flags for some fields to a command, which gets `settings`, or the flags as `given`.
+    """Add flags for some fields to a command, which gets `settings`, or the flags as `given`.
 
     Args:
         model: The settings.
@@ -107,7 +107,7 @@ def with_settings(
 
 
 def load_settings(model: type[S], given: Mapping[str, Any]) -> S:
-    """Reads settings from flags and variables; variables of other processes are accepted."""
+    """Read settings from flags and variables; variables of other processes are accepted."""
     return load(model, given, others=_fields_of_all)
 
 

@@ -238,7 +238,7 @@ class CertificateReconciler:
         settled: bool,
         configurations_read: bool,
     ) -> tuple[Secret, bool]:
-        """Returns the serving Secret as it is then, and whether a renewal waits."""
+        """Return the serving Secret as it is then, and whether a renewal waits."""
         status = check_pair(held.data, state, self._policy, now)
         reason = status.error or status.due or ("requested" if self._force.serving else "")
         # An unknown CA may be trusted by the configurations that could not be read.

@@ -64,7 +64,7 @@ class HookServer:
         self._on_call = on_call
 
     async def serve(self) -> None:
-        """Answers hooks until cancelled.
+        """Answer hooks until cancelled.
 
         Raises:
             KubeletError: The socket can't be made.
@@ -119,7 +119,7 @@ class HookServer:
         return {"allowed": True}
 
     async def _decide(self, call: HookCall) -> None:
-        """Returns if a container may start.
+        """Return if a container may start.
 
         Raises:
             AccelbindError: It may not.

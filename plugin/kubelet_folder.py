@@ -95,7 +95,7 @@ class KubeletFolder:
         address(self._socket_path(MAX_SOCKETS))
 
     async def check_forever(self) -> None:
-        """Checks until cancelled."""
+        """Check until cancelled."""
         self.check()
         if self.kubelet is None:
             log.warning("kubelet is away: waiting for its socket", socket=str(self.socket))
@@ -104,7 +104,7 @@ class KubeletFolder:
             self.check()
 
     def check(self) -> None:
-        """Checks once, and wakes who waits for what has changed."""
+        """Check once, and wake who waits for what has changed."""
         before = self.kubelet, self.removed, self.first
         self._check_removed()
         self._check_kubelet()
@@ -117,7 +117,7 @@ class KubeletFolder:
             self._changed = asyncio.Event()
 
     async def present(self) -> Identity:
-        """Waits for the kubelet's socket, and returns its identity now, not at the last check.
+        """Wait for the kubelet's socket, and return its identity now, not at the last check.
 
         A registration with an old identity would count as lost, and be repeated.
         """
@@ -128,7 +128,7 @@ class KubeletFolder:
         return self.kubelet
 
     async def until(self, met: Callable[[], bool]) -> None:
-        """Waits until a condition is met that `kubelet`, `removed` or `first` decide."""
+        """Wait until a condition is met that `kubelet`, `removed` or `first` decide."""
         while not met():
             await self._changed.wait()
 
@@ -153,7 +153,7 @@ class KubeletFolder:
 
     @contextlib.contextmanager
     def guard(self, path: Path, news: asyncio.Event) -> Iterator[None]:
-        """Sets an event when our socket at a path is gone, and when the kubelet has another one."""
+        """Set an event when our socket at a path is gone, and when the kubelet has another one."""
         self._guarded[path] = identify(path), news
         try:
             yield
@@ -192,7 +192,7 @@ class KubeletFolder:
         return False
 
     def close(self) -> None:
-        """Releases the lock."""
+        """Release the lock."""
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
@@ -211,7 +211,7 @@ class KubeletFolder:
                 self._remove_stale_sockets()
 
     def _remove_stale_sockets(self) -> None:
-        """Removes the sockets of plugins that were killed: whoever serves has the lock."""
+        """Remove the sockets of plugins that were killed: whoever serves has the lock."""
         removed = []
         with contextlib.suppress(OSError):
             for path in sorted(self.path.iterdir()):

@@ -112,7 +112,7 @@ class ModeServing:
         return Handover(self._parts.state.advertised.memory, self._counted)
 
     async def serve_until(self, ends: Waits) -> str:
-        """Serves until the first of some ends has come, and returns its name."""
+        """Serve until the first of some ends has come, and return its name."""
         self._parts.state.start_mode(self.mode)
         async with asyncio.TaskGroup() as group:
             self._resources = resources = ResourceSet(
@@ -247,7 +247,7 @@ def _error_clearing(mode: PluginMode, parts: NodeParts) -> ErrorClearing | None:
 
 
 async def first_of(waits: Waits) -> str:
-    """Waits for the first of several to finish, cancels the others, and returns its name.
+    """Wait for the first of several to finish, cancel the others, and return its name.
 
     Earlier ones count first if several finish together. What the first one raised is raised.
     """

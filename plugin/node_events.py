@@ -40,7 +40,7 @@ class NodeEvents:
         self._failures: dict[str, int] = {}
 
     def on_scan(self, inventory: Inventory | None, advertised: AdvertisedResources) -> None:
-        """Logs and reports what a scan found and what is offered of it, if that has changed."""
+        """Log and report what a scan found and what is offered of it, if that has changed."""
         now, before = inventory or Inventory(), self._advertised
         if before.memory.mode is not advertised.memory.mode:
             before = nothing_advertised(advertised.memory.mode)  # its devices have not vanished

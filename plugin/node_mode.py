@@ -78,7 +78,7 @@ class NodeMode:
         self._changed = asyncio.Event()
 
     def update(self, annotations: Mapping[str, str] | None) -> None:
-        """Follows the node's annotations; None if the API server doesn't return them."""
+        """Follow the node's annotations; None if the API server doesn't return them."""
         first = not self._known.is_set()
         self._known.set()
         if annotations is None:
@@ -93,14 +93,14 @@ class NodeMode:
         self._changed.set()
 
     async def known(self, seconds: float) -> bool:
-        """Waits some seconds at most until the annotations are known; returns whether they are."""
+        """Wait some seconds at most until the annotations are known; return whether they are."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._known.wait()
         return self._known.is_set()
 
     def resume(self, last: PluginMode | None) -> None:
-        """Continues in the mode that was served last, until the annotations are known.
+        """Continue in the mode that was served last, until the annotations are known.
 
         If it is None, it is unknown, and `--mode` counts.
         """
@@ -116,7 +116,7 @@ class NodeMode:
         )
 
     async def differs(self, mode: PluginMode) -> None:
-        """Waits until the node has another mode than the one that is served; for one waiter."""
+        """Wait until the node has another mode than the one that is served; for one waiter."""
         while self.choice.mode is mode:
             self._changed.clear()
             await self._changed.wait()

@@ -52,7 +52,7 @@ log = structlog.get_logger(room="plugin")
 async def run(
     settings: PluginSettings, *, version: str = "", driver_calls: DriverCalls | None = None
 ) -> None:
-    """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
+    """Serve this node's cards to its kubelet until SIGTERM or SIGINT.
 
     `driver_calls` makes the ioctls of the cards' drivers, if not the kernel. An empty version is
     looked up.
@@ -104,7 +104,7 @@ class Plugin:
         self.serving = self._create_serving(parts.settings.mode)
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Serves until `stop` is set.
+        """Serve until `stop` is set.
 
         Raises:
             AccelbindError: It can't start, or can't go on in this container.
@@ -151,7 +151,7 @@ class Plugin:
         return server
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
-        """Runs the tasks of the process; returns why it ends."""
+        """Run the tasks of the process; return why it ends."""
         tasks = {"kubelet": self.folder.check_forever()}
         parts = self.parts
         if parts.connection is not None and parts.recorder is not None:
@@ -171,7 +171,7 @@ class Plugin:
         return reason
 
     async def _serve_modes(self, stop: asyncio.Event) -> str:
-        """Serves in the node's mode, while this plugin is the one that serves.
+        """Serve in the node's mode, while this plugin is the one that serves.
 
         Returns:
             Why that is over.

@@ -110,7 +110,7 @@ class Registration:
         self.update(devices)
 
     def update(self, devices: Mapping[str, Device]) -> None:
-        """Offers these devices (by id) from now on; without devices the capacity is 0."""
+        """Offer these devices (by id) from now on; without devices the capacity is 0."""
         self.devices = devices
         if devices:
             self._has_devices.set()
@@ -120,7 +120,7 @@ class Registration:
             self.server.update(devices)
 
     def adopt(self) -> None:
-        """Assumes that the present kubelet counts devices that another process offered."""
+        """Assume that the present kubelet counts devices that another process offered."""
         self._counting = identify(self._folder.socket)
 
     @property
@@ -129,13 +129,13 @@ class Registration:
         return not self.devices and self._is_stale
 
     async def sent(self) -> None:
-        """Waits until the kubelet, if it counts any devices, was sent the present ones."""
+        """Wait until the kubelet, if it counts any devices, was sent the present ones."""
         # Soon sent, or lost and registered once more; rare enough to poll for it.
         while self._is_stale:  # noqa: ASYNC110 - as above
             await asyncio.sleep(SENT_SECONDS)
 
     async def keep_registered(self) -> None:
-        """Keeps the resource registered until cancelled, then ends its server."""
+        """Keep the resource registered until cancelled, then end its server."""
         while True:
             await self._wait_for_update()
             self.state = RegistrationState.WAITING
@@ -196,7 +196,7 @@ class Registration:
                     server.path.unlink()
 
     async def _register(self, server: ResourceServer, identity: Identity) -> None:
-        """Makes the resource known.
+        """Make the resource known.
 
         Raises:
             KubeletError: The kubelet refuses, doesn't answer in time, or restarts meanwhile.
@@ -227,7 +227,7 @@ class Registration:
         raise KubeletError("the kubelet restarted during the registration")
 
     async def _until_lost(self, server: ResourceServer, identity: Identity) -> str:
-        """Waits until the registration is lost, and returns why.
+        """Wait until the registration is lost, and return why.
 
         Raises:
             KubeletError: The kubelet never opened its stream.
@@ -258,7 +258,7 @@ class Registration:
         self._log.info("registered", socket=path.name, devices=len(self.devices))
 
     def _failed(self, error: str) -> None:
-        """Logs an error once; the same error again is only logged for debugging."""
+        """Log an error once; the same error again is only logged for debugging."""
         write = self._log.debug if error == self.error else self._log.warning
         write("registration failed, will try again", reason=error)
         self.state, self.error = RegistrationState.FAILED, error
@@ -283,7 +283,7 @@ def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
 
 
 async def _until(news: asyncio.Event, met: Callable[[], T]) -> T:
-    """Waits until a condition is met, and returns its value; nobody else may wait for the news."""
+    """Wait until a condition is met, and return its value; nobody else may wait for the news."""
     while not (found := met()):
         news.clear()
         await news.wait()

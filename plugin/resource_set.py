@@ -49,7 +49,7 @@ class ResourceSet:
         self._lingering: dict[str, asyncio.TimerHandle] = {}
 
     def apply(self, advertised: AdvertisedResources) -> None:
-        """Offers what the node has now."""
+        """Offer what the node has now."""
         for resource, devices in advertised.resources.items():
             if resource in self._lingering:
                 self._lingering.pop(resource).cancel()
@@ -64,7 +64,7 @@ class ResourceSet:
             self._linger(resource)
 
     def withdraw_stale(self, resources: Iterable[str]) -> None:
-        """Withdraws what another process or mode offered and this one doesn't.
+        """Withdraw what another process or mode offered and this one doesn't.
 
         The kubelet would count those devices for minutes, so they are registered once more without
         devices.
@@ -82,7 +82,7 @@ class ResourceSet:
         return any(self.registrations[each].has_unsent_withdrawal for each in self._lingering)
 
     async def withdraw(self, seconds: float) -> frozenset[str]:
-        """Withdraws all devices, and waits some seconds until the kubelet has been sent that.
+        """Withdraw all devices, and wait some seconds until the kubelet has been sent that.
 
         Returns:
             The resources of which the kubelet still counts devices after that time.
@@ -97,7 +97,7 @@ class ResourceSet:
         )
 
     async def close(self) -> None:
-        """Ends all registrations with their streams and sockets."""
+        """End all registrations with their streams and sockets."""
         for handle in self._lingering.values():
             handle.cancel()
         self._lingering.clear()
@@ -130,7 +130,7 @@ class ResourceSet:
 
 
 async def _run(registration: Registration, *, after: asyncio.Task[None] | None) -> None:
-    """Keeps a registration, once the one that had its resource before has ended.
+    """Keep a registration, once the one that had its resource before has ended.
 
     A stream that ends after the next registration would end that one in the kubelet.
     """

@@ -128,7 +128,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         )
 
     async def start(self) -> None:
-        """Serves on its socket.
+        """Serve on its socket.
 
         Raises:
             KubeletError: The socket can't be made.
@@ -140,7 +140,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         await _uninterrupted(server.start())
 
     async def close(self) -> None:
-        """Ends the streams, then the calls, then the server with its socket.
+        """End the streams, then the calls, then the server with its socket.
 
         It is finished even if cancelled: a running server would keep its socket in the folder.
         """
@@ -163,7 +163,7 @@ class ResourceServer(rpc.DevicePluginServicer):
             log.error("the gRPC server did not stop in time", resource=self.resource)
 
     def update(self, devices: Mapping[str, Device]) -> None:
-        """Offers these devices (by id) from now on, and streams them if the list changes."""
+        """Offer these devices (by id) from now on, and stream them if the list changes."""
         if devices is self._devices:
             return  # the scan found no change
         self._devices = devices
@@ -180,7 +180,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         return self.cut.is_set() or (self.opened.is_set() and self._sent is not self._listing)
 
     async def alive(self, seconds: float) -> None:
-        """Calls itself on its own socket.
+        """Call itself on its own socket.
 
         Raises:
             KubeletError: No answer.
@@ -290,7 +290,7 @@ class ResourceServer(rpc.DevicePluginServicer):
     async def PreStartContainer(  # noqa: N802
         self, request: pb.PreStartContainerRequest, context: Context
     ) -> pb.PreStartContainerResponse:
-        """Decides whether a container may start, if the resource needs that check."""
+        """Decide whether a container may start, if the resource needs that check."""
         ids = list(request.devices_ids)
         async with self._answering(context, "PreStartContainer", devices=ids):
             if self._policy is not None:
@@ -306,7 +306,7 @@ class ResourceServer(rpc.DevicePluginServicer):
     async def _answering(
         self, context: Context, call: str, **values: object
     ) -> AsyncIterator[None]:
-        """Turns errors into gRPC codes."""
+        """Turn errors into gRPC codes."""
         try:
             yield
         except AccelbindError as error:
@@ -319,7 +319,7 @@ class ResourceServer(rpc.DevicePluginServicer):
 
 
 async def _uninterrupted(step: Coroutine[Any, Any, None]) -> None:
-    """Finishes a short step, even if cancelled meanwhile.
+    """Finish a short step, even if cancelled meanwhile.
 
     A gRPC server that is cancelled while it starts fails when it is stopped (InvalidStateError).
     """

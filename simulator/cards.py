@@ -129,7 +129,7 @@ class Rack:
             self._rewrite_function_file(physical, "sriov_numvfs")
 
     def move_to_vf(self, address: str, port: int = 0) -> str:
-        """Splits a port of a card off to a virtual function; returns that one's address."""
+        """Split a port of a card off to a virtual function; return that one's address."""
         physical = self._functions[address]
         moved = physical.ports.pop(port)
         self._discard(self._entry(physical) / physical.port_name(moved))
@@ -150,7 +150,7 @@ class Rack:
         return virtual.address
 
     def move_back(self, address: str) -> None:
-        """Removes a virtual function and gives its ports back to the physical one."""
+        """Remove a virtual function and give its ports back to the physical one."""
         virtual = self._functions[address]
         physical = self._functions[str(virtual.physfn)]
         returned, virtual.ports = virtual.ports, []
@@ -181,11 +181,11 @@ class Rack:
     # Faults
 
     def break_(self, address: str, fault: Fault, port: int = 0) -> None:
-        """Switches a fault on."""
+        """Switch a fault on."""
         self._swap(self.root / fault.path.format(**self._names(address, port)), fault.ruin)
 
     def heal(self, address: str, fault: Fault, port: int = 0) -> None:
-        """Switches a fault off: what stood there before is there again."""
+        """Switch a fault off: what stood there before is there again."""
         path = fault.path.format(**self._names(address, port))
         self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
 
@@ -352,7 +352,7 @@ class Rack:
 
 
 def lay_out(root: Path, cards: Sequence[CardSpec], *, devices: bool = False) -> Rack:
-    """Lays out cards under a root and returns the rack to change them with."""
+    """Lay out cards under a root and return the rack to change them with."""
     rack = Rack(root, devices=devices)
     for spec in cards:
         rack.add_card(spec)
@@ -375,7 +375,7 @@ def _fill(folder: Path, files: Iterator[tuple[str, str]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Lays out the cards that the command line asks for."""
+    """Lay out the cards that the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator.cards", description="Lay out synthetic FPGA cards."
     )

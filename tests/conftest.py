@@ -33,7 +33,7 @@ settings.load_profile("steady")
 
 
 def pytest_configure() -> None:
-    """Lets processes of the tests be interrupted although a shell may run us in the background.
+    """Let processes of the tests be interrupted although a shell may run us in the background.
 
     What is run so has SIGINT ignored, and what it starts inherits that.
     """
@@ -42,7 +42,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves tests marked `soak` to `make soak`; they are deselected, not skipped."""
+    """Leave tests marked `soak` to `make soak`; they are deselected, not skipped."""
     left_out = [] if soaking() else [each for each in items if each.get_closest_marker("soak")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -95,7 +95,7 @@ FIGURES = pytest.StashKey[list[str]]()
 def figure(
     request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
 ) -> Callable[[str], None]:
-    """Notes a line (a figure measured, a seed) that stands at the end of the run.
+    """Note a line (a figure measured, a seed) that stands at the end of the run.
 
     It is a property of the test's report, which a worker process hands to the one that prints.
     """
@@ -109,7 +109,7 @@ def figure_of_module(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints what tests noted with `figure`."""
+    """Print what tests noted with `figure`."""
     lines: list[str] = [
         str(line)
         for reports in terminalreporter.stats.values()
@@ -134,7 +134,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_event_loop() -> Iterator[None]:
-    """Keeps one event loop under all tests marked `anyio`.
+    """Keep one event loop under all tests marked `anyio`.
 
     grpc.aio has one completion queue a process. What a call that was cancelled at the end of a test
     still has in it comes out a moment later; with that test's loop closed, the next one would fail.
@@ -145,7 +145,7 @@ def one_event_loop() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _environment_of_a_user() -> None:
-    """Removes the tests' own variable, an unknown setting to accelbind, and the workers' COLUMNS.
+    """Remove the tests' own variable, an unknown setting to accelbind, and the workers' COLUMNS.
 
     Here and not where the first is read: the process that starts the workers hands it to them.
     Workers run with COLUMNS=80, by which commands would wrap what they print.
@@ -156,7 +156,7 @@ def _environment_of_a_user() -> None:
 
 @pytest.fixture(autouse=True)
 def _logging_of_its_own() -> None:
-    """Lets a test log as it comes: one that ran a process's part in here set its level."""
+    """Let a test log as it comes: one that ran a process's part in here set its level."""
     structlog.reset_defaults()
 
 
@@ -175,7 +175,7 @@ def short_dir() -> Iterator[Path]:
 
 @pytest.fixture
 def processes(tmp_path: Path, short_dir: Path) -> Iterator[Processes]:  # noqa: ARG001 - outlives them
-    """Starts real processes; kills them after the test, and fails if one left children."""
+    """Start real processes; kill them after the test, and fail if one left children."""
     started = Processes(tmp_path)
     yield started
     problems = list(started.close())

@@ -40,7 +40,7 @@ def make(
     python: str = "",
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """Runs `make …` as `make_command` has it, to its good end.
+    """Run `make …` as `make_command` has it, to its good end.
 
     Args:
         words: the target, and settings.

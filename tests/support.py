@@ -59,7 +59,7 @@ def require(tool: str) -> str:
 def eventually(
     predicate: Callable[[], T | None], timeout: float = 60, interval: float = 0.02, what: str = ""
 ) -> T:
-    """Calls `predicate` until it gives something true, and returns that.
+    """Call `predicate` until it gives something true, and return that.
 
     What goes wrong inside counts as "not yet" if it is an assertion that doesn't hold, a peer that
     can't be reached or a file that is away or half written: a predicate may be a block of
@@ -145,7 +145,7 @@ class Process:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        """Starts it."""
+        """Start it."""
         self.name = name
         self.out_path = folder / f"{name}.out"
         self.err_path = folder / f"{name}.err"
@@ -200,7 +200,7 @@ class Process:
         return cast("dict[str, int]", self._wait_for(read, timeout, f"the ports file of {self}"))
 
     def wait_for_output(self, text: str, timeout: float = 60) -> str:
-        """Waits until `text` stands in its output, and gives the line it stands in."""
+        """Wait until `text` stands in its output, and give the line it stands in."""
 
         def line() -> str | None:
             found = [line for line in (self.stderr + self.stdout).splitlines() if text in line]
@@ -219,24 +219,24 @@ class Process:
         return found
 
     def assert_running(self) -> None:
-        """Fails, with what it wrote, if it has ended."""
+        """Fail, with what it wrote, if it has ended."""
         if not self.running:
             pytest.fail(f"{self} ended with {self.popen.returncode}\n{self.transcript()}")
 
     def wait(self, timeout: float = 60) -> int:
-        """Waits for its end and gives its exit code (negative: the signal that ended it)."""
+        """Wait for its end and give its exit code (negative: the signal that ended it)."""
         try:
             return self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
             pytest.fail(f"{self} did not end within {timeout} s\n{self.transcript()}")
 
     def terminate(self, timeout: float = 60) -> int:
-        """Asks it to end (SIGTERM) and gives its exit code."""
+        """Ask it to end (SIGTERM) and give its exit code."""
         self.popen.send_signal(signal.SIGTERM)
         return self.wait(timeout)
 
     def kill(self) -> None:
-        """Ends it and its whole group at once."""
+        """End it and its whole group at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.popen.wait(60)
@@ -283,7 +283,7 @@ class Processes:
     """Starts processes for one test and ends them with it."""
 
     def __init__(self, folder: Path) -> None:
-        """Takes the folder in which their outputs are kept."""
+        """Take the folder in which their outputs are kept."""
         self._folder = folder
         self._started: list[Process] = []
 
@@ -295,7 +295,7 @@ class Processes:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Process:
-        """Starts a command line; the name is made unique within the test."""
+        """Start a command line; the name is made unique within the test."""
         unique = f"{name or 'process'}-{len(self._started)}"
         process = Process(arguments, folder=self._folder, name=unique, env=env, cwd=cwd)
         self._started.append(process)
@@ -304,18 +304,18 @@ class Processes:
     def accelbind(
         self, *arguments: str | Path, name: str = "", env: Mapping[str, str] | None = None
     ) -> Process:
-        """Starts `accelbind …`."""
+        """Start `accelbind …`."""
         name = name or str(arguments[0])
         return self.start(accelbind_command(*arguments), name=name, env=env)
 
     def simulated_plugin(
         self, *flags: str | Path, name: str = "plugin", env: Mapping[str, str] | None = None
     ) -> Process:
-        """Starts `accelbind plugin …` with the ioctls of simulated cards."""
+        """Start `accelbind plugin …` with the ioctls of simulated cards."""
         return self.start(python_module("simulator.run_plugin", *flags), name=name, env=env)
 
     def close(self) -> Iterator[str]:
-        """Kills all of them; yields a sentence for each that had left children behind."""
+        """Kill all of them; yield a sentence for each that had left children behind."""
         for process in reversed(self._started):
             left = process.leftovers()
             process.kill()
@@ -333,7 +333,7 @@ class Soak:
 
 @contextlib.contextmanager
 def holding(path: Path) -> Iterator[int]:
-    """Has another process hold a file open; gives its number."""
+    """Have another process hold a file open; give its number."""
     waiting = [sys.executable, "-c", "import signal; signal.pause()"]
     with path.open("r+b") as held:
         holder = subprocess.Popen(waiting, stdin=held)

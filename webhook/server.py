@@ -178,7 +178,6 @@ class AdmissionServer(uvicorn.Server):
                 failing = False
             except OSError as error:
                 if not failing:
-                    # Neither a traceback nor a second line helps whoever reads the log.
                     log.error(  # noqa: TRY400 - a known cause
                         "can't accept connections", reason=str(error), retry=RETRY_SECONDS
                     )

@@ -116,7 +116,7 @@ def cleared_register(device: str, register: ClearedRegister) -> dict[str, Any]:
 
 @contextmanager
 def progress(port: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Shows the stage of work and its duration, on a terminal and unless `quiet`."""
+    """Show the stage of work and its duration, on a terminal and unless `quiet`."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     disabled = quiet or not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=disabled) as bar:

@@ -138,7 +138,7 @@ class ApprovalFile:
         )
 
     def _log_error(self, action: str, error: Exception) -> None:
-        """Logs an error once for as long as it stays the same."""
+        """Log an error once for as long as it stays the same."""
         reason = f"{self._path} can't be {action}: {getattr(error, 'strerror', None) or error}"
         if reason != self._error:
             log.warning(

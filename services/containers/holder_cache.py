@@ -50,7 +50,7 @@ class HolderCache:
         return self._snapshot.holders if self._age() < STALE_SECONDS else {}
 
     async def refresh_forever(self) -> None:
-        """Queries the kubelet in the background, until cancelled."""
+        """Query the kubelet in the background, until cancelled."""
         try:
             while True:
                 if self._version != self._version_now() or self._age() >= QUERY_SECONDS:

@@ -52,7 +52,7 @@ class HolderSource:
         return await self._query(cautious=False)
 
     async def _query(self, *, cautious: bool) -> HolderSnapshot:
-        """Reads in the order that `services.containers.holders` asks for."""
+        """Read in the order that `services.containers.holders` asks for."""
         problems: list[str] = []
         entries: tuple[Entry, ...] = ()
         pods: tuple[ActivePod, ...] | None = None

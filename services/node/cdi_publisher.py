@@ -52,20 +52,20 @@ class CdiPublisher:
         self._problems: frozenset[str] = frozenset()
 
     def on_scan(self, advertised: AdvertisedResources) -> None:
-        """Describes these devices from now on."""
+        """Describe these devices from now on."""
         self._devices = tuple(advertised.devices())
         self.published &= {device.id for device in self._devices}
         self._due.set()
 
     async def write_forever(self) -> None:
-        """Writes after each scan, until cancelled."""
+        """Write after each scan, until cancelled."""
         while True:
             await self._due.wait()
             self._due.clear()
             await self.run_once()
 
     async def require(self, ids: Collection[str]) -> None:
-        """Makes sure that the file on the disk describes devices; writes it if it doesn't.
+        """Make sure that the file on the disk describes devices; write it if it doesn't.
 
         Raises:
             HookMissing: It doesn't, and can't be written.
@@ -81,7 +81,7 @@ class CdiPublisher:
             )
 
     async def run_once(self) -> bool:
-        """Writes the file if needed; returns whether its content is known."""
+        """Write the file if needed; return whether its content is known."""
         file = describe(self._devices, mode=self._mode, host_root=self._host_root, hook=self._hook)
         try:
             done: CdiWrite = await self._calls.run(

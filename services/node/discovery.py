@@ -58,11 +58,11 @@ class NodeState:
         """Set to ask for a scan before the interval is over; several requests are one scan."""
 
     def start_mode(self, mode: PluginMode) -> None:
-        """Forgets what was known in the mode before."""
+        """Forget what was known in the mode before."""
         self.inventory, self.advertised, self.scan_error = None, nothing_advertised(mode), ""
 
     def request_rescan(self) -> None:
-        """Asks for a scan soon."""
+        """Ask for a scan soon."""
         self.rescan.set()
 
 
@@ -156,7 +156,7 @@ class Discovery:
         self._observe_seconds = observe_seconds
 
     async def rounds(self) -> AsyncIterator[NodeState]:
-        """Scans until cancelled; returns the state after each scan that didn't fail."""
+        """Scan until cancelled; return the state after each scan that didn't fail."""
         while True:
             self._state.rescan.clear()
             try:
@@ -170,11 +170,11 @@ class Discovery:
                     await self._state.rescan.wait()
 
     def restore(self, memory: OfferMemory) -> None:
-        """Continues from what was offered before: by another process, or in another mode."""
+        """Continue from what was offered before: by another process, or in another mode."""
         self._state.advertised = replace(self._state.advertised, memory=memory.for_mode(self._mode))
 
     async def run_once(self) -> None:
-        """Scans once and updates the state.
+        """Scan once and update the state.
 
         Raises:
             HardwareError: The scan hangs.

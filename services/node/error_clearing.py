@@ -63,21 +63,21 @@ class ErrorClearing:
         self._busy: dict[str, int] = {}
 
     def on_scan(self, inventory: Inventory) -> None:
-        """Clears soon if there are errors, or were some that are remembered."""
+        """Clear soon if there are errors, or were some that are remembered."""
         self._inventory = inventory
         errors = any(port.errors for card in inventory.cards for port in card.ports)
         if errors or self._tried:
             self._due.set()
 
     async def clear_forever(self) -> None:
-        """Clears whenever there is something to clear, until cancelled."""
+        """Clear whenever there is something to clear, until cancelled."""
         while True:
             await self._due.wait()
             self._due.clear()
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Clears the stale errors of the newest inventory."""
+        """Clear the stale errors of the newest inventory."""
         inventory = self._inventory
         try:
             holders = await self._holders()
@@ -91,7 +91,7 @@ class ErrorClearing:
             self._request_rescan()
 
     async def _clear(self, card: Card, port: Port) -> bool:
-        """Tries to clear; returns whether that succeeded."""
+        """Try to clear; return whether that succeeded."""
         name, errors, outcome = port.name, port.errors or 0, HUNG
         try:
             outcome, detail = await self._calls.run(

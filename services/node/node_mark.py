@@ -57,7 +57,7 @@ def wanted_mark(mode: PluginMode, mark: Mark | None, last: PluginMode | None) ->
 async def update_mark(
     mode: PluginMode, plugins: Path, state_dir: Path, calls: BlockingCalls
 ) -> None:
-    """Brings the node's mark up to date; returns once a mode can be served safely."""
+    """Bring the node's mark up to date; return once a mode can be served safely."""
     folder, backoff, logged = lasting_folder(plugins), Backoff(FIRST_SECONDS, MOST_SECONDS), ""
     while True:
         try:

@@ -81,13 +81,13 @@ class OfferMemoryFile:
         return memory
 
     def on_scan(self, advertised: AdvertisedResources) -> None:
-        """Remembers what the node offers now."""
+        """Remember what the node offers now."""
         self._content = encode(advertised.memory)
         if self._content != self._kept or not os.path.lexists(self._path):
             self._due.set()
 
     async def write_forever(self) -> None:
-        """Writes whenever the content has changed, until cancelled."""
+        """Write whenever the content has changed, until cancelled."""
         while True:
             await self._due.wait()
             self._due.clear()

@@ -231,7 +231,7 @@ class PermissionWatch:
         self._check_seconds = check_seconds
 
     async def check_forever(self, mode: PluginMode) -> None:
-        """Checks in the background, until cancelled."""
+        """Check in the background, until cancelled."""
         self._needs = replace(self._needs, mode=mode)
         while True:
             await self.run_once()
@@ -239,7 +239,7 @@ class PermissionWatch:
             await asyncio.sleep(min(seconds, self._check_seconds))
 
     async def run_once(self) -> None:
-        """Checks once."""
+        """Check once."""
         inventory = self._state.inventory or Inventory()
         try:
             found = await self._calls.run(

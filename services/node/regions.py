@@ -101,7 +101,7 @@ class RegionProgramming:
         self._memory = MemoryBudget(BITSTREAM_MEMORY)
 
     async def prepare(self, wanted: WantedFunctions, ids: Sequence[str]) -> ProgrammingPlan:
-        """Makes a container's regions carry its functions.
+        """Make a container's regions carry its functions.
 
         Returns:
             What was there, and what was programmed.
@@ -117,7 +117,7 @@ class RegionProgramming:
         return planned
 
     async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> None:
-        """Checks that a container's regions carry its functions already, and no others.
+        """Check that a container's regions carry its functions already, and no others.
 
         Raises:
             NotAllowed: A port would have to be programmed.
@@ -156,7 +156,7 @@ class RegionProgramming:
         return planned, regions, records
 
     async def _prepare(self, task: _RegionTask) -> None:
-        """Makes every port of a region carry what it should, freshly reset."""
+        """Make every port of a region carry what it should, freshly reset."""
         # The ports that only need a reset come first: one that is in use stops this early.
         images = {each.port: _image_there(task.region, each) for each in task.kept}
         outcome, reserved = "failed", 0
@@ -183,7 +183,7 @@ class RegionProgramming:
             self._report(each, task.region.interface_id, found[each.port])
 
     async def _reserve(self, task: _RegionTask) -> int:
-        """Reserves memory for the bitstream that a region needs; returns the bytes."""
+        """Reserve memory for the bitstream that a region needs; return the bytes."""
         ids = (task.region.interface_id, task.programmed[0].function)
         size = await self._read(partial(self._storage.memory_needed, *ids))
         full = TooSlow(
@@ -236,14 +236,14 @@ class MemoryBudget:
         self._freed = asyncio.Event()
 
     async def reserve(self, size: int) -> None:
-        """Waits until so many bytes are free, and reserves them."""
+        """Wait until so many bytes are free, and reserve them."""
         while self._reserved and self._reserved + size > self._size:
             self._freed.clear()
             await self._freed.wait()
         self._reserved += size
 
     def free(self, size: int) -> None:
-        """Frees bytes; fewer than none are reserved at once."""
+        """Free bytes; fewer than none are reserved at once."""
         self._reserved -= size
         self._freed.set()
 
@@ -298,7 +298,7 @@ def _image_there(region: Region, what: Assignment) -> Image:
 
 
 async def _all(work: Sequence[Awaitable[None]]) -> None:
-    """Waits for all, even if some fail, and raises the error of the first."""
+    """Wait for all, even if some fail, and raise the error of the first."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

@@ -83,7 +83,7 @@ class Sensing:
         return len(self._reader.hanging)
 
     def on_scan(self, inventory: Inventory) -> None:
-        """Reads soon if cards have come or gone."""
+        """Read soon if cards have come or gone."""
         self._cards = inventory.cards
         if self._read != tuple(map(_key, self._cards)):
             self._due.set()
@@ -93,7 +93,7 @@ class Sensing:
         return self._over
 
     async def read_forever(self) -> None:
-        """Reads until cancelled."""
+        """Read until cancelled."""
         if not self._limits.measure:
             await asyncio.sleep(min(START_SECONDS, self._interval))
         while True:
@@ -108,7 +108,7 @@ class Sensing:
         return min(self._interval, HUNG_SECONDS) if self._hanging else self._interval
 
     async def run_once(self) -> None:
-        """Reads all cards once."""
+        """Read all cards once."""
         cards = self._cards
         self._read = tuple(map(_key, cards))
         before = {path.rpartition("/")[2] for path in self._reader.hanging}

@@ -59,7 +59,7 @@ class StartPolicy(Protocol):
     """Decides whether a container may start."""
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
-        """Returns if the container may start.
+        """Return if the container may start.
 
         Args:
             resource: Full resource name.
@@ -203,7 +203,7 @@ def _record_pod_event(
     reason: EventReason,
     message: str,
 ) -> None:
-    """Reports something about a container as an Event of its pod, if that is known."""
+    """Report something about a container as an Event of its pod, if that is known."""
     if wanted.pod is not None:
         about = ObjectReference("Pod", wanted.pod.name, wanted.pod.namespace, wanted.pod.uid)
         text = f"{wanted.who}: {message}"

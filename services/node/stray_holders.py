@@ -76,7 +76,7 @@ class StrayHolders:
         self._error = ""
 
     def on_scan(self, inventory: Inventory) -> None:
-        """Checks the ports of these cards from now on."""
+        """Check the ports of these cards from now on."""
         self._inventory = inventory
 
     def problems(self) -> Mapping[str, Problem]:
@@ -84,14 +84,14 @@ class StrayHolders:
         return held_problems(self._held)
 
     async def check_forever(self) -> None:
-        """Checks in the background, until cancelled."""
+        """Check in the background, until cancelled."""
         await asyncio.sleep(SOON_SECONDS)
         while True:
             await self.run_once()
             await asyncio.sleep(SOON_SECONDS if self._busy else INTERVAL_SECONDS)
 
     async def run_once(self) -> None:
-        """Checks once."""
+        """Check once."""
         inventory, error_text = self._inventory, ""
         busy: dict[str, str] = {}
         try:

@@ -90,7 +90,7 @@ def rows(tree: AdvertisedResources, holders: Holders) -> tuple[Row, ...]:
 
 
 def _order(key: str) -> tuple[str | int, ...]:
-    """Sorts `dfl-port.10` behind `dfl-port.9`."""
+    """Sort `dfl-port.10` behind `dfl-port.9`."""
     parts = re.split(r"([0-9]+)", key)
     return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
 

@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
         self.stop = asyncio.Event()
 
     async def main_loop(self) -> None:
-        """Waits; uvicorn's own loop wakes an idle process ten times a second."""
+        """Wait; uvicorn's own loop wakes an idle process ten times a second."""
         await self.on_tick(0)  # sets the headers of all answers
         await self.stop.wait()
 

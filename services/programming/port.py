@@ -58,7 +58,7 @@ class PortPlace:
 
     @property
     def record_key(self) -> str:
-        """Identifies the port in the records of what is in ports."""
+        """Identify the port in the records of what is in ports."""
         return f"{lock_of(self.card)}-port{self.port.number}"
 
     @property

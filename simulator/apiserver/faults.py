@@ -20,17 +20,17 @@ Answer: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
 
 
 def every(_request: Request) -> bool:
-    """Matches every request."""
+    """Match every request."""
     return True
 
 
 def watches(request: Request) -> bool:
-    """Matches watches."""
+    """Match watches."""
     return request.is_watch
 
 
 def lists(request: Request) -> bool:
-    """Matches GETs that are no watches."""
+    """Match GETs that are no watches."""
     return request.method == "GET" and not request.is_watch
 
 
@@ -117,7 +117,7 @@ class Faults:
     def replaying(
         self, body: bytes, *, count: int | None = None, matches: Matches
     ) -> contextlib.AbstractContextManager[None]:
-        """Answers matching requests with these bytes, such as a recorded list."""
+        """Answer matching requests with these bytes, such as a recorded list."""
         return self.answering(lambda _: Response(200, body), count=count, matches=matches)
 
     async def before(self, request: Request) -> Response | None:

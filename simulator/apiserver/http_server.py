@@ -102,7 +102,7 @@ class HttpServer:
         self._server: uvicorn.Server | None = None
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
-        """Accepts connections and returns the port; plain HTTP without a context."""
+        """Accept connections and return the port; plain HTTP without a context."""
         listener = listen(host, port)
         self.port = listener.getsockname()[1]
         config = self._config(context)
@@ -113,12 +113,12 @@ class HttpServer:
         return self.port
 
     def refuse(self) -> None:
-        """Stops listening: new connections are refused, those that exist live on."""
+        """Stop listening: new connections are refused, those that exist live on."""
         for listener in self._server.servers if self._server else ():
             listener.close()
 
     async def close(self, grace: float = 2.0) -> None:
-        """Stops listening, lets answers under way finish for `grace` seconds, drops the rest."""
+        """Stop listening, let answers under way finish for `grace` seconds, drop the rest."""
         self.refuse()
         answers = tuple(self._server.server_state.tasks) if self._server else ()
         if answers:

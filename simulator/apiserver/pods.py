@@ -85,7 +85,7 @@ def admit(pod: Json) -> None:
 
 
 def validate(pod: Json) -> None:
-    """Refuses a pod that a real API server would not store."""
+    """Refuse a pod that a real API server would not store."""
     causes = [] if pod["spec"].get("containers") else [Cause("spec.containers", "Required value")]
     for path, container in containers_of(pod):
         if not _LABEL.fullmatch(name := container.get("name") or ""):
@@ -204,7 +204,7 @@ class Scheduler:
         self._wake.set()
 
     def run_once(self) -> None:
-        """Tries every pending pod, oldest first."""
+        """Try every pending pod, oldest first."""
         pods = list(self._store.all(PODS))
         pending = [pod for pod in pods if _is_pending(pod)]
         nodes = list(self._store.all(NODES))
@@ -225,7 +225,7 @@ class Scheduler:
             self.bind(pod, chosen)
 
     def bind(self, pod: Json, node: str) -> None:
-        """Assigns a pod to a node, as the binding subresource does."""
+        """Assign a pod to a node, as the binding subresource does."""
         pod["spec"]["nodeName"] = node
         self._set_condition(pod, {"status": "True"})
         self._store.write(PODS, pod)

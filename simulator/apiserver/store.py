@@ -120,7 +120,7 @@ class Store:
                 yield decode(data)
 
     def write(self, resource: Resource, item: Json) -> Json:
-        """Creates or replaces an object under the next revision, and returns it as stored."""
+        """Create or replace an object under the next revision, and return it as stored."""
         shelf, path = self.shelf(resource), resource.path_of(item)
         before = shelf.objects.get(path)
         data = self._under_next_revision(item)
@@ -130,7 +130,7 @@ class Store:
         return item
 
     def remove(self, resource: Resource, path: str) -> Json:
-        """Deletes an object under the next revision, and returns what it was."""
+        """Delete an object under the next revision, and return what it was."""
         shelf = self.shelf(resource)
         before = shelf.objects.pop(path)
         item: Json = decode(before)
@@ -143,7 +143,7 @@ class Store:
         self.revision = max(self.revision, revision)
 
     def compact(self) -> None:
-        """Forgets the past: watches and lists of any older revision are answered with 410."""
+        """Forget the past: watches and lists of any older revision are answered with 410."""
         self.revision += 1
         self._first = self.revision
         for shelf in self._shelves.values():

@@ -29,7 +29,7 @@ def run(
     env: dict[str, str] | None = None,
     driver_calls: SimulatedCalls | None = None,
 ) -> Done:
-    """Runs `accelbind` in this process, with variables beside those of the test.
+    """Run `accelbind` in this process, with variables beside those of the test.
 
     Not while a stand-in or a plugin of the test logs to the same stdout: see `run_process`.
     """
@@ -46,7 +46,7 @@ def run(
 
 
 def run_process(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
-    """Runs `accelbind` in a process of its own."""
+    """Run `accelbind` in a process of its own."""
     done = subprocess.run(
         accelbind_command(*arguments),
         cwd=REPOSITORY,

@@ -28,7 +28,7 @@ def region(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """Makes a folder of mappings."""
+    """Make a folder of mappings."""
 
     def make(*objects: dict[str, Any]) -> Path:
         (tmp_path / "maps").mkdir()

@@ -34,7 +34,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 def raising(error: BaseException) -> object:
     def it() -> None:
-        """Fails."""
+        """Fail."""
         raise error
 
     return it

@@ -99,7 +99,7 @@ def test_a_command_takes_some_settings_of_a_process() -> None:
 
     @with_settings(Sample, {"units": "all of them", "domain": ""}, group="Where")
     def look(file: Annotated[str, typer.Argument()], *, given: Given) -> None:
-        """Looks."""
+        """Look."""
         found.append((file, given))
 
     shown = " ".join(called(look, "--help").split())

@@ -65,7 +65,7 @@ def secret(api: ApiServerStandIn, name: str) -> dict[str, bytes]:
 
 
 def edit_secret(api: ApiServerStandIn, name: str, **changes: bytes | None) -> None:
-    """Edits a Secret by hand; keys are spelt with `_` for `.`, and None takes one out."""
+    """Edit a Secret by hand; keys are spelt with `_` for `.`, and None takes one out."""
     item = api.get("Secret", name, NAMESPACE)
     assert item is not None
     data = dict(item.get("data") or {})

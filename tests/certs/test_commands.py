@@ -30,7 +30,7 @@ class Done:
 
 
 async def certs(*arguments: str | Path, api: ApiServerStandIn | None = None) -> Done:
-    """Runs `accelbind certs …` to its end."""
+    """Run `accelbind certs …` to its end."""
     where = () if api is None else ("--kubeconfig", api.kubeconfig_path)
     process = await asyncio.create_subprocess_exec(
         *accelbind_command("certs", *arguments, *where),

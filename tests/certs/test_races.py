@@ -108,7 +108,7 @@ async def shake_hands(port: int, bundle: bytes) -> None:
 
 
 async def cut_short(round_of_one: Callable[[], "asyncio.Task[object]"], steps: int) -> None:
-    """Begins a round, and kills it after so many turns of the event loop."""
+    """Begin a round, and kill it after so many turns of the event loop."""
     task = round_of_one()
     for _ in range(steps):
         await asyncio.sleep(0)

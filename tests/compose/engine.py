@@ -57,7 +57,7 @@ class Engine:
         return {"DOCKER_BUILDKIT": "0", **os.environ, "DOCKER_HOST": self.host}
 
     def run(self, *command: str | Path, seconds: float = 120, code: int | None = 0) -> str:
-        """Runs a command for it; fails where its exit code isn't `code`.
+        """Run a command for it; fail where its exit code isn't `code`.
 
         Returns:
             What it printed, on both streams.
@@ -161,7 +161,7 @@ def _starting(made: Engine) -> list[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the engine itself, which is the one child of what was started, and waits for both."""
+    """End the engine itself, which is the one child of what was started, and wait for both."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     with contextlib.suppress(OSError):
         for child in children.read_text().split():
@@ -190,7 +190,7 @@ def _answers(made: Engine) -> bool:
 
 @contextlib.contextmanager
 def _machine_as_it_was(cgroup: str) -> Iterator[None]:
-    """Takes back what an engine leaves of its own accord: rules, a bridge, forwarding, folders."""
+    """Take back what an engine leaves of its own accord: rules, a bridge, forwarding, folders."""
     filters = [each for each in ("iptables", "ip6tables") if shutil.which(f"{each}-save")]
     before = {each: _rules(each) for each in filters}
     forwarding, there = FORWARD.read_text(), {each for each in IN_RUN if each.exists()}
@@ -244,7 +244,7 @@ def base_image(made: Engine) -> str:
 
 
 def _debootstrap(made: Engine, archive: Path) -> None:
-    """Makes it in memory: what is there for a moment needs no disk that dpkg would wait for."""
+    """Make it in memory: what is there for a moment needs no disk that dpkg would wait for."""
     root = made.folder / "base"
     root.mkdir()
     made.run(

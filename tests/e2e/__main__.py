@@ -17,7 +17,7 @@ PARTS = ("definitions", "admission", "running", "modes", "away", "rotation", "ku
 
 
 def run(more: Sequence[str]) -> int:
-    """Runs the suite; gives its exit code."""
+    """Run the suite; give its exit code."""
     settings.read()
     files = [str(Path(__file__).parent / "suite" / f"{part}.py") for part in PARTS]
     usual = ["--timeout=0", "-p", "no:cacheprovider", "--tb=short", "-v"]
@@ -28,7 +28,7 @@ def run(more: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs what the environment asks for; gives the exit code."""
+    """Run what the environment asks for; give the exit code."""
     if {"-h", "--help"} & set(arguments):
         print(settings.HELP)  # noqa: T201 - what is asked for
         return 0

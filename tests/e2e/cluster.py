@@ -74,11 +74,11 @@ class Cluster:
         return f"accelbind-e2e-{self.suffix}" + (f"-{part}" if part else "")
 
     def on_close(self, what: str, undo: Callable[[], None]) -> None:
-        """Has something done when the run ends, the last first."""
+        """Have something done when the run ends, the last first."""
         self._undo.append((what, undo))
 
     def close(self) -> list[str]:
-        """Takes away what was made; gives a sentence for each thing that couldn't be."""
+        """Take away what was made; give a sentence for each thing that couldn't be."""
         problems = []
         while self._undo:
             what, undo = self._undo.pop()
@@ -89,7 +89,7 @@ class Cluster:
         return problems
 
     def namespace(self, part: str = "") -> str:
-        """Makes a namespace in which pods can be created."""
+        """Make a namespace in which pods can be created."""
         name = self.name(part)
         labels = self.labels | {"pod-security.kubernetes.io/enforce": "baseline"}
         place = Place("v1", "Namespace")
@@ -102,7 +102,7 @@ class Cluster:
         return name
 
     def _leave(self, place: Place, name: str) -> None:
-        """Has a namespace go, with all that is in it."""
+        """Have a namespace go, with all that is in it."""
         if not self.has_controllers:
             self._empty(name)
             self.api.delete(place, name)
@@ -143,13 +143,13 @@ class Cluster:
         self.api.patch(place, "default", {"automountServiceAccountToken": False})
 
     def put(self, item: Json) -> Json:
-        """Creates a cluster-wide object of the run, which goes with it."""
+        """Create a cluster-wide object of the run, which goes with it."""
         place, name = place_of(item), item["metadata"]["name"]
         self.on_close(f"{item['kind']} {name}", lambda: self.remove(place, name))
         return self.api.create(item)
 
     def remove(self, place: Place, name: str, *, grace: int | None = None) -> None:
-        """Deletes an object, and waits until it is gone."""
+        """Delete an object, and wait until it is gone."""
         until(
             lambda: self.api.delete(place, name, grace=grace),
             seconds=30,
@@ -168,7 +168,7 @@ class Cluster:
     # Definitions
 
     def define(self) -> dict[str, bool]:
-        """Sees that both kinds are defined; tells which definitions are ours, word for word.
+        """See that both kinds are defined; tell which definitions are ours, word for word.
 
         A definition that is there stays as it is. One that is made here goes with the run, unless
         somebody has made objects of it meanwhile.
@@ -214,7 +214,7 @@ class Cluster:
     def until_offered(
         self, wanted: dict[str, int], what: str, seconds: float | None = None
     ) -> None:
-        """Waits until the node offers so many of each, and nothing else of the run."""
+        """Wait until the node offers so many of each, and nothing else of the run."""
 
         def look() -> None:
             every = self.allocatable()

@@ -73,7 +73,7 @@ OFFERS = {
 
 
 def check_host(cluster: Cluster) -> None:
-    """Sees that processes of this machine can be the suite of its node."""
+    """See that processes of this machine can be the suite of its node."""
     settings = cluster.settings
     endpoint = registration_socket(settings.kubelet_dir)
     check_kubelet(endpoint)
@@ -104,7 +104,7 @@ def check_host(cluster: Cluster) -> None:
 
 
 def check_kubelet(endpoint: Path) -> None:
-    """Sees that a kubelet's socket is there, and that this user may register at it."""
+    """See that a kubelet's socket is there, and that this user may register at it."""
     try:
         is_here = stat.S_ISSOCK(endpoint.stat().st_mode)
     except PermissionError:
@@ -127,7 +127,7 @@ def takes_devices(folder: str | Path) -> bool:
 
 
 def lay_out(folder: Path, *, character_devices: bool) -> Rack:
-    """Makes two cards under each driver."""
+    """Make two cards under each driver."""
     if character_devices and not takes_devices(folder):
         raise CantRun(
             f"device nodes in {folder} can't be opened: its file system is mounted with nodev."
@@ -204,7 +204,7 @@ class Hosts:
         )
 
     def start_webhook(self) -> None:
-        """Starts the webhook, at the same port as before if it ran already."""
+        """Start the webhook, at the same port as before if it ran already."""
         ports = self.folder / "webhook.json"
         ports.unlink(missing_ok=True)
         tls = self.folder / "tls"
@@ -217,7 +217,7 @@ class Hosts:
         self.port = process.ports(ports, timeout=START_SECONDS)["admission"]
 
     def start_certificates(self) -> None:
-        """Starts the process that makes and keeps them, in the run's Secrets."""
+        """Start the process that makes and keeps them, in the run's Secrets."""
         for name in SECRETS:
             metadata = {"name": name, "namespace": self.namespace}
             self.cluster.api.create(
@@ -229,7 +229,7 @@ class Hosts:
         )
 
     def configure(self) -> None:
-        """Tells the API server of the webhook; the certificates' process adds the bundle."""
+        """Tell the API server of the webhook; the certificates' process adds the bundle."""
         for item in documents("base/webhook-mutating.yaml", "base/webhook-validating.yaml"):
             item["metadata"] |= {"name": self.cluster.name(), "labels": self.cluster.labels}
             for hook in item["webhooks"]:
@@ -259,7 +259,7 @@ class Hosts:
         return ssl.get_server_certificate(place, timeout=10)
 
     def until_bundled(self) -> str:
-        """Waits until all configurations have the same bundle, and gives it."""
+        """Wait until all configurations have the same bundle, and give it."""
 
         def look() -> str:
             found = self.bundles()
@@ -270,7 +270,7 @@ class Hosts:
         return until(look, seconds=START_SECONDS, what="the CA bundle in the configurations")
 
     def until_called(self) -> None:
-        """Waits until the API server calls the webhook: it notes what a mapping stands for."""
+        """Wait until the API server calls the webhook: it notes what a mapping stands for."""
         metadata = {"name": "called", "namespace": self.namespace}
         spec = {"interfaceId": A10_INTERFACE, "afuId": NLB0, "mode": "af"}
         kind, version = "AcceleratorFunction", f"{DOMAIN}/v2"
@@ -294,13 +294,13 @@ class Hosts:
     # Plugin
 
     def start_driver(self) -> None:
-        """Starts what stands for the cards' driver: the kernel has none for them."""
+        """Start what stands for the cards' driver: the kernel has none for them."""
         self.running["driver"] = self.processes.start(
             python_module("simulator.driver", "--root", self.root), name="driver"
         )
 
     def serve(self, mode: str) -> None:
-        """Has the plugin serve in a mode, and waits until the node offers all that it should."""
+        """Have the plugin serve in a mode, and wait until the node offers all that it should."""
         if self.mode != mode:
             before = OFFERS.get(self.mode)
             self.stop_plugin()
@@ -312,7 +312,7 @@ class Hosts:
         self.cluster.until_offered(OFFERS[mode], f"the plugin's offer in mode {mode}")
 
     def start_plugin(self, mode: str) -> None:
-        """Starts the plugin in a mode."""
+        """Start the plugin in a mode."""
         self.put_functions_back()
         ports = self.folder / "plugin.json"
         ports.unlink(missing_ok=True)
@@ -341,14 +341,14 @@ class Hosts:
         return (*self.files, "--state-dir", str(state), "--bitstreams", str(bitstreams))
 
     def stop_plugin(self) -> None:
-        """Ends the plugin, if it runs."""
+        """End the plugin, if it runs."""
         plugin = self.running.pop("plugin", None)
         self.mode = ""
         if plugin is not None and plugin.running:
             plugin.terminate()
 
     def leave(self) -> None:
-        """Ends the plugin, and waits until the node offers nothing of it any more."""
+        """End the plugin, and wait until the node offers nothing of it any more."""
         self.stop_plugin()
         try:
             self.cluster.until_offered({}, "the end of what the plugin offered", GONE_SECONDS)
@@ -360,12 +360,12 @@ class Hosts:
         return sorted(path.read_text().strip() for path in self.root.glob("sys/**/*port.*/afu_id"))
 
     def put_functions_back(self) -> None:
-        """Has all ports carry what they carried at first."""
+        """Have all ports carry what they carried at first."""
         for address in self.rack.addresses:
             self.rack.set_afu(address, NLB0)
 
     def install(self, afu_id: str) -> None:
-        """Puts the bitstream of a function where the plugin looks for it."""
+        """Put the bitstream of a function where the plugin looks for it."""
         file = self.folder / "new.gbs"
         file.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
         self.run("bitstream", "install", str(file), "--bitstreams", str(self.folder / "bitstreams"))
@@ -398,7 +398,7 @@ class Hosts:
 
 @contextlib.contextmanager
 def mounted(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Path]:
-    """Follows the serving Secret into a folder, as the kubelet does for a pod that mounts it."""
+    """Follow the serving Secret into a folder, as the kubelet does for a pod that mounts it."""
     ended = threading.Event()
     place = Place("v1", "Secret", namespace)
     folder.mkdir()
@@ -424,7 +424,7 @@ def mounted(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Path]:
 
 
 def _swap(folder: Path, data: Json) -> None:
-    """Puts a version of a Secret in the place of the one before, in one step."""
+    """Put a version of a Secret in the place of the one before, in one step."""
     version = Path(tempfile.mkdtemp(prefix="..", dir=folder))
     for name in PAIR:
         (version / name).write_bytes(base64.b64decode(data[name]))
@@ -453,7 +453,7 @@ def folders(settings_root: Path | None) -> Iterator[tuple[Path, Path]]:
 
 @contextlib.contextmanager
 def as_it_was(kubelet_dir: Path) -> Iterator[None]:
-    """Takes away what the plugin has left among the kubelet's sockets, and wasn't there before."""
+    """Take away what the plugin has left among the kubelet's sockets, and wasn't there before."""
 
     def left() -> set[Path]:
         return set((kubelet_dir / "device-plugins").glob("accelbind*"))
@@ -468,7 +468,7 @@ def as_it_was(kubelet_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hosts_of(cluster: Cluster, namespace: str) -> Iterator[Hosts]:
-    """Starts the suite for a run, and ends it."""
+    """Start the suite for a run, and end it."""
     with folders(cluster.settings.root) as (work, root), contextlib.ExitStack() as stack:
         stack.enter_context(as_it_was(cluster.settings.kubelet_dir))
         rack = lay_out(root, character_devices=cluster.settings.character_devices)
@@ -495,6 +495,6 @@ def hosts_of(cluster: Cluster, namespace: str) -> Iterator[Hosts]:
 
 
 def hang_up(process: Process) -> None:
-    """Kills a process as nothing could prevent."""
+    """Kill a process as nothing could prevent."""
     process.popen.send_signal(signal.SIGKILL)
     process.popen.wait(10)

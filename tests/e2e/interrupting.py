@@ -8,13 +8,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_on_signals() -> None:
-    """Has the first signal raise KeyboardInterrupt, as Ctrl-C does, and later ones do nothing."""
+    """Have the first signal raise KeyboardInterrupt, as Ctrl-C does, and later ones do nothing."""
     for number in SIGNALS:
         signal.signal(number, _interrupt)
 
 
 def let_nobody_interrupt() -> None:
-    """Has signals do nothing, but say so."""
+    """Have signals do nothing, but say so."""
     for number in SIGNALS:
         signal.signal(number, _tell)
 

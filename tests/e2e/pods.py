@@ -143,7 +143,7 @@ class Pods:
         return caught.value
 
     def create(self, item: Json) -> Json:
-        """Creates a pod, or a Deployment."""
+        """Create a pod, or a Deployment."""
         if item["kind"] == "Deployment":
             self._deployments.append(item["metadata"]["name"])
         return self.cluster.api.create(self.fitted(item))
@@ -166,7 +166,7 @@ class Pods:
         return until(look, seconds=seconds, what=f"pod {name} to be admitted")
 
     def start(self, item: Json) -> str:
-        """Creates a pod as soon as it is admitted, and gives its name."""
+        """Create a pod as soon as it is admitted, and give its name."""
         self.admitted(item)
         name: str = self.create(item)["metadata"]["name"]
         return name
@@ -212,7 +212,7 @@ class Pods:
         return until(look, seconds=self.patience, what=f"pod {name} to tell what it was given")
 
     def until_waiting(self, name: str, words: str) -> None:
-        """Waits until a pod, or an event on it, says these words of why it doesn't go on."""
+        """Wait until a pod, or an event on it, say these words of why it doesn't go on."""
 
         def look() -> None:
             text = self.described(self.get(name))
@@ -222,7 +222,7 @@ class Pods:
         until(look, seconds=self.patience, what=f'pod {name} to say "{words}"')
 
     def _see_to_scheduling(self, name: str) -> None:
-        """Binds a pod that no scheduler has looked at: small clusters for tests may have none."""
+        """Bind a pod that no scheduler has looked at: small clusters for tests may have none."""
 
         def look() -> None:
             pod = self.get(name)
@@ -247,14 +247,14 @@ class Pods:
         return self.cluster.api.list(self.place, labelSelector=selector)
 
     def remove(self, *names: str) -> None:
-        """Has pods go, and waits until they are gone."""
+        """Have pods go, and wait until they are gone."""
         for name in names:
             self.cluster.api.delete(self.place, name, grace=1)
         for name in names:
             self.cluster.remove(self.place, name, grace=1)
 
     def tidy(self) -> None:
-        """Has all pods of the namespace go, and Deployments, which would make new ones."""
+        """Have all pods of the namespace go, and Deployments, which would make new ones."""
         for name in self._deployments:
             self.cluster.remove(self.deployments, name)
         self._deployments.clear()

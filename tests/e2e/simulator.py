@@ -46,7 +46,7 @@ class Simulator:
 
 @contextlib.contextmanager
 def simulated() -> Iterator[Simulator]:
-    """Starts API server and kubelet in a temporary folder, and ends them."""
+    """Start API server and kubelet in a temporary folder, and end them."""
     folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))  # short, for the sockets in it
     api, ready = folder / "api", folder / "kubelet.ready"
     with contextlib.ExitStack() as stack:

@@ -32,7 +32,7 @@ class ApiServer:
         return self._process is not None and self._process.running and not self._frozen
 
     def start(self) -> None:
-        """Starts it, with the node and its pods."""
+        """Start it, with the node and its pods."""
         ports = self._folder / "ports"
         ports.unlink(missing_ok=True)
         command = python_module("simulator.apiserver", "--dir", self._folder)
@@ -44,7 +44,7 @@ class ApiServer:
         self._ask("POST", "/api/v1/nodes", node | {"metadata": _named(NODE, annotations)})
 
     def annotate(self, mode: str) -> None:
-        """Has the node's annotation say so; an empty mode takes it away.
+        """Have the node's annotation say so; an empty mode takes it away.
 
         It does at once, or once it is started again.
         """
@@ -54,19 +54,19 @@ class ApiServer:
             self._ask("PATCH", f"/api/v1/nodes/{NODE}", patch)
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """End it at once."""
         if self._process is not None:
             self._process.kill()
         self._process, self._frozen = None, False
 
     def freeze(self) -> None:
-        """Stops it from answering, with all its connections open."""
+        """Stop it from answering, with all its connections open."""
         if self.up and self._process is not None:
             self._process.popen.send_signal(signal.SIGSTOP)
             self._frozen = True
 
     def mend(self) -> None:
-        """Has it answer again, whatever is wrong with it."""
+        """Have it answer again, whatever is wrong with it."""
         if self._frozen and self._process is not None:
             self._process.popen.send_signal(signal.SIGCONT)
         self._frozen = False

@@ -82,7 +82,7 @@ class Storm:
     began: float = field(default_factory=time.monotonic)
 
     def say(self, line: str) -> None:
-        """Notes a step."""
+        """Note a step."""
         self.log.append(f"{time.monotonic() - self.began:8.3f} {line}")
 
     # The storm -----------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Storm:
         return f"{address} is mended"
 
     def flap(self, address: str) -> str:
-        """Breaks a card several times, and mends it each time."""
+        """Break a card several times, and mend it each time."""
         times = self.chance.randrange(2, 8)
         for _ in range(times):
             self.model.ruin(address, self.chance.choice(SURE))
@@ -260,7 +260,7 @@ class Storm:
     # The machine
 
     def _kill_plugin(self) -> str:
-        """Kills the plugin at any moment, also in the middle of writing a file."""
+        """Kill the plugin at any moment, also in the middle of writing a file."""
         assert self.plugin is not None
         self.plugin = self.plugin.killed()
         with contextlib.suppress(OSError):
@@ -304,7 +304,7 @@ class Storm:
             self.kubelet.ask("adopt", pod=pod)
 
     def settle(self) -> View:
-        """Puts all right, and waits until the kubelet's view is the truth."""
+        """Put all right, and wait until the kubelet's view is the truth."""
         self.model.mend_all()
         if self.api is not None:
             self.api.mend()
@@ -322,7 +322,7 @@ class Storm:
         return view
 
     def await_truth(self) -> None:
-        """Waits until the kubelet's view is what the model says."""
+        """Wait until the kubelet's view is what the model says."""
         assert self.plugin is None or self.plugin.process.running, "the plugin has ended"
         began = time.monotonic()
         eventually(self._as_it_is, timeout=QUIET_SECONDS, interval=0.05, what="the truth")
@@ -345,7 +345,7 @@ class Storm:
         return True
 
     def stand(self) -> None:
-        """Breaks some cards and waits until the kubelet knows just that."""
+        """Break some cards and wait until the kubelet knows just that."""
         for address in self.model.with_ports():
             if self.chance.random() < 0.4:
                 self.say(self.model.ruin(address, self.chance.choice(SURE)))

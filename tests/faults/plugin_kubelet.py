@@ -67,7 +67,7 @@ class Kubelet:
         return self.process is not None and self.process.running
 
     def start(self) -> None:
-        """Starts it, from the checkpoint that an earlier one left, and waits until it serves."""
+        """Start it, from the checkpoint that an earlier one left, and wait until it serves."""
         self._control.unlink(missing_ok=True)
         command = python_module(
             "tests.faults.plugin_kubelet", "--dir", self.folder, "--control", self._control
@@ -84,19 +84,19 @@ class Kubelet:
         eventually(serves, timeout=60, what="the kubelet stand-in")
 
     def kill(self) -> None:
-        """Ends it with SIGKILL; whatever it has on disk stays."""
+        """End it with SIGKILL; whatever it has on disk stays."""
         if self.process is not None:
             self.process.kill()
         self.process = None
         self._frozen = False
 
     def freeze(self) -> None:
-        """Stops it from answering anybody, with all its connections open."""
+        """Stop it from answering anybody, with all its connections open."""
         self._signal(signal.SIGSTOP)
         self._frozen = True
 
     def thaw(self) -> None:
-        """Lets it go on."""
+        """Let it go on."""
         if self._frozen:
             self._signal(signal.SIGCONT)
         self._frozen = False
@@ -106,7 +106,7 @@ class Kubelet:
             self.process.popen.send_signal(number)
 
     def ask(self, order: str, **values: object) -> Any:
-        """Gives an order, and returns what it says."""
+        """Give an order, and return what it says."""
         try:
             with Client(str(self._control), "AF_UNIX") as connection:
                 connection.send((order, values))
@@ -135,7 +135,7 @@ class Control:
         self._begun: set[asyncio.Task[object]] = set()
 
     def answer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answers one order after the other."""
+        """Answer one order after the other."""
         while True:
             with contextlib.suppress(OSError, EOFError), self._listener.accept() as connection:
                 order, values = connection.recv()
@@ -200,7 +200,7 @@ class Control:
 
 
 async def run(folder: Path, control: Path) -> None:
-    """Serves until SIGTERM."""
+    """Serve until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     chance = random.Random(1)  # noqa: S311 - to be had again, not secret
@@ -213,7 +213,7 @@ async def run(folder: Path, control: Path) -> None:
 
 
 def main() -> int:
-    """Runs the process."""
+    """Run the process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--control", type=Path, required=True)

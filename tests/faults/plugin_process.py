@@ -63,7 +63,7 @@ class Plugin:
         return Plugin(self._processes, self.folder, *self._flags)
 
     def ready_for_signals(self) -> None:
-        """Waits until it serves: before that, a signal may end it."""
+        """Wait until it serves: before that, a signal may end it."""
         self.process.ports(self._ports, timeout=60)
 
     def held(self) -> Held:

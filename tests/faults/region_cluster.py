@@ -60,14 +60,14 @@ class RegionCluster:
     plugin: Process
 
     async def create(self, pod: Json) -> Json:
-        """Creates a pod as a user would; it must be admitted."""
+        """Create a pod as a user would; it must be admitted."""
         answer = await self.http.post(PODS, json=pod)
         assert answer.status_code == 201, answer.text
         made: Json = answer.json()
         return made
 
     async def delete(self, name: str) -> None:
-        """Deletes a pod, and waits until it has gone from both the kubelet and the API server."""
+        """Delete a pod, and wait until it has gone from both the kubelet and the API server."""
         await self.http.delete(f"{PODS}/{name}")
         await self.kubelet.until(lambda: self.find(name) is None, PATIENCE)
         await eventually_async(
@@ -101,13 +101,13 @@ class RegionCluster:
         return path.read_text().strip()
 
     def install(self, afu_id: str, size: int = 4096) -> None:
-        """Puts a function's bitstream, of so many bytes, where the plugin looks for it."""
+        """Put a function's bitstream, of so many bytes, where the plugin looks for it."""
         path = self.folder / f"{afu_id}.gbs"
         path.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id, size)))
         BitstreamStorage(self.folder / "bitstreams").install(path)
 
     def restart_plugin(self) -> None:
-        """Kills the plugin, whatever it does, and starts another one."""
+        """Kill the plugin, whatever it does, and start another one."""
         self.plugin.kill()
         self.plugin = start_plugin(self.folder, self.processes, self.api)
 
@@ -135,7 +135,7 @@ def mapping(name: str, afu_id: str) -> Json:
 
 
 def start_plugin(folder: Path, processes: Processes, api: ApiServerStandIn) -> Process:
-    """Starts the plugin in mode region, with the allocator's setting of the manifests."""
+    """Start the plugin in mode region, with the allocator's setting of the manifests."""
     return processes.simulated_plugin(
         *("--mode", "region", "--root", folder / "root", "--node-name", "n1"),
         *("--kubelet-dir", folder / "k", "--pod-logs-dir", folder / "k/pod-logs"),

@@ -78,7 +78,7 @@ class Competition:
         await self.cluster.delete(name)
 
     async def restart(self, state: PodState, wanted: list[str]) -> None:
-        """Ends the container, which the kubelet starts again; its function may be gone."""
+        """End the container, which the kubelet starts again; its function may be gone."""
         if self.chance.random() < 0.5:
             self.lose(self.chance.choice(regions_of(state)))
         await self.cluster.kubelet.restart_container(state, "c")
@@ -86,7 +86,7 @@ class Competition:
         self.judge(state, wanted)
 
     def judge(self, state: PodState, wanted: list[str]) -> None:
-        """Looks at what is in the regions of a container that has just started."""
+        """Look at what is in the regions of a container that has just started."""
         functions, regions = [FUNCTIONS[each] for each in wanted], regions_of(state)
         before = [self.content[each] for each in regions]
         self.least += min(

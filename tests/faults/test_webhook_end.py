@@ -96,7 +96,7 @@ _HEAD = (
 
 
 async def ended_under_load(webhook: Webhook) -> Clients:
-    """Ends a webhook while clients ask as fast as they can; they go on until it is gone."""
+    """End a webhook while clients ask as fast as they can; they go on until it is gone."""
     clients = Clients(webhook.port, webhook.context())
     async with asyncio.TaskGroup() as tasks:
         for number in range(KEEPING + RENEWING):

@@ -117,19 +117,19 @@ class Client:
         self._writer: asyncio.StreamWriter | None = None
 
     def close(self) -> None:
-        """Ends the connection."""
+        """End the connection."""
         if self._writer is not None:
             self._writer.transport.abort()
 
     async def reconnect(self) -> None:
-        """Connects anew."""
+        """Connect anew."""
         self.close()
         self._reader, self._writer = await asyncio.open_connection(
             "localhost", self._webhook.port, ssl=self._webhook.context()
         )
 
     async def ask(self, case: Case) -> tuple[int, bytes]:
-        """Sends a case and reads the answer; the connection must outlive it."""
+        """Send a case and read the answer; the connection must outlive it."""
         async with asyncio.timeout(ANSWER_SECONDS):
             assert self._writer is not None
             self._writer.write(_request(case))

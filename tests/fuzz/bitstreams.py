@@ -195,7 +195,7 @@ def judge(data: bytes) -> str:
 
 
 def check(found: Bitstream, data: bytes) -> None:
-    """Holds a bitstream against its bytes."""
+    """Hold a bitstream against its bytes."""
     raw = found.raw()
     assert len(raw) == found.size > 0
     for text, length in ((found.interface_id, 32), (found.metadata.afu_id, 32)):

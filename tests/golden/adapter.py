@@ -137,11 +137,11 @@ class Cards:
         self._rack.add_card(CardSpec(driver=driver, numa_node=1))
 
     def break_(self, fault: str) -> None:
-        """Breaks the first card."""
+        """Break the first card."""
         self._rack.break_(self._first, Fault(fault))
 
     def heal(self, fault: str) -> None:
-        """Repairs it again."""
+        """Repair it again."""
         self._rack.heal(self._first, Fault(fault))
 
 
@@ -162,7 +162,7 @@ def _with_subcommands(words: list[str], command: Any) -> Iterator[list[str]]:
 
 
 def print_help(words: list[str]) -> None:
-    """Prints the help of a command to stdout."""
+    """Print the help of a command to stdout."""
     code = main([*words, "--help"])
     if code:
         raise ValueError(f"{words} --help ends with {code}")

@@ -144,7 +144,7 @@ def offers_of_snapshots() -> Iterator[str]:
 
 
 def _as_it_is(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo | None:
-    """Keeps links that lead out of a snapshot, as on its host; skips what describes processors."""
+    """Keep links that lead out of a snapshot, as on its host; skip what describes processors."""
     return None if re.search(r"^[^/]+/(proc|sys/devices/system)/", member.name) else member
 
 

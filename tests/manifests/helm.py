@@ -68,7 +68,7 @@ def _unpack(archive: Path, program: Path) -> Path:
 
 
 def run_helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs a command of Helm, away from the user's own settings and clusters."""
+    """Run a command of Helm, away from the user's own settings and clusters."""
     with tempfile.TemporaryDirectory() as home:
         return subprocess.run(
             [helm(), *arguments],

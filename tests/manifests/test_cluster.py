@@ -42,7 +42,7 @@ CERTIFICATES = ("accelbind-ca", "accelbind-webhook-tls")
 
 
 def seed(api: ApiServerStandIn) -> None:
-    """Puts there what the processes meet of the manifests."""
+    """Put there what the processes meet of the manifests."""
     for item in rendered("base"):
         if item["kind"] in ("Namespace", "Secret", *WEBHOOK_KINDS):
             api.put(item)
@@ -57,7 +57,7 @@ def certs(processes: Processes, api: ApiServerStandIn, folder: Path) -> Process:
 
 
 def serving_pair(api: ApiServerStandIn, folder: Path) -> bool:
-    """Mounts the serving Secret as a kubelet would, once it is whole."""
+    """Mount the serving Secret as a kubelet would, once it is whole."""
     secret = api.get("Secret", "accelbind-webhook-tls", NAMESPACE) or {}
     data: Json = secret.get("data") or {}
     items = ("tls.crt", "tls.key")

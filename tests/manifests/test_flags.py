@@ -33,7 +33,7 @@ ENFORCING = {"region", "regiondevel"}
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Read:
-    """Gives the settings of a container's process."""
+    """Give the settings of a container's process."""
 
     def read(container: Json) -> Json:
         assert container["command"] == ["accelbind"], "the images' entry point"

@@ -38,7 +38,7 @@ MAPPINGS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgare
 
 
 def check(item: Json, version: str) -> None:
-    """Fails with what is wrong with an object."""
+    """Fail with what is wrong with an object."""
     kind = item["kind"]
     if kind in FOREIGN:
         return

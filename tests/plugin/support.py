@@ -187,7 +187,7 @@ class Bed:
         return running(settings(self.folder, mode, **values), self.pods, events=events)
 
     async def offers(self, count: int, resource: str = AF) -> None:
-        """Waits until as many devices are offered."""
+        """Wait until as many devices are offered."""
         await self.kubelet.until(lambda: self.kubelet.allocatable.get(resource, 0) == count)
 
     async def start(self, name: str, *containers: dict[str, Any], **more: Any) -> PodState:
@@ -196,13 +196,13 @@ class Bed:
         return await self.kubelet.settled(await self.kubelet.admit(spec))
 
     def install(self, *afus: str, carrying: str = "") -> None:
-        """Installs synthetic bitstreams; `carrying` is what is in them whatever they say."""
+        """Install synthetic bitstreams; `carrying` is what is in them whatever they say."""
         for afu in afus:
             data = make_gbs(A10_INTERFACE, afu, raw_bitstream(carrying or afu))
             self.install_file("new.gbs", data)
 
     def install_file(self, name: str, data: bytes) -> Path:
-        """Installs a file of bitstreams; the file that was installed."""
+        """Install a file of bitstreams; the file that was installed."""
         source = self.folder / name
         source.write_bytes(data)
         BitstreamStorage(self.folder / "bitstreams").install(source, force=True)
@@ -214,12 +214,12 @@ class Bed:
         return await self.start(name, container("c", REGION, len(afus), functions(*afus)))
 
     async def restart(self, state: PodState) -> None:
-        """Restarts container `c` of a pod, and waits until it runs."""
+        """Restart container `c` of a pod, and wait until it runs."""
         await self.kubelet.restart_container(state, "c")
         await self.runs(state)
 
     async def runs(self, state: PodState) -> None:
-        """Waits until container `c` of a pod runs."""
+        """Wait until container `c` of a pod runs."""
         await self.kubelet.until(lambda: state["c"].running)
 
     @property

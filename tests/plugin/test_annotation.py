@@ -49,12 +49,12 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
 
 @pytest.fixture(autouse=True)
 def quick_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the node be read as often as it changes, by plugins in this process."""
+    """Let the node be read as often as it changes, by plugins in this process."""
     monkeypatch.setattr(node_watcher, "READ_SECONDS", 0.02)
 
 
 def annotate(api: ApiServerStandIn, mode: str | None) -> None:
-    """Makes the node, or changes it."""
+    """Make the node, or change it."""
     annotations = {} if mode is None else {ANNOTATION: mode}
     metadata = {"name": "n1", "annotations": annotations}
     api.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": {}})
@@ -76,7 +76,7 @@ def with_api(bed: Bed, api: ApiServerStandIn, **values: Any) -> AbstractAsyncCon
 
 
 async def offers(kubelet: KubeletStandIn, **counts: int) -> None:
-    """Waits until just this is offered, and everything else that ever was has capacity 0."""
+    """Wait until just this is offered, and everything else that ever was has capacity 0."""
     wanted = {{"af": AF, "region": REGION}[key]: n for key, n in counts.items()}
 
     def as_wanted() -> bool:

@@ -55,7 +55,7 @@ def was_served(folder: Path, mode: PluginMode) -> bool:
 
 
 async def serve(bed: Bed, mode: PluginMode, **values: Any) -> None:
-    """Has a mode served for a moment."""
+    """Have a mode served for a moment."""
     async with bed.running(mode, **values):
         await eventually_async(partial(was_served, bed.folder, mode))
 

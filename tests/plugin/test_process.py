@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 def start(processes: Processes, folder: Path, *flags: str | Path) -> Process:
-    """Starts the plugin on the rack in `root` and the kubelet in `k`; ioctls are simulated."""
+    """Start the plugin on the rack in `root` and the kubelet in `k`; ioctls are simulated."""
     return processes.simulated_plugin(
         *("--root", folder / "root", "--kubelet-dir", folder / "k"),
         *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),

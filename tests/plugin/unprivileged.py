@@ -69,7 +69,7 @@ def _hidden_interpreter() -> str:
 
 
 def open_to_all(folder: Path) -> None:
-    """Lets everybody read a folder and what is in it."""
+    """Let everybody read a folder and what is in it."""
     for each in (folder, *folder.rglob("*")):
         if not each.is_symlink():
             each.chmod(each.stat().st_mode | (0o555 if each.is_dir() else 0o444))

@@ -132,7 +132,7 @@ class Bed:
     # Cards ---------------------------------------------------------------------------------------
 
     def add(self, uevent: bool = False, **spec: Any) -> dict[str, Any]:
-        """Puts a card in, and its drivers behind its nodes."""
+        """Put a card in, and its drivers behind its nodes."""
         spec["afu_ids"] = tuple(spec.get("afu_ids", ())) or CardSpec().afu_ids
         spec["faults"] = tuple(Fault(each) for each in spec.get("faults", ()))
         address = self.rack.add_card(CardSpec(**spec))
@@ -145,7 +145,7 @@ class Bed:
         return {"address": address, "fme": fme, "ports": ports, "entry": function.entry_folder}
 
     def node(self, driver: str, address: str, name: str, port: int | None) -> None:
-        """Makes a card's node a device with a driver."""
+        """Make a card's node a device with a driver."""
         number = f"{245 if port is None else 244}:{name.rpartition('.')[2]}"
         place = self.root / "dev/.node" / name
         place.unlink(missing_ok=True)
@@ -160,7 +160,7 @@ class Bed:
         self.testbed.attach_ioctl(place, node)
 
     def remove(self, address: str, uevent: bool = False) -> None:
-        """Takes a card out and tells of it in udev's format, which umockdev can only before."""
+        """Take a card out and tell of it in udev's format, which umockdev can only before."""
         function = self.rack._functions[address]
         self.rack.remove_card(address)
         if uevent:
@@ -168,16 +168,16 @@ class Bed:
             self._send(UDEV.pack(b"libudev\0", 0xFEEDCAFE) + SIZES.pack(40, 40, len(pairs)) + pairs)
 
     def split(self, address: str, port: int) -> str:
-        """Splits a port of a card off to a virtual function."""
+        """Split a port of a card off to a virtual function."""
         return self.rack.move_to_vf(address, port)
 
     def tell(self, address: str, action: str) -> None:
-        """Sends the uevent of a card's class entry, in udev's format."""
+        """Send the uevent of a card's class entry, in udev's format."""
         entry = self.rack._functions[address].entry_folder
         self.testbed.uevent(f"/sys/{entry}", action)
 
     def kernel_event(self, address: str, action: str, number: int = 1) -> int:
-        """Sends one in the kernel's own format to whoever listens; how many do."""
+        """Send one in the kernel's own format to whoever listens; how many do."""
         function = self.rack._functions[address]
         path = f"/{function.entry_folder}"
         pairs = _pairs(action, path, function.names.class_folder, number)
@@ -191,11 +191,11 @@ class Bed:
         return len(listening)
 
     def describe(self, text: str) -> None:
-        """Adds devices in umockdev's own words."""
+        """Add devices in umockdev's own words."""
         self.testbed.add_from_string(text)
 
     def drivers(self, driver: str, address: str, nodes: dict[str, int | None]) -> None:
-        """Puts drivers behind nodes that were described or unpacked."""
+        """Put drivers behind nodes that were described or unpacked."""
         for name, port in nodes.items():
             self._drive(Node(self, driver, address, name, port))
 
@@ -224,7 +224,7 @@ class Bed:
             client.complete(0, 0)
 
     def _put(self, address: str, port: int, afu_id: str) -> None:
-        """Puts a function into a port, which a virtual function may have."""
+        """Put a function into a port, which a virtual function may have."""
         functions = self.rack._functions
         if address not in functions:
             (self.root / address / "afu_id").write_text(f"{afu_id}\n")
@@ -235,7 +235,7 @@ class Bed:
                     self.rack.set_afu(each, afu_id, place)
 
     def let_go(self, done: bool = True) -> int:
-        """Ends the reconfigurations that hang; how many did."""
+        """End the reconfigurations that hang; how many did."""
         hanging, self._hanging = self._hanging, []
         for client, finish in hanging:
             if done:
@@ -271,7 +271,7 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Answers until stdin ends."""
+    """Answer until stdin ends."""
     bed, loop = Bed(), GLib.MainLoop()
 
     def said(source: Any, _: Any) -> bool:

@@ -80,7 +80,7 @@ class TestBed:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def ask(self, what: str, /, **more: Any) -> Any:
-        """Has the bed do something, and gives its answer."""
+        """Have the bed do something, and give its answer."""
         assert self._popen.stdin is not None
         self._popen.stdin.write(json.dumps({"do": what, **more}) + "\n")
         self._popen.stdin.flush()
@@ -99,7 +99,7 @@ class TestBed:
         return dict(json.loads(line))
 
     def add(self, **spec: Any) -> dict[str, Any]:
-        """Puts a card in; its address, the names of its engine and ports, and its folder."""
+        """Put a card in; its address, the names of its engine and ports, and its folder."""
         return dict(self.ask("add", **spec))
 
     def calls(self, request: int | None = None) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ class TestBed:
         return {"UMOCKDEV_DIR": str(self.root), "LD_PRELOAD": preload}
 
     def accelbind(self, processes: Processes, *arguments: str | Path, name: str = "") -> Process:
-        """Starts `accelbind …` on the bed."""
+        """Start `accelbind …` on the bed."""
         return processes.start(
             accelbind_command(*arguments), name=name or str(arguments[0]), env=self.environment
         )

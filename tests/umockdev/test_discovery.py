@@ -30,7 +30,7 @@ class Host:
     kubelet: KubeletStandIn
 
     def start(self, *flags: str) -> Process:
-        """Starts the plugin; it names no root."""
+        """Start the plugin; it names no root."""
         return self.bed.accelbind(
             self.processes,
             *("plugin", "--kubelet-dir", self.folder / "k", "--node-name", "n1"),
@@ -40,7 +40,7 @@ class Host:
         )
 
     async def offers(self, resources: dict[str, int]) -> None:
-        """Waits until the kubelet has just these."""
+        """Wait until the kubelet has just these."""
         await self.kubelet.until(lambda: self.kubelet.allocatable == resources, timeout=60)
 
     async def gives(self, resource: str) -> list[str]:

@@ -41,12 +41,12 @@ class Host:
     folder: Path
 
     def start(self, *arguments: str | Path) -> Process:
-        """Starts `accelbind fpga …`."""
+        """Start `accelbind fpga …`."""
         state = ("--state-dir", self.folder / "state") if arguments[0] in STATEFUL else ()
         return self.bed.accelbind(self.processes, "fpga", *arguments, *state)
 
     def fpga(self, *arguments: str | Path) -> tuple[int, str, str]:
-        """Runs `accelbind fpga …`: exit code and what it said."""
+        """Run `accelbind fpga …`: exit code and what it said."""
         process = self.start(*arguments)
         code = process.wait(60)
         return code, process.stdout, process.stderr

@@ -40,18 +40,18 @@ class Node:
     plugin: Process
 
     async def start(self, name: str, afu: str) -> PodState:
-        """Lets the kubelet start a pod that wants a function; it may try more than once."""
+        """Let the kubelet start a pod that wants a function; it may try more than once."""
         spec = pod(name, container("c", REGION, 1, functions(afu)))
         self.api.put(spec)
         return await self.kubelet.admit(spec)
 
     async def runs(self, admitted: PodState) -> bool:
-        """Waits until the pod's container runs."""
+        """Wait until the pod's container runs."""
         await self.kubelet.until(lambda: admitted["c"].running, timeout=PATIENCE)
         return admitted["c"].running
 
     async def hears(self, text: str) -> str:
-        """Waits until the kubelet has an event that says something."""
+        """Wait until the kubelet has an event that says something."""
         return await eventually_async(
             lambda: next(
                 (each.message for each in self.kubelet.events if text in each.message), ""

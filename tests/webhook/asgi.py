@@ -64,7 +64,7 @@ class Bench:
         method: str = "POST",
         headers: list[tuple[bytes, bytes]] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Sends a request, its body in as many messages; status, headers and body of the answer.
+        """Send a request, its body in as many messages; status, headers and body of the answer.
 
         The status is 0 where there was no answer.
         """

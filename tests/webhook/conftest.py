@@ -22,7 +22,7 @@ def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Starter]:
-    """Starts a webhook of a test's own."""
+    """Start a webhook of a test's own."""
     started: list[Webhook] = []
 
     def starter(*arguments: str | Path, mappings: dict[str, str] | None = None) -> Webhook:

@@ -126,7 +126,7 @@ def start_webhook(
     mappings: dict[str, str] | None,
     env: dict[str, str] | None = None,
 ) -> Webhook:
-    """Starts the webhook with a certificate of its own.
+    """Start the webhook with a certificate of its own.
 
     Args:
         folder: A fresh folder, for its files.

@@ -75,7 +75,7 @@ def cluster(processes: Processes, tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def over(tmp_path: Path) -> Iterator[Callable[..., Webhook]]:
-    """Starts a webhook over a kubeconfig."""
+    """Start a webhook over a kubeconfig."""
     started: list[Webhook] = []
 
     def starter(kubeconfig: Path, *arguments: str) -> Webhook:

@@ -42,7 +42,7 @@ def fresh_review(webhook: Webhook, uid: str) -> bool:
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """Makes a review; returns the status line and the body of the answer."""
+    """Make a review; return the status line and the body of the answer."""
     content = body()
     writer.write(head(len(content)) + content)
     found = await reader.readuntil(b"\r\n\r\n")

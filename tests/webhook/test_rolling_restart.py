@@ -62,7 +62,7 @@ class Replicas:
         self._services[HOST] = address
 
     async def replace(self, created: Callable[[], int]) -> None:
-        """Replaces the newest; `created` returns how many pods there are."""
+        """Replace the newest; `created` returns how many pods there are."""
         old = self.running[-1]
         await self.start()
         old.process.popen.send_signal(signal.SIGTERM)

@@ -125,7 +125,7 @@ async def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
 
 
 async def _ticks(seconds: float) -> None:
-    """Lets the sweeper look a few times."""
+    """Let the sweeper look a few times."""
     until = asyncio.get_running_loop().time() + seconds
     await eventually_async(lambda: asyncio.get_running_loop().time() > until)
 

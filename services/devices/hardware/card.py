@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Distinguishes it from all others, and from another card of the same name."""
+        """Distinguish it from all others, and from another card of the same name."""
         return f"{self.shown} -> {self.target}"
 
 

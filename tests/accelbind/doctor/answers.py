@@ -52,7 +52,7 @@ def configurations(url: str, bundle: bytes) -> list[Json]:
 
 @contextmanager
 def answering(api: ApiServerStandIn, answers: Answers) -> Iterator[None]:
-    """Has the stand-in give these answers: an object, an error's code, None for its own."""
+    """Have the stand-in give these answers: an object, an error's code, None for its own."""
 
     def matches(request: Request) -> bool:
         return answers(request) is not None
@@ -127,7 +127,7 @@ def pools(daemonsets: list[Json], pods: list[Json]) -> Answers:
 
 
 def judging(allowed: Callable[[Json], bool]) -> Answers:
-    """Judges rights, and knows all accounts."""
+    """Judge rights, and know all accounts."""
 
     def answer(request: Request) -> Json | None:
         if request.path.endswith("accessreviews"):
@@ -230,7 +230,7 @@ async def expect(
     answers: Answers | None = None,
     **values: Any,
 ) -> Result:
-    """Has a check of the cluster, with these answers, find a state and say these words."""
+    """Have a check of the cluster, with these answers, find a state and say these words."""
     with answering(api, answers or (lambda _: None)):
         result = (await looked(api, only=check, **values))[check]
     text = told(result)

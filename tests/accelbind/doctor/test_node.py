@@ -53,7 +53,7 @@ def looked(
 
 
 def expect(folder: Path, check: str, state: str, *words: str, **values: Any) -> Result:
-    """Has a check of a node find a state and say these words; every red line says what to do."""
+    """Have a check of a node find a state and say these words; every red line says what to do."""
     result = looked(folder, only=f"node.{check}", **values)[f"node.{check}"]
     text = told(result)
     assert (result.state, [word for word in words if word not in text]) == (state, []), text

@@ -51,7 +51,7 @@ def cluster(settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster
 
 
 def check_deployment(cluster: Cluster) -> None:
-    """Sees that accelbind is deployed if it is to be, and isn't otherwise."""
+    """See that accelbind is deployed if it is to be, and isn't otherwise."""
     places = [Place(REGISTRATION, kind) for kind in CONFIGURATIONS]
     missing = [each.kind for each in places if not cluster.api.find(each, CONFIGURATION)]
     if cluster.settings.host_processes:
@@ -202,7 +202,7 @@ def function(
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds to a failure what the processes have told last."""
+    """Add to a failure what the processes have told last."""
     report = yield
     hosts = item.config.stash.get(HOSTS, None)
     if report.failed and hosts is not None and hosts.folder.exists():
@@ -211,7 +211,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says what a reader should know beside the results."""
+    """Say what a reader should know beside the results."""
     told = terminalreporter.config.stash.get(TOLD, [])
     if told:
         terminalreporter.section("to be known")

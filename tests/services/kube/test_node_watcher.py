@@ -34,7 +34,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
 
 @pytest.fixture
 def polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads follow each other quickly."""
+    """Read follow each other quickly."""
     monkeypatch.setattr(node_watcher, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(node_watcher, "READ_SECONDS", 0.01)
 

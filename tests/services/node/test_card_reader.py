@@ -21,7 +21,7 @@ class Node:
         self.release = threading.Event()
 
     def work(self, key: str, seconds: float = 10) -> threading.Thread:
-        """Keeps a card busy until `release` is set."""
+        """Keep a card busy until `release` is set."""
 
         def run() -> None:
             with contextlib.suppress(DeviceHung):

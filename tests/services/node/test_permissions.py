@@ -37,7 +37,7 @@ def flags(folder: Path) -> list[str | Path]:
 
 
 def start(processes: Processes, folder: Path, *, read_only: bool = False) -> Process:
-    """Starts the plugin as nobody; its ports file is in a folder that it may write."""
+    """Start the plugin as nobody; its ports file is in a folder that it may write."""
     (folder / "ports").mkdir()
     (folder / "ports").chmod(0o777)
     command = accelbind_command("plugin", *flags(folder), "--ports-file", folder / "ports/ports")
@@ -124,7 +124,7 @@ def needs(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> Need
 
 @pytest.fixture
 def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
-    """Takes permissions from this process, as a system would for a user without rights."""
+    """Take permissions from this process, as a system would for a user without rights."""
     taken: dict[str, int] = {}
 
     real = os.access

@@ -114,7 +114,7 @@ class Setting:
         self.write(UID, *ids, names=names)
 
     def write(self, uid: str, *ids: str, names: tuple[str, ...] = ("c",)) -> None:
-        """Adds a pod's containers to the checkpoint."""
+        """Add a pod's containers to the checkpoint."""
         self.entries += [
             {
                 "PodUID": uid,

@@ -50,7 +50,7 @@ def place_of(rack: Rack, driver: str) -> PortPlace:
 
 
 def exclusive(monkeypatch: pytest.MonkeyPatch, code: int = errno.EBUSY) -> list[int]:
-    """Has whoever opens a node alone refused, as the drivers do; the flags they came with."""
+    """Have whoever opens a node alone refused, as the drivers do; the flags they came with."""
     seen: list[int] = []
     real = os.open
 

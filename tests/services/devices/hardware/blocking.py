@@ -22,15 +22,15 @@ class Barrier:
         self._closed: dict[str, threading.Event] = {}
 
     def hang(self, part: str) -> None:
-        """Has every look hang in which this pattern is found: `read …`, `list …`, `look at …`."""
+        """Have every look hang in which this pattern is found: `read …`, `list …`, `look at …`."""
         self._closed[part] = threading.Event()
 
     def release(self, part: str) -> None:
-        """Lets go who hangs there, and whoever comes."""
+        """Let go who hangs there, and whoever comes."""
         self._closed.pop(part).set()
 
     def release_all(self) -> None:
-        """Lets go everybody."""
+        """Let go everybody."""
         for part in list(self._closed):
             self.release(part)
 

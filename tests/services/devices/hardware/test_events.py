@@ -84,7 +84,7 @@ class Requests:
 
 @asynccontextmanager
 async def following(source: socket.socket) -> AsyncIterator[Requests]:
-    """Follows events; the first rescan has been requested by then."""
+    """Follow events; the first rescan has been requested by then."""
     requests = Requests()
     task = asyncio.create_task(follow_card_events(requests, connect=lambda: source))
     await eventually_async(lambda: requests.count == 1)
