@@ -453,17 +453,23 @@ def folders(settings_root: Path | None) -> Iterator[tuple[Path, Path]]:
 
 @contextlib.contextmanager
 def as_it_was(kubelet_dir: Path) -> Iterator[None]:
-    """Take away what the plugin has left among the kubelet's sockets, and wasn't there before."""
+    """Set aside what an earlier plugin recorded beside the kubelet's sockets, and put it back.
 
-    def left() -> set[Path]:
-        return set((kubelet_dir / "device-plugins").glob("accelbind*"))
-
-    before = left()
-    try:
-        yield
-    finally:
-        for path in left() - before:
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    After a record that mode regiondevel was served, every port would be reprogrammed.
+    """
+    folder = kubelet_dir / "device-plugins"
+    with tempfile.TemporaryDirectory(prefix="accelbind-e2e-", dir=kubelet_dir) as kept:
+        records, before = folder / "accelbind", Path(kept, "accelbind")
+        if records.is_dir():
+            records.rename(before)
+        sockets = set(folder.glob("accelbind*"))
+        try:
+            yield
+        finally:
+            for path in set(folder.glob("accelbind*")) - sockets:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            if before.is_dir():
+                before.rename(records)
 
 
 @contextlib.contextmanager

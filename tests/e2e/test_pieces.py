@@ -16,6 +16,7 @@ from tests.e2e.api import Api, Place
 from tests.e2e.cluster import CantRun
 from tests.e2e.hosts import (
     EVERYWHERE,
+    as_it_was,
     check_kubelet,
     lay_out,
     listening_address,
@@ -117,3 +118,21 @@ def test_cards_need_a_file_system_whose_device_nodes_can_be_opened(
     with pytest.raises(CantRun, match=r"mounted with nodev.* ROOT=… names"):
         lay_out(tmp_path, character_devices=True)
     assert lay_out(tmp_path, character_devices=False).addresses
+
+
+def test_a_run_starts_without_what_a_plugin_left_and_puts_it_back(tmp_path: Path) -> None:
+    plugins = tmp_path / "device-plugins"
+    mark = plugins / "accelbind" / "untrusted.json"
+    mark.parent.mkdir(parents=True)
+    mark.write_text("before")
+    others = {"kubelet.sock", "accelbind-other.sock"}
+    for name in others:
+        (plugins / name).touch()
+    with as_it_was(tmp_path):
+        assert {path.name for path in plugins.iterdir()} == others
+        mark.parent.mkdir()
+        mark.write_text("of the run")
+        (plugins / "accelbind-af.sock").touch()
+    assert {path.name for path in plugins.iterdir()} == others | {"accelbind"}
+    assert mark.read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["device-plugins"]
