@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from services.devices.cdi import FILE_NAME
-from services.process.files import replace_file
+from services.process.files import discard_unfinished, replace_file
 
 MODE: Final = 0o644
 """The runtime that reads it may run as any user."""
@@ -50,6 +50,7 @@ class CdiFolder:
 
     def _replace(self, content: bytes) -> bool:
         if self._holds(content):
+            discard_unfinished(self._path)
             return False
         self._path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self._path, content, mode=MODE)

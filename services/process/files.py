@@ -18,17 +18,25 @@ def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> 
     If there may be several writers at a time, each has its own name as `writer`. After an OSError
     the old file is unchanged, and no temporary file is left.
     """
-    beside = path.with_name(f".{path.name}{writer and '.'}{writer}.new")
-    with contextlib.suppress(FileNotFoundError):
-        beside.unlink()
+    discard_unfinished(path, writer=writer)
+    beside = _beside(path, writer)
     try:
         write_new(beside, content, mode=mode)
         beside.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+        discard_unfinished(path, writer=writer)
         raise
     sync_folder(path.parent)
+
+
+def discard_unfinished(path: Path, *, writer: str = "") -> None:
+    """Remove the temporary file that a killed writer left beside a file, if there is one."""
+    with contextlib.suppress(OSError):
+        _beside(path, writer).unlink()
+
+
+def _beside(path: Path, writer: str) -> Path:
+    return path.with_name(f".{path.name}{writer and '.'}{writer}.new")
 
 
 def write_new(path: Path, content: bytes, *, mode: int) -> None:

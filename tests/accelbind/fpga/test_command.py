@@ -26,7 +26,8 @@ def rack(tmp_path: Path) -> Rack:
 
 def fpga(rack: Rack, *arguments: object) -> Done:
     command = ("fpga", *arguments, "--root", rack.root)
-    own = {"ACCELBIND_STATE_DIR": str(rack.root / "state")}
+    folders = {"STATE": rack.root / "state", "KUBELET": rack.root / "kubelet"}
+    own = {f"ACCELBIND_{name}_DIR": str(folder) for name, folder in folders.items()}
     return run(*command, env=own, driver_calls=SimulatedCalls())
 
 
