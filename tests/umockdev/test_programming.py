@@ -40,15 +40,16 @@ class Host:
     processes: Processes
     folder: Path
 
-    @property
-    def state(self) -> tuple[str | Path, ...]:
+    def flags(self, command: str) -> tuple[str | Path, ...]:
         """Flags that keep records out of this machine's own folders."""
-        return "--state-dir", self.folder / "state", "--kubelet-dir", self.folder / "kubelet"
+        state = ("--state-dir", self.folder / "state") if command in STATEFUL else ()
+        kubelet = ("--kubelet-dir", self.folder / "kubelet") if command == "program" else ()
+        return state + kubelet
 
     def start(self, *arguments: str | Path) -> Process:
         """Start `accelbind fpga …`."""
-        state = self.state if arguments[0] in STATEFUL else ()
-        return self.bed.accelbind(self.processes, "fpga", *arguments, *state)
+        flags = self.flags(str(arguments[0]))
+        return self.bed.accelbind(self.processes, "fpga", *arguments, *flags)
 
     def fpga(self, *arguments: str | Path) -> tuple[int, str, str]:
         """Run `accelbind fpga …`: exit code and what it said."""
@@ -245,7 +246,7 @@ def test_on_a_terminal_it_is_shown_what_is_being_done(host: Host) -> None:
     card = host.bed.add()
     host.bed.ask("behave", address=card["address"], what="hang")
     ours, theirs = pty.openpty()
-    state = map(str, host.state)
+    state = map(str, host.flags("program"))
     command = accelbind_command("fpga", "program", card["ports"][0], host.gbs(NLB3), *state)
     environment = clean_environment() | host.bed.environment | {"TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as shown:

@@ -47,8 +47,10 @@ def test_what_is_right_already_is_left_alone(tmp_path: Path) -> None:
     folder = CdiFolder(tmp_path)
     folder.write(NEW)
     inode = (tmp_path / NAME).stat().st_ino
+    (tmp_path / f".{NAME}.new").write_bytes(b"of a plugin that was killed")
     assert folder.write(NEW) == CdiWrite()
     assert (tmp_path / NAME).stat().st_ino == inode
+    assert names(tmp_path) == [NAME]
 
 
 def wrong_mode(path: Path) -> None:
