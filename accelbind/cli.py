@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from accelbind import __version__
@@ -106,26 +106,6 @@ class LazyGroup(TyperGroup):
         return name, load(name) if found and name else found, rest
 
 
-class UntypedArgument(TyperArgument):
-    """An argument whose name says what it is: help shows no Python type beside it."""
-
-    def __init__(self, argument: TyperArgument) -> None:
-        vars(self).update(vars(argument))
-
-    def display_type_rich(self, ctx: Private) -> None:
-        """Nothing."""
-
-
-def _untyped(command: Private) -> Private:
-    for each in getattr(command, "commands", {}).values():
-        _untyped(each)
-    command.params = [
-        UntypedArgument(each) if isinstance(each, TyperArgument) else each
-        for each in command.params
-    ]
-    return command
-
-
 def load(name: str) -> Private:
     """Import a command and return it as one that Typer can run."""
     target = pkgutil.resolve_name(COMMANDS[name].target)
@@ -133,7 +113,7 @@ def load(name: str) -> Private:
     if not isinstance(target, typer.Typer):
         holder = typer.Typer(add_completion=False)
         holder.command(name)(target)
-    command: Private = _untyped(get_command(holder))
+    command: Private = get_command(holder)
     command.name = name
     return command
 

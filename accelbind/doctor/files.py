@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from accelbind.doctor.model import Line, failed, ok, skipped, unseen, warning
+from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
 from accelbind.output import count
 from plugin.settings import Programming
@@ -72,7 +72,11 @@ def check_cdi(node: Node) -> Iterator[Line]:
 def _read_cdi(path: Path) -> _CdiFile | Line | None:
     """A CDI file of ours, or what is wrong with a file; None if it is of another kind."""
     todo = "remove it: runtimes ignore it, and its owner writes it again"
-    documents = read_documents(path.read_bytes(), types=True)  # JSON is YAML too
+    try:
+        data = path.read_bytes()
+    except PermissionError:  # of another suite: it must not hide what is wrong with ours
+        return unseen(f"{path} can't be read by user {os.geteuid()}", AS_ROOT)
+    documents = read_documents(data, types=True)  # JSON is YAML too
     document = next(iter(documents), None)
     if isinstance(document, BrokenDocument):
         return failed(f"{path}, line {document.line}: {plain(document.message, 200)}", todo)

@@ -168,7 +168,8 @@ class BitstreamStorage:
     def _writing(self, folder: Path) -> Iterator[None]:
         """Make a folder and hold the storage's lock, which the kernel releases with the process."""
         with _failing(self.folder, "written"):
-            folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            for each in (self.folder, folder):  # a parent would get no mode
+                each.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -25,6 +25,11 @@ from services.process.text import listing
 TOO_HOT: Final = "too-hot"
 TOO_MUCH_POWER: Final = "too-much-power"
 
+RELIEF_CELSIUS: Final = 5.0
+"""How far below its limit a temperature is fine again."""
+RELIEF_SHARE: Final = 0.05
+"""How far below its limit a power is fine again, as a share of the limit."""
+
 _MASKED: Final = re.compile(r"([a-z0-9-]+)=(0[xX][0-9a-fA-F]{1,16})")
 
 _SHOWN: Final = 3
@@ -68,23 +73,43 @@ def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
     return ignored
 
 
-def limit_problems(found: Iterable[CardSensors], limits: Limits) -> dict[str, Problem]:
-    """The problem of each card that is beyond a limit, by its name; heat comes before power."""
-    heat, power = limits.max_temperature, limits.max_power
-    problems: dict[str, Problem] = {}
+def limit_problems(
+    found: Iterable[CardSensors], limits: Limits, before: Mapping[str, Problem] | None = None
+) -> dict[str, Problem]:
+    """The problem of each card that is beyond a limit, by its name; heat comes before power.
+
+    A card that was beyond its limit `before` keeps that problem until it is well below. Damping
+    can't replace this: sensors are read less often than cards, so a card at its limit would be
+    healthy between two reads.
+    """
+    known, problems = before or {}, dict[str, Problem]()
+    power_relief = RELIEF_SHARE * (limits.max_power or 0)
     for sensors in found:
-        if hot := _beyond(sensors.temperatures, heat):
-            text = f"{hot} of {sensors.card} went beyond --max-temperature, {heat:g} °C"
-            problems[sensors.card] = Problem(TOO_HOT, text)
-        elif hungry := _beyond(sensors.powers, power):
-            text = f"{hungry} of {sensors.card} went beyond --max-power, {power:g} W"
-            problems[sensors.card] = Problem(TOO_MUCH_POWER, text)
+        last = known.get(sensors.card)
+        for reason, gauges, limit, relief, flag, unit in (
+            (TOO_MUCH_POWER, sensors.powers, limits.max_power, power_relief, "--max-power", "W"),
+            (
+                TOO_HOT,
+                sensors.temperatures,
+                limits.max_temperature,
+                RELIEF_CELSIUS,
+                "--max-temperature",
+                "°C",
+            ),
+        ):
+            if limit is None:
+                continue
+            if over := _beyond(gauges, limit):
+                text = f"{over} of {sensors.card} went beyond {flag}, {limit:g} {unit}"
+                problems[sensors.card] = Problem(reason, text)
+            elif last and last.reason == reason and _beyond(gauges, limit - relief):
+                problems[sensors.card] = last
     return problems
 
 
-def _beyond(gauges: Iterable[Gauge], limit: float | None) -> str:
+def _beyond(gauges: Iterable[Gauge], limit: float) -> str:
     """The sensors beyond a limit, without their values: a message that changes is logged again."""
-    names = sorted(each.label for each in gauges if limit is not None and each.value > limit)
+    names = sorted(each.label for each in gauges if each.value > limit)
     return listing(names[:_SHOWN], more=len(names[_SHOWN:])) if names else ""
 
 

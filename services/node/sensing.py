@@ -147,7 +147,7 @@ class Sensing:
             log.warning("sensors can't be read", reason=problem)
         self._errors = errors
         self._found, self._found_at = found, time.monotonic()
-        over = {**limit_problems(found, self._limits), **held}
+        over = {**limit_problems(found, self._limits, self._over), **held}
         if over != self._over:
             self._over = over
             self._request_rescan()

@@ -73,11 +73,7 @@ def device_name(shown: str) -> str:
 
     Drivers have no capitals in their names.
     """
-    path = Path(shown.lower())
-    if "/" in shown and not any(
-        kind.is_one(path.name) for driver in DRIVERS for kind in (driver.fme, driver.port)
-    ):
-        path = Path(os.path.realpath(shown))
+    path = Path(os.path.realpath(shown) if "/" in shown else shown)
     found = _NAME.fullmatch(path.name.lower())
     if found is None:
         raise DeviceGone(f"{shown!r} is not an FPGA device: name one as 'accelbind fpga list' does")

@@ -41,7 +41,13 @@ def halves(storage: BitstreamStorage) -> list[Path]:
 
 class TestInstall:
     def test_a_file_goes_where_its_ids_say(self, storage: BitstreamStorage, gbs: Path) -> None:
-        place, outcome = storage.install(gbs)
+        before = os.umask(0)
+        try:
+            place, outcome = storage.install(gbs)
+        finally:
+            os.umask(before)
+        folders = (storage.folder, place.parent)
+        assert [each.stat().st_mode & 0o777 for each in folders] == [0o755, 0o755]
         assert place == storage.folder / INTERFACE / f"{AFU}.gbs"
         assert outcome is InstallResult.INSTALLED
         assert place.read_bytes() == gbs.read_bytes()

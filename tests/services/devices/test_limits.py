@@ -48,6 +48,29 @@ def test_a_card_beyond_a_limit_is_named_with_its_sensors_and_the_flag(
     assert limit_problems(found, Limits()) == {}
 
 
+@pytest.mark.parametrize(
+    ("temperatures", "power", "before", "reason"),
+    [
+        ((90.5,), (), TOO_HOT, TOO_HOT),
+        ((90.0,), (), TOO_HOT, None),
+        ((20.0,), (95.5,), TOO_MUCH_POWER, TOO_MUCH_POWER),
+        ((20.0,), (95.0,), TOO_MUCH_POWER, None),
+        ((90.5,), (), TOO_MUCH_POWER, None),
+        ((90.5,), (100.5,), TOO_HOT, TOO_HOT),
+        ((90.5,), (100.5,), TOO_MUCH_POWER, TOO_MUCH_POWER),
+    ],
+)
+def test_a_card_keeps_its_problem_until_it_is_well_below_the_limit(
+    temperatures: tuple[float, ...], power: tuple[float, ...], before: str, reason: str | None
+) -> None:
+    known = {"region0": Problem(before, "before"), "another": Problem(TOO_HOT, "before")}
+    found = limit_problems(measured(*temperatures, power=power), Limits(95.0, 100.0), known)
+    assert {card: each.reason for card, each in found.items()} == (
+        {"region0": reason} if reason else {}
+    )
+    assert limit_problems(measured(99), Limits(None, 100.0), known) == {}
+
+
 def test_a_card_beyond_a_limit_takes_all_its_ports_with_it_those_on_virtual_functions_too() -> None:
     physical = card(0)
     inventory = Inventory((physical, virtual(physical, 1, port("dfl-port.1")), card(2)))
