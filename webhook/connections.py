@@ -34,6 +34,8 @@ LEAST_SECONDS: Final = 1.0
 """How long each connection has for its handshake and request before a new one may push it out. New
 ones wait in the kernel's queue until then, so a flood can't push out an API server's connection
 before its request has arrived."""
+OTHER_DESCRIPTORS: Final = 200
+"""File descriptors for everything but clients: mappings, certificates, metrics, the API server."""
 QUIET_SECONDS: Final = 10.0
 """Time without a closed connection after which a series of them has ended, for the log."""
 
@@ -69,6 +71,19 @@ class Limits:
     """Time for a request to arrive, or for an answer to be read."""
     pipelined: int = 8
     """Requests on one connection that wait for the answer to an earlier one."""
+
+
+def limits_for(max_body: int, descriptors: int) -> Limits:
+    """Return the limits for bodies of a size, in a process with so many descriptors (-1: any)."""
+    usual = Limits()
+    connections = usual.connections
+    if descriptors >= 0:
+        connections = max(16, min(connections, descriptors - OTHER_DESCRIPTORS))
+    return Limits(
+        connections,
+        handshakes=min(usual.handshakes, connections // 2),
+        held_bytes=max(usual.held_bytes, 4 * max_body),
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -178,11 +193,15 @@ class ConnectionLimiter:
         if connection in self._open:
             del self._open[connection]
             self.held_bytes -= connection.held + connection.buffers
+        # It refers to the protocol, which refers to the connection. Without the cycle both are
+        # freed now, with the body and the TLS buffers, and not by the next garbage collection.
+        connection.abort = _do_nothing
 
     def evict(self, connection: Connection, reason: EvictionReason) -> None:
         """Close a connection at once, and count it; log the first of a series."""
+        abort = connection.abort
         self.close(connection)
-        connection.abort()
+        abort()
         if not self._series:
             log.warning(
                 "closing connections to stay within limits",
@@ -241,3 +260,7 @@ class ConnectionLimiter:
         if newcomers and NEWCOMERS_SHARE * of_newcomers > sum(map(share, holders)):
             return newcomers[0]
         return next((connection for connection in known if not connection.busy), known[0])
+
+
+def _do_nothing() -> None:
+    """Close nothing: the connection is closed."""

@@ -10,6 +10,7 @@ Shutdown: `/readyz` fails and answers ask clients to reconnect. New connections 
 
 import asyncio
 import gc
+import resource
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -25,7 +26,7 @@ from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from webhook.app import AdmissionApp
-from webhook.connections import Limits
+from webhook.connections import limits_for
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
@@ -77,7 +78,7 @@ class Webhook:
         self.server = AdmissionServer(
             AdmissionApp(self.handler, self._missing),
             self.certificates.context,
-            Limits(held_bytes=max(Limits().held_bytes, 4 * settings.max_body)),
+            limits_for(settings.max_body, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         )
         registry = new_registry()
         build_info(registry, "webhook")

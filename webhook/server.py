@@ -117,8 +117,10 @@ class AdmissionServer(uvicorn.Server):
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
         with contextlib.suppress(OSError):
-            while self._accept(listener):
-                pass
+            # Clients may connect faster than this accepts, so only as many as there is room for.
+            for _ in range(self.limiter.limits.handshakes):
+                if self.limiter.seconds_until_room() > 0 or not self._accept(listener):
+                    break
         listener.close()
         clock = self.limiter.clock
         begun = clock()

@@ -30,6 +30,7 @@ from services.process.text import plain
 REREAD_SECONDS: Final = 60.0
 PLUGIN_SECONDS: Final = 10.0
 """How long a plugin may take; some send requests to a server."""
+_KILL_SECONDS: Final = 1.0
 
 USER_AGENT: Final = "accelbind"
 """Our name in the API server's audit log and flow control."""
@@ -258,7 +259,10 @@ async def _run_plugin(plugin: ExecPlugin, cluster: Mapping[str, object] | None, 
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        # A child in a session of its own may keep the pipes open.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_KILL_SECONDS):
+                await process.wait()
     if process.returncode:
         reason = plain(" ".join(errors.decode(errors="replace").split()), 400)
         raise ClusterError(f"{name} fails with {process.returncode}: {reason}")

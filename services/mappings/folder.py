@@ -29,6 +29,8 @@ SUFFIXES: Final = (".yaml", ".yml", ".json")
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Bytes of all files together: enough for far more than 100,000 mappings."""
 INTERVAL: Final = 0.25
+MAX_WAIT: Final = 5.0
+"""Seconds after which a folder that keeps changing is loaded as it is."""
 MAX_LOGGED: Final = 100
 
 Signature: TypeAlias = tuple[tuple[object, ...], ...]
@@ -199,7 +201,8 @@ class FolderSource:
     async def _poll(self) -> None:
         try:
             found = _signature(self._directory)
-            if found == self._pending != self._signature:
+            overdue = time.monotonic() - self._confirmed > MAX_WAIT
+            if found != self._signature and (found == self._pending or overdue):
                 self._swap(await asyncio.to_thread(load_folder, self._directory))
                 self._signature = found
             self._pending = found

@@ -124,9 +124,10 @@ class CertificateSource:
             try:
                 # What isn't ASCII can only be a comment.
                 fresh.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
-            except ssl.SSLError as error:
+            except (ssl.SSLError, ValueError) as error:  # ValueError: the file is empty
+                reason = getattr(error, "reason", None) or error
                 raise CertificateError(
-                    f"{self._client_ca} holds no certificates of CAs: {error.reason or error}"
+                    f"{self._client_ca} holds no certificates of CAs: {reason}"
                 ) from error
         try:
             load_pair(fresh, certificate, key)

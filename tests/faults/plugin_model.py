@@ -122,9 +122,13 @@ class Model:
         return f"card {address} goes"
 
     def split(self, address: str) -> str:
-        """A port of a card goes to a virtual function."""
+        """The last port of a card goes to a virtual function.
+
+        If an earlier one went, the ids that mode bdf keeps for the others would depend on what the
+        plugin has seen before.
+        """
         self.mend(address)
-        port = self._chance.randrange(len(self.cards[address].ports))
+        port = len(self.cards[address].ports) - 1
         virtual = self.rack.move_to_vf(address, port)
         card = self.cards[address]
         self.cards[virtual] = CardModel(

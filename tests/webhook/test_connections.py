@@ -1,5 +1,7 @@
 """Which connections are closed to make room for others."""
 
+import gc
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -19,6 +21,7 @@ from webhook.connections import (
     ConnectionLimiter,
     EvictionReason,
     Limits,
+    limits_for,
 )
 
 SMALL = Limits(connections=4, handshakes=3, held_bytes=100)
@@ -223,3 +226,42 @@ def test_a_series_of_closed_connections_is_logged_when_it_begins_and_when_it_end
         "connections are within limits again",
         {"memory": 1, "slow": 1},
     )
+
+
+class Protocol:
+    """It refers to its connection, which refers to it, as those of the webhook do."""
+
+    def __init__(self, limiter: ConnectionLimiter) -> None:
+        self.aborted = False
+        self.connection = limiter.open("client", self.abort)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_a_closed_connection_is_freed_at_once_with_its_protocol() -> None:
+    limiter = ConnectionLimiter(SMALL)
+    evicted, closed = Protocol(limiter), Protocol(limiter)
+    left = [weakref.ref(evicted), weakref.ref(closed)]
+    gc.disable()
+    try:
+        limiter.evict(evicted.connection, EvictionReason.SLOW)
+        limiter.close(closed.connection)
+        assert (evicted.aborted, closed.aborted) == (True, False)
+        del evicted, closed
+        assert [each() for each in left] == [None, None]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "connections", "handshakes"),
+    [(-1, 400, 200), (65536, 400, 200), (600, 400, 200), (256, 56, 28), (100, 16, 8)],
+)
+def test_few_descriptors_allow_few_connections(
+    descriptors: int, connections: int, handshakes: int
+) -> None:
+    limits = limits_for(3 * MEBIBYTE, descriptors)
+    assert (limits.connections, limits.handshakes) == (connections, handshakes)
+    assert limits.held_bytes == Limits().held_bytes
+    assert limits_for(10 * MEBIBYTE, descriptors).held_bytes == 40 * MEBIBYTE

@@ -244,6 +244,18 @@ async def test_changes_are_followed_and_old_indexes_stay_as_they_were(tmp_path: 
         assert list(old.namespace("default").by_name) == ["one"]
 
 
+async def test_a_folder_that_never_stops_changing_is_loaded_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "MAX_WAIT", 0.1)
+    changes = iter(range(10**9))
+    monkeypatch.setattr(folder, "_signature", lambda _: ((next(changes),),))
+    (tmp_path / "a.yaml").write_text(function("one"))
+    async with following(tmp_path) as source:
+        (tmp_path / "a.yaml").write_text(function("two"))
+        await shows(source, ["default/two"])
+
+
 async def test_a_file_whose_time_and_size_are_set_back_is_read(
     tmp_path: Path,
 ) -> None:

@@ -110,6 +110,10 @@ def test_a_file_without_authorities_ends_the_start(tmp_path: Path) -> None:
     source = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / "tls.key")
     with pytest.raises(CertificateError, match=r"tls\.key holds no certificates of CAs"):
         source.load()
+    (tmp_path / "empty").touch()
+    empty = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / "empty")
+    with pytest.raises(CertificateError, match="empty holds no certificates of CAs: Empty"):
+        empty.load()
     missing = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / "none")
     with pytest.raises(CertificateError, match="none: No such file"):
         missing.load()
