@@ -37,6 +37,9 @@ app = typer.Typer(
 )
 
 
+Folder: TypeAlias = Annotated[
+    Path | None, typer.Argument(metavar="DIR", help=MAPPINGS, readable=False, show_default=False)
+]
 Checked: TypeAlias = tuple[MappingIndex, list[Finding], list[str]]
 """The mappings that can be used, what was found, and what was not checked, and why."""
 
@@ -49,10 +52,7 @@ def _group() -> None:
 @app.command("mappings")
 def mappings(
     *,
-    folder: Annotated[
-        Path | None,
-        typer.Argument(metavar="DIR", help=MAPPINGS, readable=False, show_default=False),
-    ] = None,
+    folder: Folder = None,
     kubeconfig: Kubeconfig = None,
     namespace: Annotated[str | None, namespace_option("Check only this namespace.", "all")] = None,
     nodes: Annotated[
