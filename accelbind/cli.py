@@ -27,7 +27,7 @@ from typer.main import get_command
 from accelbind import __version__
 from accelbind.exits import Exit
 from accelbind.output import print_json, styled
-from services.process.errors import AccelbindError, AskerError, DeviceBusy, DeviceGone, DeviceHung
+from services.process.errors import AccelbindError, DeviceBusy, DeviceGone, DeviceHung, InvalidInput
 
 if TYPE_CHECKING:
     from services.programming.ioctls import DriverCalls
@@ -119,7 +119,7 @@ def load(name: str) -> Private:
 
 
 _CODES: Final[tuple[tuple[type[AccelbindError], Exit], ...]] = (
-    (AskerError, Exit.ASKER),
+    (InvalidInput, Exit.ASKER),
     (DeviceBusy, Exit.BUSY),
     (DeviceGone, Exit.GONE),
     (DeviceHung, Exit.HUNG),

@@ -9,7 +9,7 @@ import msgspec
 
 from plugin.settings import PluginSettings
 from services.node.table import Table
-from services.process.errors import WorldError
+from services.process.errors import ExternalFailure
 from services.process.text import plain
 
 MAX_ANSWER: Final = 32 * 1024 * 1024
@@ -19,7 +19,7 @@ ANSWER_SECONDS: Final = 4.0
 _ALL: Final = frozenset({"::", "0.0.0.0"})  # noqa: S104 - a process that listens on all addresses
 
 
-class NoAnswer(WorldError):
+class NoAnswer(ExternalFailure):
     """Nothing answers on a plain port, or not what should."""
 
 

@@ -18,7 +18,7 @@ from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import API_VERSION, Entry
 from services.mappings.namespace import PLURALS, list_entries
 from services.pods.manifests import find_pods
-from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
+from services.process.errors import ClusterError, ExternalFailure, InvalidManifest, InvalidSettings
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ def read_folder(folder: Path) -> FolderSnapshot:
     """
     try:
         return load_folder(folder)
-    except WorldError as error:
+    except ExternalFailure as error:
         raise InvalidSettings(str(error)) from error
 
 

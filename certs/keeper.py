@@ -56,7 +56,7 @@ CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 
 FOREVER: Final = timedelta.max
 
-log = structlog.get_logger(room="certs")
+log = structlog.get_logger(component="certs")
 
 
 @dataclass(slots=True)

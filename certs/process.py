@@ -27,7 +27,7 @@ from services.process.signals import stop_signals
 SILENCE_SECONDS: Final = 180.0
 """How long no round may end, with or without success, before `/healthz` fails."""
 
-log = structlog.get_logger(room="certs")
+log = structlog.get_logger(component="certs")
 
 
 async def run(settings: CertsSettings) -> None:

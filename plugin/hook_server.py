@@ -34,7 +34,7 @@ FILES_SECONDS: Final = 10.0
 MAX_REASON: Final = 4000
 """Characters of a reason; runtimes put it into the pod's events."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class HookServer:

@@ -39,7 +39,7 @@ MAX_SOCKETS: Final = 999_999_999
 _NAME: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
 _ANOTHER: Final = "another accelbind plugin serves on this node"
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 Identity = tuple[int, int]
 """Inode and time of a socket: inodes of deleted files are soon used again."""

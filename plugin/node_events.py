@@ -26,7 +26,7 @@ ABSENCES: Final = 12
 _MAX: Final = 800
 """Characters of a text from elsewhere."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class NodeEvents:

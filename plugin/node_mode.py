@@ -32,7 +32,7 @@ ANNOTATED: Final = (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL)
 KNOWN_SECONDS: Final = 2.0
 """How long a start waits for the API server to return the annotation."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ REMOVED: Final = "the kubelet's folder was removed"
 ENDS: Final = (STOPPED, REMOVED)
 """What ends the process, and not only what it serves."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 async def run(

@@ -65,7 +65,7 @@ NO_ANSWER: Final = "nothing answers"
 
 T = TypeVar("T")
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class RegistrationState(StrEnum):

@@ -21,7 +21,7 @@ LINGER_SECONDS: Final = 60.0
 
 Devices = Mapping[str, Device]
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class ResourceSet:

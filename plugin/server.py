@@ -30,10 +30,10 @@ from services.kubelet.sockets import HEALTHY, UNHEALTHY, dial, listen
 from services.node.start_gate import StartPolicy
 from services.process.errors import (
     AccelbindError,
-    AskerError,
     BitstreamMissing,
     DeviceHung,
     DeviceRefused,
+    InvalidInput,
     KubeletError,
     NotMapped,
     TooSlow,
@@ -54,7 +54,7 @@ MAX_DETAILS: Final = 2000
 
 CODES: Final = (
     (NotMapped, grpc.StatusCode.PERMISSION_DENIED),
-    (AskerError, grpc.StatusCode.FAILED_PRECONDITION),
+    (InvalidInput, grpc.StatusCode.FAILED_PRECONDITION),
     (BitstreamMissing, grpc.StatusCode.NOT_FOUND),
     (DeviceHung, grpc.StatusCode.DEADLINE_EXCEEDED),
     (TooSlow, grpc.StatusCode.DEADLINE_EXCEEDED),
@@ -68,7 +68,7 @@ OTHER_CODE: Final = grpc.StatusCode.UNAVAILABLE
 INTERNAL_CODE: Final = grpc.StatusCode.INTERNAL
 """An internal error of accelbind; the plugin's log has the traceback."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -336,7 +336,7 @@ async def _uninterrupted(step: Coroutine[Any, Any, None]) -> None:
 
 
 def _outcome(error: Exception) -> str:
-    if isinstance(error, AskerError):
+    if isinstance(error, InvalidInput):
         return "refused"
     return "unverifiable" if isinstance(error, AccelbindError) else "failed"
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from services.process.errors import WorldError
+from services.process.errors import ExternalFailure
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ def poll_until(
     pause: float = 0.02,
     ignoring: tuple[type[Exception], ...] = (),
 ) -> T:
-    """Call a function until it returns something true; WorldError if that takes too long."""
+    """Call a function until it returns something true; ExternalFailure if that takes too long."""
     deadline, problem = time.monotonic() + seconds, ""
     while True:
         try:
@@ -26,5 +26,5 @@ def poll_until(
         except ignoring as error:
             problem = f": {error}"
         if time.monotonic() > deadline:
-            raise WorldError(f"{what}: not after {seconds:.0f} s{problem}")
+            raise ExternalFailure(f"{what}: not after {seconds:.0f} s{problem}")
         time.sleep(pause)

@@ -39,7 +39,7 @@ OTHER_DESCRIPTORS: Final = 200
 QUIET_SECONDS: Final = 10.0
 """Time without a closed connection after which a series of them has ended, for the log."""
 
-log = structlog.get_logger(room="server")
+log = structlog.get_logger(component="server")
 
 
 class EvictionReason(StrEnum):

@@ -41,7 +41,7 @@ _STATUS_REASONS: Final = {
 }
 _NOT_LOADED_MESSAGE: Final = "the mappings aren't loaded yet: try again in a moment"
 
-log = structlog.get_logger(room="admission")
+log = structlog.get_logger(component="admission")
 
 
 class Mappings(Protocol):

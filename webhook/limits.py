@@ -38,7 +38,7 @@ whatever the client sends until then."""
 _PARSED_BYTES: Final = 4 * 1024
 """Bytes that are parsed at a time; a head may exceed `MAX_HEAD` by as much."""
 
-log = structlog.get_logger(room="server")
+log = structlog.get_logger(component="server")
 
 
 class LimitedProtocol(HttpToolsProtocol):

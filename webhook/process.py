@@ -20,7 +20,7 @@ import structlog
 
 from services.admission.mutate import Policy
 from services.process import logging
-from services.process.errors import InvalidSettings, WorldError
+from services.process.errors import ExternalFailure, InvalidSettings
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
@@ -36,7 +36,7 @@ from webhook.sources import choose_source, staleness
 
 PROBE_SECONDS: Final = 3.0
 
-log = structlog.get_logger(room="webhook")
+log = structlog.get_logger(component="webhook")
 
 
 async def run(settings: WebhookSettings) -> None:
@@ -46,7 +46,7 @@ async def run(settings: WebhookSettings) -> None:
         InvalidSettings: No source of mappings.
         ClusterError: The kubeconfig or service account can't be used.
         CertificateError: The certificate or key can't be used.
-        WorldError: A port is taken, or the folder of mappings can't be read.
+        ExternalFailure: A port is taken, or the folder of mappings can't be read.
     """
     logging.configure(settings.log_level, settings.log_format)
     webhook = Webhook(settings)
@@ -207,7 +207,7 @@ async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any
     """Wait for an event while parts of the process run.
 
     Raises:
-        WorldError: One of them has ended.
+        ExternalFailure: One of them has ended.
     """
     waiting = asyncio.ensure_future(event)
     try:
@@ -217,4 +217,4 @@ async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any
     for part in parts:
         if part.done():
             await part
-            raise WorldError("a part of the process has ended unexpectedly")
+            raise ExternalFailure("a part of the process has ended unexpectedly")

@@ -61,7 +61,7 @@ CLIENT_REFUSALS: Final = {
 }
 """Why clients are refused where `--client-ca` is set; the keys are metric labels."""
 
-log = structlog.get_logger(room="server")
+log = structlog.get_logger(component="server")
 
 
 class AdmissionServer(uvicorn.Server):

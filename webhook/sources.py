@@ -28,7 +28,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
 
     Raises:
         InvalidSettings: Neither names one.
-        WorldError: The folder can't be read.
+        ExternalFailure: The folder can't be read.
         ClusterError: The kubeconfig or service account can't be used.
     """
     if settings.mappings is not None:

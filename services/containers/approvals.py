@@ -25,7 +25,7 @@ import structlog
 from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.process.blocking import BlockingCalls
-from services.process.errors import AskerError, HardwareError
+from services.process.errors import HardwareError, InvalidInput
 from services.process.files import open_regular, replace_file
 
 MAX_APPROVALS: Final = 4096
@@ -38,7 +38,7 @@ SECONDS: Final = 5.0
 
 T = TypeVar("T")
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class StartApproval(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,7 +63,7 @@ Approvals: TypeAlias = Mapping[tuple[str, str, str], StartApproval]
 """Approvals by UID of the pod, container and resource, the newest last."""
 
 
-class BrokenApprovals(AskerError):
+class BrokenApprovals(InvalidInput):
     """A file that has no approvals, or none that can be trusted."""
 
 

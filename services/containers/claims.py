@@ -50,7 +50,7 @@ POD_RESOURCES_SECONDS: Final = 4.0
 API_SECONDS: Final = 12.0
 """For all answers of the API server: of the 25 s of a start, the cards need the rest."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class PodSource(Protocol):

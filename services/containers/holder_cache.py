@@ -30,7 +30,7 @@ WAIT_SECONDS: Final = 2.0
 
 STALE_SECONDS: Final = 120.0
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class HolderCache:

@@ -17,7 +17,7 @@ import msgspec
 from services.containers.identity import ContainerIdentity
 from services.kubelet.values import Entry
 from services.names import DOMAIN, RegionName, decode
-from services.process.errors import AskerError, InvalidName
+from services.process.errors import InvalidInput, InvalidName
 from services.process.text import listing, plain
 from services.programming.assignment import Region
 
@@ -34,7 +34,7 @@ _SANDBOX: Final = "sandbox"
 _NODE: Final = re.compile(r"/dev/([A-Za-z0-9_.:-]+)")
 
 
-class InvalidHookCall(AskerError):
+class InvalidHookCall(InvalidInput):
     """A hook's message can't be read, or doesn't identify the container."""
 
 

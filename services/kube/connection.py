@@ -12,7 +12,7 @@ from services.kube.client import ClusterClient, may_be_elsewhere
 from services.kube.config import NO_KUBECONFIG, load_config
 from services.process.errors import ClusterError
 
-log = structlog.get_logger(room="kube")
+log = structlog.get_logger(component="kube")
 
 
 def connector(kubeconfig: Path | None = None) -> Callable[[], ClusterClient]:

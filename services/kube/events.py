@@ -60,7 +60,7 @@ _MERGE: Final = "application/merge-patch+json"
 _MAX_NAME: Final = 253
 _UNFIT: Final = re.compile(r"[^a-z0-9.-]+")
 
-log = structlog.get_logger(room="events")
+log = structlog.get_logger(component="events")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ read and a watch on every node."""
 _FULL: Final = 0.9
 """A watch has ended on time after this part of its time."""
 
-log = structlog.get_logger(room="kube")
+log = structlog.get_logger(component="kube")
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ READ_SECONDS: Final = 5.0
 FORBIDDEN_SECONDS: Final = 600.0
 """Between two attempts to watch where it is forbidden."""
 
-log = structlog.get_logger(room="kube")
+log = structlog.get_logger(component="kube")
 
 
 class NodeWatcher(WatchLoop):

@@ -28,7 +28,7 @@ T = TypeVar("T")
 BREATH_BYTES: Final = 32 * 1024
 """Bytes of a page that are read before other tasks run."""
 
-log = structlog.get_logger(room="kube")
+log = structlog.get_logger(component="kube")
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):

@@ -21,7 +21,7 @@ import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.model import API_VERSION, KINDS, Entry, Rejected, parse, reject
-from services.process.errors import InvalidMapping, WorldError
+from services.process.errors import ExternalFailure, InvalidMapping
 from services.process.files import open_regular
 from services.process.yaml import BrokenDocument, read_documents
 
@@ -35,7 +35,7 @@ MAX_LOGGED: Final = 100
 
 Signature: TypeAlias = tuple[tuple[object, ...], ...]
 
-log = structlog.get_logger(room="mappings")
+log = structlog.get_logger(component="mappings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def load_folder(directory: Path) -> FolderSnapshot:
     """Read the mappings of a folder.
 
     Raises:
-        WorldError: The folder doesn't exist or can't be listed.
+        ExternalFailure: The folder doesn't exist or can't be listed.
     """
     loading = _Loading(MAX_BYTES)
     for path in _files(directory):
@@ -65,7 +65,7 @@ def _files(directory: Path) -> list[Path]:
     try:
         paths = sorted(directory.iterdir())
     except OSError as error:
-        raise WorldError(f"the folder of mappings {directory}: {error.strerror}") from error
+        raise ExternalFailure(f"the folder of mappings {directory}: {error.strerror}") from error
     return [
         path
         for path in paths
@@ -184,7 +184,7 @@ class FolderSource:
         """Load the folder at the start.
 
         Raises:
-            WorldError: It can't be read.
+            ExternalFailure: It can't be read.
         """
         self._signature = _signature(self._directory)
         self._swap(load_folder(self._directory))
@@ -206,7 +206,7 @@ class FolderSource:
                 self._swap(await asyncio.to_thread(load_folder, self._directory))
                 self._signature = found
             self._pending = found
-        except WorldError as error:
+        except ExternalFailure as error:
             self._log_error(str(error))
         except Exception as error:  # noqa: BLE001 - of ours; the next poll tries again
             self._log_error(f"accelbind failed while reading {self._directory}: {error!r:.200}")
@@ -248,7 +248,7 @@ def _signature(directory: Path) -> Signature:
     """Return the state of a folder for comparison.
 
     Raises:
-        WorldError: The folder can't be listed.
+        ExternalFailure: The folder can't be listed.
     """
     return tuple((path.name, *_state(path)) for path in _files(directory))
 

@@ -41,7 +41,7 @@ INTERVAL: Final = 0.01
 MAX_SHARE: Final = 0.05
 """The share of the event loop's time that building indexes may take."""
 
-log = structlog.get_logger(room="mappings")
+log = structlog.get_logger(component="mappings")
 
 
 class ApiServerSource:

@@ -24,7 +24,7 @@ from services.process.text import listing
 
 WRITE_SECONDS: Final = 5.0
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class CdiPublisher:

@@ -38,7 +38,7 @@ SCAN_SECONDS: Final = 15.0
 
 HUNG: Final = "card-hung-in-driver"
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class NodeState:

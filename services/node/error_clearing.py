@@ -26,7 +26,7 @@ WRITE_SECONDS: Final = 5.0
 HUNG: Final = "hung"
 """The outcome of a write that takes longer than 5 s: it is given up."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class ErrorClearing:

@@ -38,7 +38,7 @@ MOST_SECONDS: Final = 30.0
 FOLDER_SECONDS: Final = 1.0
 """Between two tries while the kubelet's folder is not there."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 def lasting_folder(plugins: Path) -> Path:

@@ -34,7 +34,7 @@ every file there but its checkpoint, and leaves folders alone
 SECONDS: Final = 2.0
 """For reading or writing it; a disk that hangs delays the first scan by no more."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 def last_mode(folder: Path) -> PluginMode | None:

@@ -49,7 +49,7 @@ _NO_PROGRAMMING: Final = (
 )
 _ERRORS_STAY: Final = "errors that a container leaves in a port stay, and the port unhealthy"
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 @dataclass(frozen=True, slots=True)

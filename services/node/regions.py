@@ -56,7 +56,7 @@ programming: the manifests' limit covers this, and the bitstreams of cards that 
 _OPENCL_LENGTH: Final = 40
 _SHOWN: Final = 8  # ports in a message before "and more"
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class RegionProgramming:
 
         Raises:
             NotAllowed: A port would have to be programmed.
-            WorldError: A region is gone, or can't be read as a whole.
+            ExternalFailure: A region is gone, or can't be read as a whole.
         """
         planned, regions, records = await self._plan(wanted, ids)
         if not planned.programmed:

@@ -44,7 +44,7 @@ ANSWER_SECONDS: Final = 2.0
 OPEN_SECONDS: Final = 5.0
 """For opening all ports once."""
 
-log = structlog.get_logger(room="plugin")
+log = structlog.get_logger(component="plugin")
 
 
 class StrayHolders:

@@ -9,39 +9,39 @@ class AccelbindError(Exception):
     """Base class of all errors that accelbind raises deliberately."""
 
 
-class AskerError(AccelbindError):
+class InvalidInput(AccelbindError):
     """The request or input is invalid."""
 
 
-class InvalidName(AskerError):
+class InvalidName(InvalidInput):
     """A resource name, interface id or AFU id that is not one."""
 
 
-class InvalidQuantity(AskerError):
+class InvalidQuantity(InvalidInput):
     """A quantity that Kubernetes can't read, or that isn't a whole number of units."""
 
 
-class InvalidMapping(AskerError):
+class InvalidMapping(InvalidInput):
     """An AcceleratorFunction or FpgaRegion that can't be used."""
 
 
-class InvalidReview(AskerError):
+class InvalidReview(InvalidInput):
     """An AdmissionReview that can't be read well enough to answer with a review."""
 
 
-class InvalidManifest(AskerError):
+class InvalidManifest(InvalidInput):
     """A manifest without pods, or one that can't be read."""
 
 
-class InvalidBitstream(AskerError):
+class InvalidBitstream(InvalidInput):
     """A file that is not a complete bitstream, or another than its name says."""
 
 
-class InvalidSettings(AskerError):
+class InvalidSettings(InvalidInput):
     """Invalid flags or environment variables."""
 
 
-class NotAllowed(AskerError):
+class NotAllowed(InvalidInput):
     """A container may not have the devices that it would get."""
 
 
@@ -49,11 +49,11 @@ class NotMapped(NotAllowed):
     """A container may not have devices that its namespace doesn't map."""
 
 
-class WorldError(AccelbindError):
+class ExternalFailure(AccelbindError):
     """Something outside accelbind failed."""
 
 
-class StorageError(WorldError):
+class StorageError(ExternalFailure):
     """The bitstreams on a node, or their folder."""
 
 
@@ -61,7 +61,7 @@ class BitstreamMissing(StorageError):
     """A function has no bitstream."""
 
 
-class HardwareError(WorldError):
+class HardwareError(ExternalFailure):
     """A card, a port, or the files that describe them."""
 
 
@@ -81,21 +81,21 @@ class DeviceRefused(HardwareError):
     """The device refuses a request, or shows unexpected values."""
 
 
-class KubeletError(WorldError):
+class KubeletError(ExternalFailure):
     """The kubelet, its sockets or its checkpoint."""
 
 
-class HookMissing(WorldError):
+class HookMissing(ExternalFailure):
     """The container runtime doesn't call the OCI hook, or can't find it."""
 
 
-class ClusterError(WorldError):
+class ClusterError(ExternalFailure):
     """The API server."""
 
 
-class CertificateError(WorldError):
+class CertificateError(ExternalFailure):
     """Keys and certificates."""
 
 
-class TooSlow(WorldError):
+class TooSlow(ExternalFailure):
     """The steps up to a deadline took too long together."""

@@ -36,7 +36,7 @@ DEADLINE: Final = 5.0
 ANSWER_SHARE: Final = 0.8
 """The part of the deadline that a probe may take, so that a failure can still be sent."""
 
-log = structlog.get_logger(room="metrics")
+log = structlog.get_logger(component="metrics")
 
 
 class Json(str):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from services.process.errors import WorldError
+from services.process.errors import ExternalFailure
 from services.process.files import replace_file
 
 ALL_ADDRESSES: Final = "::"
@@ -22,16 +22,16 @@ def listen(host: str, port: int) -> socket.socket:
     """Open a listening TCP socket; port 0 means any free one.
 
     Raises:
-        WorldError: The address can't be used.
+        ExternalFailure: The address can't be used.
     """
     try:
         return _listen(host, port)
     except socket.gaierror as error:
-        raise WorldError(f"can't listen on {host}: {error.strerror}") from error
+        raise ExternalFailure(f"can't listen on {host}: {error.strerror}") from error
     except OSError as error:
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         reason = os.strerror(error.errno) if error.errno else error
-        raise WorldError(f"can't listen on {where}: {reason}") from error
+        raise ExternalFailure(f"can't listen on {where}: {reason}") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -53,7 +53,7 @@ def write_ports(path: Path | None, ports: Mapping[str, int]) -> None:
     """Write the ports of a process, such as `{"metrics": 9101}`, as a JSON object, atomically.
 
     Raises:
-        WorldError: The file can't be written.
+        ExternalFailure: The file can't be written.
     """
     if path is None:
         return
@@ -61,4 +61,4 @@ def write_ports(path: Path | None, ports: Mapping[str, int]) -> None:
         content = json.dumps(dict(ports), sort_keys=True) + "\n"
         replace_file(path, content.encode(), mode=0o644, writer=str(os.getpid()))
     except OSError as error:
-        raise WorldError(f"can't write the ports file {path}: {error.strerror}") from error
+        raise ExternalFailure(f"can't write the ports file {path}: {error.strerror}") from error

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import structlog
 
-log = structlog.get_logger(room="lifecycle")
+log = structlog.get_logger(component="lifecycle")
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ INTERVAL: Final = 1.0
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2; all ciphers of TLS 1.3 are allowed."""
 
-log = structlog.get_logger(room="certificates")
+log = structlog.get_logger(component="certificates")
 
 
 class Validity(NamedTuple):

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from services.devices.model import Fme, Inventory, Port, Problem
 from services.devices.topology import Topology
 from services.names import OPENCL_AFU
-from services.process.errors import NotAllowed, WorldError
+from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import listing, plain
 
 Records: TypeAlias = Mapping[str, str]
@@ -131,7 +131,7 @@ def plan(
 
     Raises:
         NotAllowed: It wants more functions than it was given regions.
-        WorldError: A region is gone, changed, can't be programmed, or can't be read as a whole.
+        ExternalFailure: A region is gone, changed, or can't be programmed or read as a whole.
     """
     given = list(dict.fromkeys(ids))
     if len(functions) > len(given):
@@ -194,7 +194,7 @@ def _assign(
         foreign = (_programmable(region),)
     for port in foreign:
         if port.number is None:
-            raise WorldError(
+            raise ExternalFailure(
                 f"port {plain(port.name)} of region {plain(region.name)} must be programmed, since"
                 " the container gets every port of the region and this one carries no function"
                 " that it wants; its number can't be read, which programming needs"
@@ -211,18 +211,18 @@ def _assign(
 def _present(name: str, regions: Mapping[str, Region], interface_id: str) -> Region:
     region = regions.get(name)
     if region is None:
-        raise WorldError(
+        raise ExternalFailure(
             f"region {plain(name)} is gone or can't be read; the kubelet will try again, and the"
             " device's health says more"
         )
     if region.interface_id != interface_id:
         now = region.interface_id or "none that can be read"
-        raise WorldError(
+        raise ExternalFailure(
             f"region {plain(name)} should have interface id {interface_id} and has {now}: another"
             " image was flashed, or its card is broken; delete the pod to get another region"
         )
     if region.unread:
-        raise WorldError(
+        raise ExternalFailure(
             f"not every port of region {plain(region.name)} can be read:"
             f" {plain(region.unread[0].message, 300)}; the kubelet will try again"
         )
@@ -233,7 +233,7 @@ def _programmable(region: Region) -> Port:
     port = region.programmable
     if port is None:
         ports = listing([each.name for each in region.ports]) if region.ports else "no port"
-        raise WorldError(
+        raise ExternalFailure(
             f"region {plain(region.name)} has no port that could be programmed: it has {ports}, and"
             " none whose number can be read"
         )

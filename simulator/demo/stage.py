@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from services.process.errors import WorldError
+from services.process.errors import ExternalFailure
 from simulator.polling import poll_until
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Stage:
         return self.until(read, f"{what} to serve")
 
     def until(self, poll: Callable[[], T | None], what: str) -> T:
-        """Poll until something true is returned; WorldError if that takes too long."""
+        """Poll until something true is returned; ExternalFailure if that takes too long."""
 
         def checked() -> T | None:
             self._check()
@@ -102,7 +102,7 @@ class Stage:
                 return found
             if ended := next((part for part in self.parts if part.ended), None):
                 code = ended.process.returncode
-                raise WorldError(f"{ended.name} ended with {code} before {what}")
+                raise ExternalFailure(f"{ended.name} ended with {code} before {what}")
             return None
 
         return poll_until(checked, what)

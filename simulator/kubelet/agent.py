@@ -18,7 +18,7 @@ import httpx2
 import structlog
 
 from services.kube.client import ClusterClient, HttpResponse
-from services.process.errors import AskerError, ClusterError
+from services.process.errors import ClusterError, InvalidInput
 from services.process.retry import Backoff
 from simulator.kubelet import reports
 from simulator.kubelet.pods import Event, PodState
@@ -159,7 +159,7 @@ class NodeAgent:
     async def _admit(self, pod: Json) -> None:
         try:
             await self._kubelet.admit(pod)
-        except AskerError as error:
+        except InvalidInput as error:
             LOG.warning("pod ignored", pod=pod["metadata"].get("name"), reason=str(error))
 
     async def _end(self, state: PodState) -> None:

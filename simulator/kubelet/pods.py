@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from services.pods.quantity import parse_count
-from services.process.errors import AskerError, InvalidQuantity
+from services.process.errors import InvalidInput, InvalidQuantity
 from simulator.kubelet.devices import Granted
 
 ALWAYS: Final = "Always"
@@ -19,7 +19,7 @@ KEPT: Final = 10_000
 """How many calls and events are kept, so that the memory of a long run stays flat."""
 
 
-class InvalidPod(AskerError):
+class InvalidPod(InvalidInput):
     """A pod object that a kubelet could not run."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.process.errors import AskerError
+from services.process.errors import InvalidInput
 
 HELP = """\
 make e2e KUBECONFIG=FILE …: the suite against a cluster. What it makes there goes with it.
@@ -38,7 +38,7 @@ NO_CLUSTER = (
 )
 
 
-class WrongSetting(AskerError):
+class WrongSetting(InvalidInput):
     """A setting can't be used."""
 
 

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from certs.folder import issue
-from services.process.errors import InvalidSettings, WorldError
+from services.process.errors import ExternalFailure, InvalidSettings
 from services.process.listening import listen
 from services.process.tls import CertificateSource
 from tests.support import eventually_async
@@ -251,5 +251,5 @@ def test_a_part_that_ends_by_itself_ends_the_process(
         await asyncio.wait_for(webhook.run_until(asyncio.Event()), 60)
 
     monkeypatch.setattr(CertificateSource, "follow", follow)
-    with pytest.raises((OSError, WorldError), match=text):
+    with pytest.raises((OSError, ExternalFailure), match=text):
         asyncio.run(scenario())

@@ -55,7 +55,7 @@ _RELEVANT: Final = re.compile(
     rf"|DEVPATH=[^\0]*/(?:{_PARTS})[^/\0]*(?:\0|$)".encode()
 )
 
-log = structlog.get_logger(room="card-events")
+log = structlog.get_logger(component="card-events")
 
 
 def is_relevant(message: bytes) -> bool:

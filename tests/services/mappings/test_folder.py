@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from services.mappings import folder
 from services.mappings.folder import FolderSnapshot, FolderSource, load_folder
-from services.process.errors import WorldError
+from services.process.errors import ExternalFailure
 from tests.support import eventually_async, require_shared
 
 pytestmark = pytest.mark.anyio
@@ -190,10 +190,10 @@ def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_folder_that_is_missing_or_a_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(WorldError, match="No such file or directory"):
+    with pytest.raises(ExternalFailure, match="No such file or directory"):
         load_folder(tmp_path / "none")
     (tmp_path / "file").write_text("")
-    with pytest.raises(WorldError, match="Not a directory"):
+    with pytest.raises(ExternalFailure, match="Not a directory"):
         FolderSource(tmp_path / "file").load()
 
 

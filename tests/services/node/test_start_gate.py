@@ -21,10 +21,10 @@ from services.node.start_gate import FunctionStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import (
     ClusterError,
+    ExternalFailure,
     HardwareError,
     KubeletError,
     NotAllowed,
-    WorldError,
 )
 from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
@@ -162,7 +162,7 @@ def setting(tmp_path: Path) -> Setting:
 async def test_the_gate_opens_where_everything_fits(setting: Setting) -> None:
     await setting.check()
     setting.rack.remove_card(setting.card)
-    with pytest.raises(WorldError, match=r"region dfl-fme\.0 is gone"):
+    with pytest.raises(ExternalFailure, match=r"region dfl-fme\.0 is gone"):
         await setting.check()
 
 
@@ -217,7 +217,7 @@ async def test_a_check_that_takes_too_long_is_given_up(
 ) -> None:
     monkeypatch.setattr(start_gate, "CHECK_SECONDS", 0.05)
     setting.pods.delay = asyncio.Event()
-    with pytest.raises(WorldError, match=r"of dfl-fme\.0 took longer than 0\.05 s"):
+    with pytest.raises(ExternalFailure, match=r"of dfl-fme\.0 took longer than 0\.05 s"):
         await setting.check()
 
 

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from services.process import http
-from services.process.errors import WorldError
+from services.process.errors import ExternalFailure
 from services.process.http import Json, MetricsServer, Route, build_info, new_registry
 from tests.support import eventually_async
 
@@ -184,7 +184,7 @@ async def test_closing_ends_what_is_going_on() -> None:
     await server.start("127.0.0.1", 0)
     hanging = asyncio.create_task(exchange(server.port, request("/hang")))
     await eventually_async(lambda: probes.hanging == 1)
-    with pytest.raises(WorldError, match=r"can't listen on 127\.0\.0\.1:"):
+    with pytest.raises(ExternalFailure, match=r"can't listen on 127\.0\.0\.1:"):
         await MetricsServer(CollectorRegistry()).start("127.0.0.1", server.port)
     await server.close()
     await hanging

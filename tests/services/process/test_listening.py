@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.process.errors import WorldError
+from services.process.errors import ExternalFailure
 from services.process.listening import ALL_ADDRESSES, listen, write_ports
 
 
@@ -44,15 +44,15 @@ def test_a_port_that_is_taken_is_told(host: str) -> None:
     with listen(ALL_ADDRESSES, 0) as listener:
         port = port_of(listener)
         with pytest.raises(
-            WorldError, match=rf"^can't listen on .*{port}: Address already in use$"
+            ExternalFailure, match=rf"^can't listen on .*{port}: Address already in use$"
         ):
             listen(host, port)
 
 
 def test_a_host_that_is_not_ours_is_told() -> None:
-    with pytest.raises(WorldError, match=r"^can't listen on 192\.0\.2\.1:0: Cannot assign"):
+    with pytest.raises(ExternalFailure, match=r"^can't listen on 192\.0\.2\.1:0: Cannot assign"):
         listen("192.0.2.1", 0)
-    with pytest.raises(WorldError, match=r"^can't listen on no\.such\.host\.invalid: "):
+    with pytest.raises(ExternalFailure, match=r"^can't listen on no\.such\.host\.invalid: "):
         listen("no.such.host.invalid", 0)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from services.devices.model import Fme, Inventory, Problem
 from services.names import OPENCL_AFU
-from services.process.errors import NotAllowed, WorldError
+from services.process.errors import ExternalFailure, NotAllowed
 from services.programming.assignment import (
     Assignment,
     ProgrammingPlan,
@@ -135,13 +135,15 @@ class TestPlan:
     def test_a_port_that_must_be_programmed_and_has_no_number_is_named(self) -> None:
         there = region(0, NLB0, NLB3)
         ports = (there.ports[0], replace(there.ports[1], number=None))
-        with pytest.raises(WorldError, match=r"port dfl-port\.01 of region dfl-fme\.0 must be"):
+        with pytest.raises(
+            ExternalFailure, match=r"port dfl-port\.01 of region dfl-fme\.0 must be"
+        ):
             planned([NLB0], replace(there, ports=ports))
 
     def test_a_region_with_a_virtual_function_that_can_not_be_read_is_refused(self) -> None:
         unread = (Problem("card-hung", "0000:5e:00.1 hangs"),)
         with pytest.raises(
-            WorldError, match=r"not every port of region dfl-fme\.0 .*5e:00\.1 hangs"
+            ExternalFailure, match=r"not every port of region dfl-fme\.0 .*5e:00\.1 hangs"
         ):
             planned([NLB0], replace(region(0, NLB0), unread=unread))
 
@@ -174,7 +176,7 @@ class TestPlan:
             planned([NLB0, NLB0], region(0, NLB0))
 
     def test_a_region_that_is_gone_is_named(self) -> None:
-        with pytest.raises(WorldError, match=r"region dfl-fme.9 is gone or can't be read"):
+        with pytest.raises(ExternalFailure, match=r"region dfl-fme.9 is gone or can't be read"):
             plan([NLB0], ["dfl-fme.9"], {}, {}, interface_id=INTERFACE, who="x")
 
     @pytest.mark.parametrize(("interface", "now"), [(NLB0, NLB0), ("", "none that can be read")])
@@ -183,7 +185,9 @@ class TestPlan:
     ) -> None:
         there = region(0, NLB0)
         other = replace(there, engine=replace(there.engine, interface_id=interface))
-        with pytest.raises(WorldError, match=f"should have interface id {INTERFACE} and has {now}"):
+        with pytest.raises(
+            ExternalFailure, match=f"should have interface id {INTERFACE} and has {now}"
+        ):
             planned([NLB3], other)
 
     @pytest.mark.parametrize(
@@ -200,7 +204,9 @@ class TestPlan:
     def test_a_region_without_a_port_to_programme_is_named(
         self, wanted: list[str], there: list[Region], has: str
     ) -> None:
-        with pytest.raises(WorldError, match=f"no port that could be programmed: it has {has}"):
+        with pytest.raises(
+            ExternalFailure, match=f"no port that could be programmed: it has {has}"
+        ):
             planned(wanted, *there)
 
 
