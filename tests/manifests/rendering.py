@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from simulator.apiserver.admission import matches_labels
 from tests.support import REPOSITORY, require
 
 Json = dict[str, Any]
@@ -126,3 +127,22 @@ def workloads(items: list[Json]) -> dict[str, Json]:
 def ours(folder: Path | str) -> dict[str, Json]:
     """The pods of accelbind itself in a kustomization."""
     return workloads(rendered(folder))
+
+
+OTHERS_LABELS: tuple[dict[str, str], ...] = (
+    {},
+    {"app.kubernetes.io/name": "coredns", "app.kubernetes.io/component": "dns"},
+    {"app.kubernetes.io/part-of": "accelbind"},
+)
+"""Labels that pods of others in our namespace may have."""
+
+
+def check_network_policies(items: list[Json]) -> None:
+    """Fail if a NetworkPolicy selects a pod of others, or if none closes a pod of ours."""
+    selectors = [each["spec"]["podSelector"] for each in of_kind(items, "NetworkPolicy")]
+    for selector in selectors:
+        assert not any(matches_labels(selector, labels) for labels in OTHERS_LABELS)
+    for item in items:
+        if item["kind"] in WORKLOADS:
+            labels = item["spec"]["template"]["metadata"]["labels"]
+            assert any(matches_labels(each, labels) for each in selectors), named(item)

@@ -27,6 +27,7 @@ from tests.manifests.rendering import (
     OVERLAYS,
     TWO_POOLS,
     Json,
+    check_network_policies,
     named,
     of_kind,
     one,
@@ -156,6 +157,12 @@ def test_another_namespace_is_that_of_kustomize(tmp_path: Path) -> None:
         transformers=["namespace"],
     )
     compare(with_values(example("cert-manager") | WITH_NAMESPACE, "elsewhere"), kustomized)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "default"])
+def test_network_policies_select_our_own_pods_in_a_namespace_of_others(namespace: str) -> None:
+    for values in [{}, *(each for each in all_values() if "networkPolicies" not in each)]:
+        check_network_policies(with_values(values, namespace))
 
 
 def test_what_helm_must_not_delete_is_kept_and_what_processes_write_is_left_out() -> None:

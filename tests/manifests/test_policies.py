@@ -14,6 +14,7 @@ from tests.manifests.rendering import (
     TWO_POOLS,
     WHOLE,
     Json,
+    check_network_policies,
     containers,
     everything,
     named,
@@ -274,8 +275,6 @@ def test_services_policies_and_monitors_select_pods_that_are_there(folder: str) 
         assert any(service["spec"]["selector"].items() <= each.items() for each in labels)
         assert all(port["targetPort"] in ports for port in service["spec"]["ports"])
     for policy in of_kind(items, "NetworkPolicy"):
-        chosen = policy["spec"]["podSelector"].get("matchLabels", {})
-        assert any(chosen.items() <= each.items() for each in labels)
         for ingress in policy["spec"].get("ingress", ()):
             assert all(port["port"] in ports for port in ingress["ports"])
     for monitor in of_kind(items, "PodMonitor"):
@@ -288,9 +287,14 @@ def test_services_policies_and_monitors_select_pods_that_are_there(folder: str) 
 def test_nothing_reaches_pods_but_what_a_policy_names() -> None:
     policies = of_kind(rendered("base"), "NetworkPolicy")
     (closing,) = [each for each in policies if "ingress" not in each["spec"]]
-    assert closing["spec"]["podSelector"] == {}
+    assert closing["spec"]["policyTypes"] == ["Ingress"]
     (opening,) = [each for each in policies if "ingress" in each["spec"]]
     assert opening["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": "https"}]}]
+
+
+@pytest.mark.parametrize("folder", WHOLE)
+def test_network_policies_select_each_pod_of_ours_and_no_other(folder: str) -> None:
+    check_network_policies(rendered(folder))
 
 
 def test_only_the_serving_pair_gets_into_a_pod_and_never_the_cas_key() -> None:
