@@ -1,0 +1,63 @@
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from services.process.outage import MAX_REASONS, Outage
+
+TABLE = {
+    "one that works all the time is silent": (["", "", ""], []),
+    "start and end": (["a", ""], ["warning a", "info 1"]),
+    "the same reason again is for debugging": (
+        ["a", "a", "a", "", ""],
+        ["warning a", "debug a", "debug a", "info 3"],
+    ),
+    "another reason is logged": (["a", "b", ""], ["warning a", "warning b", "info 2"]),
+    "reasons that take turns are logged once each": (
+        ["a", "b", "a", "b", ""],
+        ["warning a", "warning b", "debug a", "debug b", "info 4"],
+    ),
+    "each outage is logged anew": (
+        ["a", "", "a", ""],
+        ["warning a", "info 1", "warning a", "info 1"],
+    ),
+}
+"""What was noted, a reason or nothing, a second apart; and what is logged for it."""
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_an_outage_is_logged_when_it_starts_changes_and_ends(case: str) -> None:
+    noted, expected = TABLE[case]
+    now = [0.0]
+    outage = Outage(structlog.get_logger(), "it fails", "it works", clock=lambda: now[0], on="disk")
+    with capture_logs() as logs:
+        for reason in noted:
+            outage.update(reason)
+            now[0] += 1
+    lines = [f"{each['log_level']} {each.get('reason') or round(each['seconds'])}" for each in logs]
+    assert lines == expected
+    for each in logs:
+        assert each["event"] == ("it fails" if "reason" in each else "it works")
+        assert each["on"] == "disk"
+
+
+def test_each_failure_is_counted_and_shown_until_it_ends() -> None:
+    counted, now = [0], [100.0]
+
+    def count() -> None:
+        counted[0] += 1
+
+    outage = Outage(structlog.get_logger(), "fails", "works", count=count, clock=lambda: now[0])
+    for reason in ("a", "b"):
+        outage.failed(reason, port=1)
+        now[0] += 5
+    assert (outage.reason, outage.seconds, outage.failures, counted[0]) == ("b", 10.0, 2, 2)
+    outage.ended()
+    assert (outage.reason, outage.seconds, outage.failures, counted[0]) == ("", 0.0, 2, 2)
+
+
+def test_an_outage_of_ever_new_reasons_fills_no_log() -> None:
+    outage = Outage(structlog.get_logger(), "fails", "works", level="error")
+    with capture_logs() as logs:
+        for number in range(100):
+            outage.failed(f"reason {number}")
+    assert [each["log_level"] for each in logs].count("error") == MAX_REASONS
