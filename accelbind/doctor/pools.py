@@ -18,7 +18,7 @@ from accelbind.output import count
 from services.admission.findings import add_advertised
 from services.containers.permission import Enforce, is_enforced
 from services.devices.model import PluginMode
-from services.names import UNIT_RESOURCE
+from services.names import DOMAIN, UNIT_RESOURCE
 from services.process.text import plain
 
 E = TypeVar("E", bound=StrEnum)
@@ -27,6 +27,7 @@ Place: TypeAlias = tuple[str, ...]
 
 LABEL: Final = "accelbind.dev/plugin"
 _CONTAINER: Final = "plugin"
+_REGION: Final = f"{DOMAIN}/region-"
 _SHOWN: Final = 10
 """Nodes that a sentence names; a command names all of them."""
 _KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
@@ -49,22 +50,30 @@ class Pool:
         """The service account of its plugins."""
         return str(self.spec.get("serviceAccountName") or "default")
 
+    @property
+    def mode(self) -> PluginMode:
+        """The mode of nodes without an annotation."""
+        return _member(PluginMode, self._env.get("ACCELBIND_MODE"), PluginMode.AF)
+
+    def mode_on(self, node: Json) -> PluginMode:
+        """The mode of its plugin on a node."""
+        annotation = part(node, "metadata", "annotations").get(MODE_ANNOTATION)
+        return _member(PluginMode, annotation, self.mode)
+
     def uses(self, nodes: Sequence[Json]) -> Iterator[tuple[PluginMode, bool]]:
         """Yield the modes of its plugins, each with whether mappings are enforced there."""
-        env = {
+        enforce = _member(Enforce, self._env.get("ACCELBIND_ENFORCE_MAPPINGS"), Enforce.AUTO)
+        here = (self.mode_on(node) for node in nodes if name_of(node) in self.nodes)
+        for mode in {self.mode, *here}:
+            yield mode, is_enforced(enforce, mode)
+
+    @property
+    def _env(self) -> dict[str, str]:
+        return {
             str(each.get("name")): str(each.get("value"))
             for container in _plugin_containers(self.spec)
             for each in container.get("env") or ()
         }
-        enforce = _member(Enforce, env.get("ACCELBIND_ENFORCE_MAPPINGS"), Enforce.AUTO)
-        own = _member(PluginMode, env.get("ACCELBIND_MODE"), PluginMode.AF)
-        annotated = (
-            part(node, "metadata", "annotations").get(MODE_ANNOTATION)
-            for node in nodes
-            if name_of(node) in self.nodes
-        )
-        for mode in {own, *(_member(PluginMode, each, own) for each in annotated)}:
-            yield mode, is_enforced(enforce, mode)
 
 
 def read_pools(cluster: Cluster) -> list[Pool]:
@@ -106,6 +115,7 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
         return
     lines = [_line(place, names, pools) for place, names in sorted(nodes.items())]
     yield from lines
+    yield from _shared_regions(cluster.once(read_nodes), pools)
     if covered or all(line.state is not CheckStatus.FAILED for line in lines):
         yield ok(f"plugins cover {count(covered, 'node')}")
 
@@ -121,6 +131,29 @@ def _place(node: Json, pools: Sequence[Pool], prefixes: tuple[str, ...]) -> Plac
     if taints and taints[0]:
         return "tainted", plain(", ".join(taints[0]))
     return ("labelled",) if is_labelled and pools else ("unlabelled",)
+
+
+def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Line]:
+    """Nodes of modes region and regiondevel that offer the same resource: it has one name."""
+    by_mode: dict[PluginMode, dict[str, list[str]]] = {
+        mode: defaultdict(list) for mode in (PluginMode.REGION, PluginMode.REGIONDEVEL)
+    }
+    for node in nodes:
+        capacity = part(node, "status", "capacity").items()
+        regions = [key for key, amount in capacity if key.startswith(_REGION) and amount != "0"]
+        for pool in pools:
+            mode = pool.mode_on(node)
+            if name_of(node) in pool.nodes and mode in by_mode:
+                for resource in regions:
+                    by_mode[mode][resource].append(name_of(node))
+    programmed, developed = by_mode.values()
+    for resource in sorted(programmed.keys() & developed.keys()):
+        yield warning(
+            f"{plain(resource)} is offered in mode region ({_list_nodes(programmed[resource])}) and"
+            f" in mode regiondevel ({_list_nodes(developed[resource])}): a pod for one mode can be"
+            " scheduled to the other, where it does not start and keeps the device",
+            "use one of these modes per interface ID, or node selectors in the pods: docs/pools.md",
+        )
 
 
 def _has_capacity(node: Json, prefixes: tuple[str, ...]) -> bool:

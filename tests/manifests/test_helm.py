@@ -335,6 +335,30 @@ def test_nothing_is_wrong_with_the_chart_and_its_package_is_whole(tmp_path: Path
     assert comparable(packaged) == comparable(with_values({}))
 
 
+@pytest.mark.parametrize(
+    ("modes", "warned"),
+    [
+        ((), False),
+        (("region",), False),
+        (("af", "regiondevel"), False),
+        (("region", "regiondevel"), True),
+    ],
+)
+def test_notes_warn_of_two_modes_that_share_a_resource(
+    modes: tuple[str, ...], warned: bool, tmp_path: Path
+) -> None:
+    pools = [
+        {"name": f"pool-{mode}", "mode": mode, "nodeSelector": {"mode": mode}} for mode in modes
+    ]
+    values = tmp_path / "values.yaml"
+    values.write_text(json.dumps({"pools": pools}))
+    done = run_helm("install", "x", CHART, "--dry-run=client", "--values", values)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.rpartition("NOTES:")[2]
+    assert "kind: AcceleratorFunction" in notes
+    assert ("WARNING" in notes) is warned
+
+
 def test_commands_of_the_documents_name_flags_that_helm_has() -> None:
     named = [each for page in blocks.pages() for each in blocks.commands(page)]
     typed = [each.text for each in named if each.text.startswith("helm ")]

@@ -88,6 +88,34 @@ async def test_nodes_are_covered_by_one_plugin_daemonset_each(
     assert [str(line.state) for line in result.lines] == states
 
 
+REGION = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
+OTHER_REGION = "fpga.intel.com/region-" + "0" * 32
+
+
+@pytest.mark.parametrize(
+    ("annotation", "resource", "devices", "state"),
+    [
+        ("region", REGION, "1", "warning"),
+        ("regiondevel", REGION, "1", "ok"),
+        ("region", OTHER_REGION, "1", "ok"),
+        ("region", REGION, "0", "ok"),
+        ("", REGION, "1", "ok"),
+    ],
+)
+async def test_one_region_resource_in_two_modes_is_reported(
+    annotation: str, resource: str, devices: str, state: str, api: ApiServerStandIn
+) -> None:
+    """A pool of mode regiondevel, of which node n2 may have another mode by its annotation."""
+    api.put(cluster.labelled("n1", {REGION: "1"}))
+    other = cluster.labelled("n2", {resource: devices})
+    other["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": annotation}
+    api.put(other)
+    pods = [cluster.plugin_on("n1"), cluster.plugin_on("n2")]
+    answers = cluster.pools([cluster.daemonset(mode="regiondevel")], pods)
+    words = "" if state == "ok" else f"{REGION} is offered in mode region (node n2) and in mode"
+    await expect(api, "cluster.pools", state, words, answers=answers)
+
+
 async def test_two_plugins_on_a_node_are_a_fault(api: ApiServerStandIn) -> None:
     api.put(node_with("n1", {PHYSICAL: "1"}))
     pods = [cluster.plugin_on("n1"), cluster.plugin_on("n1", "accelbind-plugin-b")]
