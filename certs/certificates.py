@@ -4,9 +4,9 @@ The PEM comes from files, and from Secrets that anybody with the right may have 
 be read is left out, and never raises.
 """
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final, TypeVar
 
 from cryptography import x509
@@ -23,9 +23,8 @@ from services.process.text import plain
 MOST_CERTIFICATES: Final = 32
 """Certificates read from one PEM text; a longer bundle or chain is a mistake."""
 
-_BLOCK: Final = re.compile(
-    rb"-----BEGIN CERTIFICATE-----.{1,65536}?-----END CERTIFICATE-----", re.DOTALL
-)
+_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
+_END: Final = b"-----END CERTIFICATE-----"
 _LONGEST_CHAIN: Final = 6
 
 E = TypeVar("E", bound=x509.ExtensionType)
@@ -37,8 +36,8 @@ class UnusableKey(CertificateError):
 
 def read_certificates(text: bytes) -> tuple[x509.Certificate, ...]:
     """The readable certificates in a PEM text, without duplicates."""
-    found: list[x509.Certificate] = []
-    for block in _BLOCK.findall(text)[:MOST_CERTIFICATES]:
+    certificates: list[x509.Certificate] = []
+    for block in islice(_blocks(text), MOST_CERTIFICATES):
         try:
             certificate = x509.load_pem_x509_certificate(block)
             # These are parsed late, and used everywhere.
@@ -46,8 +45,19 @@ def read_certificates(text: bytes) -> tuple[x509.Certificate, ...]:
             _ = certificate.public_key()
         except (ValueError, UnsupportedAlgorithm):
             continue
-        found.append(certificate)
-    return unique(found)
+        certificates.append(certificate)
+    return unique(certificates)
+
+
+def _blocks(text: bytes) -> Iterator[bytes]:
+    """The blocks of a PEM text, each parsed alone: `load_pem_x509_certificates` reads all or none.
+
+    Linear in the text, which anybody with the right may have filled with markers.
+    """
+    for piece in text.split(_BEGIN)[1:]:
+        content, end, _ = piece.partition(_END)
+        if end:
+            yield _BEGIN + content + end
 
 
 def read_key(text: bytes) -> PrivateKeyTypes | None:

@@ -5,10 +5,9 @@ are read again, after a pause that grows fast: broken watches cost at most four 
 A watch that hangs, without an answer or without an end, is cut after its time and has failed.
 Pauses start over after a watch that was open for `WatchTiming.steady`.
 
-An error is logged when it starts and when it ends. The first watch that fails is no error, because
-healthy servers restart. While watches fail, a read alone is no recovery: it takes a watch of full
-length, or an event after `steady` seconds. Only cancellation ends `watch_forever`: an internal
-error is logged and the objects are read again.
+An error is logged when it starts and when it ends. While watches fail, a read alone is no recovery:
+it takes a watch of full length, or an event after `steady` seconds. Only cancellation ends
+`watch_forever`: an internal error is logged and the objects are read again.
 """
 
 import asyncio
@@ -108,8 +107,8 @@ class WatchLoop(ABC):
         self._on_failure = on_failure
         self._backoff = timing.backoff()
         self._opened: float | None = None
-        self._failed_watches = 0
-        """How many failed since watching worked."""
+        self._watch_broken = False
+        """Whether a watch has failed since watching worked."""
         self._error_since = 0.0
 
     @property
@@ -185,14 +184,14 @@ class WatchLoop(ABC):
     def _watch_works(self) -> None:
         """Note an event of a steady watch, or a watch of full length."""
         self.last_seen = self._clock()
-        self._failed_watches = 0
+        self._watch_broken = False
         self._backoff.reset()
         self._recovered()
 
     def _read_works(self, began: float) -> None:
         """Note a complete read."""
         self.last_seen = max(self.last_seen, began)
-        if self._failed_watches <= 1:
+        if not self._watch_broken:
             self._recovered()
 
     def _read_failed(self, error: ClusterError) -> float:
@@ -209,14 +208,11 @@ class WatchLoop(ABC):
         """
         self._count_failure()
         self._version = ""
-        self._failed_watches += 1
+        self._watch_broken = True
         if self._open_seconds >= self._timing.steady:
             self._backoff.reset()
         pause = self._backoff.pause(requested_pause(error), growth=_WATCH_GROWTH)
-        if self._failed_watches > 1:
-            self._log_error(str(error), pause)
-        else:
-            log.debug("a watch has failed", **self._labels, reason=str(error))
+        self._log_error(str(error), pause)
         return max(min(pause, self._timing.first), pause - (self._clock() - requested))
 
     def _count_failure(self) -> None:

@@ -92,9 +92,7 @@ class NodeWatcher(WatchLoop):
         return POLL_SECONDS * (3 + self._timing.jitter()) / 4
 
     async def _apply(self, client: ClusterClient, event: WatchEvent) -> None:
-        if event.type not in ("ADDED", "MODIFIED"):
-            raise ClusterError(f"the watch of node {self._name} ended with {event.type}")
-        if self._annotations(event.object) != self._known:
+        if event.type == "DELETED" or self._annotations(event.object) != self._known:
             await self._timing.sleep(max(0.0, self._read_after - self._clock()))
             await self._read(client)
             self._read_after = self._clock() + READ_SECONDS

@@ -35,6 +35,7 @@ DAY = timedelta(days=1)
 CA = create_authority(NOW, 10 * DAY)
 OTHER = create_authority(NOW, 10 * DAY)
 SERVING = issue_serving(CA, parse_names(["a.svc"]), NOW, DAY)
+BEGIN = b"-----BEGIN CERTIFICATE-----\n"
 GARBLED = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 CURVE, UNKNOWN = (b"\x2a\x86\x48\xce\x3d\x03\x01" + last for last in (b"\x07", b"\x06"))
@@ -81,6 +82,11 @@ def bare(
         (CA.certificate_pem * 2, (CA.certificate,)),
         (CA.certificate_pem * MOST_CERTIFICATES + OTHER.certificate_pem, (CA.certificate,)),
         (CA.certificate_pem + CA.key_pem, (CA.certificate,)),
+        # Quadratic work on 8 MiB would take hours.
+        (
+            BEGIN * 300_000 + CA.certificate_pem + OTHER.certificate_pem,
+            (CA.certificate, OTHER.certificate),
+        ),
     ],
 )
 def test_the_readable_certificates_are_read(

@@ -242,6 +242,22 @@ async def test_watches_that_work_again_are_logged_once_and_clear_the_error(
     assert sorted(again) == BOTH_KINDS
 
 
+async def test_a_single_watch_that_is_cut_is_logged_when_it_fails_and_when_watches_work(
+    tmp_path: Path,
+) -> None:
+    time = FakeTime()
+    async with watching(tmp_path, time.timing()) as (server, source):
+        with capture_logs() as logs:
+            server.cut_watches()
+            await until(lambda: min(source.watch_failures.values()) == 1)
+            await until_watching(server, source, after=1)
+            time.now += 60
+            server.end_watches()
+            await until(lambda: not source.error)
+    lines = [(each["log_level"], each["kind"]) for each in logs if "updated" in each["event"]]
+    assert sorted(lines) == [(level, kind) for level in ("info", "warning") for kind in BOTH_KINDS]
+
+
 async def test_only_events_and_bookmarks_of_both_kinds_keep_an_open_watch_young(
     tmp_path: Path,
 ) -> None:
