@@ -103,6 +103,7 @@ def test_the_webhook_understands_its_settings_and_listens_where_the_service_lead
     found = settings(container)
     assert ports(container) == {"https": found["port"], "metrics": found["metrics-port"]}
     assert found["mappings"] is None
+    assert found["max-staleness"] == "10m"
     assert beneath(found["tls-cert"], container)
     assert beneath(found["tls-key"], container)
     service = one(rendered("base"), "Service", "accelbind-webhook")["spec"]["ports"]
