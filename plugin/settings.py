@@ -132,7 +132,7 @@ class PluginSettings(ProcessSettings):
     bitstreams: Annotated[AbsolutePath, Flag("DIR", PROGRAMMING)] = Path("/srv/intel.com/fpga")
     """Folder of this node's bitstreams."""
     state_dir: Annotated[AbsolutePath, Flag("DIR", PROGRAMMING)] = Path("/run/accelbind")
-    """Folder of locks, records and approvals, shared by all who program on this host."""
+    """Folder of locks and records, shared by all who program on this host."""
     metrics_port: Annotated[Port, Flag("PORT", PROCESS)] = 9102
     """Port for metrics and probes; 0 takes any free one."""
 

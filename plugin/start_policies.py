@@ -13,7 +13,7 @@ from plugin.hook_server import HookServer
 from plugin.node_parts import NodeParts
 from plugin.settings import PluginSettings, Programming
 from services.bitstreams.storage import BitstreamStorage
-from services.containers.approvals import ApprovalFile
+from services.containers.approvals import Approvals
 from services.containers.claims import StartClaims
 from services.containers.hook_starts import HookStarts
 from services.containers.permission import Enforce, is_enforced
@@ -50,7 +50,7 @@ class StartPolicies:
         self._parts = parts
         self._settings = parts.settings
         self._starts = HookStarts(time.monotonic)
-        self._approvals = ApprovalFile(parts.settings.state_dir / "approvals.json", parts.calls)
+        self._approvals = Approvals()
 
     def for_mode(self, mode: PluginMode, cdi: CdiPublisher | None = None) -> StartPolicy | None:
         """The policy of a mode; None if the kubelet need not ask before a start."""

@@ -141,7 +141,7 @@ def check_state_dir(node: Node) -> Iterator[Line]:
     elif found.st_mode & 0o022:
         yield failed(
             f"others can write to {path} (mode {stat.S_IMODE(found.st_mode):o})",
-            f"chmod 755 {path}: approvals could be forged",
+            f"chmod 755 {path}: locks could be forged",
         )
     elif found.st_uid not in {0, os.geteuid()}:
         yield failed(f"{path} belongs to user {found.st_uid}", f"chown root {path}")

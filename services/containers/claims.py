@@ -7,13 +7,13 @@ remembered: while the API server can't be reached, a container that was allowed 
 start again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
 
-from services.containers.approvals import ApprovalFile, StartApproval
+from services.containers.approvals import Approvals, Start
 from services.containers.identity import (
     ContainerIdentity,
     PodRef,
@@ -34,6 +34,7 @@ from services.containers.wanted import (
     single_wanted,
 )
 from services.devices.model import PluginMode
+from services.kube.client import is_outage
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import checkpoint_file, pod_resources_socket
@@ -83,7 +84,7 @@ class StartClaims:
         node: str,
         pods: PodSource | None,
         enforced: bool,
-        approvals: ApprovalFile,
+        approvals: Approvals,
         calls: BlockingCalls,
     ) -> None:
         self._mode = mode
@@ -117,25 +118,22 @@ class StartClaims:
                 " API server: run it with a service account that may get pods and list mappings,"
                 " or set --kubeconfig or KUBECONFIG"
             )
-        interface_id = interface_of(resource) if self._mode is PluginMode.REGION else ""
-        approved = await self._approvals.pods()  # before the checkpoint is read, see `add`
         entries = await self._entries()
         found = (only,) if only else candidates(entries, resource, ids)
         starting = await self._placed(found, entries)
+        start = Start(self._mode, resource, frozenset(ids))
         slow = f"the API server didn't say within {API_SECONDS:g} s what the container may have"
         try:
             async with deadline(API_SECONDS, ClusterError(slow)):
-                wanted = await self._query(self._pods, starting, resource, interface_id)
-        except ClusterError as error:
-            return single_wanted(await self._approved(starting, resource, ids, interface_id, error))
-        devices = tuple(sorted(set(ids)))
-        approvals = [
-            StartApproval(each.pod_uid, each.container, resource, devices, want.who, want.functions)
-            for each, want in zip(starting, wanted, strict=True)
-        ]
-        living = {entry.pod_uid for entry in entries}
-        await self._approvals.add(approvals, gone=approved - living)
-        return single_wanted(wanted)
+                every = await self._query(self._pods, starting, resource)
+            wanted = single_wanted(list(every.values()))
+        except (NotAllowed, ClusterError) as error:
+            if isinstance(error, ClusterError) and is_outage(error):
+                return self._approved(starting, start, error)
+            self._approvals.forget(starting, resource)
+            raise
+        self._approvals.add(start, every)
+        return wanted
 
     async def _entries(self) -> tuple[Entry, ...]:
         return await self._calls.run(
@@ -172,27 +170,24 @@ class StartClaims:
         return {each: pod_of_uid(each.pod_uid, pods) for each in starting}
 
     async def _query(
-        self,
-        source: PodSource,
-        starting: dict[ContainerIdentity, PodRef],
-        resource: str,
-        interface_id: str,
-    ) -> list[WantedFunctions]:
+        self, source: PodSource, starting: Mapping[ContainerIdentity, PodRef], resource: str
+    ) -> dict[ContainerIdentity, WantedFunctions]:
         """What each container that may be starting wants, if its namespace maps that."""
         # What this node says of a pod's namespace is no proof; candidates are mostly of one pod.
         confirmed: dict[PodRef, StartingPod] = {}
         mapped: dict[str, NamespaceMappings] = {}
-        every = []
+        every: dict[ContainerIdentity, WantedFunctions] = {}
         for container, pod in starting.items():
             if pod not in confirmed:
                 body = await source.get_pod(pod.namespace, pod.name)
                 confirmed[pod] = confirm_pod(body, pod, node=self._node)
             name = container.container
             if self._mode is PluginMode.REGION:
+                interface_id = interface_of(resource)
                 wanted = read_wanted(confirmed[pod], pod, name, interface_id=interface_id)
             else:
                 wanted = WantedFunctions(display_name(name, pod), pod=pod)
-            every.append(wanted)
+            every[container] = wanted
             if not self._enforced:
                 continue
             if pod.namespace not in mapped:
@@ -203,35 +198,26 @@ class StartClaims:
                 check_resource(wanted.who, resource, mapped[pod.namespace], self._mode)
         return every
 
-    async def _approved(
-        self,
-        starting: dict[ContainerIdentity, PodRef],
-        resource: str,
-        ids: Sequence[str],
-        interface_id: str,
-        error: ClusterError,
-    ) -> list[WantedFunctions]:
-        """What each container was allowed before, while the API server can't be reached."""
-        wanted = []
+    def _approved(
+        self, starting: Mapping[ContainerIdentity, PodRef], start: Start, error: ClusterError
+    ) -> WantedFunctions:
+        """What the container was allowed before, while the API server is away."""
+        every = []
         for container, pod in starting.items():
-            name = display_name(container.container, pod)
-            approval = await self._approvals.find(container, resource, ids)
-            if approval is None:
+            approved = self._approvals.find(container, start)
+            if approved is None:
                 raise ClusterError(
-                    f"{error}; {name} has not been allowed to start here before, so it has to wait"
-                ) from error
-            if not approval.is_for(self._mode):
-                raise ClusterError(
-                    f"{error}; {name} was allowed to start here when this node had another mode."
-                    f" What it may have in mode {self._mode} only the API server can say, so it has"
+                    f"{error}; {display_name(container.container, pod)} has not been allowed to"
+                    f" start here in mode {self._mode} since this plugin process began, so it has"
                     " to wait"
                 ) from error
-            wanted.append(WantedFunctions(approval.who, approval.functions, interface_id, pod))
+            every.append(approved)
+        wanted = single_wanted(every)
         log.warning(
-            "container starts as it was allowed to before: the API server can't be reached",
-            resource=resource,
-            devices=list(ids),
-            container=wanted[0].who,
+            "container starts as it was allowed to before: the API server is away",
+            resource=start.resource,
+            devices=sorted(start.devices),
+            container=wanted.who,
             reason=str(error),
         )
         return wanted

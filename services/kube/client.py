@@ -34,6 +34,9 @@ FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 GONE: Final = 410
+_SERVER_ERRORS: Final = 500
+"""Statuses from here on are failures of the server."""
+
 _TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses of failures that are independent of the request."""
 
@@ -60,6 +63,7 @@ class BadStatus(ClusterError):
 
     def __init__(self, text: str, answer: HttpResponse) -> None:
         super().__init__(text)
+        self.answer = answer
         self.status = answer.status
         self.retry_after = answer.retry_after
 
@@ -80,6 +84,13 @@ def will_pass(error: ClusterError) -> bool:
     """Whether the same request by the same client may succeed later."""
     if isinstance(error, BadStatus):
         return error.status in _TRANSIENT
+    return not isinstance(error, (Unreadable, TooLong))
+
+
+def is_outage(error: ClusterError) -> bool:
+    """Whether the API server gives no answer, or none but its own failure (5xx)."""
+    if isinstance(error, BadStatus):
+        return error.status >= _SERVER_ERRORS
     return not isinstance(error, (Unreadable, TooLong))
 
 

@@ -18,7 +18,6 @@ from services.mappings.model import (
     Entry,
     read_entry,
 )
-from services.process.errors import ClusterError
 
 PLURALS: Final = {ACCELERATOR_FUNCTION: "acceleratorfunctions", FPGA_REGION: "fpgaregions"}
 
@@ -45,8 +44,9 @@ async def list_entries(client: ClusterClient, namespace: str | None) -> list[Ent
         except BadStatus as error:
             if error.status != NOT_FOUND:
                 raise
-            raise ClusterError(
-                f"{error}: are the custom resource definitions of {names.DOMAIN} installed?"
+            raise BadStatus(
+                f"{error}: are the custom resource definitions of {names.DOMAIN} installed?",
+                error.answer,
             ) from error
     return entries
 

@@ -86,7 +86,7 @@ class Needs:
     serve: bool = True
     """Whether the kubelet is served, or only looked at."""
     state_dir: Path | None = None
-    """Where locks, records and approvals are, if regions are programmed in mode region."""
+    """Where locks and records are, if regions are programmed in mode region."""
     bitstreams: Path | None = None
     """Where bitstreams are, if regions are programmed in mode region."""
 

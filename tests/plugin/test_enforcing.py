@@ -1,15 +1,13 @@
 """Mappings asked on the node, and what is remembered of the answers."""
 
 import copy
-import itertools
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from services.devices.model import PluginMode
+from services.kube.client import BadStatus, Dropped, HttpResponse, Unreadable
 from services.mappings.index import EMPTY_INDEX
 from services.process.errors import ClusterError
 from simulator.cards import CardSpec, Rack
@@ -135,46 +133,50 @@ async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(
 # What was allowed before -------------------------------------------------------------------------
 
 
-def described(folder: Path) -> dict[str, list[str]]:
-    """The device nodes of each qualified name in the CDI file."""
-    file = json.loads((folder / "accelbind-fpga.json").read_bytes())
-    return {
-        f"{file['kind']}={each['name']}": [
-            node["path"] for node in each["containerEdits"]["deviceNodes"]
-        ]
-        for each in file["devices"]
-    }
+def answer(status: int) -> BadStatus:
+    return BadStatus(f"the API server answers {status}", HttpResponse(status, b""))
 
 
-async def test_what_was_allowed_counts_while_the_api_server_is_away_in_the_same_mode_only(
-    bed: Bed,
+@pytest.mark.parametrize(
+    ("error", "starts"),
+    [
+        (AWAY, True),
+        (Dropped("the API server closed the connection"), True),
+        (answer(500), True),
+        (answer(503), True),
+        (answer(429), False),
+        (answer(401), False),
+        (answer(403), False),
+        (answer(404), False),
+        (Unreadable("the answer can't be read"), False),
+    ],
+    ids=repr,
+)
+async def test_what_was_allowed_counts_only_without_an_answer(
+    bed: Bed, error: ClusterError, *, starts: bool
 ) -> None:
     async with bed.running(DEVEL):
-        started = await start(bed, REGION)
-        bed.pods.error = AWAY
-        await bed.restart(started)
-    async with bed.running(PluginMode.REGION):
-        await bed.offers(1, REGION)
-        await bed.kubelet.restart_container(started, "c")
-        await bed.kubelet.until(lambda: "code = Unavailable" in bed.said)
-        assert "was allowed to start here when this node had another mode" in bed.said
-        assert not started["c"].running
+        state = await start(bed, REGION)
+        bed.pods.error = error
+        await bed.kubelet.restart_container(state, "c")
+        await bed.kubelet.settled(state)
+        assert state["c"].running is starts
+        bed.pods.error = None
+        await bed.runs(state)
 
 
-async def test_what_was_allowed_for_functions_says_nothing_of_the_power_to_program(
-    bed: Bed,
+@pytest.mark.parametrize("error", [AWAY, answer(500), answer(429)], ids=repr)
+async def test_a_container_that_was_refused_does_not_start_in_the_next_outage(
+    bed: Bed, error: ClusterError
 ) -> None:
-    cdi: dict[str, Any] = {"cdi": True, "cdi_dir": bed.folder / "cdi"}
-    async with bed.running(PluginMode.REGION, programming="none", **cdi):
-        started = await bed.wants("p", NLB0)
-        await bed.runs(started)
-        (granted,) = started["c"].granted.cdi_devices
-        assert granted in described(bed.folder / "cdi")
-    bed.pods.error = AWAY
-    async with bed.running(DEVEL, **cdi):
-        await bed.offers(1, REGION)
-        await bed.kubelet.restart_container(started, "c")
-        assert not started["c"].running
-        assert "was allowed to start here when this node had another mode" in bed.said
-        assert "/dev/dfl-fme.0" in itertools.chain(*described(bed.folder / "cdi").values())
-        assert granted not in described(bed.folder / "cdi")
+    async with bed.running(DEVEL):
+        state = await start(bed, REGION)
+        assert state["c"].running
+        bed.pods.mapped = EMPTY_INDEX
+        await bed.kubelet.restart_container(state, "c")
+        await bed.kubelet.until(lambda: "code = PermissionDenied" in bed.said)
+        bed.pods.error = error
+        await bed.kubelet.until(lambda: "code = Unavailable" in bed.said)
+        assert not state["c"].running
+        bed.pods.error, bed.pods.mapped = None, mapping_both_functions()
+        await bed.runs(state)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from services.kube import lists
+from services.kube.client import is_outage
 from services.kube.connection import connector
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
@@ -56,5 +57,6 @@ async def test_an_api_server_that_refuses_is_an_error(
     tmp_path: Path, status: int, text: str
 ) -> None:
     async with MappingServer(tmp_path) as server:
-        with server.faults.failing(status), pytest.raises(ClusterError, match=text):
+        with server.faults.failing(status), pytest.raises(ClusterError, match=text) as raised:
             await read(server)
+    assert not is_outage(raised.value)

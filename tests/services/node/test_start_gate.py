@@ -10,7 +10,7 @@ import pytest
 
 from services.bitstreams.storage import BitstreamStorage
 from services.containers import claims
-from services.containers.approvals import ApprovalFile
+from services.containers.approvals import Approvals
 from services.containers.claims import StartClaims
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
@@ -135,7 +135,7 @@ class Setting:
             node="n1",
             pods=self.pods,
             enforced=False,
-            approvals=ApprovalFile(self.state / "approvals.json", self.calls),
+            approvals=Approvals(),
             calls=self.calls,
         )
         regions = RegionProgramming(
