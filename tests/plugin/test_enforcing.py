@@ -171,7 +171,7 @@ async def test_a_container_that_was_refused_does_not_start_in_the_next_outage(
 ) -> None:
     async with bed.running(DEVEL):
         state = await start(bed, REGION)
-        assert state["c"].running
+        await bed.runs(state)
         bed.pods.mapped = EMPTY_INDEX
         await bed.kubelet.restart_container(state, "c")
         await bed.kubelet.until(lambda: "code = PermissionDenied" in bed.said)
