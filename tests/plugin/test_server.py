@@ -342,7 +342,7 @@ async def test_a_stream_that_was_cut_has_told_the_kubelet_nothing(short_dir: Pat
     async with serving(short_dir, device("a")) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
-        assert not is_behind(server)
+        await eventually_async(lambda: not is_behind(server))
         stream.cancel()
         await server.cut.wait()
         assert is_behind(server)

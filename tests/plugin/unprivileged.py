@@ -1,32 +1,24 @@
 """Processes that have neither root's powers nor more of the file system than they are given."""
 
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support import require
+from tests.support import REPOSITORY, require
 
-_SCRIPT = """
-set -e
-# The interpreter may be where only root may go.
-for keep in $KEEP; do
-    mkdir -p "$SCRATCH/keep"
-    mount --bind "$keep" "$SCRATCH/keep"
-    top=/$(echo "$keep" | cut -d/ -f2)
-    mount -t tmpfs -o mode=755 none "$top"
-    mkdir -p "$keep"
-    mount --bind "$SCRATCH/keep" "$keep"
-done
-if [ -n "$WRITABLE" ]; then
-    for folder in $WRITABLE; do mount --bind "$folder" "$folder"; done
-    mount -o remount,bind,ro /
-fi
-exec setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all --no-new-privs "$@"
-"""
+BECOME_NOBODY = (
+    *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),
+    *("--bounding-set=-all", "--no-new-privs"),
+)
+
+
+NEEDED = [Path(each).resolve() for each in (sys.base_prefix, sys.prefix, REPOSITORY)]
+"""What the product's processes read: the interpreter, the environment and the clone."""
 
 
 def as_nobody(
@@ -49,23 +41,45 @@ def as_nobody(
     unshare = require("unshare")
     if subprocess.run([unshare, "-m", "true"], check=False, capture_output=True).returncode:
         pytest.skip("there are no mount namespaces here")
-    scratch.mkdir(exist_ok=True)
-    environment = [
-        f"KEEP={_hidden_interpreter()}",
-        f"SCRATCH={scratch}",
-        f"WRITABLE={' '.join(map(str, writable))}",
-    ]
-    return [
-        *(unshare, "-m", "--propagation", "private", "env", *environment),
-        *("sh", "-c", _SCRIPT, "sh", *(str(each) for each in command)),
-    ]
+    closed = [path for path in NEEDED if not _is_open(path)]
+    if closed:
+        pytest.skip(f"{closed[0]} itself is closed to other users")
+    steps = [*_opening(scratch), *_read_only_except(writable)]
+    script = "\n".join(("set -e", "umask 022", *map(shlex.join, steps), 'exec "$@"'))
+    in_script = [*BECOME_NOBODY, *(str(each) for each in command)]
+    return [unshare, "-m", "--propagation", "private", "sh", "-c", script, "sh", *in_script]
 
 
-def _hidden_interpreter() -> str:
-    """The folder of the interpreter, if there is one on the way there that is root's alone."""
-    prefix = Path(sys.base_prefix).resolve()
-    hidden = any(not each.stat().st_mode & 0o001 for each in prefix.parents)
-    return str(prefix) if hidden else ""
+def _is_open(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & 0o001)
+
+
+def _opening(scratch: Path) -> Iterator[tuple[str, ...]]:
+    """Let others enter the clone, its environment and the interpreter, and nothing beside them.
+
+    Folders on the way there may be root's alone, as /root is.
+    """
+    closed_by_path = {}
+    for path in NEEDED:
+        way = [each for each in path.parents if not _is_open(each)]
+        if way:
+            closed_by_path[path] = way[-1]
+    kept = {path: scratch / str(number) for number, path in enumerate(closed_by_path)}
+    for path, place in kept.items():
+        yield "mkdir", "-p", str(place)
+        yield "mount", "--bind", str(path), str(place)
+    for closed in set(closed_by_path.values()):
+        yield "mount", "-t", "tmpfs", "-o", "mode=755", "none", str(closed)
+    for path, place in kept.items():
+        yield "mkdir", "-p", str(path)
+        yield "mount", "--bind", str(place), str(path)
+
+
+def _read_only_except(writable: Sequence[Path]) -> Iterator[tuple[str, ...]]:
+    for folder in map(str, writable):
+        yield "mount", "--bind", folder, folder
+    if writable:
+        yield "mount", "-o", "remount,bind,ro", "/"
 
 
 def open_to_all(folder: Path) -> None:

@@ -19,20 +19,20 @@ from accelbind.doctor.node import Node
 from plugin.settings import Programming
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.cdi import describe
-from services.devices.hardware.scan import scan
-from services.devices.model import PluginMode
+from services.devices.hardware.scan import Scanner, scan
+from services.devices.model import Inventory, PluginMode
 from services.devices.resources import advertise
 from services.process.errors import KubeletError
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
-from simulator.hanging import Hang
 from simulator.kubelet.standin import KubeletStandIn
 from tests.accelbind.doctor.answers import told
 from tests.accelbind.running import plain_port
 from tests.accelbind.running import run as command
 from tests.plugin.support import Pods, running, settings
 from tests.plugin.unprivileged import as_nobody, open_to_all
+from tests.services.devices.hardware.blocking import Barrier
 from tests.support import REPOSITORY, accelbind_command, clean_environment, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -133,15 +133,23 @@ def test_a_fault_of_a_card_is_reported_once(
     assert states == expected
 
 
-def test_a_card_that_hangs_is_a_red_line_and_hides_no_other(short_dir: Path) -> None:
+def test_a_card_that_hangs_is_a_red_line_and_hides_no_other(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rack = Rack(short_dir / "root")
-    hung = rack.add_card(CardSpec())
     rack.add_card(CardSpec())
-    rack.hang(hung, Hang.AFU_READ)
+    rack.add_card(CardSpec())
+    barrier = Barrier()
+
+    def scan_behind_barrier(root: Path) -> Inventory:
+        return Scanner(root, files=barrier.files).scan()
+
+    monkeypatch.setattr("accelbind.doctor.node.scan", scan_behind_barrier)
+    barrier.hang("read .*/dfl-port.0/afu_id$")
     try:
         text = told(looked(short_dir, only="node.cards")["node.cards"])
     finally:
-        rack.release(hung, Hang.AFU_READ)
+        barrier.release_all()
     assert "check dmesg, then reset or reseat the card" in text
     assert "ok: region2" in text
 
