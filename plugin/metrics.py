@@ -21,7 +21,7 @@ from services.devices.sensors import CardSensors
 from services.kubelet.sockets import HEALTHY, UNHEALTHY
 from services.node.discovery import NodeState
 from services.node.error_clearing import HUNG
-from services.node.permissions import PermissionWatch
+from services.node.permissions import PermissionCheck
 from services.node.sensing import Sensing
 from services.programming.error_registers import ClearResult
 
@@ -135,7 +135,7 @@ class NodeCollector(Collector):
     scanner: Scanner
     holders: HolderCache
     sensing: Sensing
-    permissions: PermissionWatch
+    permissions: PermissionCheck
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
@@ -155,7 +155,7 @@ class NodeCollector(Collector):
         )
         yield _gauge(
             "permission_missing",
-            "Permissions that the plugin needs on its node and hasn't; always 1.",
+            "Permissions that the plugin needed on its node and hadn't when it started; always 1.",
             ("path", "permission"),
             {(each.path, each.permission): 1 for each in self.permissions.missing},
         )

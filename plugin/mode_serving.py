@@ -27,7 +27,7 @@ from plugin.start_policies import HOOK_SOCKET, StartPolicies, is_hooked
 from services.devices.cdi import Hook
 from services.devices.damping import Damping
 from services.devices.hardware.events import follow_card_events
-from services.devices.model import Device, PluginMode
+from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import OfferMemory
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
@@ -81,6 +81,7 @@ class ModeServing:
         self._before = before
         self._counted: frozenset[str] = frozenset()
         self._has_served = False
+        self._scanned = asyncio.Event()
         self._resources: ResourceSet | None = None
         self._discovery = Discovery(
             parts.state,
@@ -134,7 +135,7 @@ class ModeServing:
         parts = self._parts
         yield "discovery", self._discover(resources)
         yield "offer memory", self._memory.write_forever()
-        yield "permissions", parts.permissions.check_forever(self.mode)
+        yield "permissions", self._check_permissions()
         yield "holders", parts.holders.refresh_forever()
         if self.cdi is not None:
             yield "cdi", self.cdi.write_forever()
@@ -144,7 +145,6 @@ class ModeServing:
             yield "error clearing", self._clearing.clear_forever()
         if self.mode is not PluginMode.UNITS:
             yield "sensors", parts.sensing.read_forever()
-            yield "stray holders", parts.stray_holders.check_forever()
             yield "card events", follow_card_events(parts.state.request_rescan)
 
     async def _discover(self, resources: ResourceSet) -> None:
@@ -156,6 +156,11 @@ class ModeServing:
         async for _ in self._discovery.rounds():
             self._on_scan(resources)
 
+    async def _check_permissions(self) -> None:
+        await self._scanned.wait()
+        inventory = self._parts.state.inventory or Inventory()
+        await self._parts.permissions.run(self.mode, inventory)
+
     def _on_scan(self, resources: ResourceSet) -> None:
         parts = self._parts
         inventory, advertised = parts.state.inventory, parts.state.advertised
@@ -164,12 +169,12 @@ class ModeServing:
             self.cdi.on_scan(advertised)
         if inventory is not None:
             parts.sensing.on_scan(inventory)
-            parts.stray_holders.on_scan(inventory)
             if self._clearing is not None:
                 self._clearing.on_scan(inventory)
         resources.apply(advertised)
         if not self._has_served:
             self._has_served = True
+            self._scanned.set()
             former = self._before.still_counted if self._before else self._memory.former
             resources.withdraw_stale(former)
         if not resources.has_unsent_withdrawals:  # else a successor must know what is counted

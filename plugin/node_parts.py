@@ -1,6 +1,6 @@
 """What a plugin process has on its node in every mode, created in the order of need.
 
-Sensors, stray holders and permissions are watched beside discovery, which goes on without them.
+Sensors are watched beside discovery, which goes on without them.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,11 @@ from services.kube.events import EventRecord, EventRecorder
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.node.discovery import CardReader, NodeState
-from services.node.permissions import Needs, PermissionWatch
+from services.node.permissions import Needs, PermissionCheck
 from services.node.sensing import Sensing
-from services.node.stray_holders import StrayHolders
 from services.process import http
 from services.process.blocking import BlockingCalls
 from services.programming.ioctls import KERNEL, DriverCalls
-from services.programming.lock import LOCKS
 
 COMPONENT: Final = "accelbind-plugin"
 """The source of Events."""
@@ -99,21 +97,13 @@ class NodeParts:
             calls=self.calls,
             request_rescan=self.state.request_rescan,
         )
-        self.stray_holders = StrayHolders(
-            settings.root,
-            locks=settings.state_dir / LOCKS,
-            holders=self.holder_source.read,
-            calls=self.calls,
-            request_rescan=self.state.request_rescan,
-            driver_calls=self.driver_calls,
-        )
-        self.permissions = PermissionWatch(_needs(settings), calls=self.calls, state=self.state)
+        self.permissions = PermissionCheck(_needs(settings), self.calls)
         self.scanner = Scanner(settings.root)
         self.cards = CardReader(
             self.scanner.scan,
             self.calls,
             limits,
-            problems=(self.sensing.problems, self.stray_holders.problems),
+            problems=(self.sensing.problems,),
         )
 
 

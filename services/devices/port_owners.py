@@ -1,37 +1,12 @@
-"""Which ports containers have, and which ports are held by a process outside of these containers.
+"""Which ports containers have, and which lock a card has."""
 
-A process can pass an open port to a process of another pod, over a socket in a shared volume. The
-other process still has the port when the pod that was given it has ended.
-"""
-
-from collections.abc import Collection, Iterable, Iterator
-from typing import Final
-
-from services.devices.model import Card, Inventory, Port, Problem
+from services.devices.model import Card, Inventory, Port
 from services.devices.topology import Topology, physical_address
-
-HELD: Final = "held-outside-pod"
 
 
 def lock_of(card: Card) -> str:
     """The name of a card's lock, which it shares with its virtual functions."""
     return physical_address(card) or card.place
-
-
-def free_ports(inventory: Inventory, allocated: Collection[str]) -> Iterator[tuple[Card, Port]]:
-    """The healthy ports that no container has; the problem `HELD` does not count."""
-    owners = PortOwners(inventory, frozenset(allocated))
-    for card in inventory.cards:
-        for port in card.ports if card.failure is None else ():
-            is_well = all(problem.reason == HELD for problem in port.problems)
-            if is_well and owners.have(card, port) is False:
-                yield card, port
-
-
-def held_problems(held: Iterable[str]) -> dict[str, Problem]:
-    """The problem of each port of these names, by name."""
-    text = "is held open by a process outside its pod: no pod has it"
-    return {name: Problem(HELD, f"{name} {text}") for name in held}
 
 
 class PortOwners:

@@ -181,12 +181,6 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             "it reads well again, but not often enough yet (--healthy-after)",
             "wait: after some good scans in a row it is healthy",
         ),
-        "held-outside-pod": Reason(
-            Effect.DEVICE,
-            "no pod has the port, and a process holds it open",
-            "end that process: fuser /dev/PORT names it; a pod can have passed an open port to"
-            " another pod",
-        ),
         "too-hot": Reason(
             Effect.DEVICE,
             "the card is beyond --max-temperature",

@@ -4,13 +4,11 @@ A plugin that is not root works if the permissions of the folders allow it. If t
 of it fails in its own words, again for each card or resource. This module checks all of them in one
 place, as the system would for this user: the path, the missing permission, what doesn't work, and
 what helps. It writes and opens nothing, and a missing file is no missing permission.
-`PermissionWatch` repeats that, and logs each once, when it goes missing and when it is back.
 """
 
-import asyncio
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -26,16 +24,9 @@ from services.kubelet.sockets import (
     pod_resources_socket,
     registration_socket,
 )
-from services.node.discovery import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.programming.error_registers import clearing_file
-
-CHECK_SECONDS: Final = 60.0
-"""Between two checks: a kubelet that restarts makes new sockets, and people repair permissions."""
-
-FIRST_SECONDS: Final = 1.0
-"""Between two checks until the cards are known."""
 
 DEADLINE_SECONDS: Final = 10.0
 
@@ -212,60 +203,34 @@ def _remedy(path: Path, letters: str) -> str:
     return f"{owner}, or let user {os.geteuid()}: setfacl -m u:{os.geteuid()}:{letters} {path}"
 
 
-class PermissionWatch:
-    """Checks now and then what this process may not do."""
+class PermissionCheck:
+    """Checks once what this process may not do, and logs it."""
 
-    def __init__(
-        self,
-        needs: Needs,
-        *,
-        calls: BlockingCalls,
-        state: NodeState,
-        check_seconds: float = CHECK_SECONDS,
-    ) -> None:
+    def __init__(self, needs: Needs, calls: BlockingCalls) -> None:
         self.missing: tuple[Missing, ...] = ()
-        """What was missing at the last check."""
+        """What was missing; nothing before the check."""
         self._needs = needs
         self._calls = calls
-        self._state = state
-        self._check_seconds = check_seconds
 
-    async def check_forever(self, mode: PluginMode) -> None:
-        """Check in the background, until cancelled."""
-        self._needs = replace(self._needs, mode=mode)
-        while True:
-            await self.run_once()
-            seconds = self._check_seconds if self._state.inventory else FIRST_SECONDS
-            await asyncio.sleep(min(seconds, self._check_seconds))
-
-    async def run_once(self) -> None:
-        """Check once."""
-        inventory = self._state.inventory or Inventory()
+    async def run(self, mode: PluginMode, inventory: Inventory) -> None:
+        """Check, for a mode and the cards that were found."""
+        needs = replace(self._needs, mode=mode)
         try:
-            found = await self._calls.run(
+            self.missing = await self._calls.run(
                 "permissions",
-                lambda: missing(self._needs, inventory),
+                lambda: missing(needs, inventory),
                 timeout=DEADLINE_SECONDS,
                 what="checking which permissions are missing",
             )
         except HardwareError as error:
-            log.debug("permissions not checked", reason=str(error))
-            return
-        self._log_changes(found)
-        self.missing = found
-
-    def _log_changes(self, found: Iterable[Missing]) -> None:
-        before = {(each.path, each.permission): each for each in self.missing}
-        for each in found:
-            if before.pop((each.path, each.permission), None) is None:
-                log.warning(
-                    "permission missing",
-                    path=each.path,
-                    permission=each.permission,
-                    loss=each.loss,
-                    remedy=each.remedy,
-                    uid=os.geteuid(),
-                    gid=os.getegid(),
-                )
-        for each in before.values():
-            log.info("permission no longer missing", path=each.path, permission=each.permission)
+            log.warning("permissions not checked", reason=str(error))
+        for each in self.missing:
+            log.warning(
+                "permission missing",
+                path=each.path,
+                permission=each.permission,
+                loss=each.loss,
+                remedy=each.remedy,
+                uid=os.geteuid(),
+                gid=os.getegid(),
+            )

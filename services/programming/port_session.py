@@ -64,17 +64,6 @@ def port_session(
         raise
 
 
-def held_by(root: Path, place: PortPlace, calls: DriverCalls = KERNEL) -> str:
-    """Who holds a port that nobody should have, by opening it alone; empty if nobody does."""
-    node = DeviceFiles(root, place).node()
-    operation = f"{place.name} can't be opened"
-    try:
-        with opened_node(node, operation, place, alone=True, calls=calls):
-            return ""
-    except DeviceBusy as error:
-        return str(error)
-
-
 @contextmanager
 def opened_node(
     node: Path,

@@ -10,7 +10,6 @@ from services.devices.limits import (
     parse_ignored,
 )
 from services.devices.model import Fme, Inventory, PluginMode, Problem
-from services.devices.port_owners import HELD
 from services.devices.resources import advertise, with_problems
 from services.devices.sensors import CardSensors, Gauge
 from services.process.errors import InvalidSettings
@@ -96,7 +95,7 @@ def test_what_nothing_is_laid_over_is_the_same() -> None:
 
 
 def test_problems_known_from_elsewhere_come_after_those_of_the_files_in_this_order() -> None:
-    hot, held, remark = Problem(TOO_HOT, "h"), Problem(HELD, "p"), Problem("remark", "r")
+    hot, held, remark = Problem(TOO_HOT, "h"), Problem("held", "p"), Problem("remark", "r")
     sick = port("dfl-port.0", NLB0, GONE, BAD)
     whole = replace(card(0, sick, port("dfl-port.1")), problems=(remark,))
     limits = Limits(ignored={BAD.reason: None})

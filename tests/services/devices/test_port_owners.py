@@ -1,16 +1,14 @@
 from dataclasses import replace
 
-from services.devices.limits import Limits
-from services.devices.model import Inventory, Problem
-from services.devices.port_owners import HELD, free_ports, held_problems, lock_of
-from services.devices.resources import with_problems
-from tests.services.cards import BAD, NLB0, card, port, virtual
-
-OFF = Problem("card-unreadable", "it can't be read")
+from services.devices.model import Inventory
+from services.devices.port_owners import PortOwners, lock_of
+from tests.services.cards import card, port, virtual
 
 
 def free(inventory: Inventory, *allocated: str) -> list[str]:
-    return [each.name for _, each in free_ports(inventory, allocated)]
+    owners = PortOwners(inventory, frozenset(allocated))
+    ports = [(card, port) for card in inventory.cards for port in card.ports]
+    return [port.name for card, port in ports if owners.have(card, port) is False]
 
 
 def test_ports_that_no_container_has_are_free_whatever_the_mode_it_got_them_in() -> None:
@@ -23,23 +21,10 @@ def test_ports_that_no_container_has_are_free_whatever_the_mode_it_got_them_in()
     assert free(inventory, "5e:00.0-1") == ["dfl-port.1", "dfl-port.2"]
 
 
-def test_a_port_is_not_free_if_it_or_its_card_is_broken_or_its_region_unknown() -> None:
+def test_who_has_a_port_of_an_unknown_region_is_unknown() -> None:
     lost = virtual(card(3), 1, port("dfl-port.9"))
-    failed = replace(card(1, port("dfl-port.1")), failure=OFF)
-    broken = card(2, port("dfl-port.2", NLB0, BAD))
-    assert free(Inventory((lost, failed, broken))) == []
-
-
-def test_held_ports_are_marked_and_stay_free() -> None:
-    inventory = Inventory((card(0, port("dfl-port.0")), card(1, port("dfl-port.1"))))
-    marked = with_problems(inventory, held_problems({"dfl-port.1"}), Limits())
-    reasons = {
-        each.name: [problem.reason for problem in each.problems]
-        for card in marked.cards
-        for each in card.ports
-    }
-    assert reasons == {"dfl-port.0": [], "dfl-port.1": [HELD]}
-    assert free(marked) == ["dfl-port.0", "dfl-port.1"]
+    owners = PortOwners(Inventory((lost,)), frozenset())
+    assert owners.have(lost, lost.ports[0]) is None
 
 
 def test_a_card_is_locked_together_with_its_virtual_functions() -> None:

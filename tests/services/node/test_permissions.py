@@ -13,15 +13,13 @@ from structlog.testing import capture_logs
 
 from services.devices.hardware.scan import scan
 from services.devices.model import Inventory, PluginMode
-from services.node.discovery import NodeState
-from services.node.permissions import Needs, PermissionWatch, missing
+from services.node.permissions import Needs, PermissionCheck, missing
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod
 from tests.plugin.test_process import proc
 from tests.plugin.unprivileged import as_nobody, open_to_all
-from tests.services.node.support import background
 from tests.support import Process, Processes, accelbind_command, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -251,22 +249,11 @@ def test_of_many_ports_the_first_is_named(
     assert missing(needs(short_dir, cdi_dir=None, clear_errors=False), scan(rack.root)) == ()
 
 
-async def test_what_is_mended_is_said_once_and_may_be_missed_again(
+async def test_what_is_missing_is_logged_once(
     short_dir: Path, forbid: Callable[[Path, int], None]
 ) -> None:
-    watch = PermissionWatch(
-        needs(short_dir), calls=BlockingCalls(), state=NodeState(PluginMode.AF), check_seconds=0.01
-    )
+    check = PermissionCheck(needs(short_dir), BlockingCalls())
     forbid(short_dir, os.W_OK)
     with capture_logs() as logs:
-        async with background(watch.check_forever(PluginMode.AF)):
-            await eventually_async(lambda: len(logs) == 1)
-            forbid(short_dir, 0)
-            await eventually_async(lambda: len(logs) == 2)
-            forbid(short_dir, os.W_OK)
-            await eventually_async(lambda: len(logs) == 3)
-    assert [each["event"] for each in logs] == [
-        "permission missing",
-        "permission no longer missing",
-        "permission missing",
-    ]
+        await check.run(PluginMode.AF, Inventory())
+    assert [each["path"] for each in logs] == [each.path for each in check.missing] != []
