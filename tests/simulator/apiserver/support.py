@@ -1,29 +1,22 @@
-"""What the tests of the API server stand-in share: clients, objects, a webhook that can be told."""
+"""Clients of the API server stand-in, objects for it, and a webhook that it calls."""
 
 import asyncio
 import base64
-import inspect
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from typing import Any, Self, TypeAlias
 
 import httpx2
-import pytest
 
 from simulator.apiserver.http_server import HttpServer, Request, Response, make_pair
 from simulator.apiserver.standin import ApiServerStandIn
 
 Json: TypeAlias = dict[str, Any]
-needs_cel = pytest.mark.skipif(
-    find_spec("cel_expr_python") is None, reason="cel-expr-python is not installed"
-)
 CRS = "/apis/fpga.intel.com/v2"
 FUNCTIONS = f"{CRS}/namespaces/default/acceleratorfunctions"
 PODS = "/api/v1/namespaces/default/pods"
-NODES = "/api/v1/nodes"
 CONFIGS = "/apis/admissionregistration.k8s.io/v1"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 PHYSICAL = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
@@ -115,21 +108,13 @@ async def watching(
         yield WatchReader(response)
 
 
-Answer: TypeAlias = Callable[[Json], Json | Response | Awaitable[Json | Response]]
-
-
-def _allow(_: Json) -> Json:
-    return {"allowed": True}
-
-
 class FakeWebhook:
-    """A webhook over TLS that answers by path as it is told, and remembers what it was asked."""
+    """A webhook over TLS that allows everything, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.pair = make_pair(["127.0.0.1", "hook.tools.svc"])
+        self.pair = make_pair(["127.0.0.1"])
         self.asked: list[Request] = []
-        self.answers: dict[str, Answer] = {}
-        self.server = HttpServer(self._handle)
+        self.server = HttpServer(self._allow)
 
     async def __aenter__(self) -> Self:
         await self.server.listen("127.0.0.1", 0, self.pair.context())
@@ -138,67 +123,34 @@ class FakeWebhook:
     async def __aexit__(self, *_: object) -> None:
         await self.server.close(0.1)
 
-    @property
-    def url(self) -> str:
-        return f"https://127.0.0.1:{self.server.port}"
-
-    @property
-    def bundle(self) -> str:
-        return base64.b64encode(self.pair.certificate).decode()
-
-    def reviews(self) -> list[Json]:
-        return [json.loads(request.body)["request"] for request in self.asked]
-
-    async def _handle(self, request: Request) -> Response:
+    async def _allow(self, request: Request) -> Response:
         self.asked.append(request)
-        asked = json.loads(request.body)["request"]
-        answer = self.answers.get(request.path, _allow)(asked)
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if isinstance(answer, Response):
-            return answer
-        return review(answer | {"uid": answer.get("uid", asked["uid"])})
+        answer = {"uid": json.loads(request.body)["request"]["uid"], "allowed": True}
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+        return Response(200, json.dumps(review | {"response": answer}).encode())
 
-    def config(self, name: str = "hooks", *, kind: str = "Mutating", **hooks: Json) -> Json:
-        """A configuration whose webhooks are called at `/NAME`, in the order given."""
-        defaults: Json = {
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "rules": [
-                {
-                    "operations": ["CREATE"],
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "resources": ["pods"],
-                }
-            ],
-        }
+    def config(self) -> Json:
+        """The configuration of a webhook for pods that are created."""
+        bundle = base64.b64encode(self.pair.certificate).decode()
+        rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"]}
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": f"{kind}WebhookConfiguration",
-            "metadata": {"name": name},
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "hooks"},
             "webhooks": [
                 {
-                    "name": f"{hook}.test.example",
-                    "clientConfig": {"url": f"{self.url}/{hook}", "caBundle": self.bundle},
+                    "name": "mutate.test.example",
+                    "clientConfig": {
+                        "url": f"https://127.0.0.1:{self.server.port}/mutate",
+                        "caBundle": bundle,
+                    },
+                    "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"],
+                    "rules": [rule | {"resources": ["pods"]}],
                 }
-                | defaults
-                | fields
-                for hook, fields in hooks.items()
             ],
         }
 
 
-def review(response: Json, **outer: str) -> Response:
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"} | outer
-    return Response(200, json.dumps(body | {"response": response}).encode())
-
-
-def patch(*operations: Json) -> Json:
-    encoded = base64.b64encode(json.dumps(operations).encode()).decode()
-    return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
-
-
-async def register(http: httpx2.AsyncClient, config: Json) -> None:
-    kind = config["kind"].lower()
-    await created(http, f"{CONFIGS}/{kind}s", config)
+async def register(http: httpx2.AsyncClient, webhook: FakeWebhook) -> None:
+    await created(http, f"{CONFIGS}/mutatingwebhookconfigurations", webhook.config())

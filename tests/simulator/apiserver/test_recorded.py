@@ -114,7 +114,7 @@ async def test_the_review_of_a_pod_as_kubectl_sent_it_is_as_recorded(
     item = expected["request"]["object"]
     del item["metadata"]["managedFields"]
     async with ApiServerStandIn(tmp_path) as api, client_of(api) as http:
-        await register(http, webhook.config(mutate={}))
+        await register(http, webhook)
         how = {"dryRun": "All", "fieldManager": "kubectl-create", "fieldValidation": "Strict"}
         await created(http, PODS, as_written(item), **how)
     sent = json.loads(webhook.asked[0].body)
@@ -144,7 +144,7 @@ async def test_a_webhook_is_called_with_the_recorded_headers(
     tmp_path: Path, webhook: FakeWebhook, recorded: Path
 ) -> None:
     async with ApiServerStandIn(tmp_path) as api, client_of(api) as http:
-        await register(http, webhook.config(mutate={}))
+        await register(http, webhook)
         await created(http, PODS, pod())
     sent = webhook.asked[0]
     for line in (recorded / "admissionreview-request-headers.txt").read_text().splitlines():

@@ -3,7 +3,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -27,18 +27,13 @@ from services.kubelet.sockets import (
 RESOURCE = "fpga.intel.com/region-0123"
 
 
-def devices(*ids: str, unhealthy: Sequence[str] = (), numa: int | None = None) -> list[pb.Device]:
+def devices(*ids: str, numa: int | None = None) -> list[pb.Device]:
     topology = None if numa is None else pb.TopologyInfo(nodes=[pb.NUMANode(ID=numa)])
-    return [
-        pb.Device(
-            ID=each, health="Unhealthy" if each in unhealthy else "Healthy", topology=topology
-        )
-        for each in ids
-    ]
+    return [pb.Device(ID=each, health="Healthy", topology=topology) for each in ids]
 
 
 class FakePlugin(DevicePluginServicer):
-    """Lists what it is told to; answers through functions that a test may replace."""
+    """Lists the same devices until it is stopped, and records what it is asked."""
 
     def __init__(
         self,
@@ -60,12 +55,9 @@ class FakePlugin(DevicePluginServicer):
         self.preferred_requests: list[pb.ContainerPreferredAllocationRequest] = []
         self.allocated: list[tuple[str, ...]] = []
         self.pre_starts: list[tuple[str, ...]] = []
-        self.stream_ended = asyncio.Event()
-        self.prefer: Callable[[pb.ContainerPreferredAllocationRequest], list[str]] = lambda _: []
         self.allocate_refusal: tuple[grpc.StatusCode, str] | None = None
         self._listed = listed
-        self._wake = asyncio.Event()
-        self._ended = False
+        self._ended = asyncio.Event()
         self._server: grpc.aio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -76,32 +68,23 @@ class FakePlugin(DevicePluginServicer):
         await self.stop()
 
     async def serve(self) -> None:
-        self._ended = False
         self._server = grpc.aio.server()
         add_DevicePluginServicer_to_server(self, self._server)
         listen(self._server, plugins_folder(self.folder) / self.endpoint)
         await self._server.start()
 
     async def stop(self) -> None:
-        self.end_stream()
+        self._ended.set()
         if self._server is not None:
             await self._server.stop(None)
 
-    async def register(self, version: str = API_VERSION) -> None:
+    async def register(self) -> None:
         async with dial(registration_socket(self.folder)) as channel:
             request = pb.RegisterRequest(
-                version=version, endpoint=self.endpoint, resource_name=self.resource
+                version=API_VERSION, endpoint=self.endpoint, resource_name=self.resource
             )
             await RegistrationStub(channel).Register(request, timeout=60)
             self.calls.append("Registered")
-
-    def list(self, listed: list[pb.Device]) -> None:
-        self._listed = listed
-        self._wake.set()
-
-    def end_stream(self) -> None:
-        self._ended = True
-        self._wake.set()
 
     async def GetDevicePluginOptions(
         self, request: object, context: object
@@ -113,23 +96,16 @@ class FakePlugin(DevicePluginServicer):
         self, request: object, context: object
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         self.calls.append("ListAndWatch")
-        try:
-            while not self._ended:
-                self._wake.clear()
-                yield pb.ListAndWatchResponse(devices=self._listed)
-                await self._wake.wait()
-        finally:
-            self.stream_ended.set()
+        yield pb.ListAndWatchResponse(devices=self._listed)
+        await self._ended.wait()
 
     async def GetPreferredAllocation(
         self, request: pb.PreferredAllocationRequest, context: object
     ) -> pb.PreferredAllocationResponse:
         self.calls.append("GetPreferredAllocation")
         self.preferred_requests += request.container_requests
-        answers = [
-            pb.ContainerPreferredAllocationResponse(deviceIDs=self.prefer(each))
-            for each in request.container_requests
-        ]
+        no_preference = pb.ContainerPreferredAllocationResponse()
+        answers = [no_preference for _ in request.container_requests]
         return pb.PreferredAllocationResponse(container_responses=answers)
 
     async def Allocate(
