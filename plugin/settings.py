@@ -116,9 +116,8 @@ class PluginSettings(ProcessSettings):
     ] = None
     """How to reach the API server, for mode region, the node's annotation and Events."""
     pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
-    """The host's /var/log/pods, if it is mounted. Needed only for pods whose only FPGA user is an
-    init container. Without it, such pods are not identified; where mappings are checked, they do
-    not start."""
+    """The host's /var/log/pods, which says which pod has which UID. Needed in mode region and where
+    mappings are checked: without it, no container with a device starts there."""
     programming: Annotated[Programming, Flag("HOW", PROGRAMMING)] = Programming.PRESTART
     """How functions get into regions: prestart (before a container starts), oci-hook (from the
     runtime's hook; needs --cdi-dir and a runtime with CDI), none (they are only verified)."""

@@ -18,6 +18,7 @@ from accelbind.doctor.model import AS_ROOT, Line, Unseen, failed, ok, skipped, u
 from accelbind.doctor.node import Node
 from accelbind.output import count
 from accelbind.plain_port import NoAnswer
+from services.containers.permission import Enforce, is_enforced
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import (
@@ -113,16 +114,16 @@ def check_checkpoint(node: Node) -> Iterator[Line]:
 def check_pod_logs(node: Node) -> Iterator[Line]:
     """Can pods be found by their log folders?"""
     path = node.options.pod_logs_dir
-    only = "pods in which only an init container has devices"
+    checked = is_enforced(Enforce.AUTO, node.mode)
     try:
         yield ok(f"{count(len(pod_folders(path)), 'pod')} in {path}")
     except KubeletError as error:
         if isinstance(error.__cause__, PermissionError):
             raise
-        if isinstance(error.__cause__, FileNotFoundError):
-            yield ok(f"{path} doesn't exist: pods are found by their devices, except {only}")
+        if isinstance(error.__cause__, FileNotFoundError) and not checked:
+            yield skipped(f"{path} does not exist: needed only where mappings are checked")
         else:
-            yield warning(str(error), f"{only} need it")
+            yield failed(str(error), "until then no container with a device starts")
 
 
 def live_sockets(folder: Path, pattern: re.Pattern[str]) -> list[str]:

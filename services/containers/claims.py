@@ -1,10 +1,9 @@
 """Which container is starting, and what may it have: the facts that a start is decided on.
 
-`services.containers.identity` finds the container, and `services.containers.wanted` what it wants.
-This module reads what they need: the kubelet's checkpoint, the pods' log folders or PodResources,
-and from the API server the pod and the mappings of its namespace. Starts that were allowed are
-remembered: while the API server can't be reached, a container that was allowed to start before may
-start again.
+The kubelet's checkpoint names the container and its pod's UID (`services.containers.identity`), the
+pod's log folder its namespace and name, and one GET of the pod what the container wants
+(`services.containers.wanted`). The namespace's mappings say whether it may have that. While the API
+server is away, a container that was allowed to start before may start again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from services.containers.identity import (
     candidates,
     display_name,
     pod_of_uid,
-    pods_of_devices,
     pods_of_folders,
 )
 from services.containers.permission import check_functions, check_resource
@@ -36,17 +34,14 @@ from services.containers.wanted import (
 from services.devices.model import PluginMode
 from services.kube.client import is_outage
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
-from services.kubelet.pod_resources import active_pods
-from services.kubelet.sockets import checkpoint_file, pod_resources_socket
+from services.kubelet.sockets import checkpoint_file
 from services.kubelet.values import Entry
 from services.mappings.index import NamespaceMappings
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
-from services.process.errors import ClusterError, KubeletError, NotAllowed
+from services.process.errors import ClusterError, NotAllowed
 
 FILES_SECONDS: Final = 10.0
-
-POD_RESOURCES_SECONDS: Final = 4.0
 
 API_SECONDS: Final = 12.0
 """For all answers of the API server: of the 25 s of a start, the cards need the rest."""
@@ -72,7 +67,7 @@ class StartClaims:
     """Finds out which container is starting with devices, and what it may have.
 
     Without access to the API server (`pods` is None) nothing is allowed. `enforced` says whether
-    the namespace must map what a container has. The folder of log folders need not exist.
+    the namespace must map what a container has.
     """
 
     def __init__(
@@ -89,7 +84,6 @@ class StartClaims:
     ) -> None:
         self._mode = mode
         self._checkpoint = checkpoint_file(kubelet_dir)
-        self._pod_resources = pod_resources_socket(kubelet_dir)
         self._pod_logs_dir = pod_logs_dir
         self._node = node
         self._pods = pods
@@ -120,7 +114,7 @@ class StartClaims:
             )
         entries = await self._entries()
         found = (only,) if only else candidates(entries, resource, ids)
-        starting = await self._placed(found, entries)
+        starting = await self._placed(found)
         start = Start(self._mode, resource, frozenset(ids))
         slow = f"the API server didn't say within {API_SECONDS:g} s what the container may have"
         try:
@@ -144,29 +138,16 @@ class StartClaims:
         )
 
     async def _placed(
-        self, starting: Sequence[ContainerIdentity], entries: Sequence[Entry]
+        self, starting: Sequence[ContainerIdentity]
     ) -> dict[ContainerIdentity, PodRef]:
         """The containers that may be starting, each with its pod."""
-        problem, pods = "", dict[str, PodRef]()
-        try:
-            pods = pods_of_folders(
-                await self._calls.run(
-                    "kubelet files",
-                    lambda: pod_folders(self._pod_logs_dir),
-                    timeout=FILES_SECONDS,
-                    what=f"listing {self._pod_logs_dir}",
-                )
-            )
-        except KubeletError as error:
-            problem = "" if isinstance(error.__cause__, FileNotFoundError) else f"; {error}"
-        if any(each.pod_uid not in pods for each in starting):
-            try:
-                active = await active_pods(self._pod_resources, seconds=POD_RESOURCES_SECONDS)
-            except KubeletError as error:
-                raise KubeletError(
-                    f"the pod of the starting container is unknown: {error}{problem}"
-                ) from error
-            pods = pods_of_devices(entries, active) | pods
+        folders = await self._calls.run(
+            "kubelet files",
+            lambda: pod_folders(self._pod_logs_dir),
+            timeout=FILES_SECONDS,
+            what=f"listing {self._pod_logs_dir}",
+        )
+        pods = pods_of_folders(folders)
         return {each: pod_of_uid(each.pod_uid, pods) for each in starting}
 
     async def _query(

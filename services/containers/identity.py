@@ -4,10 +4,8 @@ The kubelet names only device ids when a container starts:
 
 1. `candidates` finds the entries of its checkpoint with exactly these ids. There may be several: an
    app container reuses the devices of a plain init container, and the ids are the same for both.
-2. `pods_of_folders` and `pods_of_devices` find the pod of an entry's UID: by its log folder, if
-   those are there, or by its devices, as PodResources lists them. PodResources leaves out plain
-   init containers, so a pod in which only such a container has devices is found by its log folder
-   alone.
+2. `pods_of_folders` finds the pod of an entry's UID by its log folder, which the kubelet creates
+   before it asks whether a container may start.
 3. The pod's spec says what each candidate wants (`services.containers.wanted`).
 """
 
@@ -107,9 +105,8 @@ def pod_of_uid(uid: str, pods: Mapping[str, PodRef]) -> PodRef:
     if uid in pods:
         return pods[uid]
     raise NotAllowed(
-        f"the pod with the UID {quote(uid)} is unknown: PodResources of the kubelet lists no pod"
-        " with its devices, and it has no log folder. If only an init container of the pod asks for"
-        " devices, mount the host's /var/log/pods at --pod-logs-dir"
+        f"the pod with the UID {quote(uid)} is unknown: it has no log folder; mount the host's"
+        " /var/log/pods at --pod-logs-dir"
     )
 
 

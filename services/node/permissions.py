@@ -104,7 +104,7 @@ def _of_kubelet(needs: Needs) -> Iterator[Missing]:
     clears = "errors of ports aren't cleared, " if has_ports else ""
     unknown = f"{starts}{clears}init containers that have devices are unknown"
     yield from _lacks(checkpoint_file(folder), READ, unknown)
-    unknown = "pods in which only an init container has devices are unknown"
+    unknown = f"{starts}pods in which only an init container has devices are unknown"
     yield from _lacks(needs.pod_logs_dir, READ | SEARCH, unknown)
     unknown = f"{starts}{clears}it is unknown which containers have devices"
     yield from _lacks(pod_resources_socket(folder), WRITE, unknown)

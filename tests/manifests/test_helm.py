@@ -126,7 +126,6 @@ COMPONENTS: dict[str, Json] = {
     "kubelet-root": {"kubelet": {"root": "/var/lib/k0s/kubelet"}},
     "nfd": {"nodeFeatureRule": {"enabled": True}},
     "cdi": pool(cdi=True),
-    "pod-logs": pool(podLogs=True),
     "enforce-mappings": pool(enforceMappings="always"),
     "tolerate-taints": pool(tolerations=[{"operator": "Exists", "effect": "NoSchedule"}]),
 }

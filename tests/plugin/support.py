@@ -41,7 +41,7 @@ def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> P
         "mode": mode,
         "root": folder / "root",
         "kubelet_dir": folder / "k",
-        "pod_logs_dir": folder / "no-pod-logs",
+        "pod_logs_dir": folder / "k/pod-logs",
         "node_name": "n1",
         "metrics_host": "127.0.0.1",
         "metrics_port": 0,

@@ -70,10 +70,7 @@ async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed
         assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in bed.said
 
 
-async def test_a_pod_in_which_only_an_init_container_has_devices_needs_its_log_folder(
-    bed: Bed,
-) -> None:
-    """PodResources leaves out plain init containers."""
+async def test_a_container_starts_once_its_pods_log_folder_is_mounted(bed: Bed) -> None:
     bed.rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
     logs = bed.folder / "logs"
     async with bed.running(PluginMode.REGION, programming="none", pod_logs_dir=logs):
@@ -81,7 +78,7 @@ async def test_a_pod_in_which_only_an_init_container_has_devices_needs_its_log_f
         init = container("init", REGION, 1, functions(NLB0))
         started = await bed.start("p", container("c", "example.com/none", 0), init=[init])
         assert not started["init"].started
-        assert "mount the host's /var/log/pods at --pod-logs-dir" in bed.said
+        assert "mount the host's /var/log/pods and name it with --pod-logs-dir" in bed.said
         logs.symlink_to(bed.folder / "k/pod-logs")
         await bed.runs(started)
 
@@ -199,17 +196,24 @@ async def test_a_pod_is_asked_for_once_for_all_of_its_containers_that_may_be_sta
     assert asked == ["p"]
 
 
-@pytest.mark.parametrize("folder", ["missing", "unreadable"])
-async def test_a_pod_that_neither_log_folders_nor_podresources_name_is_refused(
-    setting: Setting, folder: str
+@pytest.mark.parametrize(
+    ("folder", "error", "text"),
+    [
+        ("empty", NotAllowed, "it has no log folder"),
+        ("missing", KubeletError, "the pods' log folders can't be listed"),
+        ("unreadable", KubeletError, "the pods' log folders can't be listed"),
+    ],
+)
+async def test_a_pod_without_a_log_folder_is_refused(
+    setting: Setting, folder: str, error: type[Exception], text: str
 ) -> None:
     (setting.logs / f"ns_p_{UID}").rmdir()
-    setting.logs.rmdir()
+    if folder != "empty":
+        setting.logs.rmdir()
     if folder == "unreadable":
         setting.logs.touch()
-    with pytest.raises(KubeletError, match="the pod of the starting container is unknown") as info:
+    with pytest.raises(error, match=f"{text}.*--pod-logs-dir"):
         await setting.check()
-    assert ("--pod-logs-dir" in str(info.value)) == (folder == "unreadable")
 
 
 async def test_a_check_that_takes_too_long_is_given_up(
