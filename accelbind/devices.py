@@ -126,10 +126,10 @@ class DeviceSource:
         self._given = given
         self._files = files
         self._mappings = mappings
-        self._scanner = Scanner(settings.root)
-        self._sensors = SensorReader(settings.root)
-        self._memory: OfferMemory | None = None
         self._calls = BlockingCalls()
+        self._scanner = Scanner(settings.root, self._calls)
+        self._sensors = SensorReader(settings.root, self._calls)
+        self._memory: OfferMemory | None = None
 
     def read(self) -> Table:
         """The devices now."""
@@ -192,11 +192,11 @@ class DeviceSource:
         settings = self._settings
         if settings.mode is PluginMode.UNITS:
             return Inventory()
-        inventory = self._scanner.scan()
+        inventory = self._scanner.scan_sync()
         limits = Limits(
             settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
         )
-        sensors = self._sensors.read(inventory.cards) if limits.measure else ()
+        sensors = self._sensors.read_sync(inventory.cards) if limits.measure else ()
         over = limit_problems(sensors, limits)
         return with_problems(inventory, over, limits)
 

@@ -86,12 +86,10 @@ class ModeServing:
         self._discovery = Discovery(
             parts.state,
             mode=mode,
-            root=settings.root,
             units=settings.units,
             interval=settings.scan_interval,
             damping=Damping(settings.healthy_after, spacing=settings.scan_interval / 2),
             cards=parts.cards,
-            calls=parts.calls,
             observe_seconds=parts.metrics.scan_seconds.observe,
         )
         self._memory = OfferMemoryFile(folder.path, mode, parts.calls)

@@ -91,14 +91,13 @@ class NodeParts:
             settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
         )
         self.sensing = Sensing(
-            SensorReader(settings.root),
+            SensorReader(settings.root, self.calls),
             limits=limits,
             interval=settings.sensor_interval,
-            calls=self.calls,
             request_rescan=self.state.request_rescan,
         )
         self.permissions = PermissionCheck(_needs(settings), self.calls)
-        self.scanner = Scanner(settings.root)
+        self.scanner = Scanner(settings.root, self.calls)
         self.cards = CardReader(
             self.scanner.scan,
             self.calls,

@@ -121,7 +121,7 @@ class StartPolicies:
             programmer=self._programmer(),
             storage=BitstreamStorage(self._settings.bitstreams),
             calls=parts.calls,
-            scan=parts.scanner.scan,
+            scan=parts.scanner.scan_sync,
             node=self._settings.node_name,
             count=lambda outcome: metrics.programmings.labels(outcome).inc(),
             observe_seconds=lambda interface_id, function, seconds: (
@@ -136,7 +136,7 @@ class StartPolicies:
             settings.root,
             settings.state_dir,
             durable_dir=lasting_folder(plugins_folder(settings.kubelet_dir)),
-            scan_cards=self._parts.scanner.scan,
+            scan_cards=self._parts.scanner.scan_sync,
             clock=ClockPolicy.TRY,
             calls=self._parts.driver_calls,
         )

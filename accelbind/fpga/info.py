@@ -9,6 +9,7 @@ from services.devices.hardware.scan import CLASSES, scan
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.programming.clock_registers import read_user_clock
 from services.programming.error_registers import read_errors
@@ -67,7 +68,7 @@ def describe(root: Path, device: str) -> dict[str, Any]:
         found |= {name: files.text(file) for name, file in _FME_FILES.items()}
     found |= _driver_answers(place, files)
     if engine:
-        (sensors,) = SensorReader(root).read([engine.card])
+        (sensors,) = SensorReader(root, BlockingCalls()).read_sync([engine.card])
         for key, readings in (("temperatures", sensors.temperatures), ("powers", sensors.powers)):
             found[key] = {each.label or "fme": each.value for each in readings}
     errors = read_errors(files, place).items()

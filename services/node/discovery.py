@@ -1,8 +1,8 @@
 """The discovery loop: reads the cards again and again, and keeps `NodeState` up to date.
 
 `run_once` is one round: scan, decide what to advertise, damp devices that flap.
-`rounds` repeats it, whatever a round comes to: a scan that hangs is given up and logged once, and
-what was known before stays advertised.
+`rounds` repeats it. If no thread can be started for a scan, that is logged once, and what was known
+before stays advertised.
 
 While a card is programmed, its files change: ports vanish for a moment, ids can't be read, and
 registers show errors that will be cleared. That says nothing about its health, so the card stays as
@@ -13,9 +13,8 @@ until it answers.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -24,7 +23,6 @@ from services.devices.damping import Damping, Health, damp
 from services.devices.limits import Limits
 from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.resources import (
-    AdvertisedResources,
     OfferMemory,
     advertise,
     nothing_advertised,
@@ -33,10 +31,7 @@ from services.devices.resources import (
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 
-SCAN_SECONDS: Final = 15.0
-"""For one scan; a thousand ports take a fifth of a second, and 64 cards that hang about six."""
-
-HUNG: Final = "card-hung-in-driver"
+HUNG_IN_DRIVER: Final = "card-hung-in-driver"
 
 log = structlog.get_logger(component="plugin")
 
@@ -75,7 +70,7 @@ class CardReader:
 
     def __init__(
         self,
-        scan: Callable[[], Inventory],
+        scan: Callable[[], Awaitable[Inventory]],
         calls: BlockingCalls,
         limits: Limits | None = None,
         problems: Sequence[Callable[[], Mapping[str, Problem]]] = (),
@@ -86,10 +81,10 @@ class CardReader:
         self._problems = problems
         self._last: dict[tuple[str, str], Card] = {}
 
-    def read(self) -> Inventory:
+    async def read(self) -> Inventory:
         """The cards, in a stable order."""
         before = self._calls.busy
-        inventory = self._scan()
+        inventory = await self._scan()
         busy, stuck = before | self._calls.busy, self._calls.abandoned
         cards, last = [], {}
         for card in inventory.cards:
@@ -122,7 +117,7 @@ def _key(card: Card) -> str:
 
 def _hung(card: Card, seconds: float) -> Problem:
     return Problem(
-        HUNG,
+        HUNG_IN_DRIVER,
         f"card {card.name} hangs in its driver since {seconds:.0f} s, in a call that was given up;"
         " if it doesn't come back, reset the card or restart the node",
     )
@@ -136,23 +131,19 @@ class Discovery:
         state: NodeState,
         *,
         mode: PluginMode,
-        root: Path,
         units: int,
         interval: float,
         damping: Damping,
         cards: CardReader,
-        calls: BlockingCalls,
         observe_seconds: Callable[[float], None],
     ) -> None:
         self._state = state
         self._mode = mode
-        self._root = root
         self._units = units
         self._interval = interval
         self._damping = damping
         self._health = Health()
         self._cards = cards
-        self._calls = calls
         self._observe_seconds = observe_seconds
 
     async def rounds(self) -> AsyncIterator[NodeState]:
@@ -177,14 +168,12 @@ class Discovery:
         """Scan once and update the state.
 
         Raises:
-            HardwareError: The scan hangs.
+            HardwareError: No thread can be started to read the cards.
         """
         state = self._state
-        inventory, advertised = await self._calls.run(
-            "scan",
-            self._read,
-            timeout=SCAN_SECONDS,
-            what=f"the scan of the cards below {self._root}",
+        inventory = await self._inventory()
+        advertised = advertise(
+            inventory, self._mode, units=self._units, previous=state.advertised.memory
         )
         if state.scan_error:
             log.info("scans answer again")
@@ -196,16 +185,11 @@ class Discovery:
             state.advertised = advertised
         state.inventory = inventory
 
-    def _read(self) -> tuple[Inventory, AdvertisedResources]:
-        """In a thread of its own; the state that it reads doesn't change meanwhile."""
-        inventory, memory = self._inventory(), self._state.advertised.memory
-        return inventory, advertise(inventory, self._mode, units=self._units, previous=memory)
-
-    def _inventory(self) -> Inventory:
+    async def _inventory(self) -> Inventory:
         if self._mode is PluginMode.UNITS:
             return Inventory()
         started = time.perf_counter()
-        inventory = self._cards.read()
+        inventory = await self._cards.read()
         self._observe_seconds(time.perf_counter() - started)
         return inventory
 

@@ -15,15 +15,11 @@ from typing import Final
 
 import structlog
 
-from services.devices.hardware.sensor_reader import HUNG, SensorReader
+from services.devices.hardware.sensor_reader import SENSORS_HUNG, SensorReader
 from services.devices.limits import Limits, limit_problems
 from services.devices.model import Card, Inventory, Problem
 from services.devices.sensors import CardSensors
-from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-
-READ_SECONDS: Final = 20.0
-"""For all cards; 64 take some ten milliseconds, and as many that hang about six seconds."""
 
 START_SECONDS: Final = 1.0
 """Before the first read, where no limit depends on it: registering comes first."""
@@ -49,13 +45,11 @@ class Sensing:
         *,
         limits: Limits,
         interval: float,
-        calls: BlockingCalls,
         request_rescan: Callable[[], None],
     ) -> None:
         self._reader = reader
         self._limits = limits
         self._interval = interval
-        self._calls = calls
         self._request_rescan = request_rescan
         self._cards: tuple[Card, ...] = ()
         self._read: tuple[tuple[str, str], ...] = ()
@@ -72,7 +66,7 @@ class Sensing:
     @property
     def found(self) -> tuple[CardSensors, ...]:
         """The last values of the sensors of the present cards, if they are recent."""
-        if time.monotonic() - self._found_at > STALE_INTERVALS * self._interval + READ_SECONDS:
+        if time.monotonic() - self._found_at > STALE_INTERVALS * self._interval + SPACING_SECONDS:
             return ()
         here = {_key(card) for card in self._cards}
         return tuple(each for each in self._found if (each.card, each.address) in here)
@@ -111,21 +105,16 @@ class Sensing:
         """Read all cards once."""
         cards = self._cards
         self._read = tuple(map(_key, cards))
-        before = {path.rpartition("/")[2] for path in self._reader.hanging}
+        before = frozenset(self._reader.hanging)
         try:
-            found = await self._calls.run(
-                "sensors",
-                lambda: self._reader.read(cards),
-                timeout=READ_SECONDS,
-                what="reading the cards' sensors",
-            )
+            found = await self._reader.read(cards)
         except HardwareError as error:
             self._update((), frozenset({str(error)}), {})
             return
         hung = {
             each.card: each.problem
             for each in found
-            if each.problem is not None and each.problem.reason == HUNG
+            if each.problem is not None and each.problem.reason == SENSORS_HUNG
         }
         if not hung.keys() <= self._silent:
             self._due.set()  # slow or hanging: the next read shows it

@@ -12,6 +12,10 @@ has a **key** that names its subject (a card, the kubelet's files):
    grow. A call whose caller was cancelled counts as abandoned once another caller's timeout has
    passed.
 
+Work of many steps, such as reading all cards, is a generator of steps (`Steps`). One thread makes
+them all, and publishes which one it makes. A step that takes too long is abandoned with its thread,
+under a key of its own, and another thread goes on with the rest.
+
 Hanging daemon threads don't prevent the process from exiting.
 """
 
@@ -19,17 +23,28 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from services.process.errors import DeviceHung, HardwareError
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+Step: TypeAlias = tuple[str, Callable[[], Any]]
+"""A key of its own, and a call that may hang."""
+
+Steps: TypeAlias = Generator[Step, Any, T]
+"""Work as steps, each of which yields what its call returns or raises; and the work's result.
+
+A step raises `DeviceHung` if its call hangs, and `HardwareError` if it is not made for want of
+threads.
+"""
 
 MAX_THREADS: Final = 256
 """Threads that may run or hang at once; each costs some tens of KiB."""
@@ -40,6 +55,31 @@ class _GivenUp(DeviceHung):
 
 
 @dataclass(eq=False, slots=True)
+class _Work(Generic[T]):
+    """The steps that are left of a piece of work, and how the last one ended."""
+
+    steps: Steps[T]
+    hangs: str
+    result: Any = None
+    error: Exception | None = None
+
+    def next_step(self) -> Step:
+        """Return the next step, or raise a `StopIteration` with the result of the work."""
+        result, error, self.result, self.error = self.result, self.error, None, None
+        return self.steps.send(result) if error is None else self.steps.throw(error)
+
+    def refuse(self, error: HardwareError) -> T:
+        """Make no more steps; return the result of the work without them."""
+        try:
+            while True:
+                self.next_step()
+                self.error = HardwareError(str(error))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+@dataclass(eq=False, slots=True)
 class _Job(Generic[T]):
     """A call, and the error of its caller if it hangs."""
 
@@ -47,6 +87,10 @@ class _Job(Generic[T]):
     hangs: str = ""
     future: "Future[T]" = field(default_factory=Future)
     has_caller: bool = True
+    work: _Work[Any] | None = None
+    """What it makes the steps of."""
+    is_aside: bool = False
+    """Whether its thread hangs in a step, so that another one has to go on with the work."""
 
     def make(self) -> None:
         """Make the call; its result or its error goes to the caller."""
@@ -60,8 +104,10 @@ class _Job(Generic[T]):
 
 @dataclass(slots=True)
 class _KeyQueue:
-    """The calls of a key; `current` is running."""
+    """The calls of a key; `current` is running, in `step` if it makes steps."""
 
+    key: str
+    step: str = ""
     waiting: deque[_Job[Any]] = field(default_factory=deque)
     current: _Job[Any] | None = None
     started: float = 0.0
@@ -159,36 +205,98 @@ class BlockingCalls:
             raise first
         return results
 
-    def run_all(
-        self, key: str, calls: Mapping[str, Callable[[], T]], *, timeout: float, what: str
-    ) -> dict[str, T]:
-        """Make calls in one thread, that of `key`; if one of them hangs, the rest in parallel.
+    async def run_steps(self, key: str, steps: Steps[T], *, timeout: float) -> T:  # noqa: ASYNC109 - a step goes on after it
+        """Make steps without blocking the event loop; return the result of the work.
 
-        `calls` are by the keys that they have in parallel; `timeout` is that of all together, then
-        that of each. Otherwise as `run_each`.
+        Each step may take `timeout` seconds. Calls of the key must all be steps.
+
+        Raises:
+            HardwareError: No thread can be started.
         """
-        hung = self.abandoned
-        rest = {each: call for each, call in calls.items() if each not in hung}
-        results: dict[str, T] = {}
-        given_up = threading.Event()
+        work = _Work(steps, f"no answer within {timeout:g} s")
+        while True:
+            job = self._submit_steps(key, work)
+            future = asyncio.wrap_future(job.future)
+            try:
+                while (pause := self._seconds_left(key, job, timeout)) is not None:
+                    await asyncio.wait([future], timeout=pause)
+                if not job.is_aside:
+                    return cast("T", await future)
+            finally:
+                future.cancel()
+                self._leave(key, job, late=False)
 
-        def one_after_the_other() -> None:
-            for each, call in rest.items():
-                found = call()
-                if given_up.is_set():
-                    return
-                results[each] = found
+    def run_steps_sync(self, key: str, steps: Steps[T], *, timeout: float) -> T:
+        """Make steps and block until they are made; otherwise as `run_steps`."""
+        work = _Work(steps, f"no answer within {timeout:g} s")
+        while True:
+            job = self._submit_steps(key, work)
+            while (pause := self._seconds_left(key, job, timeout)) is not None:
+                wait_for([job.future], timeout=pause)
+            if not job.is_aside:
+                return cast("T", job.future.result())
 
-        if not rest:
-            return results
-        try:
-            self.run_sync(key, one_after_the_other, timeout=timeout, what=what)
-        except _GivenUp:
-            given_up.set()
-            answered = dict(results)
-            others = {each: call for each, call in rest.items() if each not in answered}
-            return answered | self.run_each(others, timeout=timeout, what=what)
-        return results
+    def _submit_steps(self, key: str, work: _Work[T]) -> _Job[T | None]:
+        """Have the steps that are left made; they are refused if too many threads hang."""
+        job: _Job[T | None] = _Job(lambda: self._make_steps(key, job, work), work=work)
+        with self._lock:
+            try:
+                queue = self._queues.get(key) or self._start(key, f"reading {key}")
+            except _GivenUp as error:
+                job.future.set_result(work.refuse(error))
+            else:
+                queue.waiting.append(job)
+        return job
+
+    def _make_steps(self, key: str, job: _Job[T | None], work: _Work[T]) -> T | None:
+        """Make steps until none is left; in a thread. None if it was left behind in one of them."""
+        with self._lock:
+            queue = self._queues[key]
+        while True:
+            try:
+                step, call = work.next_step()
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            with self._lock:
+                if step in self._queues:  # it was left behind before
+                    work.error = _GivenUp(work.hangs)
+                    continue
+                queue.step, queue.started = step, time.monotonic()
+            made = _Job(call)
+            made.make()
+            with self._lock:
+                queue.step = ""
+                if job.is_aside:
+                    return None
+            try:
+                work.result = made.future.result()
+            except Exception as error:  # noqa: BLE001 - the step raises it
+                work.error = error
+
+    def _seconds_left(self, key: str, job: _Job[T | None], timeout: float) -> float | None:
+        """How long the present step of a key may still take; None if the job is over."""
+        with self._lock:
+            queue = self._queues.get(key)
+            if queue is not None and queue.step and not job.future.done():
+                left = queue.started + timeout - time.monotonic()
+                if left > 0:
+                    return left
+                self._set_aside(queue)
+            return None if job.is_aside or job.future.done() else timeout
+
+    def _set_aside(self, queue: _KeyQueue) -> None:
+        """Leave a step that hangs behind with its thread, under its own key."""
+        del self._queues[queue.key]
+        queue.key = queue.step
+        self._queues[queue.key] = queue
+        queue.abandoned_at = time.monotonic()
+        for job in (queue.current, *queue.waiting):
+            if job is not None:
+                job.is_aside = True
+        if queue.current is not None and queue.current.work is not None:
+            queue.current.work.error = _GivenUp(queue.current.work.hangs)
+        queue.waiting.clear()
 
     def _submit(self, key: str, call: Callable[[], T], timeout: float, what: str) -> _Job[T]:
         job = _Job(call, f"{what} hangs: no answer within {timeout:g} s")
@@ -209,8 +317,8 @@ class BlockingCalls:
     def _start(self, key: str, what: str) -> _KeyQueue:
         if len(self._queues) >= self._max_threads:
             raise _GivenUp(f"{what} was not tried: {len(self._queues)} other calls run already")
-        queue = self._queues[key] = _KeyQueue()
-        thread = threading.Thread(target=self._work, args=(key, queue), name=key, daemon=True)
+        queue = self._queues[key] = _KeyQueue(key)
+        thread = threading.Thread(target=self._work, args=(queue,), name=key, daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # too many threads, in this process or its container
@@ -243,16 +351,16 @@ class BlockingCalls:
             if late:
                 queue.note_timeout()
 
-    def _work(self, key: str, queue: _KeyQueue) -> None:
-        while self._make_next(key, queue):
+    def _work(self, queue: _KeyQueue) -> None:
+        while self._make_next(queue):
             pass
 
-    def _make_next(self, key: str, queue: _KeyQueue) -> bool:
+    def _make_next(self, queue: _KeyQueue) -> bool:
         """Make a call, and keep no reference to it: its result may be a whole bitstream."""
         with self._lock:
             queue.current, queue.abandoned_at = None, None
             if not queue.waiting:
-                del self._queues[key]
+                del self._queues[queue.key]
                 return False
             job = queue.waiting.popleft()
             if not job.future.set_running_or_notify_cancel():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from plugin.settings import PluginSettings
-from services.devices.hardware.scan import Scanner
+from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
 from services.devices.resources import advertise
 from tests.manifests.rendering import rendered
@@ -33,7 +33,7 @@ def test_the_init_container_creates_the_cards_of_the_sample(
     assert "devices=True" in script
     for _ in range(2):  # a restarted pod keeps the cards
         exec(script.replace("devices=True", "devices=False"), {})  # noqa: S102 - ours; no CAP_MKNOD
-    offered = advertise(Scanner(tmp_path).scan(), PluginMode.AF)
+    offered = advertise(scan(tmp_path), PluginMode.AF)
     assert {name: len(devices) for name, devices in offered.resources.items()} == {RESOURCE: 2}
 
 

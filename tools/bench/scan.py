@@ -10,6 +10,7 @@ from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.model import PluginMode
 from services.devices.resources import advertise
+from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, lay_out
 from tools.bench.measure import time_calls
 
@@ -28,15 +29,15 @@ def rows() -> Iterator[Row]:
             with tempfile.TemporaryDirectory(prefix="accelbind-bench-", dir=memory()) as folder:
                 root = Path(folder)
                 lay_out(root, [CardSpec(driver=driver)] * count)
-                scanner = Scanner(root)
-                inventory = scanner.scan()
+                scanner = Scanner(root, BlockingCalls())
+                inventory = scanner.scan_sync()
                 if sum(len(card.ports) for card in inventory.cards) != count:
                     raise AssertionError(f"{count} ports were laid out, not as many found")
                 rounds = 5 if count > 100 else 20
-                scan = time_calls(scanner.scan, rounds=rounds)
+                scan = time_calls(scanner.scan_sync, rounds=rounds)
                 build = partial(advertise, inventory, PluginMode.AF)
                 tree = time_calls(build, rounds=rounds)
-                read = partial(SensorReader(root).read, inventory.cards)
+                read = partial(SensorReader(root, BlockingCalls()).read_sync, inventory.cards)
                 sensors = time_calls(read, rounds=rounds)
             yield (
                 f"{count}",

@@ -1,19 +1,19 @@
 """Finding the cards of a node below an injected root, whichever driver they have.
 
-A read below `/sys` runs code of the card's driver and may hang, so all cards are read in one call
-that can be given up, and then each card in a call of its own. A card whose read hangs is in the
-answer as a failure and is not read again until that read returns. While a class folder can't be
-listed, the cards that were in it last are read all the same.
+A read below `/sys` runs code of the card's driver and may hang, so each card is a step that can be
+abandoned (`services.process.blocking`). A card whose read hangs is in the answer as a failure and
+is not read again until that read returns. While a class folder can't be listed, the cards that were
+in it last are read all the same.
 
 Nothing else is remembered: ids, error registers and device nodes are read each time, because sysfs
 shows no change in a file's time or size.
 """
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from services.devices.hardware.card import Entry, failed_card, list_entries, read_card
 from services.devices.hardware.drivers.base import Driver
@@ -22,7 +22,8 @@ from services.devices.hardware.drivers.opae import OPAE
 from services.devices.hardware.pci import DEVICES, accelerators, address_in, read_function
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Inventory, PciFunction, Problem
-from services.process.blocking import BlockingCalls
+from services.process.blocking import BlockingCalls, Steps
+from services.process.errors import DeviceHung, HardwareError
 
 DRIVERS: Final = (OPAE, DFL)
 
@@ -31,120 +32,84 @@ DRIVER_BY_NAME: Final = {driver.name: driver for driver in DRIVERS}
 CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
 
 PATIENCE: Final = 1.0
-"""Seconds within which all cards must answer, and then each; one takes a third of a millisecond."""
+"""Seconds within which each card must answer; one takes a third of a millisecond."""
 
-ALL_CARDS: Final = "scan"
-
-T = TypeVar("T")
+KEY: Final = "cards"
+"""The key under which the steps of a scan are made."""
 
 
 class Scanner:
-    """Scans a node repeatedly. It knows what hangs, so keep one; concurrent scans take turns."""
+    """Scans a node repeatedly; `calls` make the reads."""
 
     def __init__(
         self,
         root: Path,
+        calls: BlockingCalls,
         *,
         patience: float = PATIENCE,
         files: Callable[[Path], Sysfs] = Sysfs,
         drivers: Sequence[Driver] = DRIVERS,
     ) -> None:
         self._root = root
+        self._calls = calls
         self._drivers = drivers
         self._patience = patience
         self._files = files
-        self._calls = BlockingCalls()
         self._listed: dict[str, list[Entry]] = {}
-        self._turn = threading.Lock()
 
     @property
     def hanging(self) -> tuple[str, ...]:
         """What hangs now, the longest first: class folders and class entries."""
-        return tuple(key for key in self._calls.abandoned if key != ALL_CARDS)
+        return tuple(key for key in self._calls.abandoned if key.startswith("/sys/"))
 
-    def scan(self) -> Inventory:
+    async def scan(self) -> Inventory:
         """Every card of the node, with its health.
 
         A broken card is in the answer with its reasons and takes nothing from the others. What
-        hangs for the first time delays the answer by twice the patience; what hangs on, by nothing.
+        hangs for the first time delays the answer by the patience; what hangs on, by nothing.
         The order of cards is stable; without any, the reason why there is none is in the answer.
         """
-        with self._turn:
-            files = self._files(self._root)
-            problems = self._list(files)
-            entries = [
-                entry for driver in self._drivers for entry in self._listed.get(driver.name, ())
-            ]
-            cards = self._read(files, entries)
-            if not cards and not problems:
-                problems.append(self._why_nothing(files))
-            return Inventory(tuple(cards), tuple(problems))
+        return await self._calls.run_steps(KEY, self.steps(), timeout=self._patience)
 
-    def _call(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """The results of calls by key, without those that hang."""
-        return self._calls.run_all(
-            ALL_CARDS, calls, timeout=self._patience, what=f"reading cards below {self._root}"
-        )
+    def scan_sync(self) -> Inventory:
+        """As `scan`, and block until it is done."""
+        return self._calls.run_steps_sync(KEY, self.steps(), timeout=self._patience)
 
-    def _list(self, files: Sysfs) -> list[Problem]:
-        """List the class folders; one that can't be listed keeps the entries it had."""
-        listings = self._call(
-            {driver.folder: partial(list_entries, files, driver) for driver in self._drivers}
-        )
-        problems = []
+    def steps(self) -> Steps[Inventory]:
+        """The steps of one scan, each of which may hang."""
+        files = self._files(self._root)
+        problems: list[Problem] = []
         for driver in self._drivers:
-            found = listings.get(driver.folder, self._folder_hangs(driver.folder))
-            if isinstance(found, Problem):
-                problems.append(found)
-            elif found is None:
-                self._listed.pop(driver.name, None)
-            else:
-                self._listed[driver.name] = found
-        return problems
+            problem = yield from self._list(files, driver)
+            if problem is not None:
+                problems.append(problem)
+        cards: list[Card] = []
+        for driver in self._drivers:
+            for entry in self._listed.get(driver.name, ()):
+                card = yield from _read(files, entry)
+                if card is not None:
+                    cards.append(card)
+        if not cards and not problems:
+            try:
+                problem = yield DEVICES, partial(self._explain_nothing, files)
+            except HardwareError as error:
+                problem = _folder_hangs(DEVICES, error)
+            problems.append(problem)
+        return Inventory(tuple(cards), tuple(problems))
 
-    def _read(self, files: Sysfs, entries: Sequence[Entry]) -> list[Card]:
-        found = self._call({entry.key: partial(read_card, files, entry) for entry in entries})
-        missing = [entry for entry in entries if entry.key not in found]
-        if missing:
-            found |= self._unread(files, missing)
-        return [card for entry in entries if (card := found[entry.key]) is not None]
-
-    def _unread(self, files: Sysfs, entries: Sequence[Entry]) -> dict[str, Card]:
-        """Cards that don't answer, on their PCI functions.
-
-        The link of an entry names the function, and reading that needs neither the card nor its
-        driver.
-        """
-        addresses = {entry.key: address_in(entry.target)[0] for entry in entries}
-        functions = self._call(
-            {
-                f"{DEVICES}/{address}": partial(read_function, files, address)
-                for address in filter(None, addresses.values())
-            }
-        )
-        hanging = set(self.hanging)
-        cards = {}
-        for entry in entries:
-            address = addresses[entry.key]
-            here = PciFunction(address) if address else None
-            pci = functions.get(f"{DEVICES}/{address}", here)
-            failure = Problem("card-hung", f"reading {entry.shown} {self._hangs}")
-            if entry.key not in hanging:
-                text = f"{entry.shown} is not read: {len(hanging)} reads hang already"
-                failure = Problem("card-unread", text)
-            cards[entry.key] = failed_card(entry, pci, failure)
-        return cards
-
-    @property
-    def _hangs(self) -> str:
-        return f"hangs: no answer within {self._patience:g} s"
-
-    def _folder_hangs(self, folder: str) -> Problem:
-        return Problem("class-hung", f"listing {folder} {self._hangs}")
-
-    def _why_nothing(self, files: Sysfs) -> Problem:
-        reasons = self._call({DEVICES: partial(self._explain_nothing, files)})
-        return reasons.get(DEVICES) or self._folder_hangs(DEVICES)
+    def _list(self, files: Sysfs, driver: Driver) -> Steps[Problem | None]:
+        """List a class folder; one that can't be listed keeps the entries it had."""
+        try:
+            listing = yield driver.folder, partial(list_entries, files, driver)
+        except HardwareError as error:
+            return _folder_hangs(driver.folder, error)
+        if isinstance(listing, Problem):
+            return listing
+        if listing is None:
+            self._listed.pop(driver.name, None)
+        else:
+            self._listed[driver.name] = listing
+        return None
 
     def _explain_nothing(self, files: Sysfs) -> Problem:
         if files.inode("/sys") is None:
@@ -162,9 +127,31 @@ class Scanner:
         return Problem("no-driver", text)
 
 
+def _read(files: Sysfs, entry: Entry) -> Steps[Card | None]:
+    try:
+        card: Card | None = yield entry.key, partial(read_card, files, entry)
+    except DeviceHung as error:
+        failure = Problem("card-hung", f"reading {entry.shown} hangs: {error}")
+    except HardwareError as error:
+        failure = Problem("card-unread", f"{entry.shown}: {error}")
+    else:
+        return card
+    # The link of an entry names the function, and reading that needs neither card nor driver.
+    address = address_in(entry.target)[0]
+    function = PciFunction(address) if address else None
+    if address:
+        with suppress(HardwareError):
+            function = yield f"{DEVICES}/{address}", partial(read_function, files, address)
+    return failed_card(entry, function, failure)
+
+
+def _folder_hangs(folder: str, error: HardwareError) -> Problem:
+    return Problem("class-hung", f"listing {folder} hangs: {error}")
+
+
 def scan(root: Path) -> Inventory:
     """Every card of a node, read once.
 
     A read that hangs keeps its thread, so keep a `Scanner` to scan repeatedly.
     """
-    return Scanner(root).scan()
+    return Scanner(root, BlockingCalls()).scan_sync()

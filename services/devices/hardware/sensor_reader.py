@@ -36,7 +36,8 @@ from services.devices.sensors import (
     label,
     watts,
 )
-from services.process.blocking import BlockingCalls
+from services.process.blocking import BlockingCalls, Steps
+from services.process.errors import HardwareError
 
 MAX_FOLDERS: Final = 512
 """Folders below an engine that are searched; some sixty on an N6000."""
@@ -44,9 +45,10 @@ MAX_FOLDERS: Final = 512
 MAX_CHANNELS: Final = 128
 """Sensors of a card that are read; some forty on an N6000."""
 
-_ALL_SENSORS: Final = "sensors"
+KEY: Final = "sensors"
+"""The key under which sensors are read; that of a card has its path behind it."""
 
-HUNG: Final = "sensors-hung"
+SENSORS_HUNG: Final = "sensors-hung"
 """Reason code of a card whose sensors don't answer; other problems are those of the scan."""
 
 _MONITOR = re.compile(r"hwmon[0-9]{1,9}")
@@ -61,50 +63,52 @@ _Reading = tuple[str, str, float | None]
 
 
 class SensorReader:
-    """Reads cards' sensors repeatedly; one call at a time."""
+    """Reads cards' sensors repeatedly; `calls` make the reads."""
 
     def __init__(
         self,
         root: Path,
+        calls: BlockingCalls,
         *,
         patience: float = PATIENCE,
         files: Callable[[Path], Sysfs] = Sysfs,
     ) -> None:
         self._root = root
+        self._calls = calls
         self._patience = patience
         self._files = files
-        self._calls = BlockingCalls()
 
     @property
     def hanging(self) -> tuple[str, ...]:
-        """The cards whose sensors hang now, the longest first."""
-        return tuple(key for key in self._calls.abandoned if key != _ALL_SENSORS)
+        """The names of the cards whose sensors hang now, the longest first."""
+        keys = (key for key in self._calls.abandoned if key.startswith(f"{KEY} "))
+        return tuple(key.rpartition("/")[2] for key in keys)
 
-    def read(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
+    async def read(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
         """What the sensors of each card read now.
 
         Cards that the last scan could not read are not read here.
         """
+        return await self._calls.run_steps(KEY, self._steps(cards), timeout=self._patience)
+
+    def read_sync(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
+        """As `read`, and block until it is done."""
+        return self._calls.run_steps_sync(KEY, self._steps(cards), timeout=self._patience)
+
+    def _steps(self, cards: Iterable[Card]) -> Steps[tuple[CardSensors, ...]]:
         files = self._files(self._root)
-        hangs = f"hangs: no answer within {self._patience:g} s"
-        wanted = {f"{CLASSES[card.driver]}/{card.name}": card for card in cards}
-        found = self._calls.run_all(
-            _ALL_SENSORS,
-            {
-                path: partial(_read, files, path, card)
-                for path, card in wanted.items()
-                if card.failure is None
-            },
-            timeout=self._patience,
-            what="reading sensors",
-        )
-        return tuple(
-            found.get(path)
-            or _nothing(
-                card, card.failure or Problem(HUNG, f"reading the sensors of {path} {hangs}")
-            )
-            for path, card in wanted.items()
-        )
+        sensors: list[CardSensors] = []
+        for card in cards:
+            path = f"{CLASSES[card.driver]}/{card.name}"
+            if card.failure is not None:
+                sensors.append(_nothing(card, card.failure))
+                continue
+            try:
+                sensors.append((yield f"{KEY} {path}", partial(_read, files, path, card)))
+            except HardwareError as error:
+                text = f"reading the sensors of {path} hangs: {error}"
+                sensors.append(_nothing(card, Problem(SENSORS_HUNG, text)))
+        return tuple(sensors)
 
 
 def _read(files: Sysfs, path: str, card: Card) -> CardSensors:

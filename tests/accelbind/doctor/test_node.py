@@ -22,6 +22,7 @@ from services.devices.cdi import describe
 from services.devices.hardware.scan import Scanner, scan
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import advertise
+from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
@@ -142,7 +143,7 @@ def test_a_card_that_hangs_is_a_red_line_and_hides_no_other(
     barrier = Barrier()
 
     def scan_behind_barrier(root: Path) -> Inventory:
-        return Scanner(root, files=barrier.files).scan()
+        return Scanner(root, BlockingCalls(), files=barrier.files).scan_sync()
 
     monkeypatch.setattr("accelbind.doctor.node.scan", scan_behind_barrier)
     barrier.hang("read .*/dfl-port.0/afu_id$")

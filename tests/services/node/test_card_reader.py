@@ -1,9 +1,10 @@
+import asyncio
 import contextlib
 import threading
 from dataclasses import replace
 
 from services.devices.model import Card, Inventory
-from services.node.discovery import HUNG, CardReader, card_key
+from services.node.discovery import HUNG_IN_DRIVER, CardReader, card_key
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceHung
 from tests.services.cards import NLB0, NLB3, card, port, virtual
@@ -16,9 +17,14 @@ class Node:
     def __init__(self, *cards: Card) -> None:
         self.cards = cards
         self.threads = BlockingCalls()
-        self.reader = CardReader(lambda: Inventory(self.cards), self.threads)
-        self.scan = self.reader.read
+        self.reader = CardReader(self.inventory, self.threads)
         self.release = threading.Event()
+
+    async def inventory(self) -> Inventory:
+        return Inventory(self.cards)
+
+    def scan(self) -> Inventory:
+        return asyncio.run(self.reader.read())
 
     def work(self, key: str, seconds: float = 10) -> threading.Thread:
         """Keep a card busy until `release` is set."""
@@ -71,7 +77,7 @@ def test_a_card_that_hangs_in_its_driver_is_unhealthy_until_it_comes_back() -> N
     node.work(node.cards[0].address, seconds=0.05).join()
     failure = node.scan().cards[0].failure
     assert failure is not None
-    assert failure.reason == HUNG
+    assert failure.reason == HUNG_IN_DRIVER
     assert "given up" in failure.message
     node.release.set()
     eventually(lambda: not node.threads.busy)
@@ -83,4 +89,3 @@ def test_a_card_that_is_gone_is_forgotten() -> None:
     node.scan()
     node.cards = ()
     assert node.scan().cards == ()
-    assert node.reader._last == {}

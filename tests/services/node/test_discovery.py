@@ -1,17 +1,15 @@
 import asyncio
-import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from services.devices.damping import Damping
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources
-from services.node import discovery
 from services.node.discovery import CardReader, Discovery, NodeState
 from services.process.blocking import BlockingCalls
+from services.process.errors import HardwareError
 from tests.plugin.support import AF, NLB0
 from tests.support import eventually_async
 
@@ -39,12 +37,10 @@ class Setting:
         self.discovery = Discovery(
             self.state,
             mode=mode,
-            root=Path("/r"),
             units=3,
             interval=interval,
             damping=Damping(good_scans=2),
             cards=CardReader(self.scan, calls),
-            calls=calls,
             observe_seconds=self.seconds.append,
         )
 
@@ -56,7 +52,7 @@ class Setting:
         async for state in self.discovery.rounds():
             self.trees.append(state.advertised)
 
-    def scan(self) -> Inventory:
+    async def scan(self) -> Inventory:
         self.scans += 1
         return self.found()
 
@@ -109,27 +105,23 @@ async def test_looks_repeat_and_can_be_asked_for() -> None:
     assert setting.scans == 2
 
 
-async def test_a_scan_that_hangs_is_said_once_and_what_was_known_stays(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+async def test_a_scan_that_fails_is_said_once_and_what_was_known_stays(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(discovery, "SCAN_SECONDS", 0.05)
     setting = Setting()
-    release = threading.Event()
     task = asyncio.create_task(setting.run())
     await eventually_async(lambda: setting.trees)
 
-    def hang() -> Inventory:
-        release.wait(30)
-        return card()
+    def fail() -> Inventory:
+        raise HardwareError("no thread for cards")
 
-    setting.found = hang
-    await eventually_async(
-        lambda: "the scan of the cards below /r hangs" in setting.state.scan_error
-    )
-    known = len(setting.trees)
+    setting.found = fail
+    failed = setting.scans
+    await eventually_async(lambda: setting.scans > failed + 3)
+    assert setting.state.scan_error == "no thread for cards"
     assert list(setting.state.advertised.resources) == [AF]
-    assert len(setting.trees) == known
-    release.set()
+    known = len(setting.trees)
+    setting.found = card
     await eventually_async(lambda: len(setting.trees) > known)
     assert setting.state.scan_error == ""
     task.cancel()

@@ -1,12 +1,13 @@
 """Sensors beside discovery: for metrics and against limits, and never in anybody's way."""
 
+import time
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from services.devices.hardware.scan import scan
-from services.devices.hardware.sensor_reader import HUNG, SensorReader
+from services.devices.hardware.sensor_reader import SENSORS_HUNG, SensorReader
 from services.devices.limits import TOO_HOT, Limits
 from services.devices.model import Inventory
 from services.devices.resources import with_problems
@@ -38,10 +39,9 @@ class Bench:
         self.looks = 0
         self._rack = rack
         self.sensing = Sensing(
-            reader or SensorReader(rack.root),
+            reader or SensorReader(rack.root, BlockingCalls()),
             limits=limits or Limits(),
             interval=30,
-            calls=BlockingCalls(),
             request_rescan=self._look,
         )
         self.scan()
@@ -97,19 +97,22 @@ async def test_a_card_that_comes_is_read_soon(rack: Rack, monkeypatch: pytest.Mo
         )
 
 
-async def test_values_that_are_old_are_not_told(rack: Rack) -> None:
+async def test_values_that_are_old_are_not_told(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rack.add_card(CardSpec())
     bench = Bench(rack)
     await bench.read()
     assert bench.sensing.found
-    bench.sensing._found_at -= 3 * 30 + sensing.READ_SECONDS
+    later = time.monotonic() + (sensing.STALE_INTERVALS + 1) * 30
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     assert bench.sensing.found == ()
 
 
 async def test_sensors_that_hang_are_said_once_and_have_no_values(rack: Rack) -> None:
     rack.add_card(CardSpec())
     barrier = Barrier()
-    reader = SensorReader(rack.root, patience=0.4, files=barrier.files)
+    reader = SensorReader(rack.root, BlockingCalls(), patience=0.4, files=barrier.files)
     bench = Bench(rack, Limits(max_temperature=20), reader)
     await bench.read()
     assert bench.reasons() == [TOO_HOT]
@@ -133,7 +136,9 @@ async def test_sensors_that_still_hang_at_the_next_look_make_their_card_unhealth
 ) -> None:
     rack.add_card(CardSpec())
     barrier = Barrier()
-    bench = Bench(rack, reader=SensorReader(rack.root, patience=0.4, files=barrier.files))
+    bench = Bench(
+        rack, reader=SensorReader(rack.root, BlockingCalls(), patience=0.4, files=barrier.files)
+    )
     await bench.read()
     barrier.hang("temp1_input")
     await bench.read()
@@ -141,30 +146,13 @@ async def test_sensors_that_still_hang_at_the_next_look_make_their_card_unhealth
     assert bench.sensing._due.is_set()
     await bench.read()
     await bench.read()
-    assert (bench.reasons(), bench.looks) == ([HUNG], 1)
+    assert (bench.reasons(), bench.looks) == ([SENSORS_HUNG], 1)
     assert bench.sensing._pause() == sensing.HUNG_SECONDS
     barrier.release_all()
     await eventually_async(lambda: bench.sensing.hanging == 0)
     await bench.read()
     assert (bench.reasons(), bench.looks) == ([], 2)
     assert bench.sensing._pause() == 30
-
-
-async def test_a_reader_that_does_not_come_back_costs_the_values(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sensing, "READ_SECONDS", 0.05)
-    rack.add_card(CardSpec())
-    barrier = Barrier()
-    bench = Bench(rack, reader=SensorReader(rack.root, patience=30, files=barrier.files))
-    barrier.hang("temp1_input")
-    with capture_logs() as logs:
-        await bench.read()
-        await bench.read()
-    assert bench.sensing.found == ()
-    assert len(logs) == 1
-    barrier.release_all()
-    await eventually_async(lambda: threads() == 0)
 
 
 async def test_in_the_plugin_a_limit_takes_a_card_from_the_kubelet_and_gives_it_back(

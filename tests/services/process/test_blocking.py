@@ -3,13 +3,13 @@ import gc
 import socket
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 
-from services.process.blocking import BlockingCalls, DaemonExecutor
+from services.process.blocking import BlockingCalls, DaemonExecutor, Steps
 from services.process.errors import DeviceHung, HardwareError
 from tests.support import eventually, eventually_async
 
@@ -215,57 +215,17 @@ async def give_up(calls: BlockingCalls, how: str) -> weakref.ref[object]:
 
 # Many calls
 
-Together = Callable[[BlockingCalls, dict[str, Callable[[], str]]], dict[str, str]]
+
+def answer(text: str) -> Callable[[], str]:
+    return lambda: text
 
 
 def each_of(calls: BlockingCalls, wanted: dict[str, Callable[[], str]]) -> dict[str, str]:
     return calls.run_each(wanted, timeout=0.3, what="it")
 
 
-def all_of(calls: BlockingCalls, wanted: dict[str, Callable[[], str]]) -> dict[str, str]:
-    return calls.run_all("all", wanted, timeout=0.3, what="it")
-
-
-@pytest.fixture(params=[each_of, all_of], ids=["run_each", "run_all"])
-def together(request: pytest.FixtureRequest) -> Together:
-    """Both ways to make many calls."""
-    found: Together = request.param
-    return found
-
-
-def answer(text: str) -> Callable[[], str]:
-    return lambda: text
-
-
-def test_calls_that_answer_are_made_in_one_thread_in_their_order(calls: BlockingCalls) -> None:
-    seen: list[tuple[str, int]] = []
-
-    def note(name: str) -> str:
-        seen.append((name, threading.get_ident()))
-        return name.upper()
-
-    wanted = {name: partial(note, name) for name in "abc"}
-    assert calls.run_all("all", wanted, timeout=60, what="it") == {"a": "A", "b": "B", "c": "C"}
-    assert [name for name, _ in seen] == ["a", "b", "c"]
-    assert len({thread for _, thread in seen} - {threading.get_ident()}) == 1
-
-
 def no_thread(_thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
-
-
-def test_a_call_that_hangs_takes_nothing_from_the_others(
-    calls: BlockingCalls, together: Together, hang: Hang
-) -> None:
-    wanted = {"a": answer("A"), "b": hang.__call__, "c": answer("C"), "d": hang.fail}
-    for _ in range(3):
-        assert together(calls, wanted) == {"a": "A", "c": "C"}
-        assert "b" in calls.abandoned
-    assert hang.count <= 3, "it was made again while it hangs"
-    hang.release()
-    eventually(lambda: not calls.abandoned)
-    del wanted["d"]  # its late error is nobody's
-    assert together(calls, wanted) == {"a": "A", "b": "late", "c": "C"}
 
 
 def test_where_all_hang_no_more_threads_are_used_than_may_be(hang: Hang) -> None:
@@ -292,18 +252,133 @@ def test_an_error_of_a_call_is_raised_when_the_others_are_done(calls: BlockingCa
 
     with pytest.raises(ValueError, match="a mistake"):
         each_of(calls, {"a": fail, "c": do})
-    with pytest.raises(ValueError, match="a mistake"):
-        all_of(calls, {"a": fail})
     assert done == ["c"]
 
 
-def test_a_system_without_any_thread_is_an_error(
-    calls: BlockingCalls, together: Together, monkeypatch: pytest.MonkeyPatch
+# Steps
+
+
+class Work:
+    """Calls by key as the steps of a piece of work; its result is what each came to."""
+
+    def __init__(self, calls: Mapping[str, Callable[[], str]]) -> None:
+        self.calls = calls
+        self.threads: set[int] = set()
+
+    def steps(self) -> Steps[dict[str, str]]:
+        outcomes: dict[str, str] = {}
+        for key, call in self.calls.items():
+            try:
+                outcomes[key] = yield key, partial(self._call, call)
+            except DeviceHung as error:
+                outcomes[key] = f"hung: {error}"
+            except HardwareError as error:
+                outcomes[key] = f"refused: {error}"
+        return outcomes
+
+    def _call(self, call: Callable[[], str]) -> str:
+        self.threads.add(threading.get_ident())
+        return call()
+
+
+async def make(calls: BlockingCalls, work: Work, timeout: float = 0.3) -> dict[str, str]:  # noqa: ASYNC109 - that of a step
+    return await calls.run_steps("work", work.steps(), timeout=timeout)
+
+
+async def make_sync(calls: BlockingCalls, work: Work, timeout: float = 0.3) -> dict[str, str]:  # noqa: ASYNC109 - that of a step
+    return await asyncio.to_thread(
+        lambda: calls.run_steps_sync("work", work.steps(), timeout=timeout)
+    )
+
+
+@pytest.fixture(params=[make, make_sync], ids=["run_steps", "run_steps_sync"])
+def make_steps(request: pytest.FixtureRequest) -> Runner:
+    """Both ways to make steps."""
+    runner: Runner = request.param
+    return runner
+
+
+HUNG = "hung: no answer within 0.3 s"
+
+
+async def test_steps_are_made_in_one_thread_in_their_order(
+    calls: BlockingCalls, make_steps: Runner
+) -> None:
+    work = Work({name: answer(name.upper()) for name in "abc"})
+    assert await make_steps(calls, work, timeout=60) == {"a": "A", "b": "B", "c": "C"}
+    assert len(work.threads) == 1
+    assert threading.get_ident() not in work.threads
+
+
+@pytest.mark.parametrize("count", [1, 6])
+async def test_of_many_steps_some_hang_and_all_others_are_made(
+    calls: BlockingCalls, make_steps: Runner, count: int
+) -> None:
+    hangs = {f"h{number}": Hang() for number in range(count)}
+    wanted: dict[str, Callable[[], str]] = {}
+    for key, hang in hangs.items():
+        wanted |= {key: hang, f"good{key}": answer(key)}
+    outcomes = {key: HUNG if key in hangs else key.removeprefix("good") for key in wanted}
+    for _ in range(3):
+        assert await make_steps(calls, Work(wanted)) == outcomes
+        assert calls.abandoned.keys() == hangs.keys()
+    assert [hang.count for hang in hangs.values()] == [1] * count, "a hanging step was made again"
+    for hang in hangs.values():
+        hang.release()
+    await eventually_async(lambda: not calls.busy)
+    assert await make_steps(calls, Work(wanted)) == {
+        key: "late" if key in hangs else outcome for key, outcome in outcomes.items()
+    }
+
+
+async def test_a_late_answer_of_a_step_changes_nothing(calls: BlockingCalls, hang: Hang) -> None:
+    second = Hang()
+    making = asyncio.create_task(
+        make(calls, Work({"a": hang, "b": second, "c": answer("C")}), timeout=0.3)
+    )
+    await eventually_async(second.started.is_set)
+    hang.release()
+    assert await making == {"a": HUNG, "b": HUNG, "c": "C"}
+    second.release()
+
+
+async def test_work_that_waits_for_work_that_was_cancelled_goes_on_without_it(
+    calls: BlockingCalls, make_steps: Runner, hang: Hang
+) -> None:
+    cancelled = asyncio.create_task(make(calls, Work({"a": hang}), timeout=60))
+    await eventually_async(hang.started.is_set)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    wanted: dict[str, Callable[[], str]] = {"a": hang, "b": answer("B")}
+    assert await make_steps(calls, Work(wanted)) == {"a": HUNG, "b": "B"}
+    hang.release()
+
+
+async def test_steps_for_which_no_thread_is_left_are_refused(make_steps: Runner) -> None:
+    calls, hang = BlockingCalls(max_threads=2), Hang()
+    outcomes = await make_steps(calls, Work(dict.fromkeys("abc", hang)))
+    refused = "refused: reading work was not tried: 2 other calls run already"
+    assert outcomes == {"a": HUNG, "b": HUNG, "c": refused}
+    assert (await make_steps(calls, Work({"x": answer("X")})))["x"].startswith("refused: ")
+    hang.release()
+    await eventually_async(lambda: not calls.busy)
+    assert await make_steps(calls, Work({"x": answer("X")})) == {"x": "X"}
+
+
+async def test_a_mistake_in_a_step_is_raised(calls: BlockingCalls, make_steps: Runner) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await make_steps(calls, Work({"a": lambda: str(1 // 0), "b": answer("B")}))
+
+
+async def test_a_system_without_any_thread_is_an_error(
+    calls: BlockingCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading.Thread, "start", no_thread)
-    assert together(calls, {}) == {}
+    assert each_of(calls, {}) == {}
     with pytest.raises(HardwareError, match=r"^no thread for it: can't start"):
-        together(calls, {"a": answer("A")})
+        each_of(calls, {"a": answer("A")})
+    with pytest.raises(HardwareError, match=r"^no thread for reading work: can't start"):
+        await make(calls, Work({"a": answer("A")}))
 
 
 # The event loop's executor

@@ -64,5 +64,5 @@ class _Files(Sysfs):
 
 
 def threads() -> int:
-    """How many threads read a card or its sensors."""
-    return sum(thread.name.startswith("/sys/") for thread in threading.enumerate())
+    """How many threads read cards or their sensors."""
+    return sum(thread.name in {"cards", "sensors"} for thread in threading.enumerate())

@@ -28,7 +28,7 @@ def barrier() -> Iterator[Barrier]:
 
 
 def scanner_of(rack: Rack, barrier: Barrier) -> Scanner:
-    return Scanner(rack.root, patience=PATIENCE, files=barrier.files)
+    return Scanner(rack.root, BlockingCalls(), patience=PATIENCE, files=barrier.files)
 
 
 def tree_of(inventory: Inventory, after: AdvertisedResources | None = None) -> AdvertisedResources:
@@ -53,11 +53,11 @@ def test_a_card_that_hangs_is_unhealthy_and_all_others_are_as_they_were(
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec(driver) for _ in range(3)] + [CardSpec("dfl")])
     scanner = scanner_of(rack, barrier)
-    good = tree_of(scanner.scan())
+    good = tree_of(scanner.scan_sync())
     names = rack._names(rack.addresses[1], 0)
     part = what.format(**names)
     barrier.hang(part)
-    inventory = eventually(lambda: _if_hung(scanner.scan(), 1))
+    inventory = eventually(lambda: _if_hung(scanner.scan_sync(), 1))
     bad = tree_of(inventory, after=good)
     port = rack.ports(rack.addresses[1])[0]
     (hung,) = [device for device in bad.devices() if not device.healthy]
@@ -72,7 +72,7 @@ def test_a_card_that_hangs_is_unhealthy_and_all_others_are_as_they_were(
     assert scanner.hanging[0].startswith(f"/{link} -> ")
     barrier.release(part)
     eventually(lambda: scanner.hanging == ())
-    assert tree_of(scanner.scan(), after=bad) == good
+    assert tree_of(scanner.scan_sync(), after=bad) == good
 
 
 def _if_hung(inventory: Inventory, count: int) -> Inventory | None:
@@ -86,16 +86,16 @@ def test_a_card_that_hangs_is_not_read_again_until_it_answers(
     rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
     scanner = scanner_of(rack, barrier)
     barrier.hang("region0/dfl-port.0/afu_id")
-    eventually(lambda: _if_hung(scanner.scan(), 1))
+    eventually(lambda: _if_hung(scanner.scan_sync(), 1))
     for _ in range(20):
-        assert failures(scanner.scan()) == {"region0": "card-hung"}
-    assert barrier.arrived == {"region0/dfl-port.0/afu_id": 2}  # with others, then alone
+        assert failures(scanner.scan_sync()) == {"region0": "card-hung"}
+    assert barrier.arrived == {"region0/dfl-port.0/afu_id": 1}
     eventually(lambda: threads() == 1)
     rack.set_afu(rack.addresses[1], NLB3)
-    assert scanner.scan().cards[1].ports[0].afu_id == NLB3
+    assert scanner.scan_sync().cards[1].ports[0].afu_id == NLB3
     barrier.release_all()
     eventually(lambda: threads() == 0)
-    assert failures(scanner.scan()) == {}
+    assert failures(scanner.scan_sync()) == {}
 
 
 def test_a_card_that_hangs_from_the_start_still_tells_where_it_is(
@@ -105,28 +105,28 @@ def test_a_card_that_hangs_from_the_start_still_tells_where_it_is(
     virtual = rack.move_to_vf("0000:5e:00.0", 1)
     scanner = scanner_of(rack, barrier)
     barrier.hang("list /sys/devices/pci0000:5e/0000:5e:00.1/")
-    inventory = eventually(lambda: _if_hung(scanner.scan(), 1))
+    inventory = eventually(lambda: _if_hung(scanner.scan_sync(), 1))
     lost = inventory.cards[1]
     assert lost.pci is not None
     assert (lost.address, lost.pci.physfn, lost.pci.numa_node) == (virtual, "0000:5e:00.0", 1)
     (region,) = advertise(inventory, PluginMode.REGION).devices()
     assert [problem.reason for problem in region.reasons] == ["card-hung"]
-    assert scanner.scan() == inventory
+    assert scanner.scan_sync() == inventory
 
 
 def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
     tmp_path: Path, barrier: Barrier
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("opae") for _ in range(4)])
-    scanner = scanner_of(rack, barrier)
-    scanner._calls = BlockingCalls(max_threads=4)
+    calls = BlockingCalls(max_threads=3)
+    scanner = Scanner(rack.root, calls, patience=PATIENCE, files=barrier.files)
     barrier.hang("intel-fpga-port.")
-    inventory = scanner.scan()
+    inventory = scanner.scan_sync()
     assert list(failures(inventory).values()) == ["card-hung"] * 3 + ["card-unread"]
     last = inventory.cards[3]
     assert last.failure is not None
     assert last.failure.message == (
-        "/sys/class/fpga/intel-fpga-dev.3 is not read: 3 reads hang already"
+        "/sys/class/fpga/intel-fpga-dev.3: reading cards was not tried: 3 other calls run already"
     )
     assert last.address == rack.addresses[3]
 
@@ -140,10 +140,10 @@ def test_cards_are_read_on_while_their_class_folder_hangs(
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
     scanner = scanner_of(rack, barrier)
-    good = eventually(lambda: _if_hung(scanner.scan(), 0))
+    good = eventually(lambda: _if_hung(scanner.scan_sync(), 0))
     folder = {"opae": "/sys/class/fpga", "dfl": "/sys/class/fpga_region"}[driver]
     barrier.hang(f"list {folder}$")
-    hung = eventually(lambda: _with_problem(scanner.scan()))
+    hung = eventually(lambda: _with_problem(scanner.scan_sync()))
     assert hung.cards == good.cards
     (problem,) = hung.problems
     assert problem.reason == "class-hung"
@@ -151,11 +151,11 @@ def test_cards_are_read_on_while_their_class_folder_hangs(
     for address in rack.addresses:
         rack.set_afu(address, NLB3)
     added = rack.add_card(CardSpec(driver))
-    afu_ids = [port.afu_id for card in scanner.scan().cards for port in card.ports]
+    afu_ids = [port.afu_id for card in scanner.scan_sync().cards for port in card.ports]
     assert afu_ids == [NLB3, NLB3]
     barrier.release_all()
     eventually(lambda: scanner.hanging == ())
-    healed = scanner.scan()
+    healed = scanner.scan_sync()
     assert healed.problems == ()
     assert added in {card.address for card in healed.cards}
 
@@ -190,16 +190,16 @@ def test_a_card_that_hangs_in_the_kernel_is_unhealthy_until_it_is_let_go(
     if not may_hold(tmp_path):
         pytest.skip(NOT_ALLOWED)
     rack = lay_out(tmp_path, [CardSpec(driver), CardSpec(driver)])
-    scanner = Scanner(rack.root, patience=PATIENCE)
-    good = eventually(lambda: _if_hung(scanner.scan(), 0))
+    scanner = Scanner(rack.root, BlockingCalls(), patience=PATIENCE)
+    good = eventually(lambda: _if_hung(scanner.scan_sync(), 0))
     address = rack.addresses[0]
     rack.hang(address, hang)
     rack.hang(address, hang)
-    hung = eventually(lambda: _if_hung(scanner.scan(), 1))
+    hung = eventually(lambda: _if_hung(scanner.scan_sync(), 1))
     assert hung.cards[0].failure is not None
     assert hung.cards[1] == good.cards[1]
     assert len(scanner.hanging) == 1
     rack.release(address, hang)
     rack.release(address, hang)
     eventually(lambda: scanner.hanging == ())
-    assert scanner.scan() == good
+    assert scanner.scan_sync() == good

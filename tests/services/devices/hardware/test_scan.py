@@ -15,6 +15,7 @@ from services.devices.hardware.drivers.base import (
 from services.devices.hardware.scan import Scanner, scan
 from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, advertise
+from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
 
@@ -260,14 +261,14 @@ def test_a_driver_that_is_only_declared_is_scanned_as_any_other(tmp_path: Path) 
         (tmp_path / "dev" / part).touch()
         for name, text in files.items():
             (card / part / name).write_text(f"{text}\n")
-    found = the_card(Scanner(tmp_path, drivers=[acme]).scan())
+    found = the_card(Scanner(tmp_path, BlockingCalls(), drivers=[acme]).scan_sync())
     assert (found.driver, found.name) == ("acme", "card3")
     assert found.fme is not None
     assert (found.fme.name, found.fme.interface_id) == ("acme-engine.3", A10_INTERFACE)
     (port,) = found.ports
     assert (port.name, port.afu_id, port.number, port.errors) == ("acme-slot.3", NLB0, 0, 8)
     assert [problem.reason for problem in port.problems] == ["port-errors"]
-    (problem,) = Scanner(tmp_path / "none", drivers=[acme]).scan().problems
+    (problem,) = Scanner(tmp_path / "none", BlockingCalls(), drivers=[acme]).scan_sync().problems
     assert problem.reason == "no-sysfs"
 
 
@@ -329,16 +330,16 @@ def rack(tmp_path: Path) -> Rack:
 
 
 def test_each_scan_sees_what_is_there_now(rack: Rack) -> None:
-    scanner = Scanner(rack.root)
-    first = scanner.scan()
-    assert scanner.scan() == first == scan(rack.root)
+    scanner = Scanner(rack.root, BlockingCalls())
+    first = scanner.scan_sync()
+    assert scanner.scan_sync() == first == scan(rack.root)
     address = rack.addresses[0]
     rack.set_afu(address, NLB3)
-    assert scanner.scan().cards[1].ports[0].afu_id == NLB3
+    assert scanner.scan_sync().cards[1].ports[0].afu_id == NLB3
     rack.remove_card(address)
-    assert [card.driver for card in scanner.scan().cards] == ["opae"]
+    assert [card.driver for card in scanner.scan_sync().cards] == ["opae"]
     rack.add_card(CardSpec("dfl", address=address, numa_node=1))
-    again = scanner.scan().cards[1]
+    again = scanner.scan_sync().cards[1]
     assert again.pci is not None
     assert (again.name, again.pci.numa_node) == ("region0", 1)
 

@@ -9,6 +9,7 @@ from services.devices.hardware.scan import scan
 from services.devices.hardware.sensor_reader import MAX_CHANNELS, SensorReader
 from services.devices.model import Problem
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
+from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack, lay_out
 from tests.services.devices.hardware.blocking import Barrier, threads
 from tests.support import eventually
@@ -26,7 +27,7 @@ def barrier() -> Iterator[Barrier]:
 
 
 def read(root: Path) -> tuple[CardSensors, ...]:
-    return SensorReader(root).read(scan(root).cards)
+    return SensorReader(root, BlockingCalls()).read_sync(scan(root).cards)
 
 
 def the_one(root: Path) -> CardSensors:
@@ -115,7 +116,7 @@ def test_a_card_that_is_gone_or_could_not_be_read_measures_nothing(tmp_path: Pat
     third, first, second = scan(tmp_path).cards
     cards = (first, replace(second, failure=broken), third)
     rack.remove_card(rack.addresses[0])
-    found = SensorReader(tmp_path).read(cards)
+    found = SensorReader(tmp_path, BlockingCalls()).read_sync(cards)
     assert [(each.card, hottest(each), each.problem) for each in found] == [
         ("region0", None, None),
         ("region2", None, broken),
@@ -242,22 +243,22 @@ def test_sensors_that_hang_cost_their_card_alone_its_sensors(
 ) -> None:
     lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl"), CardSpec("opae")])
     cards = scan(tmp_path).cards
-    reader = SensorReader(tmp_path, patience=PATIENCE, files=barrier.files)
-    good = eventually(lambda: _if_hung(reader.read(cards), 0))
+    reader = SensorReader(tmp_path, BlockingCalls(), patience=PATIENCE, files=barrier.files)
+    good = eventually(lambda: _if_hung(reader.read_sync(cards), 0))
     barrier.hang("hwmon0/temp1_input")
-    hung = eventually(lambda: _if_hung(reader.read(cards), 1))
+    hung = eventually(lambda: _if_hung(reader.read_sync(cards), 1))
     assert hung[0] == good[0]
     assert hung[2] == good[2]
     path = "/sys/class/fpga_region/region0"
     text = f"reading the sensors of {path} hangs: no answer within {PATIENCE} s"
     assert hung[1].problem == Problem("sensors-hung", text)
-    assert reader.hanging == (path,)
+    assert reader.hanging == ("region0",)
     for _ in range(5):
-        assert reader.read(cards) == hung
-    assert barrier.arrived["hwmon0/temp1_input"] == 2  # with others, then alone
+        assert reader.read_sync(cards) == hung
+    assert barrier.arrived["hwmon0/temp1_input"] == 1
     barrier.release_all()
     eventually(lambda: reader.hanging == ())
-    assert reader.read(cards) == good
+    assert reader.read_sync(cards) == good
 
 
 def _if_hung(found: tuple[CardSensors, ...], count: int) -> tuple[CardSensors, ...]:
