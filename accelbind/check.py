@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -43,6 +44,8 @@ Folder: TypeAlias = Annotated[
 Checked: TypeAlias = tuple[MappingIndex, list[Finding], list[str]]
 """The mappings that can be used, what was found, and what was not checked, and why."""
 
+_LISTED = ("namespace", "name", "kind", "resource")
+
 
 @app.callback()
 def _group() -> None:
@@ -63,6 +66,9 @@ def mappings(
         list[Path] | None,
         manifests_option("--pods", text="With DIR: manifests of pods and workloads."),
     ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List each mapping with its resource, too.")
+    ] = False,
     domain: Domains = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -86,6 +92,7 @@ def mappings(
 
     [bold]Examples[/bold]
       accelbind check mappings examples/mappings
+      accelbind check mappings --list -n team
       accelbind check mappings maps --pods deploy --pods job.yaml
       accelbind check mappings --kubeconfig ~/.kube/config -n team -o json
     """
@@ -99,15 +106,25 @@ def mappings(
     else:
         checked = _check_folder(folder, nodes or (), pods or (), policy, namespace)
     index, findings, unchecked = checked
+    listed = [*_listed(index)]
     result = {
         "mappings": len(index),
         "namespaces": len(index.namespaces),
+        "resources": [dict(zip(_LISTED, row, strict=True)) for row in listed],
         "findings": [dataclasses.asdict(finding) for finding in findings],
         "notChecked": unchecked,
     }
-    print_result(output, result, _lines(*checked))
+    table = table_lines([each.upper() for each in _LISTED], listed) if list_ and listed else ()
+    print_result(output, result, chain(table, _lines(*checked)))
     if findings or (unchecked and folder is None):
         raise typer.Exit(EXIT_FOUND)
+
+
+def _listed(index: MappingIndex) -> Iterator[tuple[str, ...]]:
+    """Yield what each mapping that can be used stands for, as the columns of `_LISTED`."""
+    for namespace in sorted(index.namespaces):
+        for name, mapping in sorted(index.namespace(namespace).by_name.items()):
+            yield plain(namespace), plain(name), mapping.kind, mapping.resolution.resource
 
 
 def _check_folder(

@@ -28,6 +28,7 @@ from accelbind.options import (
 from accelbind.output import Output, OutputFormat, line_width, print_json
 from accelbind.survey import read_folder, read_index
 from services.admission.mutate import (
+    MAX_POD_UNITS,
     Patched,
     Policy,
     Refused,
@@ -46,7 +47,6 @@ _DEFAULT: Final = "default"
 
 _UNCHANGED: Final = {
     UnchangedReason.NOTHING_ASKED: "no container asks for an accelerator",
-    UnchangedReason.MIRROR_POD: "a mirror pod only shows what a kubelet runs",
     UnchangedReason.ALREADY_PHYSICAL: "it asks by physical names only, and all of them are mapped",
 }
 _MODES: Final = {
@@ -69,7 +69,8 @@ def explain(
     ] = None,
     output: Output = OutputFormat.TEXT,
     max_units: Annotated[
-        int, typer.Option(metavar="N", min=1, help="As the webhook's --max-units.")
+        int,
+        typer.Option(metavar="N", min=1, max=MAX_POD_UNITS, help="As the webhook's --max-units."),
     ] = 64,
     domain: Domains = None,
 ) -> None:

@@ -83,6 +83,8 @@ class Endpoint:
     """Answers the bytes of a review; raises `InvalidReview`."""
     summary: str
     description: str
+    max_body: int | None = None
+    """Bytes of a review; None for `--max-body`."""
 
 
 _MUTATE: Final = Endpoint(
@@ -112,13 +114,7 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
             "Refuses an AcceleratorFunction or FpgaRegion that no pod could use, or whose name the "
             "other kind has in its namespace."
         ),
-    ),
-    "/mutate-mapping": Endpoint(
-        "mutate-mapping",
-        "mapping",
-        lambda body, _index, _policy: mapping_review.note(body),
-        "Annotate a mapping with its resource",
-        "Answers with a JSON Patch that writes the physical resource into an annotation.",
+        mapping_review.MAX_BODY,
     ),
 }
 """By path; webhook configurations of the Intel webhook use `/pods`."""
@@ -176,8 +172,9 @@ class AdmissionHandler:
             ClientGone: The client has closed the connection.
         """
         try:
-            self._check_headers(headers)
-            return 200, self._review(endpoint, await self._read_body(receive))
+            limit = min(self._max_body, endpoint.max_body or self._max_body)
+            _check_headers(headers, limit)
+            return 200, self._review(endpoint, await _read_body(receive, limit))
         except Rejection as rejection:
             return self._reject(endpoint, rejection)
 
@@ -195,38 +192,6 @@ class AdmissionHandler:
         _log_review(endpoint, found, verbose=self._verbose)
         return found.body
 
-    def _check_headers(self, headers: Headers) -> None:
-        kind = b""
-        for name, value in headers:
-            if name == b"content-type":
-                kind = value
-            elif name == b"content-length" and int(value) > self._max_body:
-                raise self._too_large()
-            elif name == b"content-encoding" and value.strip().lower() != b"identity":
-                message = "a review must not be compressed"
-                raise Rejection(415, RejectionReason.CONTENT_ENCODING, message)
-        if kind.partition(b";")[0].strip().lower() != b"application/json":
-            message = "a review must come as application/json"
-            raise Rejection(415, RejectionReason.CONTENT_TYPE, message)
-
-    async def _read_body(self, receive: Receive) -> bytes:
-        parts: list[bytes] = []
-        size, more = 0, True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise ClientGone
-            parts.append(message["body"])
-            size += len(parts[-1])
-            if size > self._max_body:
-                raise self._too_large()
-            more = message["more_body"]
-        return b"".join(parts)
-
-    def _too_large(self) -> Rejection:
-        message = f"a review may have at most {self._max_body} bytes"
-        return Rejection(413, RejectionReason.TOO_LARGE, message)
-
     def _reject(self, endpoint: Endpoint, rejection: Rejection) -> tuple[int, bytes]:
         self._metrics.count(endpoint.name, REJECTED, rejection.reason)
         log.info(
@@ -237,6 +202,41 @@ class AdmissionHandler:
             message=str(rejection),
         )
         return rejection.status, status_body(rejection.status, str(rejection))
+
+
+def _check_headers(headers: Headers, limit: int) -> None:
+    kind = b""
+    for name, value in headers:
+        if name == b"content-type":
+            kind = value
+        elif name == b"content-length" and int(value) > limit:
+            raise _too_large(limit)
+        elif name == b"content-encoding" and value.strip().lower() != b"identity":
+            message = "a review must not be compressed"
+            raise Rejection(415, RejectionReason.CONTENT_ENCODING, message)
+    if kind.partition(b";")[0].strip().lower() != b"application/json":
+        message = "a review must come as application/json"
+        raise Rejection(415, RejectionReason.CONTENT_TYPE, message)
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        parts.append(message["body"])
+        size += len(parts[-1])
+        if size > limit:
+            raise _too_large(limit)
+        more = message["more_body"]
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> Rejection:
+    message = f"a review may have at most {limit} bytes"
+    return Rejection(413, RejectionReason.TOO_LARGE, message)
 
 
 def _depends_on_mappings(endpoint: Endpoint, found: ReviewResponse) -> bool:

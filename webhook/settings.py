@@ -6,6 +6,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from services.admission.mutate import MAX_POD_UNITS
 from services.names import DOMAIN
 from services.process.listening import ALL_ADDRESSES
 from services.process.settings import TIME, CommaSeparated, Flag, Port, ProcessSettings, Seconds
@@ -66,8 +67,8 @@ class WebhookSettings(ProcessSettings):
     ] = None
     """Report not ready while mappings are older than this. Without it, the last mappings
     stay in use."""
-    max_units: Annotated[int, Field(ge=1, le=1024), Flag("N", REVIEWS)] = 64
-    """Number of devices of a resource that a container may request."""
+    max_units: Annotated[int, Field(ge=1, le=MAX_POD_UNITS), Flag("N", REVIEWS)] = 64
+    """Number of devices that a container may request."""
     domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)] = (DOMAIN,)
     """Domain whose resources are reviewed. A name resolves in the domain it was requested in;
     accelbind's plugin offers fpga.intel.com and b-com.com/accelerator only."""

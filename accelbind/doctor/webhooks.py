@@ -46,7 +46,6 @@ REVIEWS: Final = (
     Review(MUTATING, _PODS, ("/mutate", "/pods"), "logical names are not replaced"),
     Review(VALIDATING, _PODS, ("/validate",), "changes by other webhooks are not checked"),
     Review(VALIDATING, _MAPPINGS, ("/validate-mapping",), "mappings that clash are accepted"),
-    Review(MUTATING, _MAPPINGS, ("/mutate-mapping",), "kubectl get af does not show resources"),
 )
 
 

@@ -2,21 +2,19 @@
 
 `validate` checks an AcceleratorFunction or FpgaRegion that is created or changed: whether pods can
 use it, and whether the other kind has the name already in its namespace. It warns of duplicates
-and deprecated mappings. `note` answers a mutating webhook: it writes the physical resource into an
-annotation, which ``kubectl get`` shows.
+and deprecated mappings.
 
 An update that leaves the spec unchanged always passes, and so do deletion and updates of an object
 that is being deleted. Two objects of one name that are created at the same moment both pass; then
 neither of them is served (`services.mappings.index`).
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from services.admission import review as reviews
-from services.admission.patch import Operation, escaped
 from services.admission.pod_warnings import MAX_WARNING
 from services.admission.review import Review, ReviewResponse, UnreadableReview, admit, decode, deny
 from services.mappings.index import MappingIndex, NamespaceMappings, clash
@@ -24,9 +22,6 @@ from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, KINDS, Ma
 from services.names import DOMAIN
 from services.process.errors import InvalidMapping
 from services.process.text import clip, plain
-
-RESOURCE = "accelbind.dev/resource"
-"""The annotation of a mapping with its physical resource name."""
 
 NOT_A_MAPPING = "not-a-mapping"
 """Reason: the review is about another kind, which is admitted."""
@@ -45,20 +40,49 @@ NAME_CLASH = "name-clash"
 UNREADABLE_MAPPING = "unreadable-mapping"
 """Reason: the review has no mapping, or the mapping can't be read."""
 
-COMPARED = 1024
-"""How many mappings to the same resource are compared to find a duplicate."""
-
 _OTHER_KIND = {ACCELERATOR_FUNCTION: FPGA_REGION, FPGA_REGION: ACCELERATOR_FUNCTION}
 _GENERATED = "00000"  # the API server appends five characters to generateName
 _MAX_GENERATED = 58  # characters of generateName that the API server keeps
-_NOTE_PATH = f"/metadata/annotations/{escaped(RESOURCE)}"
 
-Object: TypeAlias = dict[str, Any]
+MAX_BODY: Final = 256 * 1024
+"""Bytes of a review of a mapping: an object has less than 2 KiB, and the old one comes with it."""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: object = None
+    generate_name: object = None
+    annotations: object = None
+    deletion_timestamp: object = None
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    """The fields of a mapping that matter; all others are skipped."""
+
+    metadata: _Metadata | None = None
+    spec: object = None
+    api_version: object = None
+    kind: object = None
+
+    def parse(self, namespace: str) -> Mapping:
+        """Read the mapping; raises as `services.mappings.model.parse`."""
+        metadata = self.metadata or _Metadata()
+        name = metadata.name
+        if not name and isinstance(metadata.generate_name, str):
+            name = metadata.generate_name[:_MAX_GENERATED] + _GENERATED
+        identity = {"name": name, "namespace": namespace, "annotations": metadata.annotations}
+        return parse(
+            {
+                "apiVersion": self.api_version,
+                "kind": self.kind,
+                "metadata": identity,
+                "spec": self.spec,
+            }
+        )
 
 
 class _Change(msgspec.Struct, rename={"new": "object", "old": "oldObject"}):
-    new: Object
-    old: Object | None = None
+    new: _Object
+    old: _Object | None = None
 
 
 class _Envelope(msgspec.Struct):
@@ -74,25 +98,12 @@ def validate(body: bytes, index: MappingIndex) -> ReviewResponse:
     Raises:
         InvalidReview: the body isn't a review, or has no uid to answer to.
     """
-    return _answer(
-        body, lambda review, change: _evaluate(review, change, index.namespace(review.namespace))
-    )
-
-
-def note(body: bytes) -> ReviewResponse:
-    """Answer the review of a mutating webhook; an invalid mapping is left for `validate`.
-
-    Raises:
-        InvalidReview: the body isn't a review, or has no uid to answer to.
-    """
-    return _answer(body, lambda review, change: _annotate(review, change.new))
-
-
-def _answer(body: bytes, decide: Callable[[Review, _Change], ReviewResponse]) -> ReviewResponse:
     review = decode(body)
     try:
         change = _read_change(review, body)
-        return change if isinstance(change, ReviewResponse) else decide(review, change)
+        if isinstance(change, ReviewResponse):
+            return change
+        return _evaluate(review, change, index.namespace(review.namespace))
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
         return reviews.fail(review, error)
 
@@ -110,19 +121,14 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         problem = f"the mapping can't be read: {error}"
         return reviews.unreadable(review, UNREADABLE_MAPPING, problem)
-    metadata = change.new.get("metadata")
-    if isinstance(metadata, dict):
-        if metadata.get("deletionTimestamp"):
-            return admit(review, BEING_DELETED)
-        metadata["namespace"] = review.namespace
-        if not metadata.get("name") and isinstance(metadata.get("generateName"), str):
-            metadata["name"] = metadata["generateName"][:_MAX_GENERATED] + _GENERATED
+    if change.new.metadata is not None and change.new.metadata.deletion_timestamp:
+        return admit(review, BEING_DELETED)
     return change
 
 
 def _evaluate(review: Review, change: _Change, mappings: NamespaceMappings) -> ReviewResponse:
     try:
-        mapping = parse(change.new)
+        mapping = change.new.parse(review.namespace)
     except InvalidMapping as error:
         return _object_to(review, change, INVALID_MAPPING, str(error))
     if _clashes(mapping, mappings):
@@ -138,7 +144,7 @@ def _evaluate(review: Review, change: _Change, mappings: NamespaceMappings) -> R
 
 def _object_to(review: Review, change: _Change, reason: str, message: str) -> ReviewResponse:
     """Refuse an object, unless its spec was the same before."""
-    if change.old is not None and change.old.get("spec") == change.new.get("spec"):
+    if change.old is not None and change.old.spec == change.new.spec:
         warning = clip(f"pods can't use it: {message}", MAX_WARNING)
         return admit(review, UNCHANGED_SPEC, warnings=(warning,))
     return deny(review, reason, message)
@@ -162,22 +168,6 @@ def _warnings(mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
         advice = plain(mapping.deprecated)
         yield f"deprecated: pods that use it get a warning{advice and ': '}{advice}"
     else:
-        twin = mappings.twin_of(mapping, limit=COMPARED)
+        twin = mappings.twin_of(mapping)
         if twin is not None:
             yield f"duplicate of {plain(twin.name)}: pods that use either get a warning"
-
-
-def _annotate(review: Review, new: Object) -> ReviewResponse:
-    try:
-        resource = parse(new).resolution.resource
-    except InvalidMapping as error:
-        return admit(review, INVALID_MAPPING, message=str(error))
-    annotations = new["metadata"].get("annotations")
-    if not isinstance(annotations, dict):
-        path, value = "/metadata/annotations", {RESOURCE: resource}
-        operation: Operation = {"op": "add", "path": path, "value": value}
-    elif annotations.get(RESOURCE) != resource:
-        operation = {"op": "add", "path": _NOTE_PATH, "value": resource}
-    else:
-        return admit(review, USABLE)
-    return reviews.patch(review, [operation])

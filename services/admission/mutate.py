@@ -30,11 +30,12 @@ from services.mappings.index import NamespaceMappings
 from services.mappings.model import Function, Mapping
 from services.pods.pod import ContainerRef, Pod
 from services.pods.refusals import Refusal, RefusalReason, Refusals, label, summary
-from services.pods.requests import requesting_containers
+from services.pods.requests import read_counts, requesting_containers
 from services.process.text import clip, plain
 
-POD_FACTOR = 64
-"""All containers of a pod together may request this many times the units of one container."""
+MAX_POD_UNITS: Final = 256
+"""How many units all containers of a pod together may request: the answer, and the work for it,
+grow with them. Each name counts as one unit at least."""
 
 MAX_AUDIT: Final = 8000
 """Characters of an audit annotation: it is in every line of the audit log about the pod."""
@@ -57,8 +58,7 @@ class Policy:
     domains: tuple[str, ...] = (names.DOMAIN,)
     """The domains whose resources belong to accelbind."""
     max_units: int = 64
-    """How many units one container may request, and a pod `POD_FACTOR` times as many: the number
-    decides how much is written into the pod."""
+    """How many units one container may request."""
 
     @cached_property
     def prefixes(self) -> tuple[str, ...]:
@@ -86,8 +86,6 @@ class UnchangedReason(StrEnum):
 
     NOTHING_ASKED = "nothing-asked"
     """It requests none of accelbind's resources."""
-    MIRROR_POD = "mirror-pod"
-    """It mirrors a static pod, which webhooks can't change."""
     ALREADY_PHYSICAL = "already-physical"
     """It requests physical names that its namespace maps."""
 
@@ -128,8 +126,6 @@ def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Decision:
     Raises:
         InvalidReview: the env of a container that requests our resources can't be read.
     """
-    if pod.is_mirror:
-        return Unchanged(UnchangedReason.MIRROR_POD)
     requesting = requesting_containers(pod, policy.prefixes)
     if not requesting:
         return Unchanged(UnchangedReason.NOTHING_ASKED)
@@ -177,30 +173,33 @@ def _plan_containers(
     policy: Policy,
     refusals: Refusals,
 ) -> list[ContainerPlan]:
-    """Plan each container, until there are enough problems.
-
-    Each name counts as a unit at least: the patch grows with names whose count is 0 too.
-    """
+    """Plan each container, until there are enough problems."""
     plans = []
-    left = policy.max_units * POD_FACTOR
+    left = MAX_POD_UNITS
     for ref in requesting:
-        if refusals.full:
-            break
-        plan = plan_container(
-            ref, mappings, prefixes=policy.prefixes, max_units=policy.max_units, refusals=refusals
-        )
-        plans.append(plan)
-        names_or_units = max(1, len(plan.mapped), sum(plan.units.values()))
-        left -= min(names_or_units, policy.max_units)  # more is refused already
+        counts = read_counts(ref, policy.prefixes, refusals, most=left + 1)
+        _refuse_units(ref, sum([each.units for each in counts]), policy, refusals)
+        left -= sum([max(1, min(each.units, policy.max_units)) for each in counts])
         if left < 0:
             message = (
-                f"the pod requests more than {policy.max_units * POD_FACTOR} accelerators, the "
-                f"limit for all its containers together ({POD_FACTOR} times --max-units of the "
-                "webhook)"
+                f"the pod requests more than {MAX_POD_UNITS} accelerators, the limit for all its "
+                "containers together; each name counts as one at least"
             )
             refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
             break
+        plans.append(plan_container(ref, counts, mappings, refusals))
+        if refusals.full:
+            break
     return plans
+
+
+def _refuse_units(ref: ContainerRef, units: int, policy: Policy, refusals: Refusals) -> None:
+    if units > policy.max_units:
+        message = (
+            f"{units} accelerators are requested, but the limit is {policy.max_units} per "
+            "container (--max-units of the webhook)"
+        )
+        refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
 
 
 def _rewrites(plans: Sequence[ContainerPlan]) -> tuple[Rewrite, ...]:
@@ -219,7 +218,7 @@ def _refuse_sharing(
     plans: Sequence[ContainerPlan], mappings: NamespaceMappings, refusals: Refusals
 ) -> None:
     """Refuse containers that may share a device and need different functions in it."""
-    uses = [sharing.ResourceUse(plan.ref, plan.units, plan.wanted()) for plan in plans]
+    uses = [sharing.RegionUse(plan.ref, plan.units, plan.wanted()) for plan in plans]
     for conflict in sharing.conflicts(uses):
         later = _function_name(conflict.later_wants, mappings)
         earlier = _function_name(conflict.earlier_wants, mappings)
@@ -229,9 +228,10 @@ def _refuse_sharing(
             "function in both"
         )
         refusals.add(RefusalReason.SHARED_DEVICE, conflict.later, message)
+        if refusals.full:
+            break
 
 
 def _function_name(function: Function, mappings: NamespaceMappings) -> str:
     """Return a logical name of a function; at this point every function has one."""
-    candidates = mappings.by_resource[f"region-{function[0]}"]
-    return next(plain(each.name) for each in candidates if each.resolution.function == function)
+    return plain(next(iter(mappings.functions[function])).name)

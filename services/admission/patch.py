@@ -16,6 +16,8 @@ from services.pods.pod import REQUESTED_ANNOTATION, Pod
 Operation: TypeAlias = dict[str, object]
 """One operation: ``op``, ``path``, and for ``add`` a ``value``."""
 
+_MAX_NOTE = 64 * 1024  # characters; ours have less, and the answer repeats them
+_MAX_NAME = 63  # characters of a container's name, which Kubernetes checks after this webhook
 _REQUESTED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _NOTE = msgspec.json.Encoder(order="sorted")
 
@@ -61,7 +63,7 @@ def _annotation_operation(pod: Pod, plans: Sequence[ContainerPlan]) -> Operation
     annotations = pod.metadata.annotations if pod.metadata else None
     noted = _noted(annotations.requested if annotations else None)
     for plan in plans:
-        container = noted.setdefault(plan.ref.container.name, {})
+        container = noted.setdefault(plan.ref.container.name[:_MAX_NAME], {})
         container.update(_requested(plan, container))
     text = _NOTE.encode(noted).decode()
     if pod.metadata is None:
@@ -85,8 +87,8 @@ def _env_operations(plan: ContainerPlan) -> list[Operation]:
 
 
 def _noted(text: str | None) -> dict[str, dict[str, int]]:
-    """Return the note of an earlier mutation; a note in another form is ignored."""
-    if text is None:
+    """Return the note of an earlier mutation; a long note, or one in another form, is ignored."""
+    if text is None or len(text) > _MAX_NOTE:
         return {}
     try:
         return _REQUESTED.decode(text)

@@ -11,7 +11,7 @@ from services.mappings.suggestions import known_names, nearest
 from services.pods.functions import RESERVED, check_functions
 from services.pods.pod import ContainerRef, environment
 from services.pods.refusals import RefusalReason, Refusals
-from services.pods.requests import ResourceCount, read_counts
+from services.pods.requests import ResourceCount
 from services.process.text import clip, listing, plain, quote
 
 _REASON_SHOWN = 400  # characters of a mapping's error within a message
@@ -73,33 +73,19 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
 
 
 def plan_container(
-    ref: ContainerRef,
-    mappings: NamespaceMappings,
-    *,
-    prefixes: tuple[str, ...],
-    max_units: int,
-    refusals: Refusals,
+    ref: ContainerRef, counts: list[ResourceCount], mappings: NamespaceMappings, refusals: Refusals
 ) -> ContainerPlan:
     """Plan what is to be done to a container that requests something of our domains.
 
     Args:
         ref: the container.
+        counts: what it requests of our domains.
         mappings: those of its namespace.
-        prefixes: our domains, each with its slash.
-        max_units: how many units it may request.
         refusals: receives its problems; the plan then holds the rest.
 
     Raises:
         InvalidReview: its env can't be read.
     """
-    counts = read_counts(ref, prefixes, refusals)
-    requested = sum([count.units for count in counts])
-    if requested > max_units:
-        message = (
-            f"{requested} accelerators are requested, but the limit is {max_units} per container "
-            "(--max-units of the webhook)"
-        )
-        refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
     mapped, direct = _resolve(ref, counts, mappings, refusals)
     units: dict[str, int] = {}
     for request in direct + mapped:

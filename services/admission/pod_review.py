@@ -16,6 +16,8 @@ NOT_CREATED = "not-created"
 """Reason: the pod is not being created, so it is admitted."""
 NOT_MUTATED = "not-mutated"
 """Reason: at `/validate` the pod would still have to change, so it is denied."""
+MIRROR_POD = "mirror-pod"
+"""Reason: a kubelet shows a static pod, which webhooks can't change, so it is admitted."""
 UNREADABLE_POD = "unreadable-pod"
 """Reason: the review has no pod, or the pod can't be read."""
 
@@ -49,6 +51,8 @@ def _review_pod(
     if pod is None:
         problem = review.problem if isinstance(review, UnreadableReview) else ""
         raise InvalidReview(problem or "the review has no pod in request.object")
+    if pod.is_mirror and review.user is not None and review.user.is_node:
+        return admit(review, MIRROR_POD)
     decision = mutate(pod, index.namespace(review.namespace), policy)
     if validating and isinstance(decision, Patched):
         return deny(review, NOT_MUTATED, _not_mutated(decision))

@@ -25,6 +25,8 @@ INTERNAL_ERROR = "internal-error"
 """Reason: an error in accelbind itself; its log has the traceback."""
 
 _STATUS_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
+_NODE_USER, _NODE_GROUP = "system:node:", "system:nodes"
+_MAX_UID = 128  # characters; API servers send 36, and the answer repeats them
 _MAX_UNREADABLE = 500  # characters of a message about a review that can't be read
 
 
@@ -63,8 +65,22 @@ class _Request(msgspec.Struct, gc=False):
     """Of the object."""
 
 
+class User(msgspec.Struct, frozen=True, gc=False):
+    """Who wrote the object."""
+
+    username: str = ""
+    groups: list[str] | None = None
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a kubelet (https://kubernetes.io/docs/reference/access-authn-authz/node/)."""
+        return self.username.startswith(_NODE_USER) and _NODE_GROUP in (self.groups or ())
+
+
 class Review(_Request):
     """A review that can be answered."""
+
+    user: User | None = msgspec.field(name="userInfo", default=None)
 
     pod: Pod | None = msgspec.field(name="object", default=None)
     """The object, read as a pod."""
@@ -194,8 +210,9 @@ def _check(kind: str, api_version: str, uid: str) -> None:
             f"this webhook answers {KIND} of {API_VERSION}, not {quote(kind)} of "
             f"{quote(api_version)}: set admissionReviewVersions to v1 in its configuration"
         )
-    if not uid:
-        raise InvalidReview(f"the {KIND} has no request.uid to answer to")
+    if not 0 < len(uid) <= _MAX_UID:
+        problem = "has no request.uid" if not uid else "has a request.uid that is too long"
+        raise InvalidReview(f"the {KIND} {problem} to answer to")
 
 
 def admit(

@@ -19,7 +19,7 @@ from services.pods.pod import ContainerRef
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceUse:
+class RegionUse:
     """The regions that one container uses."""
 
     ref: ContainerRef
@@ -49,7 +49,7 @@ class _Pool:
     last_user: dict[Function, ContainerRef] = field(default_factory=dict)
 
 
-def conflicts(uses: Iterable[ResourceUse]) -> Iterator[Conflict]:
+def conflicts(uses: Iterable[RegionUse]) -> Iterator[Conflict]:
     """Yield the conflicts among the containers of a pod.
 
     Args:

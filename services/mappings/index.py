@@ -26,7 +26,7 @@ from services.mappings.model import (
 )
 
 MAX_COMPARED: Final = 64
-"""How many mappings to a resource are compared with one of them: there may be many thousands."""
+"""How many mappings to a thing are compared with one of them: there may be many thousands."""
 
 _MODES: Final = {
     modes: modes
@@ -47,9 +47,9 @@ class NamespaceMappings:
     """Each physical name and the mappings that resolve to it."""
     modes: collections.abc.Mapping[str, frozenset[Mode]] = field(default_factory=dict)
     """Each physical name and the modes of the mappings that resolve to it."""
-    functions: collections.abc.Mapping[Function, int] = field(default_factory=dict)
-    """The functions that a container of this namespace may have programmed, each with the number
-    of its mappings."""
+    functions: collections.abc.Mapping[Function, Collection[Mapping]] = field(default_factory=dict)
+    """The functions that a container of this namespace may have programmed, each with its
+    mappings."""
     rejected: collections.abc.Mapping[str, str] = field(default_factory=dict)
     """Each name with an object that can't be used, and the reason. A name that is in `by_name`
     too is served nevertheless."""
@@ -63,19 +63,15 @@ class NamespaceMappings:
         """Return the modes of the mappings that resolve to a physical name."""
         return self.modes.get(resource, frozenset())
 
-    def twin_of(self, mapping: Mapping, *, limit: int | None = MAX_COMPARED) -> Mapping | None:
+    def twin_of(self, mapping: Mapping) -> Mapping | None:
         """Return another mapping to the same thing that isn't deprecated, None if there is none.
 
-        At most `limit` mappings to the resource are compared; None is all.
+        At most `MAX_COMPARED` mappings are compared.
         """
+        function, resource = mapping.resolution.function, mapping.resolution.resource
         # Most functions of a region have no twin, however many others the region has.
-        function = mapping.resolution.function
-        if function is not None:
-            known = self.by_name.get(mapping.name)
-            counted = known is not None and known.resolution.function == function
-            if self.functions.get(function, 0) <= counted:
-                return None
-        for other in islice(self.by_resource.get(mapping.resolution.resource, ()), limit):
+        same = self.by_resource.get(resource) if function is None else self.functions.get(function)
+        for other in islice(same or (), MAX_COMPARED):
             if other.deprecated is None and other.is_twin_of(mapping):
                 return other
         return None
@@ -181,11 +177,11 @@ def _index_namespace(
     namespace: str, by_name: dict[str, Mapping], reasons: dict[str, str]
 ) -> NamespaceMappings:
     by_resource: dict[str, list[Mapping]] = {}
-    functions: Counter[Function] = Counter()
+    functions: dict[Function, list[Mapping]] = {}
     for mapping in by_name.values():
         by_resource.setdefault(mapping.resolution.resource, []).append(mapping)
         if (function := mapping.resolution.function) is not None:
-            functions[function] += 1
+            functions.setdefault(function, []).append(mapping)
     modes = {
         resource: _MODES[frozenset(mapping.resolution.mode for mapping in found)]
         for resource, found in by_resource.items()
@@ -195,7 +191,7 @@ def _index_namespace(
         by_name,
         {resource: tuple(found) for resource, found in by_resource.items()},
         modes,
-        dict(functions),
+        {function: tuple(found) for function, found in functions.items()},
         reasons,
         Counter(mapping.kind for mapping in by_name.values()),
     )

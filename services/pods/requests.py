@@ -7,7 +7,7 @@ https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#e
 
 import msgspec
 
-from services.pods.pod import ContainerRef, Pod, Quantity, Resources
+from services.pods.pod import ContainerRef, Pod, Quantity, Resources, quantity_text
 from services.pods.quantity import parse_count
 from services.pods.refusals import RefusalReason, Refusals
 from services.process.errors import InvalidQuantity
@@ -44,24 +44,30 @@ def requesting_containers(pod: Pod, prefixes: tuple[str, ...]) -> list[Container
 
 
 def read_counts(
-    ref: ContainerRef, prefixes: tuple[str, ...], refusals: Refusals
+    ref: ContainerRef, prefixes: tuple[str, ...], refusals: Refusals, *, most: int
 ) -> list[ResourceCount]:
-    """Return what a container requests of the domains, by name; problems go to `refusals`."""
+    """Return what a container requests of the domains, by name, of at most so many names.
+
+    Problems go to `refusals`.
+    """
     resources = ref.container.resources or Resources()
     limits, requests = resources.limits or {}, resources.requests or {}
     counts = []
-    for key in sorted([key for key in limits if key.startswith(prefixes)]):
+    for key in sorted([key for key in limits if key.startswith(prefixes)])[:most]:
         if refusals.full:
             break
         units = _units(ref, key, limits[key], refusals)
         if units is None:
             continue
         in_requests = key in requests
-        differs = in_requests and requests[key] != limits[key]  # as written; 1 and 1000m are equal
+        # 1 and 1000m are equal, but nearly all are written in the same way.
+        differs = in_requests and bytes(requests[key]) != bytes(limits[key])
         if differs and not _equal(ref, key, units, requests[key], refusals):
             continue
         counts.append(ResourceCount(key, units, in_requests))
     for key in requests:
+        if refusals.full:
+            break
         if key not in limits and key.startswith(prefixes):
             refusals.add(
                 RefusalReason.REQUESTS_DIFFER,
@@ -84,10 +90,9 @@ def _requests_any(resources: Resources | None, prefixes: tuple[str, ...]) -> boo
 
 
 def _units(ref: ContainerRef, key: str, quantity: Quantity, refusals: Refusals) -> int | None:
-    if quantity is None:
-        return 0  # as Kubernetes reads a quantity of null
     try:
-        return parse_count(quantity)
+        text = quantity_text(quantity)
+        return 0 if text is None else parse_count(text)  # as Kubernetes reads null
     except InvalidQuantity as error:
         message = f"invalid quantity of {plain(key)}: {error}"
         refusals.add(RefusalReason.INVALID_QUANTITY, ref, message)

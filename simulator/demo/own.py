@@ -14,6 +14,7 @@ from services.mappings.model import API_VERSION, Mode
 from services.mappings.model import Mapping as OneMapping
 from services.names import DOMAIN, UNIT_RESOURCE
 from services.pods.manifests import FoundPod
+from services.pods.pod import quantity_text
 from services.pods.quantity import parse_count
 from services.pods.requests import requesting_containers
 from services.process.errors import InvalidQuantity
@@ -76,7 +77,7 @@ def _requested(one: Explained) -> Iterator[tuple[str, int]]:
         resources = place.container.resources
         for resource, quantity in ((resources and resources.limits) or {}).items():
             with contextlib.suppress(InvalidQuantity):  # the API server says what is wrong with it
-                yield resource, 0 if quantity is None else parse_count(quantity)
+                yield resource, parse_count(quantity_text(quantity) or "0")
 
 
 def _pod(one: Explained, number: int) -> DemoPod:

@@ -59,6 +59,20 @@ def test_a_good_folder_is_fine(folder: Folder) -> None:
     ]
 
 
+def test_each_mapping_is_listed_with_its_resource(folder: Folder) -> None:
+    maps = folder(region("b"), function("a"), function("c", mode="no"))
+    head, *rows = check(maps, "--list").stdout.splitlines()
+    assert head.split() == ["NAMESPACE", "NAME", "KIND", "RESOURCE"]
+    resource = RESOURCE.partition("/")[2]
+    wanted = [
+        ["default", "a", "AcceleratorFunction", resource],
+        ["default", "b", "FpgaRegion", f"region-{INTERFACE}"],
+    ]
+    assert [row.split() for row in rows[:2]] == wanted
+    listed = json.loads(check(maps, "-o", "json").stdout)["resources"]
+    assert [[*row.values()] for row in listed] == wanted
+
+
 def test_findings_are_a_table(folder: Folder) -> None:
     maps = folder(
         function("a"), function("b"), function("c", mode="no"), function("d"), region("d")

@@ -23,14 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from services.admission.mapping_review import RESOURCE
 from services.kubelet.sockets import registration_socket
 from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
 from services.process.errors import ClusterError
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.driver import raw_bitstream
-from tests.e2e.api import Json, Place, until
+from tests.e2e.api import Json, Place, Refused, until
 from tests.e2e.cluster import (
     CONFIGURATIONS,
     LABEL,
@@ -270,16 +269,25 @@ class Hosts:
         return until(look, seconds=START_SECONDS, what="the CA bundle in the configurations")
 
     def until_called(self) -> None:
-        """Wait until the API server calls the webhook: it notes what a mapping stands for."""
+        """Wait until the API server calls the webhook: it refuses a name that nobody maps."""
         metadata = {"name": "called", "namespace": self.namespace}
-        spec = {"interfaceId": A10_INTERFACE, "afuId": NLB0, "mode": "af"}
-        kind, version = "AcceleratorFunction", f"{DOMAIN}/v2"
-        item = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+        limits = {f"{DOMAIN}/mapped-nowhere": "1"}
+        container = {"name": "c", "image": "none", "resources": {"limits": limits}}
+        item = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"containers": [container]},
+        }
 
         def look() -> None:
-            made = self.cluster.api.create(item, dry_run=True)
-            noted = RESOURCE in (made["metadata"].get("annotations") or {})
-            assert noted, "it creates mappings without asking the webhook"
+            answer = "admitted"
+            try:
+                self.cluster.api.create(item, dry_run=True)
+            except Refused as error:
+                answer = error.text
+            if "mapped-nowhere does not exist" not in answer:
+                raise AssertionError(f"the webhook is not asked about pods: {answer}")
 
         seconds = min(self.cluster.settings.patience, CALL_SECONDS)
         try:

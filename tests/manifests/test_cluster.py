@@ -239,6 +239,36 @@ def mapping(mode: str, function: str) -> Json:
     }
 
 
+# Which pods the webhooks review
+
+
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+@pytest.mark.parametrize(
+    ("user", "annotations", "reviewed"),
+    [
+        ({"username": "system:node:n", "groups": ["system:nodes"]}, {"mirror": "0"}, False),
+        ({"username": "system:node:n", "groups": ["system:nodes"]}, {"other": "0"}, True),
+        ({"username": "system:node:n", "groups": ["system:nodes"]}, None, True),
+        ({"username": "system:node:n", "groups": ["others"]}, {"mirror": "0"}, True),
+        ({"username": "system:node:n"}, {"mirror": "0"}, True),
+        ({"username": "mallory", "groups": ["system:nodes"]}, {"mirror": "0"}, True),
+    ],
+)
+def test_mirror_pods_of_kubelets_are_not_reviewed_and_all_others_are(
+    kind: str, user: Json, annotations: Json | None, *, reviewed: bool
+) -> None:
+    pytest.importorskip("cel_expr_python")
+    limits = {"fpga.intel.com/nlb0": "1"}
+    metadata: Json = {"name": "p"}
+    if annotations is not None:
+        metadata["annotations"] = {f"kubernetes.io/config.{key}": "0" for key in annotations}
+    pod = {"metadata": metadata, "spec": {"containers": [{"resources": {"limits": limits}}]}}
+    scope = {"object": pod, "oldObject": None, "request": {"userInfo": user}}
+    conditions = one(rendered("base"), kind, "accelbind")["webhooks"][0]["matchConditions"]
+    holds = all(compile_expression(each["expression"]).holds(scope) for each in conditions)
+    assert holds is reviewed
+
+
 # What the certificates' account may change, by the expressions of its policy
 
 
@@ -316,7 +346,7 @@ def changes(kind: str) -> Iterator[tuple[str, Json]]:
     elsewhere, service, none = (configuration(kind) for _ in range(3))
     elsewhere["webhooks"][0]["clientConfig"] = {"url": "https://evil.example/"}
     yield "another URL", elsewhere
-    service["webhooks"][1]["clientConfig"]["service"]["name"] = "another"
+    service["webhooks"][-1]["clientConfig"]["service"]["name"] = "another"
     yield "another Service", service
     del none["webhooks"]
     yield "no webhooks", none

@@ -51,11 +51,9 @@ def test_nothing_is_admitted_that_mappings_not_loaded_yet_may_clash_with() -> No
     old = mapping(mode="no")
     unchanged = body(old, operation="UPDATE", oldObject=old)
     assert response_of(bench.ask("/validate-mapping", unchanged)[2])["allowed"] is True
-    assert response_of(bench.ask("/mutate-mapping", body(mapping()))[2])["allowed"] is True
     assert bench.figures.requests == {
         ("validate-mapping", "rejected", "not-loaded"): 1,
         ("validate-mapping", "allowed", "unchanged-spec"): 1,
-        ("mutate-mapping", "patched", ""): 1,
     }
 
 
@@ -68,3 +66,21 @@ def test_a_refused_mapping_is_logged_as_one() -> None:
     assert "spec.mode must be af or region" in refused["message"]
     assert (admitted["event"], admitted["mapping"]) == ("mapping admitted", "new")
     assert "pod" not in refused.keys() | admitted.keys()
+
+
+def test_a_review_of_a_mapping_may_have_256_kib() -> None:
+    bench = Bench(max_body=2**20)
+    noted = mapping() | {"status": "x" * 2**18}
+    status, _, answer = bench.ask("/validate-mapping", body(noted))
+    assert (status, "at most 262144 bytes" in json.loads(answer)["message"]) == (413, True)
+
+
+def test_what_a_mapping_has_beside_metadata_and_spec_is_not_read() -> None:
+    noted = mapping() | {"status": "[" * 900 + "]" * 900}
+    text = body(noted).replace(b'"[', b"[").replace(b']"', b"]")
+    status, _, answer = Bench().ask("/validate-mapping", text)
+    assert (status, response_of(answer)["allowed"]) == (200, True)
+
+
+def test_mappings_are_not_patched() -> None:
+    assert Bench().ask("/mutate-mapping", body(mapping()))[0] == 404

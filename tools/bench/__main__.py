@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from tools.bench import admission, plugin, scan, serving, webhook
+from tools.bench import admission, hostile, plugin, scan, serving, webhook
 from tools.bench.measure import machine
 
 BENCHES = {
     "admission": ("Admission: bytes to bytes, without TLS and HTTP", admission),
+    "hostile": ("Hostile pods of 1 MiB: bytes to bytes", hostile),
     "serving": ("Serving: admissions over TLS, against fixed bytes", serving),
     "webhook": ("Webhook: the process, and mappings of an API server", webhook),
     "plugin": ("Plugin: the process, against a kubelet", plugin),

@@ -138,7 +138,6 @@ def _first(kind: type[AccelbindError]) -> str:
 _NAMES: Final = (
     ("annotation of a node, read", node_mode, "ANNOTATION"),
     ("annotation of a mapping, read", mappings, "DEPRECATED"),
-    ("annotation of a mapping, written", mapping_review, "RESOURCE"),
     ("annotation of a pod, written", pod, "REQUESTED_ANNOTATION"),
     ("annotation of a pod, read", pod, "MIRROR_ANNOTATION"),
     ("annotation of a container, written", allocation, "HOOK_ANNOTATION"),

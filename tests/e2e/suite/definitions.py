@@ -8,7 +8,7 @@ from services.names import DOMAIN
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.e2e.api import Json, Place, Refused, until
 from tests.e2e.cluster import Cluster
-from tests.e2e.pods import Pods
+from tests.e2e.pods import Pods, containers, limits_of, simple
 from tests.e2e.suite.conftest import mapping
 
 FUNCTIONS = "AcceleratorFunction"
@@ -16,17 +16,6 @@ FUNCTIONS = "AcceleratorFunction"
 
 def functions_of(pods: Pods) -> Place:
     return Place(f"{DOMAIN}/v2", FUNCTIONS, pods.namespace)
-
-
-def test_what_a_mapping_stands_for_is_noted(cluster: Cluster, pods: Pods) -> None:
-    item = mapping("noted", pods.namespace, A10_INTERFACE, NLB0, "af")
-
-    def look() -> None:
-        annotations = cluster.api.create(item, dry_run=True)["metadata"].get("annotations", {})
-        noted = annotations.get("accelbind.dev/resource", "")
-        assert noted.startswith("af-ce4.d84."), f"annotations {annotations}"
-
-    until(look, seconds=60, what="the note on a new mapping")
 
 
 @pytest.mark.parametrize(
@@ -72,8 +61,14 @@ def test_a_mapping_can_be_changed_and_counts_as_it_is_then(
     cluster: Cluster, pods: Pods, changing: Json
 ) -> None:
     place, name = functions_of(pods), changing["metadata"]["name"]
-    changed = cluster.api.patch(place, name, {"spec": {"afuId": NLB3}})
-    assert changed["metadata"]["annotations"]["accelbind.dev/resource"].startswith("af-ce4.f7d.")
+    cluster.api.patch(place, name, {"spec": {"afuId": NLB3}})
+
+    def look() -> None:
+        (container,) = containers(pods.admitted(simple("asks", {f"{DOMAIN}/{name}": 1})))
+        (resource,) = [each for each in limits_of(container) if each.startswith(DOMAIN)]
+        assert resource.startswith(f"{DOMAIN}/af-ce4.f7d."), resource
+
+    until(look, seconds=60, what="pods that get the changed function")
 
 
 @pytest.fixture

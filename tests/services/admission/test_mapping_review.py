@@ -1,16 +1,14 @@
 """Reviews of mappings: what is refused where it is made, what passes, and what is warned of."""
 
-import base64
 import json
 from typing import Any
 
-import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.admission import mapping_review
-from services.admission.mapping_review import note, validate
+from services.admission.mapping_review import validate
 from services.admission.review import ReviewOutcome, ReviewResponse
 from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.mappings.model import Rejected
@@ -193,7 +191,6 @@ def test_a_generated_name_is_judged_by_its_beginning() -> None:
 def test_what_is_no_mapping_or_isnt_written_passes(request_: Object) -> None:
     broken = function(PHYSICAL, "no")
     assert ask(broken, **request_).outcome is ReviewOutcome.ALLOWED
-    assert note(body(broken, **request_)).outcome is ReviewOutcome.ALLOWED
 
 
 def test_a_mapping_that_is_being_deleted_may_lose_its_finalizers() -> None:
@@ -208,17 +205,15 @@ def test_a_mapping_that_is_being_deleted_may_lose_its_finalizers() -> None:
     [{"object": None}, {"object": [1]}, {"oldObject": 5}, {"kind": 5}],
 )
 def test_a_review_that_cant_be_read_is_answered_with_an_error(request_: Object) -> None:
-    for answer in (ask(function("x", "af"), **request_), note(body(region("x"), **request_))):
-        assert (answer.outcome, answer.reason) == (ReviewOutcome.ERRORED, "unreadable-mapping")
-        assert response_of(answer)["status"]["code"] == 400
+    answer = ask(function("x", "af"), **request_)
+    assert (answer.outcome, answer.reason) == (ReviewOutcome.ERRORED, "unreadable-mapping")
+    assert response_of(answer)["status"]["code"] == 400
 
 
 def test_bytes_without_a_uid_cant_be_answered() -> None:
     for broken in (b"", b"{}", b"[1]"):
         with pytest.raises(InvalidReview):
             validate(broken, EMPTY_INDEX)
-        with pytest.raises(InvalidReview):
-            note(broken)
 
 
 def test_a_crash_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,50 +221,10 @@ def test_a_crash_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(mapping_review, "parse", crash)
-    for answer in (ask(function("x", "af")), note(body(function("x", "af")))):
-        assert (answer.outcome, answer.reason) == (ReviewOutcome.ERRORED, "internal-error")
-        assert isinstance(answer.error, ZeroDivisionError)
-        assert response_of(answer)["status"]["code"] == 500
-
-
-def noted(obj: Object) -> Object:
-    """The object after the patch of the mutating webhook, which must change no more after that."""
-    response = response_of(note(body(obj)))
-    if "patch" not in response:
-        return obj
-    assert response["patchType"] == "JSONPatch"
-    after: Object = jsonpatch.apply_patch(obj, json.loads(base64.b64decode(response["patch"])))
-    assert "patch" not in response_of(note(body(after)))
-    return after
-
-
-@pytest.mark.parametrize(
-    ("obj", "resource"),
-    [
-        (function("x", "af"), AF_NLB0.partition("/")[2]),
-        (function("x", "region", interface=STRATIX), PHYSICAL),
-        (region("x", interface=STRATIX), PHYSICAL),
-        (deprecated(region("x", interface=STRATIX)), PHYSICAL),
-    ],
-)
-def test_the_physical_resource_is_noted(obj: Object, resource: str) -> None:
-    after = noted(obj)
-    assert after["metadata"]["annotations"]["accelbind.dev/resource"] == resource
-    del after["metadata"]["annotations"]["accelbind.dev/resource"]
-    assert after["metadata"]["annotations"] == obj["metadata"].get("annotations", {})
-
-
-def test_what_is_noted_follows_the_spec_and_not_the_user() -> None:
-    obj = noted(function("x", "af"))
-    obj["spec"]["mode"] = "region"
-    assert noted(obj)["metadata"]["annotations"]["accelbind.dev/resource"].startswith("region-")
-    obj["metadata"]["annotations"]["accelbind.dev/resource"] = "what I like"
-    assert noted(obj)["metadata"]["annotations"]["accelbind.dev/resource"].startswith("region-")
-
-
-def test_what_cant_serve_is_left_for_validation_to_refuse() -> None:
-    answer = note(body(function("x", "no")))
-    assert (answer.outcome, answer.reason) == (ReviewOutcome.ALLOWED, "invalid-mapping")
+    answer = ask(function("x", "af"))
+    assert (answer.outcome, answer.reason) == (ReviewOutcome.ERRORED, "internal-error")
+    assert isinstance(answer.error, ZeroDivisionError)
+    assert response_of(answer)["status"]["code"] == 500
 
 
 JSON = st.recursive(
@@ -281,6 +236,6 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["metadata", "spec", "apiVersion"]), JSON), JSON)
 def test_no_object_is_left_without_an_answer(new: Object, old: object) -> None:
-    for answer in (ask(new | {"kind": "FpgaRegion"}, old=old), note(body(new, old=old))):
-        assert answer.reason != "internal-error"
-        response_of(answer)
+    answer = ask(new | {"kind": "FpgaRegion"}, old=old)
+    assert answer.reason != "internal-error"
+    response_of(answer)

@@ -245,3 +245,34 @@ def test_a_crash_inside_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # The reviews of a real API server
+
+
+MIRROR = pod(
+    container("app", {LOGICAL + "nowhere": "1"}), annotations={"kubernetes.io/config.mirror": "0"}
+)
+NODE = {"username": "system:node:n1", "groups": ["system:authenticated", "system:nodes"]}
+
+
+@pytest.mark.parametrize(
+    ("user", "reason"),
+    [
+        (NODE, "mirror-pod"),
+        (NODE | {"groups": ["system:authenticated"]}, "unknown-name"),
+        (NODE | {"groups": None}, "unknown-name"),
+        (NODE | {"username": "mallory"}, "unknown-name"),
+        ({}, "unknown-name"),
+        (None, "unknown-name"),
+    ],
+)
+def test_only_a_kubelet_is_believed_that_its_pod_is_a_mirror(
+    user: Object | None, reason: str
+) -> None:
+    for validating in (False, True):
+        found = ask(review(MIRROR, userInfo=user), validating=validating)
+        assert found.reason == reason
+    assert ask(review(userInfo=user)).outcome is ReviewOutcome.PATCHED
+
+
+def test_a_uid_that_an_answer_would_repeat_at_length_is_no_uid() -> None:
+    with pytest.raises(InvalidReview, match="too long"):
+        ask(review(uid="u" * 129))

@@ -100,12 +100,10 @@ def test_functions_that_variables_spell_twice_are_wanted_twice() -> None:
     assert isinstance(judge(pod(app, init=[same])), Unchanged)
 
 
-def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.ResourceUse:
+def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.RegionUse:
     """What a container uses of a resource r."""
     ref = ContainerRef(Container(name), f"/{name}", init=kind != "app", sidecar=kind == "sidecar")
-    return sharing.ResourceUse(
-        ref, {"r": units}, {"r": Counter(("region", want) for want in wants)}
-    )
+    return sharing.RegionUse(ref, {"r": units}, {"r": Counter(("region", want) for want in wants)})
 
 
 def test_units_for_anything_take_what_nobody_wants() -> None:
@@ -137,7 +135,7 @@ def test_units_for_anything_take_what_nobody_wants() -> None:
     ],
 )
 def test_a_conflict_names_what_is_there_and_what_is_wanted(
-    uses: list[sharing.ResourceUse], pair_of_functions: tuple[str, str]
+    uses: list[sharing.RegionUse], pair_of_functions: tuple[str, str]
 ) -> None:
     (conflict,) = sharing.conflicts(uses)
     assert (conflict.earlier_wants[1], conflict.later_wants[1]) == pair_of_functions
@@ -198,7 +196,7 @@ def confusion_possible(asks: Sequence[Ask], pool: tuple[str | None, ...] = ()) -
 
 def conflict_found(asks: Sequence[Ask]) -> bool:
     uses = [
-        sharing.ResourceUse(
+        sharing.RegionUse(
             ContainerRef(
                 Container(f"c{n}"), f"/{n}", init=ask.kind != "app", sidecar=ask.kind == "sidecar"
             ),

@@ -38,7 +38,8 @@ def as_if_built(index: MappingIndex) -> dict[str, object]:
     for name in index.namespaces:
         found = index.namespace(name)
         resources = {key: Counter(group) for key, group in found.by_resource.items()}
-        told[name] = (found.by_name, resources, found.functions, found.rejected, found.modes)
+        functions = {key: Counter(group) for key, group in found.functions.items()}
+        told[name] = (found.by_name, resources, functions, found.rejected, found.modes)
     return told
 
 

@@ -207,12 +207,17 @@ def test_other_annotations_deprecate_nothing() -> None:
         assert parse(obj).deprecated is None
 
 
-def test_only_so_many_mappings_to_a_region_are_compared() -> None:
-    many = [function(f"f{n}", "region", afu=f"{n:032x}") for n in range(MAX_COMPARED)]
+def test_a_twin_is_found_among_any_number_of_functions_of_its_region() -> None:
+    many = [function(f"f{n}", "region", afu=f"{n:032x}") for n in range(2 * MAX_COMPARED)]
     wanted, twin = function("x", "region"), function("y", "region")
     mappings = index(*many, twin, wanted).namespace("default")
-    assert mappings.twin_of(parse(wanted)) is None
-    assert mappings.twin_of(parse(wanted), limit=None) == parse(twin)
+    assert mappings.twin_of(parse(wanted)) == parse(twin)
+
+
+def test_only_so_many_mappings_to_a_thing_are_compared() -> None:
+    many = [deprecated(function(f"f{n}", "region")) for n in range(MAX_COMPARED)]
+    mappings = index(*many, function("y", "region")).namespace("default")
+    assert mappings.twin_of(parse(function("x", "region"))) is None
 
 
 def test_what_was_refused_is_recorded_under_its_name() -> None:

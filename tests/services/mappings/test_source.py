@@ -41,7 +41,7 @@ async def test_mappings_of_both_kinds_and_all_namespaces_serve_and_are_followed(
             before = source.index
             assert names(source, "default") == {"nlb0"}
             assert names(source, "team") == {"nlb0", "arria"}
-            assert before.namespace("default").functions == {(ARRIA, NLB0): 1}
+            assert before.namespace("default").functions.keys() == {(ARRIA, NLB0)}
             assert before.counts == {ACCELERATOR_FUNCTION: 2, FPGA_REGION: 1}
             assert (source.rejected, source.error) == (0, "")
             server.put_function("nlb0", mode="af")

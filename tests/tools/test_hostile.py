@@ -1,0 +1,68 @@
+"""No pod costs more than in proportion to its bytes: bytecodes are counted, since time varies."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from services.mappings.index import MappingIndex
+from tools.bench.hostile import PODS, index, outcome, review
+
+SMALL, LARGE = 2**17, 2**18
+"""Bytes of the two pods that are compared: both reach every limit of a number of things."""
+START = 20_000
+"""Bytecodes of any review, however short."""
+
+
+@pytest.fixture(scope="module")
+def mappings() -> MappingIndex:
+    return index()
+
+
+def bytecodes(call: Callable[[], object]) -> int:
+    """How many bytecodes a call executes; what C code does within one isn't counted."""
+    executed = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal executed
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        executed += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return executed
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_twice_the_bytes_take_twice_the_work(name: str, mappings: MappingIndex) -> None:
+    small, large = (review(PODS[name](size)) for size in (SMALL, LARGE))
+    few = bytecodes(lambda: outcome(small, mappings))
+    many = bytecodes(lambda: outcome(large, mappings))
+    assert many <= few * 2.3 + START
+
+
+def test_the_count_notices_work_that_grows_faster() -> None:
+    def quadratic(size: int) -> int:
+        return bytecodes(lambda: sum(1 for _ in range(size) for _ in range(size)))
+
+    few, many = quadratic(200), quadratic(400)
+    assert many > few * 2.3 + START
+
+
+def test_no_answer_is_longer_than_what_256_units_need(mappings: MappingIndex) -> None:
+    functions = ",".join(f'"fpga.intel.com/f{n}":"1"' for n in range(64))
+    container = (
+        f'{{"name":"c","resources":{{"limits":{{{functions}}},"requests":{{{functions}}}}}}}'
+    )
+    largest = review(f'{{"spec":{{"containers":[{",".join([container] * 4)}]}}}}')
+    assert outcome(largest, mappings)[0] == "patched"
+    sizes = [outcome(review(pod(LARGE)), mappings)[1] for pod in PODS.values()]
+    assert max(*sizes, outcome(largest, mappings)[1]) < 2**18
