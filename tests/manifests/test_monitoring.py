@@ -9,7 +9,6 @@ import pytest
 
 from accelbind.cli import main
 from tests.manifests.rendering import MANIFESTS, Json, of_kind, one, rendered
-from tests.support import REPOSITORY
 from tools.docs import metrics
 
 FOLDER = MANIFESTS / "components" / "monitoring"
@@ -104,8 +103,8 @@ def test_every_alert_says_what_is_the_case_and_has_a_runbook_of_its_own() -> Non
     names = [rule["alert"] for rule in rules()]
     assert sorted(sections) == sorted(names)
     for rule in rules():
-        path, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert REPOSITORY / path == FOLDER / "runbooks.md"
+        address, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert address == "https://accelbind.dev/runbooks"
         assert anchor == rule["alert"].lower()
         assert "\n1. " in sections[rule["alert"]], "it says what to do"
 

@@ -114,7 +114,7 @@ def test_no_image_is_whatever_is_newest() -> None:
             for container in containers(pod_spec(item)):
                 image, _, tag = container["image"].rpartition(":")
                 assert image, f"{named(item)}: {container['image']} has no tag"
-                assert re.fullmatch(r"\d+(\.\d+)*", tag), named(item)
+                assert re.fullmatch(r"\d+(\.\d+)*(\.dev\d+)?", tag), named(item)
 
 
 def test_pods_have_no_powers_but_for_the_pools_that_program() -> None:

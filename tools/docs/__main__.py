@@ -1,16 +1,17 @@
-"""`make docs`: generate pages and the NFD rule from code, definitions and dashboard."""
+"""`make docs`: generate pages and the NFD rule from code, definitions, dashboard and chart."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from services.process.files import replace_file
-from tools.docs import crds, dashboard, node_rule, reference
+from tools.docs import chart, crds, dashboard, node_rule, reference
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     reference.PATH: reference.page,
+    chart.PATH: chart.page,
     crds.PATH: crds.page,
     dashboard.PATH: dashboard.page,
     node_rule.PATH: node_rule.page,
