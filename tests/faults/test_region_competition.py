@@ -2,7 +2,7 @@
 
 Pods are created by logical name; webhook, scheduler, kubelet and plugin do the rest. Meanwhile the
 hardware refuses now and then, cards take their time, functions are lost, containers restart, and
-the plugin is killed. A minute in `make test`, ten under `make soak`.
+the plugin is killed. Seconds in `make test`, ten minutes under `make soak`.
 """
 
 import asyncio
@@ -37,6 +37,8 @@ pytestmark = pytest.mark.anyio
 MEBIBYTES = 1024 * 1024
 REGIONS = 4
 PODS = 20
+LEAST_STARTS = 20
+"""However slow the machine is."""
 LOST = "f" * 31 + "0"
 """What a port shows whose function is gone."""
 
@@ -60,7 +62,7 @@ class Competition:
 
     async def compete(self) -> None:
         """One of the pods, again and again, each time as another one."""
-        while time.monotonic() < self.until:
+        while time.monotonic() < self.until or self.starts <= LEAST_STARTS:
             wanted = self.chance.choices(list(FUNCTIONS), k=self.chance.choice((1, 1, 1, 2)))
             await self.live(f"p{next(self.numbers)}", wanted)
 
@@ -133,7 +135,7 @@ def regions_of(state: PodState) -> list[str]:
 async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice(
     short_dir: Path, processes: Processes, figure: Callable[[str], None]
 ) -> None:
-    length, afus = soak(short=10, full=600), tuple(FUNCTIONS.values())
+    length, afus = soak(short=6, full=600), tuple(FUNCTIONS.values())
     cards = [
         CardSpec(driver=("opae", "dfl")[number % 2], afu_ids=(afus[number % 3],))
         for number in range(REGIONS)
@@ -158,7 +160,6 @@ async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice
         f" {fight.rejected} pods came just then"
     )
     assert fight.wrong == []
-    assert fight.starts > PODS / 2
     # What a killed plugin had begun, its successor may do anew: a driver that is killed while it
     # programmes would let nobody else in, the stand-in can't know of the death.
     assert fight.least <= done <= fight.least + REGIONS * fight.kills

@@ -213,7 +213,8 @@ async def soaked(webhook: Webhook, mappings: Mappings, seconds: float) -> tuple[
         *(clients.run() for _ in range(CLIENTS)),
     ):
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not clients.problems:
+        # A slow machine shows few certificates: then it takes longer.
+        while (time.monotonic() < until or len(clients.certificates) < 2) and not clients.problems:
             await asyncio.sleep(1)  # between two measurements
             resident.append(resident_mib(webhook))
             webhook.process.assert_running()
@@ -229,7 +230,7 @@ async def soaked(webhook: Webhook, mappings: Mappings, seconds: float) -> tuple[
 def test_no_answer_fails_or_is_wrong_while_everything_changes(
     tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
-    length = soak(short=10, full=600)
+    length = soak(short=6, full=600)
     figure(f"seed {length.seed}")
     chance = random.Random(length.seed)  # noqa: S311 - no secret
 
@@ -247,7 +248,6 @@ def test_no_answer_fails_or_is_wrong_while_everything_changes(
                 clients, memory = await soaked(webhook, mappings, length.seconds)
                 assert clients.problems == []
                 assert 0 < clients.refused < clients.answered
-                assert len(clients.certificates) > 1
                 assert await asyncio.to_thread(webhook.process.terminate) == 0
             levels = {str(line["level"]) for line in map(json.loads, log_lines(webhook))}
             assert not levels & {"error", "critical"}
