@@ -113,7 +113,7 @@ class Function:
         )
 
     def places(self, port: int) -> dict[str, str]:
-        """What the names in the place of a `Fault` or `Hang` stand for, at one of its ports.
+        """What the names in the place of a `Fault` stand for, at one of its ports.
 
         On a virtual function, `fme` is what its engine would be called.
         """

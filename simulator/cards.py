@@ -18,7 +18,6 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simulator.card_faults import Fault
 from simulator.card_files import (
@@ -29,9 +28,6 @@ from simulator.card_files import (
     links,
     port_files,
 )
-
-if TYPE_CHECKING:
-    from simulator.hanging import Hang, Held
 
 A10_INTERFACE = "ce48969398f05f33946d560708be108a"
 """Interface id of an Arria 10 card, as existing mappings name it."""
@@ -79,7 +75,6 @@ class Rack:
         self._devices = devices
         self._functions: dict[str, Function] = {}
         self._steps = itertools.count()
-        self._held: dict[tuple[str, Hang, int], Held] = {}
         self._taken: dict[tuple[str, str], set[int]] = {}
         for folder in ("sys/bus/pci/devices", "sys/class", "sys/devices", "dev", _STAGING):
             (root / folder).mkdir(parents=True, exist_ok=True)
@@ -112,8 +107,6 @@ class Rack:
         """Remove a card, with its virtual functions."""
         for virtual in list(self._functions[address].virtual):
             self.remove_card(virtual)
-        for held in [each for each in self._held if each[0] == address]:
-            self.release(*held)  # as the kernel, which removes nothing that is still being read
         function = self._functions.pop(address)
         for link, _ in links(function):
             if not link.startswith(function.folder):
@@ -182,28 +175,15 @@ class Rack:
 
     def break_(self, address: str, fault: Fault, port: int = 0) -> None:
         """Switch a fault on."""
-        self._swap(self.root / fault.path.format(**self._names(address, port)), fault.ruin)
+        self._swap(self.root / fault.path.format(**self.places(address, port)), fault.ruin)
 
     def heal(self, address: str, fault: Fault, port: int = 0) -> None:
         """Switch a fault off: what stood there before is there again."""
-        path = fault.path.format(**self._names(address, port))
+        path = fault.path.format(**self.places(address, port))
         self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
 
-    def hang(self, address: str, hang: "Hang", port: int = 0) -> None:
-        """Let reads of a part of a card hang, in any process, until it is released."""
-        from simulator.hanging import Held  # noqa: PLC0415 - loads ctypes, which only tests need
-
-        if (address, hang, port) not in self._held:
-            place = hang.format(**self._names(address, port))
-            self._held[address, hang, port] = Held(self.root / place)
-
-    def release(self, address: str, hang: "Hang", port: int = 0) -> None:
-        """Undo a `hang`: readers continue."""
-        held = self._held.pop((address, hang, port), None)
-        if held is not None:
-            held.release()
-
-    def _names(self, address: str, port: int) -> dict[str, str]:
+    def places(self, address: str, port: int = 0) -> dict[str, str]:
+        """What the names in the place of a `Fault` stand for, at a port of a card."""
         return self._functions[address].places(port)
 
     def _restore(self, address: str, path: str, staged: Path) -> None:

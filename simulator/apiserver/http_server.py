@@ -59,11 +59,6 @@ class Request:
         return self.query.get("watch") in ("1", "true")
 
     @property
-    def is_later_page(self) -> bool:
-        """Whether it asks for a page of a list, but not for the first one."""
-        return "continue" in self.query
-
-    @property
     def plural(self) -> str:
         """The collection that it names."""
         return self.path.rpartition("/")[2]

@@ -3,7 +3,7 @@
 Selectors compare with `=`, `==` and `!=`: labels, and of fields `metadata.name`,
 `metadata.namespace` and those a kind declares (`resources`). Another field is refused, as by a real
 API server. A `Watch` is fed by the store and drained by its connection. Tests control open watches
-through `send`, `end`, `cut` and `silence`.
+through `send`, `end` and `cut`.
 """
 
 import asyncio
@@ -129,10 +129,6 @@ class Watch:
         """Drop the connection in the middle of a line."""
         self._give("cut")
 
-    def silence(self) -> None:
-        """Keep the connection and send nothing more."""
-        self._give("silence")
-
     def send(self, line: bytes) -> None:
         """Send a line of any kind, unless the watch is about to end."""
         if not self._order:
@@ -173,9 +169,6 @@ class Watch:
                 line = self._lines[0] if self._lines else self._bookmark()
                 yield line[: len(line) // 2]
                 raise Cut
-            if self._order == "silence":
-                await self._wake.wait()
-                continue
             if self._lines:
                 lines = b"".join(self._lines)
                 self._lines.clear()

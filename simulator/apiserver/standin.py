@@ -204,11 +204,6 @@ class ApiServerStandIn:
         for watch in self.watches:
             watch.cut()
 
-    def silence_watches(self) -> None:
-        """Keep all open watches connected, and send nothing more."""
-        for watch in self.watches:
-            watch.silence()
-
     def change_token(self, token: str = "") -> None:
         """Accept only a new token, and write it where clients find it."""
         self._app.token = token or token_urlsafe()

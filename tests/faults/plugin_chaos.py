@@ -17,11 +17,11 @@ from typing import Final
 
 from services.kubelet.sockets import plugins_folder
 from simulator.card_faults import Fault
-from simulator.hanging import Hang
 from tests.faults.plugin_api import ApiServer
 from tests.faults.plugin_kubelet import Kubelet, KubeletGone, View
 from tests.faults.plugin_model import MOST_CARDS, SURE, SURE_HANGS, Model
 from tests.faults.plugin_process import Held, Plugin
+from tests.hanging import Hang
 from tests.support import eventually, soaking
 
 QUIET_SECONDS: Final = 120.0

@@ -13,8 +13,8 @@ from typing import Final
 
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
-from simulator.hanging import Hang
 from tests.faults.plugin_kubelet import Devices
+from tests.hanging import Hang, Held, hold
 
 INTERFACES: Final = (A10_INTERFACE, D5005_INTERFACE)
 AFUS: Final = (NLB0, NLB3)
@@ -83,7 +83,7 @@ class CardModel:
     physical: str | None = None
     ports: list[PortModel] = field(default_factory=list)
     ill: set[Fault] = field(default_factory=set)
-    hanging: set[tuple[Hang, int]] = field(default_factory=set)
+    hanging: dict[tuple[Hang, int], Held] = field(default_factory=dict)
 
 
 class Model:
@@ -173,20 +173,21 @@ class Model:
         if not card.ports or card.physical is not None:
             return f"{address} has nothing to hang"
         port = self._chance.randrange(len(card.ports))
+        if (hang, port) in card.hanging:
+            return f"{hang.value} hangs already"
         try:
-            self.rack.hang(address, hang, port)
+            card.hanging[hang, port] = hold(self.rack, address, hang, port)
         except OSError as error:  # it is broken already: away, or a link in a loop
             if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
                 raise
             return f"{address} has no {hang.value}"
-        card.hanging.add((hang, port))
         return f"{hang.value} hangs at {address} port {port}"
 
     def mend(self, address: str) -> None:
         """All that is wrong with a card is put right."""
         card = self.cards[address]
-        for hang, port in card.hanging:
-            self.rack.release(address, hang, port)
+        for held in card.hanging.values():
+            held.release()
         card.hanging.clear()
         for fault in sorted(card.ill, key=lambda each: (each not in FOLDERS_FIRST, each)):
             self.rack.heal(address, fault)

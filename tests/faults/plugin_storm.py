@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from simulator.cards import Rack
-from simulator.hanging import Held
 from tests.faults.plugin_chaos import KERNEL_UEVENT, Powers, Storm
 from tests.faults.plugin_kubelet import Kubelet
 from tests.faults.plugin_model import Model
+from tests.hanging import Held
 from tests.support import Processes
 
 LAST_WORDS: Final = 80

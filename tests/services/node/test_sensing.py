@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 def heat(rack: Rack, degrees: float, card: int = 0) -> None:
-    names = rack._names(rack.addresses[card], 0)
+    names = rack.places(rack.addresses[card])
     file = rack.root / names["entry"] / names["fme"] / names["temperature_file"]
     file.write_text(f"{int(degrees * 1000)}\n")
 
@@ -159,7 +159,7 @@ async def test_in_the_plugin_a_limit_takes_a_card_from_the_kubelet_and_gives_it_
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
     rack.add_card(CardSpec())
-    names = rack._names(rack.add_card(CardSpec()), 0)
+    names = rack.places(rack.add_card(CardSpec()))
     (rack.root / names["entry"] / names["port"] / "errors/errors").write_text("0x8\n")
     options = settings(
         short_dir,

@@ -1,7 +1,7 @@
 """Files that hang when a test says so: what a driver does that waits for a dead card.
 
 A `Barrier` knows which paths hang; a `Scanner` gets its files from it. Unlike
-`simulator.hanging.Held` it needs no privilege, and holds only readers of this process.
+`tests.hanging.Held` it needs no privilege, and holds only readers of this process.
 """
 
 import re

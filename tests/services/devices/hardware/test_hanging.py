@@ -10,7 +10,7 @@ from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources, advertise
 from services.process.blocking import BlockingCalls
 from simulator.cards import NLB3, CardSpec, Rack, lay_out
-from simulator.hanging import Hang, Held
+from tests.hanging import Hang, Held, hold
 from tests.services.devices.hardware.blocking import Barrier, threads
 from tests.support import eventually
 
@@ -54,7 +54,7 @@ def test_a_card_that_hangs_is_unhealthy_and_all_others_are_as_they_were(
     rack = lay_out(tmp_path, [CardSpec(driver) for _ in range(3)] + [CardSpec("dfl")])
     scanner = scanner_of(rack, barrier)
     good = tree_of(scanner.scan_sync())
-    names = rack._names(rack.addresses[1], 0)
+    names = rack.places(rack.addresses[1])
     part = what.format(**names)
     barrier.hang(part)
     inventory = eventually(lambda: _if_hung(scanner.scan_sync(), 1))
@@ -193,13 +193,11 @@ def test_a_card_that_hangs_in_the_kernel_is_unhealthy_until_it_is_let_go(
     scanner = Scanner(rack.root, BlockingCalls(), patience=PATIENCE)
     good = eventually(lambda: _if_hung(scanner.scan_sync(), 0))
     address = rack.addresses[0]
-    rack.hang(address, hang)
-    rack.hang(address, hang)
+    held = hold(rack, address, hang)
     hung = eventually(lambda: _if_hung(scanner.scan_sync(), 1))
     assert hung.cards[0].failure is not None
     assert hung.cards[1] == good.cards[1]
     assert len(scanner.hanging) == 1
-    rack.release(address, hang)
-    rack.release(address, hang)
+    held.release()
     eventually(lambda: scanner.hanging == ())
     assert scanner.scan_sync() == good

@@ -345,7 +345,7 @@ def test_each_scan_sees_what_is_there_now(rack: Rack) -> None:
 
 
 def card_folder(rack: Rack) -> Path:
-    names = rack._names(rack.addresses[0], 0)
+    names = rack.places(rack.addresses[0])
     return rack.root / names["entry"]
 
 

@@ -40,7 +40,7 @@ def hottest(found: CardSensors) -> float | None:
 
 
 def engine_of(rack: Rack) -> Path:
-    names = rack._names(rack.addresses[0], 0)
+    names = rack.places(rack.addresses[0])
     return rack.root / names["entry"] / names["fme"]
 
 
@@ -78,7 +78,7 @@ def test_a_card_tells_its_temperature_its_power_and_its_errors(tmp_path: Path, d
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_what_a_card_lacks_or_garbles_is_left_out(tmp_path: Path, driver: str) -> None:
     rack = lay_out(tmp_path, [CardSpec(driver)])
-    names, engine = rack._names(rack.addresses[0], 0), engine_of(rack)
+    names, engine = rack.places(rack.addresses[0]), engine_of(rack)
     write(engine / names["temperature_file"], "\0" * 4096)
     write(engine / "errors/pcie0_errors", "many\n")
     (engine / "errors/pcie1_errors").unlink()

@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
 
+from simulator.cards import Rack
+
 _FAN_CLOEXEC: Final = 0x1
 _FAN_CLASS_CONTENT: Final = 0x4
 _FAN_MARK_ADD: Final = 0x1
@@ -24,9 +26,9 @@ _AT_FDCWD: Final = -100
 
 
 class Hang(StrEnum):
-    """The parts of a synthetic card whose reads can hang (`Rack.hang`).
+    """The parts of a synthetic card whose reads can hang.
 
-    The values are their places below the root, with the names of `Function.places` in braces.
+    The values are their places below the root, with the names of `Rack.places` in braces.
     """
 
     CARD_LISTING = "{entry}"
@@ -70,6 +72,11 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def hold(rack: Rack, address: str, hang: Hang, port: int = 0) -> Held:
+    """Let reads of a part of a card hang, in any process, until it is released."""
+    return Held(rack.root / hang.format(**rack.places(address, port)))
 
 
 _C = ctypes.CDLL(None, use_errno=True)
