@@ -25,7 +25,7 @@ from services.node.permissions import PermissionCheck
 from services.node.sensing import Sensing
 from services.programming.error_registers import ClearResult
 
-EVENT_OUTCOMES: Final = ("created", "counted", "superseded", "dropped", "refused")
+EVENT_OUTCOMES: Final = ("created", "repeated", "superseded", "dropped", "refused")
 SEVERITIES: Final = ("correctable", "nonfatal", "fatal")
 """Of errors on the PCI bus, as the kernel's counters have them."""
 
@@ -61,9 +61,9 @@ class PluginMetrics:
         )
         self.events = self._counter(
             "events",
-            "Kubernetes Events to be written, by outcome: created; counted in the Event that was"
-            " there; superseded by something newer, dropped for want of space, refused by the API"
-            " server.",
+            "Kubernetes Events to be written, by outcome: created; repeated within ten minutes, so"
+            " not written; superseded by something newer, dropped for want of space, refused by the"
+            " API server.",
             ("outcome",),
             known=EVENT_OUTCOMES,
         )

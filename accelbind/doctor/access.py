@@ -57,7 +57,7 @@ NEEDED: Final[Mapping[str, tuple[Right, ...]]] = {
     WEBHOOK: tuple(Right(verb, each, _MAPPINGS) for each in _BOTH for verb in ("list", "watch")),
     PLUGIN: (
         *(Right(verb, "nodes") for verb in ("get", "watch")),
-        *(Right(verb, "events", "", "default") for verb in ("create", "patch")),
+        Right("create", "events", "", "default"),
     ),
     CERTS: (
         *(
@@ -80,7 +80,7 @@ NEEDED_TO_ENFORCE: Final = (
 )
 """What a plugin also needs where mappings are enforced: the account accelbind-plugin-mappings."""
 
-NEEDED_TO_PROGRAM: Final = tuple(Right(verb, "events") for verb in ("create", "patch"))
+NEEDED_TO_PROGRAM: Final = (Right("create", "events"),)
 """What a plugin also needs in mode region: the account accelbind-plugin-region."""
 
 _REMEDIES: Final[Mapping[Right, str]] = {

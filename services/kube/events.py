@@ -1,17 +1,17 @@
 """Kubernetes Events about any object, written in the background.
 
-`record` puts a record into a queue; `write_forever` writes the queue at a bounded rate. Repeated
-records become one Event object with a count (a *series*), as kubelets write them. The queue is
-bounded: it holds only the latest record of each subject (a device, a card), so after an outage the
-API server gets the current state instead of the history. Times and counts are those of the records,
-whenever they are written.
+`record` puts a record into a queue; `write_forever` writes the queue at a bounded rate. The same
+object, reason and message is not written again for ten minutes. The queue is bounded: it holds only
+the latest record of each subject (a device, a card), so after an outage the API server gets the
+current state instead of the history. Times are those of the records, whenever they are written.
 
-These are Events of core/v1, which kubectl describe shows. They need the verb `create`, and better
-`patch` too, of `events` in the core group. An Event about an object without a namespace, such as a
-node, is in `default`: the API server accepts it nowhere else.
+These are Events of core/v1, which kubectl describe shows. They need the verb `create` of `events`
+in the core group. An Event about an object without a namespace, such as a node, is in `default`:
+the API server accepts it nowhere else.
 """
 
 import asyncio
+import math
 import re
 import secrets
 import time
@@ -26,11 +26,8 @@ import structlog
 
 from services.kube.client import (
     CONFLICT,
-    FORBIDDEN,
-    NOT_FOUND,
     UNAUTHORIZED,
     BadStatus,
-    ClusterClient,
     requested_pause,
     will_pass,
 )
@@ -40,8 +37,8 @@ from services.process.retry import Backoff
 from services.process.text import clip
 
 CREATED: Final = "created"
-COUNTED: Final = "counted"
-"""Outcome: added to the count of an existing Event object."""
+REPEATED: Final = "repeated"
+"""Outcome: not written, because the same was written less than `QUIET_SECONDS` ago."""
 REFUSED: Final = "refused"
 """Outcome: not accepted by the API server."""
 SUPERSEDED: Final = "superseded"
@@ -51,12 +48,13 @@ DROPPED: Final = "dropped"
 
 MAX_WAITING: Final = 256
 """Subjects in the queue."""
-MAX_SERIES: Final = 1024
-"""Series whose counts are remembered."""
+MAX_WRITTEN: Final = 1024
+"""Events that are remembered, so that they are not repeated."""
+QUIET_SECONDS: Final = 600.0
+"""Between two Events with the same object, reason and message."""
 MAX_MESSAGE: Final = 1000
 """Characters of a message; the log has the rest."""
 
-_MERGE: Final = "application/merge-patch+json"
 _MAX_NAME: Final = 253
 _UNFIT: Final = re.compile(r"[^a-z0-9.-]+")
 
@@ -96,19 +94,22 @@ class EventRecord:
     """Whether the Event's type is `Warning`, rather than `Normal`."""
 
 
-@dataclass(slots=True)
-class _Series:
-    """The records with one subject and reason; times are seconds of the epoch."""
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A record in the queue."""
 
-    latest: EventRecord
-    first: float
-    last: float
-    count: int = 0
-    name: str = ""
-    """Of the Event object; empty if there is none yet."""
+    record: EventRecord
+    time: float
+    """In seconds of the epoch."""
 
+    @property
+    def subject(self) -> tuple[ObjectReference, str]:
+        return self.record.object, self.record.subject
 
-_Subject = tuple[ObjectReference, str]
+    @property
+    def content(self) -> tuple[ObjectReference, str, str]:
+        """What is not written again for a while."""
+        return self.record.object, self.record.reason, self.record.message
 
 
 class EventRecorder:
@@ -137,24 +138,18 @@ class EventRecorder:
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._bucket = _TokenBucket(burst, seconds)
-        self._series: OrderedDict[tuple[_Subject, str], _Series] = OrderedDict()
-        self._waiting: OrderedDict[_Subject, _Series] = OrderedDict()
+        self._waiting: OrderedDict[tuple[ObjectReference, str], _Waiting] = OrderedDict()
+        self._written: OrderedDict[tuple[ObjectReference, str, str], float] = OrderedDict()
+        """When each content was written last, the oldest first."""
         self._recorded = asyncio.Event()
         self._error = ""
-        self._patch_forbidden = False
 
     def record(self, event: EventRecord) -> None:
         """Put a record into the queue; to be called in the event loop."""
-        now = self._clock()
-        subject = event.object, event.subject
-        series = self._series.setdefault((subject, event.reason), _Series(event, now, now))
-        self._series.move_to_end((subject, event.reason))
-        if len(self._series) > MAX_SERIES:
-            self._series.popitem(last=False)
-        series.latest, series.last, series.count = event, now, series.count + 1
-        if subject in self._waiting:
+        new = _Waiting(event, self._clock())
+        if new.subject in self._waiting:
             self._on_result(SUPERSEDED)
-        self._waiting[subject] = series
+        self._waiting[new.subject] = new
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popitem(last=False)
             self._on_result(DROPPED)
@@ -167,40 +162,38 @@ class EventRecorder:
                 self._recorded.clear()
                 await self._recorded.wait()
             await self._bucket.spend_token()
-            _, series = self._waiting.popitem(last=False)
-            await asyncio.sleep(await self._attempt(series))
+            _, new = self._waiting.popitem(last=False)
+            if 0 <= new.time - self._written.get(new.content, -math.inf) < QUIET_SECONDS:
+                self._on_result(REPEATED)
+            else:
+                await asyncio.sleep(await self._attempt(new))
 
-    async def _attempt(self, series: _Series) -> float:
-        """Write a series or requeue it; return the seconds until the next attempt."""
+    async def _attempt(self, new: _Waiting) -> float:
+        """Write a record or requeue it; return the seconds until the next attempt."""
+        path, body = _path(new.record), self._event(new)
         try:
             async with self._connection.client() as client:
-                await self._write(client, series)
+                client.expect(await client.request("POST", path, body=body), f"POST {path}")
         except ClusterError as error:
-            return self._failed(series, error)
+            return self._failed(new, error)
         except Exception:
-            log.exception("internal error: an Event is lost", reason=series.latest.reason)
+            log.exception("internal error: an Event is lost", reason=new.record.reason)
             self._on_result(REFUSED)
             return self._backoff.pause()
+        self._on_result(CREATED)
+        self._written[new.content] = new.time
+        self._written.move_to_end(new.content)
+        if len(self._written) > MAX_WRITTEN:
+            self._written.popitem(last=False)
         self._backoff.reset()
         if self._error:
             log.info("Events can be written again")
         self._error = ""
         return 0.0
 
-    async def _write(self, client: ClusterClient, series: _Series) -> None:
-        """Add to the existing Event object, or create one."""
-        if series.name and await self._add_to_count(client, series):
-            self._on_result(COUNTED)
-            return
-        path, name = _path(series.latest), _new_name(series.latest.object.name)
-        body = self._event(series, name)
-        client.expect(await client.request("POST", path, body=body), f"POST {path}")
-        series.name = name
-        self._on_result(CREATED)
-
-    def _event(self, series: _Series, name: str) -> dict[str, Any]:
-        latest = series.latest
-        about = latest.object
+    def _event(self, new: _Waiting) -> dict[str, Any]:
+        record = new.record
+        about, time_text = record.object, _timestamp(new.time)
         involved = {
             "kind": about.kind,
             "namespace": about.namespace,
@@ -212,43 +205,29 @@ class EventRecorder:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": about.namespace or "default"},
+            "metadata": {"name": _new_name(about.name), "namespace": about.namespace or "default"},
             "involvedObject": {key: value for key, value in involved.items() if value},
-            "reason": latest.reason,
-            "type": "Warning" if latest.warning else "Normal",
+            "reason": record.reason,
+            "message": clip(record.message, MAX_MESSAGE),
+            "type": "Warning" if record.warning else "Normal",
             "source": {"component": self._component, "host": self._host},
             "reportingComponent": self._component,
             "reportingInstance": self._host,
-            "firstTimestamp": _timestamp(series.first),
-            **_changing_fields(series),
+            "firstTimestamp": time_text,
+            "lastTimestamp": time_text,
+            "count": 1,
         }
 
-    async def _add_to_count(self, client: ClusterClient, series: _Series) -> bool:
-        """Update the Event object of a series; return whether it exists and may be changed."""
-        path = f"{_path(series.latest)}/{quote(series.name, safe='')}"
-        change = _changing_fields(series)
-        answer = await client.request("PATCH", path, body=change, content_type=_MERGE)
-        if answer.status == NOT_FOUND:  # the API server deletes Events after an hour or so
-            return False
-        if answer.status == FORBIDDEN:
-            if not self._patch_forbidden:
-                log.info("each repeat is a new Event; to count repeats, allow `patch` of events")
-            self._patch_forbidden = True
-            return False
-        client.expect(answer, f"PATCH {path}")
-        return True
-
-    def _failed(self, series: _Series, error: ClusterError) -> float:
-        """Note why a series wasn't written; return the seconds until the next attempt."""
-        subject = series.latest.object, series.latest.subject
+    def _failed(self, new: _Waiting, error: ClusterError) -> float:
+        """Note why a record wasn't written; return the seconds until the next attempt."""
         again = isinstance(error, BadStatus) and error.status in {CONFLICT, UNAUTHORIZED}
         if not (again or will_pass(error)):
             self._on_result(REFUSED)
-        elif subject in self._waiting:
+        elif new.subject in self._waiting:
             self._on_result(SUPERSEDED)
         else:
-            self._waiting[subject] = series
-            self._waiting.move_to_end(subject, last=False)
+            self._waiting[new.subject] = new
+            self._waiting.move_to_end(new.subject, last=False)
         write_log = log.debug if self._error else log.warning
         write_log("Events can't be written now", reason=str(error), waiting=len(self._waiting))
         self._error = str(error)
@@ -285,14 +264,6 @@ def _new_name(about: str) -> str:
     unique = secrets.token_hex(8)
     fitting = _UNFIT.sub("-", about.lower())[: _MAX_NAME - len(unique) - 1].strip(".-")
     return f"{fitting}.{unique}" if fitting else unique
-
-
-def _changing_fields(series: _Series) -> dict[str, Any]:
-    return {
-        "count": series.count,
-        "lastTimestamp": _timestamp(series.last),
-        "message": clip(series.latest.message, MAX_MESSAGE),
-    }
 
 
 def _timestamp(seconds: float) -> str:

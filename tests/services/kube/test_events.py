@@ -19,7 +19,6 @@ from services.kube.events import (
     node_reference,
 )
 from services.process.retry import Backoff
-from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.support import eventually_async
 
@@ -85,10 +84,6 @@ def written(api: ApiServerStandIn) -> list[dict[str, Any]]:
     return api.objects("Event")
 
 
-def patches(request: Request) -> bool:
-    return request.method == "PATCH"
-
-
 async def test_an_event_is_what_kubectl_describe_shows_of_a_node(api: ApiServerStandIn) -> None:
     async with writing(api) as made:
         made.record(message="dfl-port.0 is Unhealthy: afu_id is empty")
@@ -115,59 +110,43 @@ async def test_an_event_is_what_kubectl_describe_shows_of_a_node(api: ApiServerS
     }
 
 
-async def test_what_happens_again_is_counted_in_the_event_that_is_there(
-    api: ApiServerStandIn,
-) -> None:
-    async with writing(api) as made:
-        for number in range(1, 4):
-            made.record(message=f"time {number}")
-            await made.until(created=1, counted=number - 1)
-            made.now += 60
-        made.record(reason="Good", message="well", warning=False)
-        await made.until(created=2)
-    bad, good = sorted(written(api), key=lambda event: str(event["reason"]))
-    assert (bad["count"], bad["message"]) == (3, "time 3")
-    assert bad["firstTimestamp"] == "2027-01-15T08:00:00Z"
-    assert bad["lastTimestamp"] == "2027-01-15T08:02:00Z"
-    assert (good["type"], good["count"]) == ("Normal", 1)
-
-
-async def test_an_event_that_was_forgotten_meanwhile_is_made_anew(api: ApiServerStandIn) -> None:
+async def test_the_same_is_not_written_again_for_ten_minutes(api: ApiServerStandIn) -> None:
     async with writing(api) as made:
         made.record()
         await made.until(created=1)
-        [old] = written(api)
-        api.drop("Event", old["metadata"]["name"])
+        for repeats, seconds in enumerate((60, 539), 1):
+            made.now += seconds
+            made.record()
+            await made.until(created=1, repeated=repeats)
+        made.now += 1
         made.record()
         await made.until(created=2)
-    [new] = written(api)
-    assert new["count"] == 2
-    assert new["metadata"]["name"] != old["metadata"]["name"]
+        made.record(message="it is worse")
+        made.record("other", reason="Good", message="well", warning=False)
+        made.record("third", about=node_reference("n2"))
+        await made.until(created=5, repeated=2)
+    times = [each["firstTimestamp"] for each in written(api) if each["message"] == "it is bad"]
+    assert sorted(times) == ["2027-01-15T08:00:00Z", *["2027-01-15T08:10:00Z"] * 2]
 
 
-async def test_without_the_right_to_patch_each_repeat_is_a_new_event(
-    api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with api.faults.failing(403, matches=patches):
-        async with writing(api) as made:
-            for number in range(1, 4):
-                made.record()
-                await made.until(created=number)
-    assert sorted(event["count"] for event in written(api)) == [1, 2, 3]
-    assert capsys.readouterr().out.count("allow `patch` of events") == 1
+async def test_a_clock_that_is_set_back_delays_nothing(api: ApiServerStandIn) -> None:
+    async with writing(api) as made:
+        for created in (1, 2):
+            made.record()
+            await made.until(created=created)
+            made.now -= 3600
 
 
 async def test_what_is_remembered_is_bounded(
     api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MAX_SERIES", 2)
+    monkeypatch.setattr(events, "MAX_WRITTEN", 2)
     async with writing(api) as made:
-        for created, subject in enumerate(("a", "b", "c", "a"), 1):
-            made.record(subject)
+        for created, message in enumerate(("a", "b", "c", "a"), 1):
+            made.record(message=message)
             await made.until(created=created)
-        assert [event["count"] for event in written(api)] == [1] * 4
-        made.record("c")
-        await made.until(created=4, counted=1)
+        made.record(message="c")
+        await made.until(created=4, repeated=1)
 
 
 async def test_while_the_api_server_is_away_the_latest_state_waits_and_nobody_else_does(
@@ -183,7 +162,6 @@ async def test_while_the_api_server_is_away_the_latest_state_waits_and_nobody_el
         ("Good", "19"),
         ("Bad", "19"),
     }
-    assert {event["count"] for event in written(api)} == {10, 20}
 
 
 async def test_more_than_may_wait_is_dropped_and_counted(
@@ -202,7 +180,7 @@ async def test_more_than_may_wait_is_dropped_and_counted(
 async def test_a_burst_is_written_and_the_rest_at_its_rate(api: ApiServerStandIn) -> None:
     async with writing(api, burst=3, seconds=3600) as made:
         for number in range(10):
-            made.record(f"port.{number}")
+            made.record(f"port.{number}", message=f"{number}")
         await made.until(created=3)
         made.record("port.9", reason="Good")
         await made.until(superseded=1)
@@ -250,7 +228,8 @@ async def test_what_may_go_well_later_is_tried_again(api: ApiServerStandIn, code
 async def test_names_are_unique_bounded_and_valid(api: ApiServerStandIn, name: str) -> None:
     async with writing(api) as made:
         for subject in ("a", "b"):
-            made.record(subject, about=ObjectReference("Node", name, uid=name), message="m" * 5000)
+            about = ObjectReference("Node", name, uid=name)
+            made.record(subject, about=about, message=subject * 5000)
         await made.until(created=2)
     names = {event["metadata"]["name"] for event in written(api)}
     assert len(names) == 2
