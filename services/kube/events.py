@@ -33,6 +33,7 @@ from services.kube.client import (
 )
 from services.kube.connection import Connection
 from services.process.errors import ClusterError
+from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.process.text import clip
 
@@ -142,7 +143,7 @@ class EventRecorder:
         self._written: OrderedDict[tuple[ObjectReference, str, str], float] = OrderedDict()
         """When each content was written last, the oldest first."""
         self._recorded = asyncio.Event()
-        self._error = ""
+        self._outage = Outage(log, "Events can't be written now", "Events can be written again")
 
     def record(self, event: EventRecord) -> None:
         """Put a record into the queue; to be called in the event loop."""
@@ -186,9 +187,7 @@ class EventRecorder:
         if len(self._written) > MAX_WRITTEN:
             self._written.popitem(last=False)
         self._backoff.reset()
-        if self._error:
-            log.info("Events can be written again")
-        self._error = ""
+        self._outage.ended()
         return 0.0
 
     def _event(self, new: _Waiting) -> dict[str, Any]:
@@ -228,9 +227,7 @@ class EventRecorder:
         else:
             self._waiting[new.subject] = new
             self._waiting.move_to_end(new.subject, last=False)
-        write_log = log.debug if self._error else log.warning
-        write_log("Events can't be written now", reason=str(error), waiting=len(self._waiting))
-        self._error = str(error)
+        self._outage.failed(str(error), waiting=len(self._waiting))
         return self._backoff.pause(requested_pause(error))
 
 

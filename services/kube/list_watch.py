@@ -5,9 +5,9 @@ are read again, after a pause that grows fast: broken watches cost at most four 
 A watch that hangs, without an answer or without an end, is cut after its time and has failed.
 Pauses start over after a watch that was open for `WatchTiming.steady`.
 
-An error is logged when it starts and when it ends. While watches fail, a read alone is no recovery:
-it takes a watch of full length, or an event after `steady` seconds. Only cancellation ends
-`watch_forever`: an internal error is logged and the objects are read again.
+An error is logged when it starts, changes and ends. While watches fail, a read alone is no
+recovery: it takes a watch of full length, or an event after `steady` seconds. Only cancellation
+ends `watch_forever`: an internal error is logged and the objects are read again.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import msgspec
 import structlog
@@ -26,6 +26,7 @@ from services.kube.client import BadStatus, ClusterClient, HttpResponse, Unreada
 from services.kube.connection import Connection
 from services.kube.lists import UNREADABLE, decode_pruned
 from services.process.errors import ClusterError
+from services.process.outage import Outage
 from services.process.retry import FIRST_SECONDS, GROWTH, LONGEST_SECONDS, Backoff
 from services.process.text import plain
 
@@ -87,7 +88,7 @@ class WatchLoop(ABC):
     def __init__(
         self,
         connection: Connection,
-        labels: Mapping[str, str],
+        labels: Mapping[str, Any],
         timing: WatchTiming,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
@@ -96,20 +97,27 @@ class WatchLoop(ABC):
         self.last_seen = self._clock()
         """The time of the last event, bookmark, complete read or watch of full length, initially
         the start. A watch that only opens proves nothing."""
-        self.error = ""
-        """Why the objects aren't being updated now; empty if they are."""
-        self.failures = 0
-        """How many reads and watches have failed."""
+        self._outage = Outage(
+            log, self.outage, self.recovery, count=on_failure, clock=timing.clock, **labels
+        )
         self._version = ""
         """The version to watch from; empty if the objects must be read."""
         self._connection = connection
         self._labels = labels
-        self._on_failure = on_failure
         self._backoff = timing.backoff()
         self._opened: float | None = None
         self._watch_broken = False
         """Whether a watch has failed since watching worked."""
-        self._error_since = 0.0
+
+    @property
+    def error(self) -> str:
+        """Why the objects aren't being updated now; empty if they are."""
+        return self._outage.reason
+
+    @property
+    def failures(self) -> int:
+        """How many reads and watches have failed."""
+        return self._outage.failures
 
     @property
     def watching(self) -> bool:
@@ -157,8 +165,8 @@ class WatchLoop(ABC):
             return self._watch_failed(error, requested)
         except Exception:
             log.exception("internal error: the objects are read again", **self._labels)
-            self._version = ""
-            self._count_failure()
+            self._version, self._watch_broken = "", True
+            self._outage.failed("internal error")
             return self._backoff.pause()
         finally:
             self._opened = None
@@ -186,19 +194,18 @@ class WatchLoop(ABC):
         self.last_seen = self._clock()
         self._watch_broken = False
         self._backoff.reset()
-        self._recovered()
+        self._outage.ended()
 
     def _read_works(self, began: float) -> None:
         """Note a complete read."""
         self.last_seen = max(self.last_seen, began)
         if not self._watch_broken:
-            self._recovered()
+            self._outage.ended()
 
     def _read_failed(self, error: ClusterError) -> float:
         """Note a read that failed; return the seconds until the next attempt."""
-        self._count_failure()
         pause = self._backoff.pause(requested_pause(error), growth=GROWTH)
-        self._log_error(str(error), pause)
+        self._failed(error, pause)
         return pause
 
     def _watch_failed(self, error: ClusterError, requested: float) -> float:
@@ -206,39 +213,17 @@ class WatchLoop(ABC):
 
         They count from when the watch was `requested`, so the time of a hanging one isn't added.
         """
-        self._count_failure()
         self._version = ""
         self._watch_broken = True
         if self._open_seconds >= self._timing.steady:
             self._backoff.reset()
         pause = self._backoff.pause(requested_pause(error), growth=_WATCH_GROWTH)
-        self._log_error(str(error), pause)
+        self._failed(error, pause)
         return max(min(pause, self._timing.first), pause - (self._clock() - requested))
 
-    def _count_failure(self) -> None:
-        self.failures += 1
-        self._on_failure()
-
-    def _log_error(self, problem: str, pause: float) -> None:
-        now = self._clock()
-        if not self.error:
-            self._error_since = now
-        # One outage causes many errors (cut, refused, too old), of which only the first is logged.
-        write_log = log.debug if self.error else log.warning
-        write_log(
-            self.outage,
-            **self._labels,
-            reason=problem,
-            age=round(now - self.last_seen, 1),
-            next_try=round(pause, 1),
-        )
-        self.error = problem
-
-    def _recovered(self) -> None:
-        if self.error:
-            after = round(self._clock() - self._error_since, 1)
-            log.info(self.recovery, **self._labels, after=after)
-        self.error = ""
+    def _failed(self, error: ClusterError, pause: float) -> None:
+        age = round(self._clock() - self.last_seen, 1)
+        self._outage.failed(str(error), age=age, next_try=round(pause, 1))
 
 
 @asynccontextmanager

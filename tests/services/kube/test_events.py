@@ -187,20 +187,20 @@ async def test_a_burst_is_written_and_the_rest_at_its_rate(api: ApiServerStandIn
         assert len(written(api)) == 3
 
 
-async def test_what_the_api_server_does_not_take_is_given_up_and_said_once(
+async def test_what_the_api_server_does_not_take_is_given_up_and_logged_once(
     api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with writing(api) as made:
         with api.faults.failing(403):
-            made.record("a")
-            made.record("b", about=ObjectReference("Pod", "p", namespace="elsewhere"))
-            await made.until(refused=2)
-        made.record("c")
+            for refused in (1, 2):
+                made.record()
+                await made.until(refused=refused)
+        made.record()
         await made.until(created=1)
     lines = capsys.readouterr().out.splitlines()
-    [said] = [line for line in lines if "[warning" in line]
-    assert "Events can't be written now" in said
-    assert "RBAC" in said
+    [warning] = [line for line in lines if "[warning" in line]
+    assert "Events can't be written now" in warning
+    assert "RBAC" in warning
     assert sum("Events can be written again" in line for line in lines) == 1
 
 
