@@ -363,10 +363,10 @@ class Use(NamedTuple):
 @pytest.mark.parametrize(
     ("use", "count"),
     [
-        (Use("af"), 4),
-        (Use("af", "", (ENFORCED,)), 7),
-        (Use("af", "regiondevel"), 7),
-        (Use("af", "region"), 9),
+        (Use("af"), 3),
+        (Use("af", "", (ENFORCED,)), 6),
+        (Use("af", "regiondevel"), 6),
+        (Use("af", "region"), 7),
     ],
 )
 async def test_the_plugin_s_rights_are_those_of_the_modes_in_use(
