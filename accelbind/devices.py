@@ -35,12 +35,14 @@ from services.devices.resources import OfferMemory, advertise, with_problems
 from services.kubelet.sockets import plugins_folder
 from services.mappings.folder import load_folder
 from services.node.offer import MAX_BYTES, decode
-from services.node.offer_memory import FILE
+from services.node.offer_memory import FILE as OFFER_FILE
 from services.node.permissions import Missing, Needs, missing
+from services.node.port_problems import port_problems
 from services.node.table import Table, rows, with_names
 from services.process.blocking import BlockingCalls
 from services.process.settings import dashed
 from services.process.text import plain
+from services.programming.records import FOLDER, PortRecords
 
 WHERE: Final = "Where to read from (by default the running plugin)"
 FILES: Final = "files"
@@ -183,7 +185,7 @@ class DeviceSource:
 
     def _last_offer(self) -> OfferMemory | None:
         """What the last plugin offered, so that broken devices keep their resource."""
-        path = plugins_folder(self._settings.kubelet_dir) / FILE
+        path = plugins_folder(self._settings.kubelet_dir) / OFFER_FILE
         with contextlib.suppress(OSError), path.open("rb") as file:
             return decode(file.read(MAX_BYTES + 1))
         return None
@@ -198,7 +200,9 @@ class DeviceSource:
         )
         sensors = self._sensors.read_sync(inventory.cards) if limits.measure else ()
         over = limit_problems(sensors, limits)
-        return with_problems(inventory, over, limits)
+        records = PortRecords(settings.state_dir / FOLDER)
+        of_ports = port_problems(inventory, settings.mode, records)
+        return with_problems(inventory, {**over, **of_ports}, limits)
 
 
 def missing_to_read(

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +33,9 @@ from services.devices.resources import OfferMemory
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
-from services.node.node_mark import update_mark
+from services.node.last_mode import enter_mode
 from services.node.offer_memory import OfferMemoryFile
+from services.node.port_problems import port_problems
 from services.programming.lock import LOCKS
 
 ANOTHER_MODE: Final = "another mode"
@@ -91,6 +93,7 @@ class ModeServing:
             damping=Damping(settings.healthy_after, spacing=settings.scan_interval / 2),
             cards=parts.cards,
             observe_seconds=parts.metrics.scan_seconds.observe,
+            problems=partial(port_problems, mode=mode, records=parts.records),
         )
         self._memory = OfferMemoryFile(folder.path, mode, parts.calls)
         self.cdi = _cdi_publisher(mode, parts)
@@ -147,8 +150,7 @@ class ModeServing:
 
     async def _discover(self, resources: ResourceSet) -> None:
         before, parts = self._before, self._parts
-        # Before the memory of the last mode is replaced.
-        await update_mark(self.mode, self._folder.path, parts.settings.state_dir, parts.calls)
+        await enter_mode(self.mode, self._folder.path, parts.records, parts.calls)
         memory = await self._memory.load() if before is None else before.memory
         self._discovery.restore(memory)
         async for _ in self._discovery.rounds():

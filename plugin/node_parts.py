@@ -26,6 +26,7 @@ from services.node.sensing import Sensing
 from services.process import http
 from services.process.blocking import BlockingCalls
 from services.programming.ioctls import KERNEL, DriverCalls
+from services.programming.records import FOLDER, PortRecords
 
 COMPONENT: Final = "accelbind-plugin"
 """The source of Events."""
@@ -52,6 +53,7 @@ class NodeParts:
         self.connection = connection
         self.driver_calls = driver_calls
         self.calls = BlockingCalls()
+        self.records = PortRecords(settings.state_dir / FOLDER)
         self.state = NodeState(settings.mode)
         self.registry = http.new_registry()
         http.build_info(self.registry, "plugin", version)

@@ -31,7 +31,7 @@ from services.kube.connection import Connection, connector
 from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.node_watcher import NodeWatcher
 from services.kubelet.sockets import plugins_folder
-from services.node.offer_memory import last_mode
+from services.node.last_mode import last_mode
 from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError
 from services.process.http import MetricsServer, Route

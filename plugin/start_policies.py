@@ -18,9 +18,8 @@ from services.containers.claims import StartClaims
 from services.containers.hook_starts import HookStarts
 from services.containers.permission import Enforce, is_enforced
 from services.devices.model import PluginMode
-from services.kubelet.sockets import checkpoint_file, plugins_folder
+from services.kubelet.sockets import checkpoint_file
 from services.node.cdi_publisher import CdiPublisher
-from services.node.node_mark import lasting_folder
 from services.node.regions import RegionProgramming
 from services.node.start_gate import (
     FunctionStartPolicy,
@@ -135,7 +134,6 @@ class StartPolicies:
         return Programmer(
             settings.root,
             settings.state_dir,
-            durable_dir=lasting_folder(plugins_folder(settings.kubelet_dir)),
             scan_cards=self._parts.scanner.scan_sync,
             clock=ClockPolicy.TRY,
             calls=self._parts.driver_calls,

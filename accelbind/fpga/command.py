@@ -1,6 +1,5 @@
 """`accelbind fpga`: show a node's FPGAs, program and reset them, clear their errors."""
 
-import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from enum import StrEnum
@@ -17,8 +16,6 @@ from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
-from services.kubelet.sockets import plugins_folder
-from services.node.node_mark import lasting_folder
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.clock_registers import ClockPolicy
@@ -80,9 +77,6 @@ class ListFormat(StrEnum):
 on_root = with_settings(PluginSettings, {"root": ""}, group="Options")
 on_root_and_mode = with_settings(PluginSettings, {"root": "", "mode": ""}, group="Options")
 on_state = with_settings(PluginSettings, {"root": "", "state_dir": ""}, group="Options")
-on_records = with_settings(
-    PluginSettings, {"root": "", "state_dir": "", "kubelet_dir": ""}, group="Options"
-)
 
 app = typer.Typer(name="fpga", no_args_is_help=True, add_completion=False)
 
@@ -162,7 +156,7 @@ def info(
 
 
 @app.command()
-@on_records
+@on_state
 def program(
     context: typer.Context,
     port: PortName,
@@ -191,20 +185,15 @@ def program(
     """Program the function of a bitstream into a port.
 
     Nothing is programmed if the bitstream does not fit the card, or while
-    the port is open. A function that the port has already is not programmed
-    again, but the port is reset. Afterwards the port must show the function.
+    the port is open. A function that accelbind has programmed since the boot is
+    not programmed again, but the port is reset. Afterwards the port must show the
+    function.
 
     [bold]Examples[/bold]
       accelbind fpga program dfl-port.0 nlb0.gbs
       accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
     """
-    programmer = _programmer(
-        context,
-        settings,
-        timeout,
-        clock=user_clock,
-        durable_dir=_durable_dir(settings.kubelet_dir),
-    )
+    programmer = _programmer(context, settings, timeout, clock=user_clock)
     port = _find_port(settings.root, port)
     image = Image.from_bitstream(read_bitstream(bitstream))
     if dry_run:
@@ -322,25 +311,17 @@ def _find_port(root: Path, named: str) -> str:
     return port_meant(scan(root), named)
 
 
-def _durable_dir(kubelet_dir: Path) -> Path | None:
-    """Where the plugin keeps what survives reboots; None without a kubelet, or access to it."""
-    plugins = plugins_folder(kubelet_dir)
-    return lasting_folder(plugins) if os.access(plugins, os.X_OK) else None
-
-
 def _programmer(
     context: typer.Context,
     settings: PluginSettings,
     timeout: float,
     *,
     clock: ClockPolicy = ClockPolicy.TRY,
-    durable_dir: Path | None = None,
 ) -> Programmer:
     """A programmer that waits up to half of the time for a card that somebody works on."""
     return Programmer(
         settings.root,
         settings.state_dir,
-        durable_dir=durable_dir,
         clock=clock,
         calls=context.obj.driver_calls or KERNEL,
         lock_seconds=timeout / 2,

@@ -166,6 +166,17 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             "the card has an engine and no port",
             "enable the port, or take back released ones: accelbind fpga assign",
         ),
+        "port-released": Reason(
+            Effect.DEVICE,
+            "mode region, and the port is released to a virtual function: the in-tree driver can't"
+            " program it",
+            "set sriov_numvfs to 0, then give the port back: accelbind fpga assign",
+        ),
+        "programming-unfinished": Reason(
+            Effect.DEVICE,
+            "mode af or bdf, and programming of the port has begun and has not succeeded",
+            "program it: accelbind fpga program PORT FILE",
+        ),
         "no-pci-address": Reason(
             Effect.DEVICE,
             "mode bdf, and the port is on no PCI function",

@@ -124,7 +124,10 @@ def _hung(card: Card, seconds: float) -> Problem:
 
 
 class Discovery:
-    """Finds out what this node has in one mode; every `interval` seconds, or on request."""
+    """Finds out what this node has in one mode; every `interval` seconds, or on request.
+
+    `problems` returns those that depend on the mode, by the name of a port.
+    """
 
     def __init__(
         self,
@@ -136,6 +139,7 @@ class Discovery:
         damping: Damping,
         cards: CardReader,
         observe_seconds: Callable[[float], None],
+        problems: Callable[[Inventory], Mapping[str, Problem]] = lambda _: {},
     ) -> None:
         self._state = state
         self._mode = mode
@@ -145,6 +149,7 @@ class Discovery:
         self._health = Health()
         self._cards = cards
         self._observe_seconds = observe_seconds
+        self._problems = problems
 
     async def rounds(self) -> AsyncIterator[NodeState]:
         """Scan until cancelled; return the state after each scan that didn't fail."""
@@ -191,7 +196,7 @@ class Discovery:
         started = time.perf_counter()
         inventory = await self._cards.read()
         self._observe_seconds(time.perf_counter() - started)
-        return inventory
+        return with_problems(inventory, self._problems(inventory), Limits())
 
     def _log_failure(self, error: str) -> None:
         write = log.debug if error == self._state.scan_error else log.error

@@ -4,14 +4,10 @@ It belongs to this kubelet, and is in a folder that the plugin may write in any 
 once before the first scan, and written when its content has changed. Without it (it can't be
 written or parsed) a device that is broken at the start isn't offered until it is healthy; this is
 logged once and delays nothing.
-
-The mode counts at a start at which the API server doesn't return the node's annotation: a plugin
-that is restarted during an outage must not offer the ports of regions that containers have.
 """
 
 import asyncio
 import contextlib
-import json
 import os
 from functools import partial
 from pathlib import Path
@@ -26,7 +22,7 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.files import open_regular, replace_file
 
-FILE: Final = "accelbind/offered.json"
+FILE: Final = "accelbind/offer.json"
 """In a folder of our own in the kubelet's folder of device plugins: a kubelet that starts deletes
 every file there but its checkpoint, and leaves folders alone
 (`pkg/kubelet/cm/devicemanager/manager.go`)."""
@@ -35,14 +31,6 @@ SECONDS: Final = 2.0
 """For reading or writing it; a disk that hangs delays the first scan by no more."""
 
 log = structlog.get_logger(component="plugin")
-
-
-def last_mode(folder: Path) -> PluginMode | None:
-    """The mode that was served last on this node; None if it is unknown."""
-    try:
-        return PluginMode(json.loads(_read(folder / FILE))["mode"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None
 
 
 class OfferMemoryFile:

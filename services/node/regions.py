@@ -26,15 +26,13 @@ from services.process.errors import BitstreamMissing, HardwareError, NotAllowed,
 from services.process.text import listing, plain
 from services.programming.assignment import (
     Assignment,
+    Contents,
     ProgrammingPlan,
-    Records,
     Region,
-    carried,
     plan,
     regions_of,
 )
 from services.programming.programmer import Image, Programmed, Programmer
-from services.programming.records import UNKNOWN
 
 T = TypeVar("T")
 
@@ -123,13 +121,13 @@ class RegionProgramming:
             NotAllowed: A port would have to be programmed.
             ExternalFailure: A region is gone, or can't be read as a whole.
         """
-        planned, regions, records = await self._plan(wanted, ids)
+        planned, regions, contents = await self._plan(wanted, ids)
         if not planned.programmed:
             return
-        found = [_mismatch(each, regions[each.region], records) for each in planned.programmed]
+        wrong = [_mismatch(each, regions[each.region], contents) for each in planned.programmed]
         raise NotAllowed(
             f"on node {plain(self._node, 120)}"
-            f" {listing(found[:_SHOWN], more=max(0, len(found) - _SHOWN))}: {wanted.who} would get"
+            f" {listing(wrong[:_SHOWN], more=max(0, len(wrong) - _SHOWN))}: {wanted.who} would get"
             " every port of its regions, and this plugin verifies functions and doesn't program"
             " them: program the region with accelbind fpga program, or ask for a function that it"
             " carries"
@@ -137,23 +135,23 @@ class RegionProgramming:
 
     async def _plan(
         self, wanted: WantedFunctions, ids: Sequence[str]
-    ) -> tuple[ProgrammingPlan, Mapping[str, Region], Records]:
-        def read() -> tuple[Mapping[str, Region], Records]:
+    ) -> tuple[ProgrammingPlan, Mapping[str, Region], Contents]:
+        def read() -> tuple[Mapping[str, Region], Contents]:
             inventory = self._scan()
-            return regions_of(inventory), self._programmer.recorded(inventory)
+            return regions_of(inventory), self._programmer.contents(inventory)
 
-        regions, records = await self._calls.run(
+        regions, contents = await self._calls.run(
             "scan", read, timeout=SCAN_SECONDS, what="reading the cards"
         )
         planned = plan(
             wanted.functions,
             ids,
             regions,
-            records,
+            contents,
             interface_id=wanted.interface_id,
             who=wanted.who,
         )
-        return planned, regions, records
+        return planned, regions, contents
 
     async def _prepare(self, task: _RegionTask) -> None:
         """Make every port of a region carry what it should, freshly reset."""
@@ -262,19 +260,18 @@ def _tasks(planned: ProgrammingPlan, regions: Mapping[str, Region]) -> list[_Reg
     return sorted(tasks, key=lambda task: bool(task.programmed))
 
 
-def _mismatch(what: Assignment, region: Region, records: Records) -> str:
+def _mismatch(what: Assignment, region: Region, contents: Contents) -> str:
     """What a port carries instead of a function that its region should get."""
-    (port,) = (each for each in region.ports if each.name == what.port)
-    name, found = plain(port.name), carried(port, records)
-    why = "".join(f" ({plain(problem.message, 160)})" for problem in port.problems[:1])
-    if records.get(port.name) == UNKNOWN:
-        why = (
-            f" (the content of {name} is unknown until it is programmed: accelbind fpga program"
-            f" {name} FILE)"
-        )
-    content = f"AFU {found}" if found else f"an unknown function{why}"
+    name = plain(what.port)
+    content = contents.get(what.port)
+    carries = (
+        f"AFU {content}"
+        if content
+        else f"an unknown function (the content of {name} is unknown until it is programmed:"
+        f" accelbind fpga program {name} FILE)"
+    )
     return (
-        f"{name} of region {plain(region.name)} carries {content} instead of AFU"
+        f"{name} of region {plain(region.name)} carries {carries} instead of AFU"
         f" {plain(what.function, 48)}"
     )
 
@@ -293,7 +290,7 @@ def _image_there(region: Region, what: Assignment) -> Image:
         interface_id=region.interface_id,
         afu_id=shown if opencl else what.function,
         data=changed,
-        record=what.function if opencl else None,
+        program=what.function if opencl else "",
     )
 
 

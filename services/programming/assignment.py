@@ -3,14 +3,12 @@
 The kubelet has chosen the regions, the pod's spec names the functions. Each function needs a region
 of its own, and a region beyond those must carry one of the functions too. A container gets every
 port of its regions, so every port must carry a function that the container wants. A port that
-carries one keeps it. The others are programmed with the function that their region was assigned,
-and so is a port whose content is unknown. The regions are assigned so that as few ports as possible
-are programmed.
+carries one keeps it. The others are programmed with the function that their region was assigned.
+The regions are assigned so that as few ports as possible are programmed.
 
-A region is a card's engine together with its ports, including those on virtual functions. A port's
-`afu_id` shows its function, except for OpenCL: all programs of a board package show the same id. So
-for OpenCL the record of the last programming counts (`Records`), during the same boot and while the
-port shows the same id.
+A region is a card's engine together with its ports, including those on virtual functions. Only what
+was programmed by accelbind counts as a port's function (`PortRecords`). The id that a port shows is
+no proof: the loaded image supplies it, and all OpenCL programs show the same one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,14 +17,11 @@ from typing import TypeAlias
 
 from services.devices.model import Fme, Inventory, Port, Problem
 from services.devices.topology import Topology
-from services.names import OPENCL_AFU
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import listing, plain
 
-Records: TypeAlias = Mapping[str, str]
-"""By port name: the OpenCL program that was programmed and verified since the boot, if the port
-still shows the id that it showed then. Empty text for a port whose last programming failed: its
-content is unknown, whatever it shows."""
+Contents: TypeAlias = Mapping[str, str]
+"""By port name: the AFU id or OpenCL program id that its record says, if the record counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,34 +45,18 @@ class Region:
         """What a bitstream for it must fit; empty if that can't be read."""
         return self.engine.interface_id
 
-    def carrier(self, function: str, records: Records) -> Port | None:
-        """The port that carries a function, None if none does."""
-        for port in self.ports:
-            if function and carried(port, records) == function:
-                return port
-        return None
+    def carries(self, function: str, contents: Contents) -> bool:
+        """Whether a port of it carries a function."""
+        return any(contents.get(port.name) == function for port in self.ports)
 
-    def foreign(self, functions: Collection[str], records: Records) -> tuple[Port, ...]:
+    def foreign(self, functions: Collection[str], contents: Contents) -> tuple[Port, ...]:
         """The ports that carry none of some functions, or whose content is unknown."""
-        return tuple(
-            port
-            for port in self.ports
-            if not (found := carried(port, records)) or found not in functions
-        )
+        return tuple(port for port in self.ports if contents.get(port.name) not in functions)
 
     @property
     def programmable(self) -> Port | None:
         """The port that a function is programmed into: the first that has a number."""
         return next((port for port in self.ports if port.number is not None), None)
-
-
-def carried(port: Port, records: Records) -> str:
-    """The function in a port: its AFU id, or the id of an OpenCL program; empty if unknown.
-
-    The id that all OpenCL programs show does not identify a function. Neither does an id that a
-    port still shows after the hardware refused to program it.
-    """
-    return records.get(port.name, "" if port.afu_id == OPENCL_AFU else port.afu_id)
 
 
 def regions_of(inventory: Inventory) -> dict[str, Region]:
@@ -122,7 +101,7 @@ def plan(
     functions: Sequence[str],
     ids: Sequence[str],
     regions: Mapping[str, Region],
-    records: Records,
+    contents: Contents,
     *,
     interface_id: str,
     who: str,
@@ -140,7 +119,7 @@ def plan(
             " request as many regions as functions"
         )
     present = [_present(each, regions, interface_id) for each in given]
-    matched = _match(functions, present, records)
+    matched = _match(functions, present, contents)
     kept: list[Assignment] = []
     programmed: list[Assignment] = []
     rest = [functions[n] for n in range(len(functions)) if n not in matched.values()]
@@ -148,25 +127,27 @@ def plan(
         if number in matched:
             function = functions[matched[number]]
         else:
-            function = rest.pop(0) if rest else _spare(region, functions, records)
-        kept_here, programmed_here = _assign(region, function, functions, records)
+            function = rest.pop(0) if rest else _spare(region, functions, contents)
+        kept_here, programmed_here = _assign(region, function, functions, contents)
         kept.extend(kept_here)
         programmed.extend(programmed_here)
     return ProgrammingPlan(tuple(kept), tuple(programmed))
 
 
-def _match(functions: Sequence[str], regions: Sequence[Region], records: Records) -> dict[int, int]:
+def _match(
+    functions: Sequence[str], regions: Sequence[Region], contents: Contents
+) -> dict[int, int]:
     """Pair functions with regions where they cost no extra work: a largest bipartite matching.
 
     A function costs nothing extra in a region that carries it. Nor does it in a region with a
     port that must be programmed anyway, since that port can get it.
     """
     matched: dict[int, int] = {}
-    foreign = [bool(region.foreign(functions, records)) for region in regions]
+    foreign = [bool(region.foreign(functions, contents)) for region in regions]
 
     def place(function: int, tried: set[int]) -> bool:
         for number, region in enumerate(regions):
-            fits = foreign[number] or region.carrier(functions[function], records) is not None
+            fits = foreign[number] or region.carries(functions[function], contents)
             if number in tried or not fits:
                 continue
             tried.add(number)
@@ -180,17 +161,17 @@ def _match(functions: Sequence[str], regions: Sequence[Region], records: Records
     return matched
 
 
-def _spare(region: Region, functions: Sequence[str], records: Records) -> str:
+def _spare(region: Region, functions: Sequence[str], contents: Contents) -> str:
     """The function for a region beyond those that the functions need: one that it carries."""
-    return next((each for each in functions if region.carrier(each, records)), functions[-1])
+    return next((each for each in functions if region.carries(each, contents)), functions[-1])
 
 
 def _assign(
-    region: Region, function: str, wanted: Sequence[str], records: Records
+    region: Region, function: str, wanted: Sequence[str], contents: Contents
 ) -> tuple[list[Assignment], list[Assignment]]:
     """The ports of a region to keep, and those to program with its function."""
-    foreign = region.foreign(wanted, records)
-    if not foreign and region.carrier(function, records) is None:
+    foreign = region.foreign(wanted, contents)
+    if not foreign and not region.carries(function, contents):
         foreign = (_programmable(region),)
     for port in foreign:
         if port.number is None:
@@ -201,7 +182,7 @@ def _assign(
             )
     names = {port.name for port in foreign}
     kept = [
-        Assignment(region.name, port.name, carried(port, records))
+        Assignment(region.name, port.name, contents[port.name])
         for port in region.ports
         if port.name not in names
     ]

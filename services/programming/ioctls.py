@@ -96,22 +96,6 @@ class RegionInfo:
         return "".join(letter for bit, letter in enumerate("rwm") if self.flags >> bit & 1)
 
 
-_BEFORE_HARDWARE: Final = frozenset(
-    {
-        errno.EACCES,
-        errno.EBUSY,
-        errno.EFAULT,
-        errno.EINVAL,
-        errno.ENOMEM,
-        errno.ENOSYS,
-        errno.ENOTTY,
-        errno.EPERM,
-    }
-)
-"""What a driver answers before it touches the hardware (`fme_pr` in `drivers/fpga/dfl-fme-pr.c`,
-`fpga_region_program_fpga`)."""
-
-
 class ProgrammingFailed(OSError):
     """The driver didn't reconfigure."""
 
@@ -119,11 +103,6 @@ class ProgrammingFailed(OSError):
         super().__init__(error.errno, error.strerror)
         self.status = status
         """The hardware's errors, one bit each; 0 where the driver doesn't say (in-tree)."""
-
-    @property
-    def may_have_begun(self) -> bool:
-        """Whether the driver may have started, so that the port may be half programmed."""
-        return self.errno not in _BEFORE_HARDWARE
 
     @property
     def refused_by_hardware(self) -> bool:

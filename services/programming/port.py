@@ -58,7 +58,7 @@ class PortPlace:
 
     @property
     def record_key(self) -> str:
-        """Identify the port in the records of what is in ports."""
+        """Identify the port in `PortRecords`, whatever its name in this boot."""
         return f"{lock_of(self.card)}-port{self.port.number}"
 
     @property

@@ -6,13 +6,12 @@
 2. the port is opened alone: its driver refuses while somebody else has it, and nobody can open it
    meanwhile (`port_session`);
 3. the bitstream must fit the region: its interface id is the engine's;
-4. if the function is there already, the port is reset, and that is all. An OpenCL program is there
-   if it was recorded (`records`), since all show one id. What the port shows does not count while
-   the content of the port is recorded as unknown;
-5. the user clock is set (`set_user_clock`), and the engine reconfigures (`ioctls`). Until step 7 it
-   is recorded that the content of the port is unknown: hardware that refuses may have begun;
+4. if the record of the port counts and says that the function is there (`records`), the port is
+   reset, and that is all;
+5. the user clock is set (`set_user_clock`), the record is emptied, and the engine reconfigures
+   (`ioctls`);
 6. the port must show the function's id within a moment, or programming has failed;
-7. what was programmed is recorded, and the port is reset.
+7. the record is written, and the port is reset.
 
 All of it is synchronous and may hang in the driver: call it in a thread that can be left behind
 (`services.process.blocking`). Each error says what failed, where, and what to do. If the port has
@@ -57,7 +56,7 @@ from services.programming.port_session import (
     port_session,
     translated,
 )
-from services.programming.records import FOLDER, UNKNOWN, Records
+from services.programming.records import FOLDER, PortRecords
 
 STATE_DIR: Final = Path("/run/accelbind")
 """Where locks and records are: on the host, shared by all who program there."""
@@ -87,8 +86,13 @@ class Image:
     """Gives the raw bitstream, once it is needed."""
     clock: UserClock | None = None
     """The user clock that it requests."""
-    record: str | None = None
+    program: str = ""
     """The id of the OpenCL program that it is, which the port can't show."""
+
+    @property
+    def function(self) -> str:
+        """What mappings name; empty for a GBS with the AFU id that all OpenCL programs share."""
+        return self.program or ("" if self.afu_id == OPENCL_AFU else self.afu_id)
 
     @classmethod
     def from_bitstream(cls, bitstream: Bitstream) -> "Image":
@@ -99,7 +103,7 @@ class Image:
             metadata.afu_id,
             bitstream.raw,
             requested_clock(metadata.clock_high, metadata.clock_low),
-            opencl.program_id if opencl else None,
+            opencl.program_id if opencl else "",
         )
 
 
@@ -127,7 +131,6 @@ class Programmer:
     Args:
         root: Folder below which `sys/` and `dev/` are.
         state_dir: Holds locks and records; shared by all who program on this host.
-        durable_dir: Holds what should survive a reboot (`records`); by default `state_dir`.
         clock: What to do if a card can't make a user clock.
         scan_cards: Gives the node's cards as they are now.
         calls: Makes the ioctls of the drivers.
@@ -139,7 +142,6 @@ class Programmer:
         root: Path,
         state_dir: Path = STATE_DIR,
         *,
-        durable_dir: Path | None = None,
         clock: ClockPolicy = ClockPolicy.REQUIRE,
         scan_cards: Callable[[], Inventory] | None = None,
         calls: DriverCalls = KERNEL,
@@ -147,7 +149,7 @@ class Programmer:
     ) -> None:
         self._root = root
         self._locks = state_dir / LOCKS
-        self._records = Records(state_dir / FOLDER, durable_dir=durable_dir)
+        self._records = PortRecords(state_dir / FOLDER)
         self._clock = clock
         self._scan = scan_cards or partial(scan, root)
         self._calls = calls
@@ -201,7 +203,7 @@ class Programmer:
         self._verify(session, image)
         key, inode = session.place.record_key, session.files.inode
         try:
-            self._records.write(key, inode, image.afu_id, image.record)
+            self._records.write(key, inode, image.afu_id, image.function)
         except HardwareError as error:
             remarks.append(f"{error}; it will be programmed again although it is there")
         return tuple(filter(None, remarks))
@@ -228,12 +230,10 @@ class Programmer:
                 raise HardwareError(
                     f"{place.name} doesn't report its number, which programming needs"
                 )
-            saved = self._records.distrust(place.record_key)
+            self._records.empty(place.record_key)
             try:
                 node.program_port(place.port.number, data)
             except ProgrammingFailed as error:
-                if not error.may_have_begun:
-                    self._records.restore(place.record_key, saved)
                 if not error.refused_by_hardware:
                     raise translated(error, failed) from error
                 reason = why_refused(files, error.status) or "it doesn't say why"
@@ -271,33 +271,25 @@ class Programmer:
             place.name, place.interface_id, image.afu_id, place.port.afu_id, programmed=programmed
         )
 
-    def recorded(self, inventory: Inventory) -> dict[str, str]:
-        """By port name: the recorded OpenCL program, or `UNKNOWN` if its content is unknown."""
-        found: dict[str, str] = {}
-        if not self._records.has_any():
-            return found
+    def contents(self, inventory: Inventory) -> dict[str, str]:
+        """By port name: the function in it, if its record counts."""
+        functions = {}
         for card in inventory.cards:
             for port in card.ports:
                 place = PortPlace(card, port, None)
-                # A port that is gone meanwhile has no files: nothing is known to be in it.
                 with contextlib.suppress(DeviceGone):
-                    program = self._recorded(place, DeviceFiles(self._root, place))
-                    if program is not None:
-                        found[port.name] = program
-        return found
+                    functions[port.name] = self._content(place, DeviceFiles(self._root, place))
+        return {port: function for port, function in functions.items() if function}
 
     def _is_there(self, place: PortPlace, files: DeviceFiles, image: Image) -> bool:
-        if place.port.afu_id != image.afu_id:
-            return False
-        recorded = self._recorded(place, files)
-        if image.record is None:
-            return recorded is None and image.afu_id != OPENCL_AFU
-        return recorded == image.record
+        return bool(image.function) and self._content(place, files) == image.function
 
-    def _recorded(self, place: PortPlace, files: DeviceFiles) -> str | None:
-        if place.port.number is None:  # so its record cannot be found
-            return UNKNOWN if self._records.has_any() else None
-        return self._records.read(place.record_key, files.inode, place.port.afu_id)
+    def _content(self, place: PortPlace, files: DeviceFiles) -> str:
+        """The function in a port, empty if no record of it counts."""
+        if place.port.number is None:
+            return ""
+        record = self._records.read(place.record_key, files.inode, place.port.afu_id)
+        return record.function if record else ""
 
     def reset(self, port: str) -> None:
         """Reset a port and the function in it, if nobody has it; raises errors as `ensure`."""

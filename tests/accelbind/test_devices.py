@@ -154,7 +154,7 @@ async def test_what_broke_after_the_plugin_died_is_shown_under_what_it_was(short
     async with KubeletStandIn(short_dir / "k", node_name="n1") as kubelet:
         async with running(settings(short_dir)):
             await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-            remembered = short_dir / "k/device-plugins/accelbind/offered.json"
+            remembered = short_dir / "k/device-plugins/accelbind/offer.json"
             await eventually_async(lambda: AF in remembered.read_text())
         rack.break_(address, Fault.AFU_ALL_F)
         (device,) = (await asked_by_process(*flags))["devices"]

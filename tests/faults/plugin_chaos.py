@@ -361,7 +361,7 @@ class Storm:
 
     def _is_remembered(self) -> bool:
         """Whether a plugin that is started now knows what was offered of broken cards."""
-        file = plugins_folder(self.folder / "k") / "accelbind/offered.json"
+        file = plugins_folder(self.folder / "k") / "accelbind/offer.json"
         known = {each["id"] for each in json.loads(file.read_bytes())["devices"]}
         devices = self.model.offered(self.mode).values()
         _same(known, {key for found in devices for key in found}, "what is remembered")

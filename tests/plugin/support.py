@@ -16,6 +16,7 @@ from services.devices.model import PluginMode
 from services.kube.connection import Connection, connector
 from services.kube.events import EventRecord
 from services.kube.list_watch import WatchTiming
+from services.kubelet.sockets import plugins_folder
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.apiserver.standin import ApiServerStandIn
@@ -24,6 +25,7 @@ from simulator.cards import A10_INTERFACE, NLB0, NLB3, Rack
 from simulator.driver import SimulatedCalls, raw_bitstream
 from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
+from tests.recorded import record_ports, write_last_mode
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 """The resource of NLB0 on an A10 card."""
@@ -189,6 +191,11 @@ class Bed:
     async def offers(self, count: int, resource: str = AF) -> None:
         """Wait until as many devices are offered."""
         await self.kubelet.until(lambda: self.kubelet.allocatable.get(resource, 0) == count)
+
+    def record_ports(self) -> None:
+        """Record of each port what it shows, as if accelbind had programmed it."""
+        record_ports(self.rack.root, self.folder / "state")
+        write_last_mode(plugins_folder(self.folder / "k"))
 
     async def start(self, name: str, *containers: dict[str, Any], **more: Any) -> PodState:
         """A pod of this name, once its containers run or wait."""

@@ -111,6 +111,7 @@ async def test_the_annotation_is_followed_and_pods_run_on(
 ) -> None:
     for _ in range(2):
         bed.rack.add_card(CardSpec())
+    bed.record_ports()
     annotate(api, None)
     async with with_api(bed, api):
         await offers(bed.kubelet, af=2)
@@ -224,7 +225,7 @@ async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_i
     annotate(api, "region")
     async with with_api(bed, api):
         await offers(bed.kubelet, region=1)
-        await eventually_async((bed.folder / "k/device-plugins/accelbind/offered.json").exists)
+        await eventually_async((bed.folder / "k/device-plugins/accelbind/mode").exists)
     await bed.kubelet.until(lambda: bed.kubelet.allocatable == {REGION: 0})
     async with contextlib.AsyncExitStack() as stack:
         async with api.away():

@@ -1,4 +1,4 @@
-"""A node that serves or has served mode regiondevel: what its ports show is not trusted."""
+"""What a port shows is no proof of its content: only what accelbind has programmed counts."""
 
 import shutil
 from array import array
@@ -13,15 +13,14 @@ from structlog.testing import capture_logs
 from accelbind.cli import main
 from services.devices.model import PluginMode
 from services.kubelet.sockets import plugins_folder
-from services.node.node_mark import wanted_mark
-from services.node.offer_memory import last_mode
-from services.process.errors import DeviceRefused
-from services.programming.programmer import Image, Programmer
-from services.programming.records import Mark, read_marks
+from services.node.last_mode import FILE, last_mode
+from services.programming.programmer import Image
+from services.programming.records import FOLDER
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
+from tests.plugin.support import AF as OFFERED
 from tests.plugin.support import REGION, Bed, running, settings
 from tests.plugin.test_annotation import annotate, offers
 from tests.support import eventually_async
@@ -29,7 +28,6 @@ from tests.support import eventually_async
 pytestmark = pytest.mark.anyio
 
 AF, REGIONDEVEL = PluginMode.AF, PluginMode.REGIONDEVEL
-OPEN, CLOSED = Mark(), Mark("t")
 ADDRESS = "0000:5e:00.0"
 
 
@@ -69,33 +67,6 @@ async def start(bed: Bed, name: str, afu: str = NLB0, **values: Any) -> bool:
     return runs
 
 
-@pytest.mark.parametrize(
-    ("mode", "mark", "last", "wanted"),
-    [
-        (AF, None, None, None),
-        (AF, None, AF, None),
-        (AF, CLOSED, AF, CLOSED),
-        (REGIONDEVEL, None, None, OPEN),
-        (REGIONDEVEL, CLOSED, AF, OPEN),
-        (REGIONDEVEL, OPEN, REGIONDEVEL, OPEN),
-        (AF, OPEN, REGIONDEVEL, "another"),
-        (AF, OPEN, None, "another"),
-        (AF, None, REGIONDEVEL, "another"),
-        (AF, CLOSED, REGIONDEVEL, "another"),
-    ],
-)
-def test_the_mark_follows_the_modes(
-    mode: PluginMode, mark: Mark | None, last: PluginMode | None, wanted: Mark | str | None
-) -> None:
-    found = wanted_mark(mode, mark, last)
-    if wanted == "another":
-        assert found is not None
-        assert found.since not in {None, CLOSED.since}
-        assert found != wanted_mark(mode, mark, last)
-    else:
-        assert found == wanted
-
-
 def nothing(_folder: Path) -> None:
     """What happens after mode regiondevel: nothing but another mode."""
 
@@ -105,19 +76,19 @@ def reboot(folder: Path) -> None:
     shutil.rmtree(folder / "state")
 
 
-def older_plugin(folder: Path) -> None:
-    """The plugin that served regiondevel kept no mark."""
-    (lasting(folder) / "untrusted.json").unlink()
-    (folder / "state/untrusted.json").unlink()
+def forgotten(folder: Path) -> None:
+    """Nobody knows which mode was served."""
+    (plugins_folder(folder / "k") / FILE).unlink()
 
 
-def damaged(folder: Path) -> None:
-    """Nobody can read the mark."""
-    (lasting(folder) / "untrusted.json").write_bytes(b"\0")
+def copied_back(folder: Path) -> None:
+    """Records of the time before are there again."""
+    shutil.copytree(folder / "before", folder / "state" / FOLDER, dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize(
-    ("then", "between"), [(nothing, None), (reboot, AF), (older_plugin, None), (damaged, AF)]
+    ("then", "between"),
+    [(nothing, None), (nothing, AF), (reboot, AF), (forgotten, None), (copied_back, None)],
 )
 async def test_what_a_tenant_programmed_in_regiondevel_is_replaced_before_the_first_start(
     bed: Bed,
@@ -127,6 +98,8 @@ async def test_what_a_tenant_programmed_in_regiondevel_is_replaced_before_the_fi
 ) -> None:
     """Its image shows the id of another namespace's function."""
     add_card(bed)
+    bed.record_ports()
+    shutil.copytree(bed.folder / "state" / FOLDER, bed.folder / "before")
     await serve(bed, REGIONDEVEL)
     then(bed.folder)
     if between is not None:
@@ -153,80 +126,75 @@ async def test_a_card_that_is_away_while_the_mode_changes_is_programmed_once_it_
     assert [each.afu_id for each in driver.programmed] == [NLB0]
 
 
-async def test_a_folder_of_records_that_can_not_be_written_loses_no_distrust(
+async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
     bed: Bed, driver: DriverStandIn
 ) -> None:
+    """In mode af; mode region programs it."""
     add_card(bed)
-    (bed.folder / "file").write_text("")
-    for mode in (REGIONDEVEL, AF):
-        await serve(bed, mode, state_dir=bed.folder / "file/state")
+    async with bed.running(AF) as plugin:
+        await bed.offers(1, OFFERED)
+        driver.refuse = True
+        assert fpga_program(bed.folder, NLB3) != 0
+        await bed.offers(0, OFFERED)
+        (device,) = plugin.parts.state.advertised.devices()
+        assert [each.reason for each in device.reasons] == ["programming-unfinished"]
+        driver.refuse = False
+        assert fpga_program(bed.folder, NLB0) == 0
+        await bed.offers(1, OFFERED)
+        driver.refuse = True
+        assert fpga_program(bed.folder, NLB3) != 0
+        driver.refuse = False
     assert await start(bed, "p")
-    assert len(driver.programmed) == 1
+    assert [each.afu_id for each in driver.programmed] == [NLB0, NLB0]
 
 
-async def test_a_half_programmed_port_stays_one_whatever_modes_are_served(
-    bed: Bed, driver: DriverStandIn
+async def test_a_port_that_the_driver_can_not_program_is_unhealthy_in_mode_region(
+    bed: Bed,
+) -> None:
+    """It is released to a virtual function; mode af offers what it shows."""
+    add_card(bed)
+    bed.rack.move_to_vf(ADDRESS)
+    async with bed.running(AF):
+        await bed.offers(1, OFFERED)
+    async with bed.running(PluginMode.REGION) as plugin:
+        await bed.kubelet.until(lambda: bed.kubelet.capacity.get(REGION) == 1)
+        (device,) = plugin.parts.state.advertised.devices()
+        assert [each.reason for each in device.reasons] == ["port-released"]
+        assert bed.kubelet.allocatable[REGION] == 0
+
+
+async def test_no_region_is_offered_until_records_are_deleted_and_the_mode_is_written(
+    bed: Bed,
 ) -> None:
     add_card(bed)
-    programmer = Programmer(bed.rack.root, bed.folder / "state", calls=SimulatedCalls())
-    driver.refuse = True
-    with pytest.raises(DeviceRefused, match="must be reprogrammed"):
-        programmer.ensure("dfl-port.0", image(NLB3))
-    driver.refuse = False
-    for mode in (REGIONDEVEL, AF):
-        await serve(bed, mode)
-        assert programmer.check("dfl-port.0", image(NLB0)).programmed
-    assert await start(bed, "p")
-    assert len(driver.programmed) == 1
-
-
-async def test_a_kubelets_folder_that_takes_only_sockets_loses_distrust_in_a_reboot_only(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    """As where SELinux enforces."""
-    add_card(bed)
-    lasting(bed.folder).write_text("no folder")
+    bed.record_ports()
+    obstacle = bed.folder / "state" / FOLDER / "a-folder"
+    obstacle.mkdir()
     with capture_logs() as logs:
         async with bed.running(REGIONDEVEL):
-            await bed.offers(1, REGION)
-    assert "it is lost in a reboot" in [line.get("loss") for line in logs]
-    assert await start(bed, "p")
-    assert len(driver.programmed) == 1
-
-
-async def test_no_region_is_offered_for_programming_until_the_mark_is_written(bed: Bed) -> None:
-    add_card(bed)
-    folder = lasting(bed.folder)
-    folder.write_text("no folder")
-    with capture_logs() as logs:
-        async with bed.running(REGIONDEVEL, state_dir=folder / "state"):
-            told = "no device is offered until the node's mark of mode regiondevel is written"
-            await eventually_async(lambda: told in [line["event"] for line in logs])
+            refused = "no device is offered until this succeeds"
+            await eventually_async(lambda: refused in [line["event"] for line in logs])
             assert REGION not in bed.kubelet.capacity
-            folder.unlink()
+            assert was_served(bed.folder, PluginMode.REGION)
+            obstacle.rmdir()
             await bed.offers(1, REGION)
-    assert read_marks(folder) == OPEN
+            assert was_served(bed.folder, REGIONDEVEL)
 
 
 async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_record(
-    bed: Bed, driver: DriverStandIn
+    bed: Bed,
 ) -> None:
     """`--mode regiondevel` on a node annotated region: that mode is never served."""
     add_card(bed)
-    driver.refuse = True
-    with pytest.raises(DeviceRefused):
-        Programmer(bed.rack.root, bed.folder / "state", calls=SimulatedCalls()).ensure(
-            "dfl-port.0", image(NLB3)
-        )
-    before = {path: path.read_bytes() for path in (bed.folder / "state/records").iterdir()}
+    bed.record_ports()
+    folder = bed.folder / "state" / FOLDER
+    before = {path: path.read_bytes() for path in folder.iterdir()}
     (bed.folder / "api").mkdir()
     async with ApiServerStandIn(bed.folder / "api") as api:
         annotate(api, "region")
         async with running(settings(bed.folder, REGIONDEVEL), api=api):
             await offers(bed.kubelet, region=1)
-    assert list(before.values()) == [b""]
-    assert {path: path.read_bytes() for path in before} == before
-    assert read_marks(lasting(bed.folder)) is None
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 # Where nothing is programmed before a container starts -------------------------------------------
@@ -241,7 +209,7 @@ def fpga_program(folder: Path, afu: str) -> int:
     """`accelbind fpga program` on this node."""
     file = folder / "by-hand.gbs"
     file.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
-    options = {"root": "root", "state-dir": "state", "kubelet-dir": "k"}
+    options = {"root": "root", "state-dir": "state"}
     flags = [f"--{name}={folder / value}" for name, value in options.items()]
     command = ["fpga", "program", "dfl-port.0", str(file), *flags]
     return main(command, driver_calls=SimulatedCalls())
@@ -274,7 +242,9 @@ async def test_a_port_of_unknown_content_is_refused_until_it_is_programmed_by_ha
 ) -> None:
     """It still shows the function that the container wants."""
     add_card(bed)
-    assert await verified(bed, "trusted")
+    assert not await verified(bed, "shown")
+    bed.record_ports()
+    assert await verified(bed, "programmed")
     driver.refuse = True
     await before(bed)
     driver.refuse = False

@@ -1,16 +1,11 @@
 """Which mode counts."""
 
 import asyncio
-import os
-from pathlib import Path
 
 import pytest
 
 from plugin.node_mode import ANNOTATION, ModeChoice, NodeMode, choose
 from services.devices.model import PluginMode
-from services.devices.resources import OfferMemory
-from services.node.offer import encode
-from services.node.offer_memory import FILE, last_mode
 
 pytestmark = pytest.mark.anyio
 
@@ -78,23 +73,3 @@ async def test_until_the_annotation_is_told_the_mode_counts_that_was_served_last
     assert mode.choice == FLAG
     mode.resume(REGION)
     assert mode.choice == FLAG
-
-
-@pytest.mark.parametrize(
-    ("content", "mode"),
-    [
-        (encode(OfferMemory(REGION)), REGION),
-        *((each, None) for each in (b"", b"[]", b"{}", b'{"mode": 7}', b"\xff", b"[" * 100_000)),
-    ],
-)
-def test_the_mode_that_was_served_last_is_in_the_memory_of_what_was_offered(
-    tmp_path: Path, content: bytes, mode: PluginMode | None
-) -> None:
-    file = tmp_path / FILE
-    file.parent.mkdir(exist_ok=True)
-    assert last_mode(tmp_path) is None
-    file.write_bytes(content)
-    assert last_mode(tmp_path) is mode
-    file.unlink()
-    os.mkfifo(file)
-    assert last_mode(tmp_path) is None

@@ -13,7 +13,7 @@ from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
 from services.mappings.index import EMPTY_INDEX
 from services.node import regions, start_gate
-from services.node.offer_memory import last_mode
+from services.node.last_mode import last_mode
 from services.process.errors import ClusterError
 from services.programming.programmer import Image, Programmer
 from simulator.bitstreams import aocx_of, make_aocx, make_gbs
@@ -78,7 +78,7 @@ async def test_a_container_starts_once_its_function_was_programmed(
     )
 
 
-async def test_what_is_there_is_reset_before_each_start_and_programmed_if_it_was_lost(
+async def test_a_port_is_programmed_once_whatever_it_shows_and_again_if_it_was_lost(
     bed: Bed, driver: DriverStandIn
 ) -> None:
     card = add_card(bed, NLB0)
@@ -86,10 +86,10 @@ async def test_what_is_there_is_reset_before_each_start_and_programmed_if_it_was
     async with bed.running(MODE):
         started = await bed.wants("p", NLB0)
         await bed.restart(started)
-        assert done(driver) == ["reset", "reset"]
+        assert done(driver) == ["programmed", "reset", "reset"]
         bed.rack.set_afu(card, NLB3)
         await bed.restart(started)
-        assert programmed(driver) == [NLB0]
+        assert programmed(driver) == [NLB0, NLB0]
 
 
 async def test_a_missing_bitstream_is_named_in_the_pods_events_and_heals_once_installed(
@@ -130,6 +130,7 @@ async def test_every_port_of_a_region_carries_what_was_asked_for_and_is_reset(
 ) -> None:
     """The container gets all ports, and its namespace may not map what is in the others."""
     add_card(bed, NLB3, NLB0)
+    bed.record_ports()
     async with bed.running(MODE):
         started = await bed.wants("p", NLB0)
         assert not started["c"].started
@@ -184,10 +185,11 @@ async def test_a_record_counts_only_while_the_port_shows_what_was_programmed_the
     calls = SimulatedCalls()
     Programmer(bed.rack.root, bed.folder / "state", calls=calls).ensure("dfl-port.0", image)
     bed.rack.set_afu(card, NLB0)
+    bed.install(NLB0)
     driver.done.clear()
     async with bed.running(MODE):
         assert (await bed.wants("p", NLB0))["c"].running
-        assert done(driver) == ["reset"]
+        assert done(driver) == ["programmed", "reset"]
 
 
 async def test_an_opencl_program_with_an_id_of_its_own_is_told_from_a_function_with_that_id(
@@ -238,6 +240,7 @@ async def test_what_the_namespace_does_not_map_is_not_programmed(
 async def test_while_the_api_server_is_away_only_what_was_allowed_starts_again(bed: Bed) -> None:
     for _ in range(2):
         add_card(bed, NLB0)
+    bed.record_ports()
     async with bed.running(MODE):
         allowed = await bed.wants("allowed", NLB0)
         await bed.runs(allowed)
@@ -288,6 +291,7 @@ async def test_a_card_that_hangs_is_unhealthy_and_holds_up_no_other(
             assert "code = DeadlineExceeded" in bed.said
             await bed.offers(0, REGION)
         add_card(bed, NLB0)
+        bed.record_ports()
         assert (await bed.wants("other", NLB0))["c"].running
         driver.go_on.set()
         await bed.offers(2, REGION)
@@ -317,6 +321,7 @@ async def test_a_storage_that_hangs_holds_up_nobody_who_needs_no_bitstream(
 ) -> None:
     for _ in range(2):
         add_card(bed, NLB3)
+    bed.record_ports()
     hangs, goes_on, load = threading.Event(), threading.Event(), BitstreamStorage.load
 
     def hanging(storage: BitstreamStorage, interface_id: str, function_id: str) -> Bitstream:

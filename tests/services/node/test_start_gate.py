@@ -39,6 +39,7 @@ from tests.plugin.support import (
     functions,
     pod,
 )
+from tests.recorded import record_ports
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +47,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed) -> None:
     """Every port counts: the container gets all, and its namespace may not map the others."""
     card = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3, NLB0)))
+    bed.record_ports()
     async with bed.running(PluginMode.REGION, programming="none"):
         started = await bed.wants("p", NLB0)
         assert not started["c"].started
@@ -57,21 +59,19 @@ async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed
         ) in bed.said
         assert "code = FailedPrecondition" in bed.said
         bed.rack.set_afu(card, NLB0)
+        bed.record_ports()
         await bed.runs(started)
         assert len(started["c"].granted.devices) == 2
-        bed.rack.set_afu(card, NLB3, port=1)
-        await bed.kubelet.restart_container(started, "c")
-        assert not started["c"].running
-        bed.rack.set_afu(card, NLB0, port=1)
-        await bed.runs(started)
+        await bed.restart(started)
         bed.rack.break_(card, Fault.AFU_EMPTY)
         await bed.kubelet.restart_container(started, "c")
         assert not started["c"].running
-        assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in bed.said
+        assert "carries an unknown function (the content of dfl-port.0 is unknown" in bed.said
 
 
 async def test_a_container_starts_once_its_pods_log_folder_is_mounted(bed: Bed) -> None:
     bed.rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
+    bed.record_ports()
     logs = bed.folder / "logs"
     async with bed.running(PluginMode.REGION, programming="none", pod_logs_dir=logs):
         await bed.offers(1, REGION)
@@ -103,6 +103,7 @@ class Setting:
         self.state = folder / "state"
         (self.logs / f"ns_p_{UID}").mkdir(parents=True)
         self.card = self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+        record_ports(self.rack.root, self.state)
         self.pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
         self.hold("dfl-fme.0")
 
@@ -168,6 +169,7 @@ async def test_a_refusal_stays_short_enough_for_an_event(setting: Setting) -> No
     for number in range(1, 24):
         setting.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
         ids.append(f"dfl-fme.{number}")
+    record_ports(setting.rack.root, setting.state)
     setting.hold(*ids)
     with pytest.raises(NotAllowed, match="and 15 more: container") as raised:
         await setting.gate().authorize_start(REGION, ids)

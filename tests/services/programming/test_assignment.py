@@ -6,13 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.model import Fme, Inventory, Problem
-from services.names import OPENCL_AFU
 from services.process.errors import ExternalFailure, NotAllowed
 from services.programming.assignment import (
     Assignment,
     ProgrammingPlan,
     Region,
-    carried,
     plan,
     regions_of,
 )
@@ -23,6 +21,7 @@ PROGRAM = "0123456789abcdef0123456789abcdef01234567"
 
 
 def region(number: int, *functions: str, numbered: bool = True) -> Region:
+    """A region whose ports show functions."""
     ports = tuple(
         port(f"dfl-port.{number}{n}", function, number=n if numbered else None)
         for n, function in enumerate(functions)
@@ -32,12 +31,14 @@ def region(number: int, *functions: str, numbered: bool = True) -> Region:
 
 
 def planned(
-    wanted: list[str], *regions: Region, records: dict[str, str] | None = None
+    wanted: list[str], *regions: Region, contents: dict[str, str] | None = None
 ) -> ProgrammingPlan:
+    """The plan for a container; unless `contents` says otherwise, what ports show was recorded."""
     by_name = {each.name: each for each in regions}
-    return plan(
-        wanted, list(by_name), by_name, records or {}, interface_id=INTERFACE, who="container x"
-    )
+    if contents is None:
+        ports = [port for each in regions for port in each.ports]
+        contents = {port.name: port.afu_id for port in ports if port.afu_id}
+    return plan(wanted, list(by_name), by_name, contents, interface_id=INTERFACE, who="container x")
 
 
 class TestRegions:
@@ -64,14 +65,6 @@ class TestRegions:
     def test_a_card_that_could_not_be_read_is_no_region(self) -> None:
         broken = replace(card(0), failure=Problem("card-hung", "it hangs"))
         assert regions_of(Inventory((broken,))) == {}
-
-    def test_an_opencl_port_carries_what_was_recorded(self) -> None:
-        opencl = port("dfl-port.0", OPENCL_AFU)
-        assert carried(opencl, {}) == ""
-        assert carried(opencl, {"dfl-port.0": PROGRAM}) == PROGRAM
-        own = port("dfl-port.0", NLB0)  # a program whose board package has an id of its own
-        assert carried(own, {"dfl-port.0": PROGRAM}) == PROGRAM
-        assert carried(own, {"dfl-port.1": PROGRAM}) == NLB0
 
 
 class TestPlan:
@@ -106,7 +99,6 @@ class TestPlan:
             ([NLB0], [(NLB3, NLB0)], {"dfl-port.00": NLB0}),
             ([NLB0], [(NLB3, DMA)], {"dfl-port.00": NLB0, "dfl-port.01": NLB0}),
             ([NLB0], [(NLB0, "")], {"dfl-port.01": NLB0}),  # nobody knows what is in it
-            ([NLB0], [(NLB0, OPENCL_AFU)], {"dfl-port.01": NLB0}),  # nor here
             # A port of another region's function stays: the container wants it too.
             ([NLB0, NLB3], [(NLB0, NLB3), (NLB0, NLB3)], {}),
             # The port that must be programmed anyway gets the function that is missing.
@@ -128,9 +120,20 @@ class TestPlan:
         kept = {name: afu for name, afu in shown.items() if name not in programmed}
         assert {each.port: each.function for each in found.kept} == kept
 
-    def test_a_port_that_hardware_refused_to_program_is_programmed_again(self) -> None:
-        found = planned([NLB0], region(0, NLB0, NLB0), records={"dfl-port.01": ""})
-        assert [each.port for each in found.programmed] == ["dfl-port.01"]
+    @pytest.mark.parametrize(
+        ("contents", "programmed"),
+        [
+            ({}, ["dfl-port.00", "dfl-port.01"]),
+            ({"dfl-port.00": NLB0}, ["dfl-port.01"]),
+            ({"dfl-port.00": NLB0, "dfl-port.01": PROGRAM}, ["dfl-port.01"]),
+            ({"dfl-port.00": NLB0, "dfl-port.01": NLB0}, []),
+        ],
+    )
+    def test_only_what_was_recorded_counts_whatever_a_port_shows(
+        self, contents: dict[str, str], programmed: list[str]
+    ) -> None:
+        found = planned([NLB0], region(0, NLB0, NLB0), contents=contents)
+        assert [each.port for each in found.programmed] == programmed
 
     def test_a_port_that_must_be_programmed_and_has_no_number_is_named(self) -> None:
         there = region(0, NLB0, NLB3)
@@ -154,17 +157,6 @@ class TestPlan:
 
     def test_a_blank_region_is_programmed(self) -> None:
         assert planned([NLB0], region(0, "")).programmed[0].function == NLB0
-
-    def test_the_id_that_all_opencl_programs_show_is_never_kept(self) -> None:
-        there = region(0, OPENCL_AFU)
-        for records in ({}, {"dfl-port.00": PROGRAM}):
-            assert planned([OPENCL_AFU], there, records=records).kept == ()
-
-    def test_an_opencl_program_is_kept_by_its_record_alone(self) -> None:
-        there = region(0, OPENCL_AFU)
-        assert planned([PROGRAM], there).kept == ()
-        assert planned([PROGRAM], there, records={"dfl-port.00": PROGRAM}).programmed == ()
-        assert planned([PROGRAM], there, records={"dfl-port.00": "f" * 40}).kept == ()
 
     def test_a_region_beyond_the_functions_keeps_one_of_them_or_gets_the_last(self) -> None:
         found = planned([NLB0], region(0, NLB0), region(1, NLB0), region(2, DMA))

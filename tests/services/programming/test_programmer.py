@@ -14,21 +14,22 @@ import pytest
 from services.devices.hardware.scan import scan
 from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
-from services.programming.assignment import regions_of
 from services.programming.clock import UserClock
 from services.programming.clock_registers import ClockPolicy
 from services.programming.ioctls import DriverNode
 from services.programming.lock import card_lock
 from services.programming.programmer import Image, Programmed, Programmer
+from services.programming.records import FOLDER, PortRecords
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
+from tests.recorded import record_ports
 
 PROGRAM = "1" * 40
 
 
-def image(afu_id: str = NLB3, record: str | None = None, clock: UserClock | None = None) -> Image:
-    return Image(A10_INTERFACE, afu_id, lambda: array("B", raw_bitstream(afu_id)), clock, record)
+def image(afu_id: str = NLB3, program: str = "", clock: UserClock | None = None) -> Image:
+    return Image(A10_INTERFACE, afu_id, lambda: array("B", raw_bitstream(afu_id)), clock, program)
 
 
 class Bench:
@@ -52,8 +53,12 @@ class Bench:
         return name
 
     @property
-    def recorded(self) -> dict[str, str]:
-        return self.programmer.recorded(scan(self.rack.root))
+    def contents(self) -> dict[str, str]:
+        return self.programmer.contents(scan(self.rack.root))
+
+    @property
+    def unfinished(self) -> frozenset[str]:
+        return PortRecords(self.state / FOLDER).unfinished()
 
     def ensure(self, wanted: Image | None = None) -> Programmed:
         return self.programmer.ensure(self.port, wanted or image())
@@ -137,7 +142,8 @@ def test_a_port_that_shows_another_function_afterwards_is_an_error(
     other = Image(A10_INTERFACE, NLB3, lambda: array("B", raw_bitstream(OPENCL_AFU)))
     bench.refused(f'shows AFU "{OPENCL_AFU}" and not {NLB3}', other)
     assert bench.done == ["programmed"]
-    assert bench.recorded == {bench.port: ""}
+    assert bench.contents == {}
+    assert len(bench.unfinished) == 1
 
 
 def test_bytes_are_read_only_when_they_are_needed(bench: Bench) -> None:
@@ -145,6 +151,7 @@ def test_bytes_are_read_only_when_they_are_needed(bench: Bench) -> None:
         pytest.fail("nobody needs them")
 
     bench.card()
+    record_ports(bench.rack.root, bench.state)
     assert not bench.ensure(Image(A10_INTERFACE, NLB0, unwanted)).programmed
     with pytest.raises(InvalidBitstream):
         bench.ensure(Image(D5005_INTERFACE, NLB3, unwanted))
@@ -153,40 +160,62 @@ def test_bytes_are_read_only_when_they_are_needed(bench: Bench) -> None:
 
 def test_an_opencl_id_alone_does_not_identify_what_is_there(bench: Bench) -> None:
     bench.card(afu_ids=(OPENCL_AFU,))
-    records = (PROGRAM, PROGRAM, None, PROGRAM)
-    programmed = [bench.ensure(image(OPENCL_AFU, record)).programmed for record in records]
-    assert programmed == [True, False, True, True]
+    programs = (PROGRAM, PROGRAM, "", "", PROGRAM)
+    programmed = [bench.ensure(image(OPENCL_AFU, each)).programmed for each in programs]
+    assert programmed == [True, False, True, True, True]
 
 
-def test_what_the_hardware_refused_to_replace_is_unknown_until_it_is_reprogrammed(
-    bench: Bench,
-) -> None:
-    bench.card(afu_ids=(NLB0,))
-    bench.stand_in.refuse = True
-    bench.refused("must be reprogrammed")
-    (region,) = regions_of(scan(bench.rack.root)).values()
-    assert region.ports[0].afu_id == NLB0
-    assert region.carrier(NLB0, bench.recorded) is None
-    bench.stand_in.refuse = False
-    assert bench.ensure(image(NLB0)).programmed
-    assert not bench.ensure(image(NLB0)).programmed
-    assert bench.recorded == {}
-
-
-@pytest.mark.parametrize("error", [errno.EBUSY, errno.EINVAL, errno.ENOMEM, errno.ENODEV])
-def test_a_retry_that_never_reaches_the_hardware_does_not_make_a_half_programmed_port_known(
+@pytest.mark.parametrize("error", [0, errno.EBUSY, errno.EINVAL, errno.ENOMEM, errno.ENODEV])
+def test_a_programming_that_failed_leaves_the_content_unknown_until_one_succeeds(
     bench: Bench, error: int
 ) -> None:
+    """Whatever the driver answers, and though the port shows what was there before."""
     bench.card(afu_ids=(NLB0,))
-    bench.stand_in.refuse = True
-    bench.refused("must be reprogrammed")
-    bench.stand_in.refuse, bench.stand_in.fail_with = False, error
-    for _ in range(2):
-        bench.refused("can't be programmed with")
+    record_ports(bench.rack.root, bench.state)
+    assert bench.contents == {bench.port: NLB0}
+    bench.stand_in.refuse, bench.stand_in.fail_with = not error, error
+    bench.refused("can't be programmed with" if error else "must be reprogrammed")
+    assert bench.contents == {}
+    assert len(bench.unfinished) == 1
+    bench.stand_in.refuse, bench.stand_in.fail_with = False, 0
     assert bench.programmer.check(bench.port, image(NLB0)).programmed
-    bench.stand_in.fail_with = 0
     assert bench.ensure(image(NLB0)).programmed
     assert not bench.ensure(image(NLB0)).programmed
+    assert bench.contents == {bench.port: NLB0}
+    assert bench.unfinished == frozenset()
+
+
+class KilledInside(SimulatedCalls):
+    """The process is killed inside the ioctl, before or after the hardware has worked."""
+
+    def __init__(self, *, works: bool) -> None:
+        self.works = works
+
+    def ioctl(
+        self,
+        node: DriverNode,
+        request: int,
+        argument: int | bytearray,
+        data: "array[int] | None" = None,
+    ) -> int:
+        if request != node.ioctls.program or self.works:
+            super().ioctl(node, request, argument, data)
+        if request == node.ioctls.program:
+            raise KeyboardInterrupt
+        return 0
+
+
+@pytest.mark.parametrize("works", [False, True])
+def test_a_process_that_is_killed_while_it_programs_leaves_the_content_unknown(
+    bench: Bench, *, works: bool
+) -> None:
+    bench.card(afu_ids=(NLB0,))
+    record_ports(bench.rack.root, bench.state)
+    with pytest.raises(KeyboardInterrupt):
+        bench.made(calls=KilledInside(works=works)).ensure(bench.port, image())
+    assert bench.contents == {}
+    assert len(bench.unfinished) == 1
+    assert bench.ensure(image()).programmed
 
 
 def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programmed_in_tree(
@@ -195,6 +224,7 @@ def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programm
     """The in-tree driver would go through a device that it has deleted."""
     address = bench.card(afu_ids=(NLB0,))
     virtual = bench.rack.move_to_vf(address)
+    record_ports(bench.rack.root, bench.state)
     assert not bench.ensure(image(NLB0)).programmed
     if bench.driver == "opae":  # that driver is asked
         bench.refused("the driver refuses the value")
@@ -245,7 +275,7 @@ def test_a_card_that_can_not_be_programmed_says_why(dfl: Bench, fault: Fault, wo
     dfl.card(faults=(fault,))
     dfl.refused(words)
     assert dfl.stand_in.programmed == []
-    assert dfl.recorded == {}
+    assert dfl.unfinished == frozenset()
 
 
 @pytest.mark.parametrize("policy", list(ClockPolicy))

@@ -1,0 +1,131 @@
+"""The mode that was served last on this node: a file near the plugin's sockets.
+
+It is written before a mode is served. Mode `regiondevel` hands out the power to program, so records
+of what is in ports don't outlive it: entering it, and entering any mode after it, first deletes all
+of them (`services.programming.records`). Without the file the same happens.
+
+The mode also counts at a start at which the API server doesn't return the node's annotation: a
+plugin that is restarted during an outage must not offer the ports of regions that containers have.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from services.devices.model import PluginMode
+from services.process.blocking import BlockingCalls
+from services.process.errors import HardwareError
+from services.process.files import open_regular, replace_file
+from services.process.retry import Backoff
+from services.programming.records import PortRecords
+
+FILE: Final = "accelbind/mode"
+"""In a folder of our own in the kubelet's folder of device plugins: a kubelet that starts deletes
+every file there but its checkpoint, and leaves folders alone
+(`pkg/kubelet/cm/devicemanager/manager.go`)."""
+
+OLDER: Final = "accelbind/offered.json"
+"""Where older versions keep the mode. If it is there, such a version has served since: it writes no
+records of ours, so all of them are deleted, and then this file."""
+
+OLDER_MARK: Final = "accelbind/untrusted.json"
+"""Older versions trust the ids that ports show, and records of their own which age meanwhile. With
+this content they program every port again, so that a rollback starts no wrong function."""
+
+UNTRUSTED: Final = b'{"since": null}\n'
+
+SECONDS: Final = 5.0
+"""For reading and writing once."""
+
+FOLDER_SECONDS: Final = 1.0
+"""Between two tries while the kubelet's folder is not there."""
+
+_MAX_BYTES: Final = 4 << 20
+_REGION_MODES: Final = (PluginMode.REGION, PluginMode.REGIONDEVEL)
+
+log = structlog.get_logger(component="plugin")
+
+
+def last_mode(plugins: Path) -> PluginMode | None:
+    """The mode that was served last on this node; None if it is unknown."""
+    try:
+        if older := _read(plugins / OLDER):
+            return PluginMode(json.loads(older)["mode"])
+        return PluginMode(_read(plugins / FILE).strip())
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+async def enter_mode(
+    mode: PluginMode, plugins: Path, records: PortRecords, calls: BlockingCalls
+) -> None:
+    """Delete records that don't outlive a mode, and write it; return once it may be served."""
+    backoff, logged = Backoff(), ""
+    while True:
+        try:
+            await calls.run(
+                "state files",
+                lambda: _enter(mode, plugins, records),
+                timeout=SECONDS,
+                what=f"writing {plugins / FILE}",
+            )
+            break
+        except FileNotFoundError:  # there is no kubelet yet, which KubeletFolder logs
+            pause = FOLDER_SECONDS
+        except (OSError, HardwareError) as error:
+            pause = backoff.pause()
+            reason = str(error)
+            if reason != logged:
+                log.warning("no device is offered until this succeeds", reason=reason)
+            logged = reason
+        await asyncio.sleep(pause)
+    if logged:
+        log.info("the mode is written, and devices are offered", mode=mode.value)
+
+
+def _enter(mode: PluginMode, plugins: Path, records: PortRecords) -> None:
+    """In a thread of its own.
+
+    Raises:
+        FileNotFoundError: The kubelet's folder is not there.
+        HardwareError: Records can't be deleted.
+        OSError: The mode can't be written, and another one is.
+    """
+    last, older = last_mode(plugins), plugins / OLDER
+    has_older = os.path.lexists(older)
+    if has_older or last is None or PluginMode.REGIONDEVEL in (mode, last):
+        try:
+            records.delete_all()
+        except HardwareError as error:
+            # Where SELinux confines modes without programming, the folder may be out of reach. No
+            # mode is written then, so that a region mode finds none, and deletes the records.
+            if last is not None or mode in _REGION_MODES:
+                raise
+            log.warning("records of what is in ports are not deleted", reason=str(error))
+            return
+    if last is mode and not has_older:
+        return
+    try:
+        older.parent.mkdir(mode=0o755, exist_ok=True)
+        replace_file(plugins / OLDER_MARK, UNTRUSTED, mode=0o600)
+        replace_file(plugins / FILE, f"{mode}\n".encode(), mode=0o600)
+        older.unlink(missing_ok=True)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if last is not None:
+            raise
+        # Without the file the next start deletes all records, which is safe.
+        log.warning("the mode that is served is not remembered", reason=str(error))
+
+
+def _read(path: Path) -> str:
+    """The content of a file, empty if there is none."""
+    with contextlib.suppress(FileNotFoundError), open_regular(path) as file:
+        return file.read(_MAX_BYTES).decode()
+    return ""

@@ -1,0 +1,26 @@
+"""Nodes where accelbind has programmed already."""
+
+from pathlib import Path
+
+from services.devices.hardware.scan import scan
+from services.devices.model import PluginMode
+from services.node.last_mode import FILE
+from services.programming.port import DeviceFiles, PortPlace
+from services.programming.records import FOLDER, PortRecords
+
+
+def record_ports(root: Path, state: Path) -> None:
+    """Record of each port what it shows, as if it had been programmed in this boot."""
+    records = PortRecords(state / FOLDER)
+    for card in scan(root).cards:
+        for port in card.ports:
+            place = PortPlace(card, port, None)
+            records.empty(place.record_key)
+            inode = DeviceFiles(root, place).inode
+            records.write(place.record_key, inode, port.afu_id, port.afu_id)
+
+
+def write_last_mode(plugins: Path, mode: PluginMode = PluginMode.REGION) -> None:
+    """Leave the file of a plugin that has served a mode, so that records count."""
+    (plugins / FILE).parent.mkdir(parents=True, exist_ok=True)
+    (plugins / FILE).write_text(f"{mode}\n")

@@ -1,0 +1,173 @@
+"""Before a mode is served it is written, and records that don't outlive it are deleted."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.devices.model import PluginMode
+from services.node.last_mode import FILE, OLDER, OLDER_MARK, enter_mode, last_mode
+from services.process.blocking import BlockingCalls
+from services.programming.records import PortRecords
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+AF, REGION, UNITS = PluginMode.AF, PluginMode.REGION, PluginMode.UNITS
+DEVEL = PluginMode.REGIONDEVEL
+SHOWN = "d8424dc4a4a3c413f89e433683f9040b"
+OLDER_OFFER = '{"mode":"region","devices":[]}'
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> PortRecords:
+    """A record of port `p` that counts."""
+    records = PortRecords(tmp_path / "state/ports")
+    records.empty("p")
+    records.write("p", 1, SHOWN, SHOWN)
+    return records
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Path:
+    folder = tmp_path / "plugins"
+    (folder / FILE).parent.mkdir(parents=True)
+    return folder
+
+
+@asynccontextmanager
+async def waits(mode: PluginMode, plugins: Path, records: PortRecords) -> AsyncIterator[None]:
+    """The mode may not be served meanwhile, and may be served afterwards."""
+    entering = asyncio.create_task(enter_mode(mode, plugins, records, BlockingCalls()))
+    with capture_logs() as logs:
+        refused = "no device is offered until this succeeds"
+        await eventually_async(lambda: refused in [line["event"] for line in logs])
+        yield
+        assert not entering.done()
+    async with asyncio.timeout(30):
+        await entering
+
+
+def counts(records: PortRecords) -> bool:
+    return records.read("p", 1, SHOWN) is not None
+
+
+def write(path: Path, content: str) -> None:
+    path.write_text(content)
+
+
+@pytest.mark.parametrize(
+    ("mode", "last", "kept"),
+    [
+        (REGION, "region", True),
+        (REGION, "af", True),
+        (AF, "region", True),
+        (UNITS, "af", True),
+        (DEVEL, "region", False),
+        (DEVEL, "regiondevel", False),
+        (REGION, "regiondevel", False),
+        (AF, "regiondevel", False),
+        (REGION, None, False),
+        (AF, None, False),
+        (REGION, "", False),
+        (REGION, "nonsense", False),
+    ],
+)
+async def test_records_outlive_a_change_of_mode_but_not_regiondevel(
+    plugins: Path, records: PortRecords, mode: PluginMode, last: str | None, kept: bool
+) -> None:
+    if last is not None:
+        write(plugins / FILE, f"{last}\n")
+    await enter_mode(mode, plugins, records, BlockingCalls())
+    assert counts(records) is kept
+    assert last_mode(plugins) is mode
+
+
+async def test_a_mode_that_an_older_version_served_deletes_all_records(
+    plugins: Path, records: PortRecords
+) -> None:
+    """It programmed ports since, and wrote no record of ours."""
+    write(plugins / FILE, "af\n")
+    write(plugins / OLDER, OLDER_OFFER)
+    assert last_mode(plugins) is REGION
+    await enter_mode(REGION, plugins, records, BlockingCalls())
+    assert not counts(records)
+    assert not (plugins / OLDER).exists()
+    assert last_mode(plugins) is REGION
+    assert (plugins / OLDER_MARK).read_text() == '{"since": null}\n'
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"mode": 7}', "\xff", "[" * 100_000])
+def test_a_mode_that_can_not_be_read_is_unknown(plugins: Path, content: str) -> None:
+    for file in (FILE, OLDER):
+        write(plugins / file, content)
+        assert last_mode(plugins) is None
+    (plugins / OLDER).unlink()
+    (plugins / FILE).unlink()
+    os.mkfifo(plugins / FILE)
+    assert last_mode(plugins) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "last"), [(DEVEL, "region"), (AF, "regiondevel"), (REGION, None), (DEVEL, None)]
+)
+async def test_nothing_is_served_while_records_can_not_be_deleted(
+    tmp_path: Path, plugins: Path, records: PortRecords, mode: PluginMode, last: str | None
+) -> None:
+    if last is not None:
+        write(plugins / FILE, last)
+    obstacle = tmp_path / "state/ports/a-folder"
+    obstacle.mkdir()
+    async with waits(mode, plugins, records):
+        assert last_mode(plugins) == last
+        obstacle.rmdir()
+    assert not counts(records)
+    assert last_mode(plugins) is mode
+
+
+async def test_a_confined_plugin_that_can_not_reach_the_records_serves_and_leaves_them_untrusted(
+    tmp_path: Path, plugins: Path, records: PortRecords
+) -> None:
+    """As where SELinux enforces: mode af needs no records."""
+    (tmp_path / "state/ports/a-folder").mkdir()
+    await enter_mode(AF, plugins, records, BlockingCalls())
+    assert last_mode(plugins) is None
+
+
+async def test_nothing_is_served_while_a_file_says_another_mode(
+    plugins: Path, records: PortRecords
+) -> None:
+    write(plugins / FILE, "region")
+    (plugins / OLDER_MARK).mkdir()  # so that writing fails
+    async with waits(AF, plugins, records):
+        (plugins / OLDER_MARK).rmdir()
+    assert last_mode(plugins) is AF
+
+
+async def test_a_folder_that_takes_no_files_remembers_nothing(
+    plugins: Path, records: PortRecords
+) -> None:
+    (plugins / FILE).parent.rmdir()
+    (plugins / FILE).parent.write_text("no folder")
+    await enter_mode(DEVEL, plugins, records, BlockingCalls())
+    assert last_mode(plugins) is None
+    assert not counts(records)
+
+
+async def test_a_kubelet_that_is_not_there_yet_is_waited_for(
+    plugins: Path, records: PortRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.node.last_mode.FOLDER_SECONDS", 0.01)
+    shutil.rmtree(plugins)
+    entering = asyncio.create_task(enter_mode(REGION, plugins, records, BlockingCalls()))
+    await eventually_async(lambda: not counts(records))
+    assert not entering.done()
+    await asyncio.to_thread(plugins.mkdir)
+    async with asyncio.timeout(30):
+        await entering
+    assert last_mode(plugins) is REGION
