@@ -42,9 +42,6 @@ UNTRUSTED: Final = b'{"since": null}\n'
 SECONDS: Final = 5.0
 """For reading and writing once."""
 
-FOLDER_SECONDS: Final = 1.0
-"""Between two tries while the kubelet's folder is not there."""
-
 _MAX_BYTES: Final = 4 << 20
 _REGION_MODES: Final = (PluginMode.REGION, PluginMode.REGIONDEVEL)
 
@@ -75,15 +72,12 @@ async def enter_mode(
                 what=f"writing {plugins / FILE}",
             )
             break
-        except FileNotFoundError:  # there is no kubelet yet, which KubeletFolder logs
-            pause = FOLDER_SECONDS
         except (OSError, HardwareError) as error:
-            pause = backoff.pause()
             reason = str(error)
             if reason != logged:
                 log.warning("no device is offered until this succeeds", reason=reason)
             logged = reason
-        await asyncio.sleep(pause)
+            await asyncio.sleep(backoff.pause())
     if logged:
         log.info("the mode is written, and devices are offered", mode=mode.value)
 
@@ -92,7 +86,6 @@ def _enter(mode: PluginMode, plugins: Path, records: PortRecords) -> None:
     """In a thread of its own.
 
     Raises:
-        FileNotFoundError: The kubelet's folder is not there.
         HardwareError: Records can't be deleted.
         OSError: The mode can't be written, and another one is.
     """
@@ -115,12 +108,10 @@ def _enter(mode: PluginMode, plugins: Path, records: PortRecords) -> None:
         replace_file(plugins / OLDER_MARK, UNTRUSTED, mode=0o600)
         replace_file(plugins / FILE, f"{mode}\n".encode(), mode=0o600)
         older.unlink(missing_ok=True)
-    except FileNotFoundError:
-        raise
     except OSError as error:
         if last is not None:
             raise
-        # Without the file the next start deletes all records, which is safe.
+        # As where there is no kubelet yet. The next start finds none, and deletes all records.
         log.warning("the mode that is served is not remembered", reason=str(error))
 
 

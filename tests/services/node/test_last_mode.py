@@ -149,25 +149,13 @@ async def test_nothing_is_served_while_a_file_says_another_mode(
     assert last_mode(plugins) is AF
 
 
+@pytest.mark.parametrize("obstacle", ["no folder", "no kubelet"])
 async def test_a_folder_that_takes_no_files_remembers_nothing(
-    plugins: Path, records: PortRecords
+    plugins: Path, records: PortRecords, obstacle: str
 ) -> None:
-    (plugins / FILE).parent.rmdir()
-    (plugins / FILE).parent.write_text("no folder")
+    shutil.rmtree(plugins if obstacle == "no kubelet" else (plugins / FILE).parent)
+    if obstacle == "no folder":
+        (plugins / FILE).parent.touch()
     await enter_mode(DEVEL, plugins, records, BlockingCalls())
     assert last_mode(plugins) is None
     assert not counts(records)
-
-
-async def test_a_kubelet_that_is_not_there_yet_is_waited_for(
-    plugins: Path, records: PortRecords, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("services.node.last_mode.FOLDER_SECONDS", 0.01)
-    shutil.rmtree(plugins)
-    entering = asyncio.create_task(enter_mode(REGION, plugins, records, BlockingCalls()))
-    await eventually_async(lambda: not counts(records))
-    assert not entering.done()
-    await asyncio.to_thread(plugins.mkdir)
-    async with asyncio.timeout(30):
-        await entering
-    assert last_mode(plugins) is REGION
