@@ -381,10 +381,10 @@ async def test_the_plugin_s_rights_are_those_of_the_modes_in_use(
         cluster.pools([pool], [cluster.plugin_on("n1")]),
         cluster.judging(cluster.as_the_manifests_say),
     )
-    state, words = "failed" if count > 4 else "ok", f"4 of {count} rights"
+    state, words = "failed" if count > 3 else "ok", f"3 of {count} rights"
     result = await expect(api, "cluster.access.plugin", state, words, answers=answers)
-    assert ("component mapping-access" in told(result)) == (count > 4)
-    assert ("overlays/region" in told(result)) == (count > 7)
+    assert ("component mapping-access" in told(result)) == (count > 3)
+    assert ("overlays/region" in told(result)) == (count > 6)
 
 
 async def test_who_may_not_ask_about_others_is_told_so(api: ApiServerStandIn) -> None:
