@@ -1,9 +1,8 @@
 """Certificates in a folder: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
 
 The names are those of a Kubernetes TLS Secret, so a mounted Secret is such a folder too. Keys are
-readable by their owner only. Each file is replaced at once, keys first. A pair that a full disk or
-a kill left half replaced is repaired by the next call. Processes that use one folder at the same
-time take turns.
+readable by their owner only. All files are written before the first one is replaced, so a full disk
+or a kill leaves a pair that matches. Processes that use one folder at the same time take turns.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ from certs.certificates import (
 )
 from certs.policy import CA_KEYS, SERVING_KEYS, serving_chain, stored_authorities
 from services.process.errors import CertificateError, InvalidSettings
-from services.process.files import replace_file
+from services.process.files import replace_files
 from services.process.pairs import read_pem
 
 SERVING_DAYS = 365
@@ -84,8 +83,7 @@ def issue(
                 **files,
             }
         try:
-            for name, (content, mode) in files.items():
-                replace_file(directory / name, content, mode=mode)
+            replace_files({directory / name: value for name, value in files.items()})
         except OSError as error:
             raise CertificateError(f"{directory} cannot be written: {error.strerror}") from error
     return IssuedPaths(

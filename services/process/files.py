@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,15 +19,24 @@ def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> 
     If there may be several writers at a time, each has its own name as `writer`. After an OSError
     the old file is unchanged, and no temporary file is left.
     """
-    discard_unfinished(path, writer=writer)
-    beside = _beside(path, writer)
-    try:
-        write_new(beside, content, mode=mode)
-        beside.replace(path)
-    except BaseException:
+    replace_files({path: (content, mode)}, writer=writer)
+
+
+def replace_files(files: Mapping[Path, tuple[bytes, int]], *, writer: str = "") -> None:
+    """As `replace_file`, for files of one folder: all are written before the first is replaced."""
+    for path in files:
         discard_unfinished(path, writer=writer)
+    try:
+        for path, (content, mode) in files.items():
+            write_new(_beside(path, writer), content, mode=mode)
+        for path in files:
+            _beside(path, writer).replace(path)
+    except BaseException:
+        for path in files:
+            discard_unfinished(path, writer=writer)
         raise
-    sync_folder(path.parent)
+    for folder in {path.parent for path in files}:
+        sync_folder(folder)
 
 
 def discard_unfinished(path: Path, *, writer: str = "") -> None:

@@ -4,8 +4,8 @@ Certificates are renewed while the server runs: the files are overwritten, repla
 in a mounted Secret, swapped behind a symlink (kubernetes.io/docs/concepts/storage/volumes,
 `..data`). So the files are read once a second, and new contents are tried. If they can't be used (a
 half-finished renewal is a pair that doesn't match), the error is logged, the old pair stays in use,
-and the next contents are tried. An expired certificate never replaces a valid one. The pair and the
-CAs of clients are used together or not at all.
+and the next contents are tried. An expired certificate never replaces a valid one. CAs of clients
+that can't be used leave the old CAs in use, and don't keep a renewed pair from being used.
 
 New contents are loaded into a new TLS context, which `context` switches to in each handshake.
 Loading into a context in use would leave a mismatched pair behind on failure, and would keep the
@@ -66,6 +66,8 @@ class CertificateSource:
         self._certificate = certificate
         self._key = key
         self._client_ca = client_ca
+        self._authorities = ""
+        """The CAs of clients that are in use, PEM."""
         self._tried: tuple[bytes, ...] | None = None
         """The contents that were tried last; None if the files couldn't be read."""
         self._clock = clock
@@ -99,7 +101,7 @@ class CertificateSource:
             if str(error) != self.error:
                 self.error = str(error)
                 self.failures += 1
-                log.warning("new certificate not used, the old one stays in use", reason=self.error)
+                log.warning("certificate files not used, the old stay in use", reason=self.error)
             return False
         self.error = ""
         return True
@@ -118,17 +120,24 @@ class CertificateSource:
                 log.exception("certificate files not read, the old certificate stays in use")
 
     def _use(self, certificate: bytes, key: bytes, authorities: bytes = b"") -> None:
-        """Load contents into a new context, and switch to it."""
+        """Load contents into a new context, and switch to it.
+
+        Raises:
+            CertificateError: Something can't be used. If that is the CAs of clients alone, the pair
+                is used with the old ones.
+        """
         fresh = self._new_context()
+        problem: CertificateError | None = None
+        # What isn't ASCII can only be a comment.
+        trusted = authorities.decode("ascii", "ignore")
         if self._client_ca:
             try:
-                # What isn't ASCII can only be a comment.
-                fresh.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
-            except (ssl.SSLError, ValueError) as error:  # ValueError: the file is empty
-                reason = getattr(error, "reason", None) or error
-                raise CertificateError(
-                    f"{self._client_ca} holds no certificates of CAs: {reason}"
-                ) from error
+                _trust(fresh, trusted, self._client_ca)
+            except CertificateError as error:
+                if not self._authorities:
+                    raise
+                problem, trusted = error, self._authorities
+                _trust(fresh, trusted, self._client_ca)
         try:
             load_pair(fresh, certificate, key)
             found = x509.load_pem_x509_certificate(certificate)
@@ -142,7 +151,7 @@ class CertificateSource:
         if ends <= now and self.validity and self.validity.ends > now.timestamp():
             raise CertificateError(f"{self._certificate} expired on {ends.isoformat()}")
         self.validity = Validity(begins.timestamp(), ends.timestamp())
-        self._newest = fresh
+        self._newest, self._authorities = fresh, trusted
         valid = begins <= now < ends
         write_log = log.info if valid else log.warning
         write_log(
@@ -151,6 +160,8 @@ class CertificateSource:
             begins=begins.isoformat(),
             ends=ends.isoformat(),
         )
+        if problem:
+            raise problem
 
     def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -172,3 +183,12 @@ class CertificateSource:
     ) -> None:
         """Called by OpenSSL in each handshake, with or without a server name."""
         connection.context = self._newest
+
+
+def _trust(context: ssl.SSLContext, authorities: str, path: Path) -> None:
+    """Trust clients of the CAs in a PEM text, which was read from `path`."""
+    try:
+        context.load_verify_locations(cadata=authorities)
+    except (ssl.SSLError, ValueError) as error:  # ValueError: the file is empty
+        reason = getattr(error, "reason", None) or error
+        raise CertificateError(f"{path} holds no certificates of CAs: {reason}") from error

@@ -1,4 +1,5 @@
 import os
+import ssl
 import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,14 @@ def test_only_the_owner_reads_the_keys_whatever_the_umask(tmp_path: Path) -> Non
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
     assert issued.key.exists()
+
+
+def test_a_pair_that_can_not_be_written_completely_leaves_the_old_one(tmp_path: Path) -> None:
+    issued = issue(tmp_path, ["a.svc"])
+    (tmp_path / ".tls.crt.new").mkdir()  # as a full disk: the certificate can't be written
+    with pytest.raises(CertificateError, match="cannot be written"):
+        issue(tmp_path, ["b.svc"])
+    ssl.create_default_context().load_cert_chain(issued.certificate, issued.key)
 
 
 def test_a_key_that_a_kill_left_without_certificate_gets_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -90,9 +91,14 @@ def test_the_authorities_are_followed_and_bad_ones_leave_the_old(tmp_path: Path)
             with capture_logs() as logs:
                 assert not certificates.refresh()
                 assert not certificates.refresh()
-            (line,) = logs
-            assert line["event"] == "new certificate not used, the old one stays in use"
+            [line] = [each for each in logs if each["log_level"] == "warning"]
+            assert line["event"] == "certificate files not used, the old stay in use"
             assert "client-ca.crt holds no certificates of CAs" in line["reason"]
+            assert (await server.ask(*client), await server.ask(*later)) == ("['early']", "")
+            before = certificates.validity
+            write(tmp_path, pair(ends=datetime.now(UTC) + timedelta(days=60)))
+            assert not certificates.refresh()
+            assert certificates.validity != before, "the pair is renewed with the old CAs"
             assert (await server.ask(*client), await server.ask(*later)) == ("['early']", "")
             old.path.write_bytes(b"# both \xc3\xbc\n" + old.pem + fresh.pem)
             assert certificates.refresh()
