@@ -119,7 +119,7 @@ class PluginMetrics:
         return made
 
     def forget(self, resource: str) -> None:
-        """A resource has ended: its series go, since functions of cards may change for ever."""
+        """Delete the series of an ended resource; reprogramming would otherwise keep adding series."""
         for outcome in ("given", "refused"):
             self.allocations.remove(resource, outcome)
         for outcome in ("ok", "failed"):

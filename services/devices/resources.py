@@ -257,7 +257,7 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
 
 
 def _without_ports(card: Card, node: Topology) -> list[Device]:
-    """What stands for a card that has an engine and no port: nothing that could be offered."""
+    """Return one unoffered device for a card without ports."""
     if card.fme is None or card.ports or len(node.members(card)) > 1:
         return []
     problem = Problem("no-port", f"{card.fme.name} has no port: none is enabled, or all released")

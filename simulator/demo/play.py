@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from simulator.client import Client, Json, Refused
 from simulator.demo import show
@@ -41,16 +41,16 @@ class Player:
     """Whether the cards may still have the functions of an earlier run."""
     verbose: bool = False
     picture: Console | None = None
-    """Gets an excerpt of what is shown."""
+    """Gets some of the pods."""
 
     def show_nodes(self, plans: tuple[NodePlan, ...]) -> None:
         """Wait for the nodes' capacity and show it."""
         found = [(plan, await_capacity(self.api, plan, self.until)) for plan in plans]
-        self._print(show.title("Nodes"), show.nodes(found))
+        self.console.print(show.title("Nodes"), show.nodes(found))
 
     def play(self, pods: tuple[DemoPod, ...]) -> list[PodReport]:
         """Create pods one after the other, show each, and end with a table of all."""
-        self._print(show.why_requests())
+        self.console.print(show.why_requests())
         reports = []
         for number, plan in enumerate(pods, 1):
             report = self._create(plan)
@@ -59,19 +59,13 @@ class Player:
             if self.picture and plan.in_picture:
                 self.picture.print(title, show.pod(report, verbose=False))
             reports.append(report)
-        for console in filter(None, (self.console, self.picture)):
-            summary = show.summary(reports, width=console.width, again=self.again)
-            console.print(show.title("Summary"), summary)
+        summary = show.summary(reports, width=self.console.width, again=self.again)
+        self.console.print(show.title("Summary"), summary)
         return reports
 
     def problems(self, reports: list[PodReport]) -> list[str]:
         """What is not as expected, a sentence each."""
         return [one for report in reports for one in unexpected(report, again=self.again)]
-
-    def _print(self, *parts: RenderableType) -> None:
-        self.console.print(*parts)
-        if self.picture:
-            self.picture.print(*parts)
 
     def _create(self, plan: DemoPod) -> PodReport:
         before = {node: len(driver_calls(log)) for node, log in self.driver_logs.items()}

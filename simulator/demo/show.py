@@ -180,6 +180,9 @@ def _outcome(report: PodReport, *, again: bool) -> Text:
 
 def _lines(report: PodReport) -> Iterator[tuple[str, Text]]:
     """The lines of a pod, each with what it is about."""
+    bare = [name.rpartition(" x ") for name in report.asked_for]
+    asked = (f"{count}{times}{DOMAIN}/{name}" for count, times, name in bare)
+    yield from _labelled("asks for", (Text(each, style="bold") for each in asked))
     if report.stored is None:
         yield "refused", Text(str(report.refusal.get("message")), style="red")
         return

@@ -24,7 +24,7 @@ def functions_of(pods: Pods) -> Place:
         ("not-hex", (A10_INTERFACE, "xyz"), "af", "afuId"),
         ("no-mode", (A10_INTERFACE, NLB0), "fast", "mode"),
         (f"region-{A10_INTERFACE}", (A10_INTERFACE, NLB0), "region", "physical resource name"),
-        ("odd", (A10_INTERFACE, NLB0[:31]), "af", "whole bytes"),
+        ("odd", (A10_INTERFACE, NLB0[:31]), "af", "even total number"),
     ],
 )
 def test_a_mapping_that_no_pod_could_use_is_refused(  # noqa: PLR0917 - a table, and fixtures
