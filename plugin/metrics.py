@@ -119,7 +119,10 @@ class PluginMetrics:
         return made
 
     def forget(self, resource: str) -> None:
-        """Delete the series of an ended resource; reprogramming would otherwise keep adding series."""
+        """Delete the series of an ended resource.
+
+        Reprogramming would otherwise keep adding series.
+        """
         for outcome in ("given", "refused"):
             self.allocations.remove(resource, outcome)
         for outcome in ("ok", "failed"):
