@@ -31,6 +31,7 @@ from services.devices.limits import (
     parse_ignored,
 )
 from services.devices.model import Inventory, PluginMode
+from services.devices.port_owners import with_held_ports
 from services.devices.resources import OfferMemory, advertise, with_problems
 from services.kubelet.sockets import plugins_folder
 from services.mappings.folder import load_folder
@@ -171,6 +172,7 @@ class DeviceSource:
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
         )
         found = asyncio.run(holder_source.snapshot())
+        advertised = with_held_ports(advertised, inventory, found.holders)
         problems = (problem.message for problem in inventory.problems)
         denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from plugin.node_mode import NodeMode
-from services.containers.holder_cache import HolderCache
+from services.containers.holder_source import HolderSource
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
@@ -136,7 +136,7 @@ class NodeCollector(Collector):
     state: NodeState
     mode: NodeMode
     scanner: Scanner
-    holders: HolderCache
+    holders: HolderSource
     sensing: Sensing
     permissions: PermissionCheck
 
@@ -189,7 +189,7 @@ def _of_mode(mode: NodeMode) -> Iterator[Metric]:
     )
 
 
-def _of_devices(devices: Iterable[Device], holders: HolderCache) -> Iterator[Metric]:
+def _of_devices(devices: Iterable[Device], holders: HolderSource) -> Iterator[Metric]:
     devices = list(devices)
     tally = Tally(
         (

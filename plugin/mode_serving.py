@@ -92,6 +92,7 @@ class ModeServing:
             interval=settings.scan_interval,
             damping=Damping(settings.healthy_after, spacing=settings.scan_interval / 2),
             cards=parts.cards,
+            holders=parts.holders.current,
             observe_seconds=parts.metrics.scan_seconds.observe,
             problems=partial(port_problems, mode=mode, records=parts.records),
         )
@@ -137,7 +138,12 @@ class ModeServing:
         yield "discovery", self._discover(resources)
         yield "offer memory", self._memory.write_forever()
         yield "permissions", self._check_permissions()
-        yield "holders", parts.holders.refresh_forever()
+        yield (
+            "holders",
+            parts.holders.follow_forever(
+                on_change=parts.state.request_rescan, resend=resources.resend
+            ),
+        )
         if self.cdi is not None:
             yield "cdi", self.cdi.write_forever()
         if self._hook_server is not None:
@@ -242,7 +248,7 @@ def _error_clearing(mode: PluginMode, parts: NodeParts) -> ErrorClearing | None:
     return ErrorClearing(
         settings.root,
         locks=settings.state_dir / LOCKS,
-        holders=parts.holder_source.read,
+        holders=parts.holders.read,
         calls=parts.calls,
         count=lambda outcome: parts.metrics.errors_cleared.labels(outcome).inc(),
         request_rescan=parts.state.request_rescan,

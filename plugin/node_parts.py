@@ -11,7 +11,6 @@ from plugin.node_events import NodeEvents
 from plugin.node_mode import NodeMode
 from plugin.settings import PluginSettings, Programming
 from services.containers.claims import PodSource
-from services.containers.holder_cache import HolderCache
 from services.containers.holder_source import HolderSource
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
@@ -85,10 +84,9 @@ class NodeParts:
 
     def _watch_cards(self) -> None:
         settings = self.settings
-        self.holder_source = HolderSource(
+        self.holders = HolderSource(
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self.calls
         )
-        self.holders = HolderCache(self.holder_source, settings.kubelet_dir)
         limits = Limits(
             settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
         )

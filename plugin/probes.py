@@ -81,7 +81,7 @@ async def devices(parts: NodeParts) -> ProbeResult:
     Before the first scan (another plugin serves here, or a read hangs) the status is 503: the
     answer then says nothing about the node's devices.
     """
-    snapshot = await parts.holders.fresh()
+    snapshot = await parts.holders.snapshot()
     state, settings = parts.state, parts.settings
     problems = ["the first scan is under way"]
     if state.inventory is not None:

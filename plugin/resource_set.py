@@ -63,6 +63,13 @@ class ResourceSet:
             self.registrations[resource].update({})
             self._linger(resource)
 
+    def resend(self) -> None:
+        """Send the devices of one resource again, which makes the kubelet write its checkpoint."""
+        for registration in self.registrations.values():
+            if registration.server is not None:
+                registration.server.resend()
+                return
+
     def withdraw_stale(self, resources: Iterable[str]) -> None:
         """Withdraw what another process or mode offered and this one doesn't.
 

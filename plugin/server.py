@@ -170,7 +170,14 @@ class ResourceServer(rpc.DevicePluginServicer):
         new = _listing(devices)
         if new == self._listing:
             return
-        self._listing = new
+        self._stream(new)
+
+    def resend(self) -> None:
+        """Stream the same list once more."""
+        self._stream(_listing(self._devices))
+
+    def _stream(self, listing: pb.ListAndWatchResponse) -> None:
+        self._listing = listing
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -10,6 +10,7 @@ import typer
 
 from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
+from accelbind.fpga.held import require_free
 from accelbind.options import default_note, namespace_option, time_option
 from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
 from accelbind.run import with_settings
@@ -77,6 +78,11 @@ class ListFormat(StrEnum):
 on_root = with_settings(PluginSettings, {"root": ""}, group="Options")
 on_root_and_mode = with_settings(PluginSettings, {"root": "", "mode": ""}, group="Options")
 on_state = with_settings(PluginSettings, {"root": "", "state_dir": ""}, group="Options")
+on_node = with_settings(
+    PluginSettings,
+    dict.fromkeys(("root", "state_dir", "kubelet_dir", "pod_logs_dir"), ""),
+    group="Options",
+)
 
 app = typer.Typer(name="fpga", no_args_is_help=True, add_completion=False)
 
@@ -156,7 +162,7 @@ def info(
 
 
 @app.command()
-@on_state
+@on_node
 def program(
     context: typer.Context,
     port: PortName,
@@ -168,7 +174,12 @@ def program(
         bool, typer.Option("--dry-run", help="Check whether it is possible; change nothing.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Program it even if the port has the function already.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Program it even if the port has the function already, or a container has the"
+            " port.",
+        ),
     ] = False,
     user_clock: Annotated[
         ClockPolicy,
@@ -184,18 +195,21 @@ def program(
 ) -> None:
     """Program the function of a bitstream into a port.
 
-    Nothing is programmed if the bitstream does not fit the card, or while
-    the port is open. A function that accelbind has programmed since the boot is
-    not programmed again, but the port is reset. Afterwards the port must show the
-    function.
+    Nothing is programmed if the bitstream does not fit the card, while the
+    port is open, or while a container has it. A function that accelbind has
+    programmed since the boot is not programmed again, but the port is reset.
+    Afterwards the port must show the function.
 
     [bold]Examples[/bold]
       accelbind fpga program dfl-port.0 nlb0.gbs
       accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
     """
     programmer = _programmer(context, settings, timeout, clock=user_clock)
-    port = _find_port(settings.root, port)
+    inventory = scan(settings.root)
+    port = port_meant(inventory, port)
     image = Image.from_bitstream(read_bitstream(bitstream))
+    if not force:
+        in_time(port, lambda: require_free(inventory, port, settings), timeout)
     if dry_run:
         done = programmer.check(port, image, force=force)
     else:

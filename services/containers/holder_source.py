@@ -1,22 +1,51 @@
-"""Reads from the kubelet which containers have which device; see `services.containers.holders`."""
+"""Reads from the kubelet which containers have which device; see `services.containers.holders`.
 
+The kubelet forgets the devices of pods that have ended before it answers PodResources, but writes
+that to its checkpoint only when something else changes, such as a list of devices that a plugin
+sends. So while the checkpoint has devices that PodResources does not list, `follow_forever` has a
+list sent again.
+"""
+
+import asyncio
+import contextlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from services.containers.holders import Holders, find_holders
-from services.containers.identity import PodRef, pods_of_devices, pods_of_folders
+import structlog
+
+from services.containers.holders import (
+    Holders,
+    holders_of_entries,
+    holders_of_pods,
+    may_have_ended,
+    pods_of_devices,
+)
+from services.containers.identity import PodRef, pods_of_folders
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import checkpoint_file, pod_resources_socket
 from services.kubelet.values import ActivePod, Entry
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
+from services.process.outage import Outage
 
 FILES_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 2.0
+
+FRESH_SECONDS: Final = 1.0
+"""A younger answer of PodResources is not asked for again, unless the checkpoint has changed."""
+
+LOOK_SECONDS: Final = 3.0
+"""Between two looks at the checkpoint's time: several containers of a pod are one query."""
+
+RENEW_SECONDS: Final = 20.0
+"""Between two questions whether pods have ended: that changes no file."""
+
+log = structlog.get_logger(component="plugin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +55,12 @@ class HolderSnapshot:
     holders: Holders = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     """What is unknown, and what that means for the holders."""
+    may_have_ended: bool = False
+    """Whether the pods of some holders may have ended."""
 
 
 class HolderSource:
-    """Reads which containers have devices, and remembers the pod of each UID that it has found."""
+    """Knows which containers have devices, and reads again what has changed."""
 
     def __init__(self, *, kubelet_dir: Path, pod_logs_dir: Path, calls: BlockingCalls) -> None:
         self._checkpoint = checkpoint_file(kubelet_dir)
@@ -37,57 +68,113 @@ class HolderSource:
         self._pod_logs_dir = pod_logs_dir
         self._calls = calls
         self._pods: Mapping[str, PodRef] = {}
+        self._snapshot = HolderSnapshot()
+        self._version: tuple[int, int] | None = None
+        """Of the checkpoint of the last snapshot."""
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    @property
+    def holders(self) -> Holders:
+        """The holders as last read; they stay while nothing can be read."""
+        return self._snapshot.holders
 
     async def read(self) -> Holders:
-        """Which containers have devices now; an error if a container may be missing.
+        """Which containers have devices now.
 
-        The kubelet writes an allocation to its checkpoint before the container starts, so the
-        checkpoint alone is enough, if more cautious: what only says which pods have ended may be
-        missing. If there is no checkpoint yet, PodResources must answer.
+        Raises:
+            KubeletError: That is unknown: the checkpoint can't be read, or it is missing and
+                PodResources does not answer.
+            HardwareError: Reading hangs.
         """
-        return (await self._query(cautious=True)).holders
+        try:
+            holders = holders_of_entries(await self._entries(), self._pods)
+        except KubeletError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            holders = holders_of_pods(await self._active_pods())
+        self._snapshot = replace(self._snapshot, holders=holders)
+        return holders
+
+    async def current(self) -> Holders:
+        """The same; if that is unknown, the holders as last read."""
+        if self._asked_at < 0:
+            await self.snapshot()
+        elif self._version_now() != self._version:
+            with contextlib.suppress(KubeletError, HardwareError):  # the next round logs it
+                await self.read()
+        return self.holders
 
     async def snapshot(self) -> HolderSnapshot:
-        """Which containers have devices now, as far as is known; raises nothing."""
-        return await self._query(cautious=False)
+        """Which containers of which pods have devices now, as far as is known."""
+        async with self._asking:
+            version, now = self._version_now(), time.monotonic()
+            if version != self._version or now - self._asked_at >= FRESH_SECONDS:
+                self._snapshot = await self._query()
+                self._version, self._asked_at = version, now
+        return self._snapshot
 
-    async def _query(self, *, cautious: bool) -> HolderSnapshot:
-        """Read in the order that `services.containers.holders` asks for."""
+    async def follow_forever(
+        self, *, on_change: Callable[[], None], resend: Callable[[], None]
+    ) -> None:
+        """Follow the checkpoint until cancelled.
+
+        Args:
+            on_change: Called when other containers have devices than before.
+            resend: Called to send the kubelet a list of devices again, which makes it write its
+                checkpoint.
+        """
+        known, renewed_at = self.holders, float("-inf")
+        outage = Outage(
+            log,
+            "the holders of devices are not fully known",
+            "the holders of devices are known again",
+            level="info",
+        )
+        while True:
+            is_due = time.monotonic() - renewed_at >= RENEW_SECONDS
+            if is_due or self._version_now() != self._version:
+                snapshot = await self.snapshot()
+                outage.update("; ".join(snapshot.problems))
+                if snapshot.holders != known:
+                    known = snapshot.holders
+                    on_change()
+                if is_due:
+                    renewed_at = time.monotonic()
+                    if snapshot.may_have_ended:
+                        resend()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _query(self) -> HolderSnapshot:
         problems: list[str] = []
-        entries: tuple[Entry, ...] = ()
-        pods: tuple[ActivePod, ...] | None = None
-        no_checkpoint = False
+        active, unanswered = None, ""
+        try:
+            active = await self._active_pods()
+        except KubeletError as error:
+            unanswered = str(error)
+            problems.append(f"pods that have ended may be among the holders: {unanswered}")
         try:
             entries = await self._entries()
         except (KubeletError, HardwareError) as error:
-            no_checkpoint = isinstance(error.__cause__, FileNotFoundError)
-            if not no_checkpoint:
-                if cautious:
-                    raise
+            if not isinstance(error.__cause__, FileNotFoundError):
                 problems.append(f"init containers that have devices are unknown: {error}")
+            elif active is None:
+                what = "cannot tell which pods hold devices, since there is no checkpoint"
+                problems = [f"{what}: {unanswered}"]
+            holders = self.holders if active is None else holders_of_pods(active)
+            return HolderSnapshot(holders, tuple(problems))
         folders, problem = await self._folders(entries)
         if problem:
             problems.append(f"pods of init containers are unknown: {problem}")
-        if not cautious or no_checkpoint or self._has_socket:
-            try:
-                pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
-            except KubeletError as error:
-                if cautious:
-                    raise
-                if no_checkpoint:
-                    what = "cannot tell which pods hold devices, since there is no checkpoint"
-                else:
-                    what = "pods that have ended may be among the holders"
-                problems.append(f"{what}: {error}")
-        holders = find_holders(entries, folders, pods, known=self._pods, cautious=cautious)
-        here = {entry.pod_uid for entry in entries}
-        now = {**self._pods, **pods_of_devices(entries, pods or ()), **pods_of_folders(folders)}
-        self._pods = {uid: pod for uid, pod in now.items() if uid in here}
-        return HolderSnapshot(holders, tuple(problems))
+        self._pods = pods_of_devices(entries, active or ()) | pods_of_folders(folders)
+        return HolderSnapshot(
+            holders_of_entries(entries, self._pods),
+            tuple(problems),
+            active is not None and may_have_ended(entries, active),
+        )
 
-    @property
-    def _has_socket(self) -> bool:
-        return os.path.lexists(self._socket)
+    async def _active_pods(self) -> tuple[ActivePod, ...]:
+        return await active_pods(self._socket, seconds=ANSWER_SECONDS)
 
     async def _entries(self) -> tuple[Entry, ...]:
         return await self._calls.run(
@@ -114,3 +201,10 @@ class HolderSource:
         except (KubeletError, HardwareError) as error:
             missing = isinstance(error.__cause__, FileNotFoundError)
             return [], "" if missing else str(error)
+
+    def _version_now(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._checkpoint)  # noqa: PTH116 - a few microseconds
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino

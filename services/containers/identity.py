@@ -12,7 +12,7 @@ The kubelet names only device ids when a container starts:
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from services.kubelet.values import ActivePod, Entry
+from services.kubelet.values import Entry
 from services.process.errors import NotAllowed
 from services.process.text import listing, plain, quote
 
@@ -76,28 +76,6 @@ def pods_of_folders(folders: Iterable[str]) -> dict[str, PodRef]:
                 claimed.add(uid)
             found[uid] = PodRef(namespace, name, uid)
     return {uid: pod for uid, pod in found.items() if uid not in claimed}
-
-
-def pods_of_devices(entries: Iterable[Entry], active: Iterable[ActivePod]) -> dict[str, PodRef]:
-    """Pods by UID, from containers that have the same devices in PodResources and checkpoint."""
-    allocated: dict[tuple[str, str, str], set[str]] = {}
-    for entry in entries:
-        key = (entry.pod_uid, entry.container, entry.resource)
-        allocated.setdefault(key, set()).update(entry.device_ids)
-    uids: dict[tuple[str, str, frozenset[str]], set[str]] = {}
-    for (uid, container, resource), ids in allocated.items():
-        uids.setdefault((container, resource, frozenset(ids)), set()).add(uid)
-    found: dict[str, PodRef] = {}
-    for pod in active:
-        listed: dict[tuple[str, str], set[str]] = {}
-        for each in pod.held:
-            listed.setdefault((each.container, each.resource), set()).update(each.device_ids)
-        for (container, resource), ids in listed.items():
-            matching = uids.get((container, resource, frozenset(ids)), set())
-            if len(matching) == 1:
-                (uid,) = matching
-                found[uid] = PodRef(pod.namespace, pod.name, uid)
-    return found
 
 
 def pod_of_uid(uid: str, pods: Mapping[str, PodRef]) -> PodRef:

@@ -1,7 +1,17 @@
 """Which ports containers have, and which lock a card has."""
 
-from services.devices.model import Card, Inventory, Port
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from services.devices.model import Card, Device, Inventory, PluginMode, Port, Problem
+from services.devices.resources import AdvertisedResources
 from services.devices.topology import Topology, physical_address
+
+HELD: Final = "held-as-other-resource"
+
+Allocated: TypeAlias = Iterable[tuple[str, str]]
+"""Devices that containers have: full resource name and id."""
 
 
 def lock_of(card: Card) -> str:
@@ -16,16 +26,53 @@ class PortOwners:
     the port's name, its engine's, and its PCI address.
     """
 
-    def __init__(self, inventory: Inventory, allocated: frozenset[str]) -> None:
-        self._allocated = allocated
-        self._units = {key.partition("-")[0] for key in allocated}  # `5e:00.0-1` is on `5e:00.0`
+    def __init__(self, inventory: Inventory, allocated: Allocated) -> None:
+        self._resources: dict[str, set[str]] = {}
+        for resource, device in allocated:
+            for name in {device, device.partition("-")[0]}:  # `5e:00.0-1` is on `5e:00.0`
+                self._resources.setdefault(name, set()).add(resource)
         self._node = Topology(inventory.cards)
 
-    def have(self, card: Card, port: Port) -> bool | None:
-        """Whether a container has a port; None if its region is unknown."""
+    def resources(self, card: Card, port: Port) -> frozenset[str] | None:
+        """The resources under which containers have a port; None if its region is unknown."""
         engine = self._node.physical(card).fme
         if engine is None:
             return None
-        addresses = {each.address.removeprefix("0000:") for each in (card.pci, port.pci) if each}
-        has_device = not self._allocated.isdisjoint({port.name, engine.name})
-        return has_device or not self._units.isdisjoint(addresses)
+        functions = [function.address for function in (card.pci, port.pci) if function]
+        names = {port.name, engine.name, *(each.removeprefix("0000:") for each in functions)}
+        return frozenset().union(*(self._resources.get(name, ()) for name in names))
+
+
+def with_held_ports(
+    advertised: AdvertisedResources, inventory: Inventory, allocated: Allocated
+) -> AdvertisedResources:
+    """The same, but in mode af a port that a container has under another resource is unhealthy.
+
+    The kubelet would hand it out twice: it counts each resource by itself.
+    """
+    if advertised.memory.mode is not PluginMode.AF:
+        return advertised  # reprogramming does not change the resource of a region or unit
+    owners = PortOwners(inventory, allocated)
+    held = {
+        port.name: owners.resources(card, port) or frozenset()
+        for card in inventory.cards
+        for port in card.ports
+    }
+    if not any(held.values()):
+        return advertised
+    resources = {
+        resource: {key: _without_held(device, held) for key, device in devices.items()}
+        for resource, devices in advertised.resources.items()
+    }
+    return replace(advertised, resources=resources)
+
+
+def _without_held(device: Device, held: dict[str, frozenset[str]]) -> Device:
+    problems = tuple(
+        Problem(HELD, f"a container has {node} as {', '.join(sorted(others))}")
+        for node in device.nodes
+        if (others := held.get(node, frozenset()) - {device.resource})
+    )
+    if not problems:
+        return device
+    return replace(device, healthy=False, reasons=(*device.reasons, *problems))

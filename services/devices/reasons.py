@@ -192,6 +192,12 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             "it reads well again, but not often enough yet (--healthy-after)",
             "wait: after some good scans in a row it is healthy",
         ),
+        "held-as-other-resource": Reason(
+            Effect.DEVICE,
+            "a container has the port under another resource: it was reprogrammed, or the node's"
+            " mode changed, meanwhile",
+            "end that pod (accelbind devices names it); the port is healthy again within a minute",
+        ),
         "too-hot": Reason(
             Effect.DEVICE,
             "the card is beyond --max-temperature",

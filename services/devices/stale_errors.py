@@ -12,11 +12,11 @@ The state is a value: `choose` gives the next one, and the caller passes it with
 was chosen counts as tried, whether the write works or not, unless the port was busy.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from services.devices.model import Card, Inventory, Port
-from services.devices.port_owners import PortOwners
+from services.devices.port_owners import Allocated, PortOwners
 
 MAX_VALUES = 8
 """Values cleared of one port while nobody has it: a port with ever new errors is broken."""
@@ -31,10 +31,10 @@ Tried: TypeAlias = Mapping[tuple[str, str], frozenset[int]]
 
 
 def choose(
-    inventory: Inventory, allocated: Collection[str], tried: Tried
+    inventory: Inventory, allocated: Allocated, tried: Tried
 ) -> tuple[list[tuple[Card, Port]], Tried]:
     """The ports whose error register to clear now, and what the next call needs."""
-    owners = PortOwners(inventory, frozenset(allocated))
+    owners = PortOwners(inventory, allocated)
     chosen: list[tuple[Card, Port]] = []
     there = {(card.place, port.name) for card in inventory.cards for port in card.ports}
     # A card that fails for a while must not have its errors cleared over and over.
@@ -46,10 +46,10 @@ def choose(
             before, value = values.get(key, frozenset()), _clearable(port)
             if not before and not value:
                 continue
-            owned = owners.have(card, port)
+            owned = owners.resources(card, port)
             if owned:
                 values.pop(key, None)
-            elif owned is False and value not in {0, *before} and len(before) < MAX_VALUES:
+            elif owned is not None and value not in {0, *before} and len(before) < MAX_VALUES:
                 values[key] = before | {value}
                 chosen.append((card, port))
     return chosen, values

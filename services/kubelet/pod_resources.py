@@ -43,10 +43,14 @@ async def active_pods(socket: Path, *, seconds: float = 5.0) -> tuple[ActivePod,
 
 
 def _pod(listed: pb.PodResources) -> ActivePod:
-    held = tuple(
-        Held(container.name, devices.resource_name, tuple(devices.device_ids))
-        for container in listed.containers
-        for devices in container.devices
+    held: dict[tuple[str, str], set[str]] = {}  # a resource is listed in parts
+    for container in listed.containers:
+        for devices in container.devices:
+            held.setdefault((container.name, devices.resource_name), set()).update(
+                devices.device_ids
+            )
+    return ActivePod(
+        listed.namespace,
+        listed.name,
+        tuple(Held(*key, frozenset(ids)) for key, ids in held.items()),
     )
-    names = tuple(container.name for container in listed.containers)
-    return ActivePod(listed.namespace, listed.name, held, names)

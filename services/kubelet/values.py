@@ -25,7 +25,7 @@ class Held:
     container: str
     resource: str
     """Full resource name."""
-    device_ids: tuple[str, ...]
+    device_ids: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +36,3 @@ class ActivePod:
     name: str
     held: tuple[Held, ...] = ()
     """The devices of its containers, without those of plain init containers."""
-    containers: tuple[str, ...] = ()
-    """The names of these containers, those without devices included."""

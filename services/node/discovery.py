@@ -19,9 +19,11 @@ from typing import Final
 
 import structlog
 
+from services.containers.holders import Holders
 from services.devices.damping import Damping, Health, damp
 from services.devices.limits import Limits
 from services.devices.model import Card, Inventory, PluginMode, Problem
+from services.devices.port_owners import with_held_ports
 from services.devices.resources import (
     OfferMemory,
     advertise,
@@ -138,6 +140,7 @@ class Discovery:
         interval: float,
         damping: Damping,
         cards: CardReader,
+        holders: Callable[[], Awaitable[Holders]],
         observe_seconds: Callable[[float], None],
         problems: Callable[[Inventory], Mapping[str, Problem]] = lambda _: {},
     ) -> None:
@@ -148,6 +151,7 @@ class Discovery:
         self._damping = damping
         self._health = Health()
         self._cards = cards
+        self._holders = holders
         self._observe_seconds = observe_seconds
         self._problems = problems
 
@@ -183,6 +187,7 @@ class Discovery:
         if state.scan_error:
             log.info("scans answer again")
         state.scan_error = ""
+        advertised = with_held_ports(advertised, inventory, await self._holders())
         advertised, self._health = damp(
             advertised, self._health, self._damping, now=time.monotonic()
         )

@@ -85,8 +85,7 @@ class ErrorClearing:
             self._log_unknown(str(error))
             return
         self._error = ""
-        allocated = {key for _, key in holders}
-        chosen, self._tried = choose(inventory, allocated, self._tried)
+        chosen, self._tried = choose(inventory, holders, self._tried)
         if any([await self._clear(card, port) for card, port in chosen]):
             self._request_rescan()
 

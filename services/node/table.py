@@ -13,7 +13,7 @@ import msgspec
 from services.containers.holders import Holder, Holders
 from services.devices.model import Device, Problem
 from services.devices.resources import AdvertisedResources
-from services.names import DOMAIN, UNIT_RESOURCE
+from services.names import DOMAIN
 
 if TYPE_CHECKING:  # the plugin doesn't import the mappings
     from services.mappings.model import Mapping
@@ -65,8 +65,6 @@ class Table(msgspec.Struct, frozen=True, rename="camel"):
 GONE: Final = "gone"
 """Reason code of a device that a container has and the node hasn't."""
 
-_OURS: Final = (f"{DOMAIN}/af-", f"{DOMAIN}/region-", UNIT_RESOURCE)
-
 
 def rows(tree: AdvertisedResources, holders: Holders) -> tuple[Row, ...]:
     """The devices of a node: those offered, those that can't be, and those that are gone.
@@ -77,9 +75,8 @@ def rows(tree: AdvertisedResources, holders: Holders) -> tuple[Row, ...]:
     owners: dict[str, set[Holder]] = {}
     resources: dict[str, str] = {}
     for (resource, key), found in sorted(holders.items()):
-        if resource.startswith(_OURS):
-            owners.setdefault(key, set()).update(found)
-            resources[key] = resource
+        owners.setdefault(key, set()).update(found)
+        resources[key] = resource
     devices = sorted((*tree.devices(), *tree.not_offered), key=lambda device: _order(device.id))
     here = {device.id for device in devices}
     gone = sorted(resources.keys() - here, key=_order)

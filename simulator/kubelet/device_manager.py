@@ -176,8 +176,10 @@ class DeviceManager:
         """All pods of the node, from before they are admitted until they end.
 
         As in the real kubelet: one `ContainerDevices` per device and NUMA node; sidecars and app
-        containers are listed, plain init containers are not.
+        containers are listed, plain init containers are not. Pods that have ended are forgotten
+        first, which changes no file.
         """
+        _ = self.entries
         for pod in self._active():
             containers = [
                 pb.ContainerResources(

@@ -211,7 +211,7 @@ def fpga_program(folder: Path, afu: str) -> int:
     file.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
     options = {"root": "root", "state-dir": "state"}
     flags = [f"--{name}={folder / value}" for name, value in options.items()]
-    command = ["fpga", "program", "dfl-port.0", str(file), *flags]
+    command = ["fpga", "program", "dfl-port.0", str(file), "--force", *flags]
     return main(command, driver_calls=SimulatedCalls())
 
 

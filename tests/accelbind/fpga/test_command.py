@@ -131,6 +131,51 @@ def test_what_a_dry_run_finds_is_told_in_a_sentence(
     assert "take one made for it" in told["other"][2]
 
 
+def has_device(rack: Rack, resource: str, device: str) -> None:
+    """Let the kubelet's checkpoint say that a container has a device."""
+    entry = {
+        "PodUID": "u",
+        "ContainerName": "c",
+        "ResourceName": f"fpga.intel.com/{resource}",
+        "DeviceIDs": {"-1": [device]},
+    }
+    path = rack.root / "kubelet/device-plugins/kubelet_internal_checkpoint"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+    logs = rack.root / "logs/ns_p_u"
+    logs.mkdir(parents=True)
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=str)
+@pytest.mark.parametrize(
+    ("resource", "device"), [("af-x", "dfl-port.0"), ("region-x", "dfl-fme.0")]
+)
+def test_a_port_that_a_container_has_is_programmed_by_force_only(
+    rack: Rack, tmp_path: Path, resource: str, device: str, flags: tuple[str, ...]
+) -> None:
+    rack.add_card(CardSpec(driver="dfl"))
+    rack.add_card(CardSpec(driver="dfl"))
+    has_device(rack, resource, device)
+    file = tmp_path / "file"
+    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
+    logs = ("--pod-logs-dir", rack.root / "logs")
+    code, _, err = fpga(rack, "program", "dfl-port.0", file, *flags, *logs)
+    assert code == 3
+    assert "dfl-port.0 is held by container c of pod ns/p: end that pod" in err
+    for port, force in (("dfl-port.1", ()), ("dfl-port.0", ("--force",))):
+        assert fpga(rack, "program", port, file, *force, "--dry-run")[0] == 0
+
+
+def test_in_doubt_a_port_is_held(rack: Rack, tmp_path: Path) -> None:
+    rack.add_card(CardSpec(driver="dfl"))
+    has_device(rack, "af-x", "dfl-port.7")
+    (rack.root / "kubelet/device-plugins/kubelet_internal_checkpoint").write_text("{")
+    file = tmp_path / "file"
+    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
+    code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
+    assert (code, "whether a container has dfl-port.0 is unknown" in err) == (3, True)
+
+
 @pytest.mark.parametrize(
     "command", [("program", "{file}", "--dry-run"), ("reset",), ("clear-errors",)], ids=str
 )

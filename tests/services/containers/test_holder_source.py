@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from services.containers import holder_source as module
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holder
 from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
 from simulator.cards import CardSpec
 from tests.plugin.support import AF, Bed, container
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -25,43 +27,33 @@ def source(folder: Path) -> HolderSource:
     )
 
 
-async def test_running_pods_hold_devices_and_deleted_ones_do_not(bed: Bed) -> None:
+async def test_a_pod_that_ends_holds_its_devices_until_the_checkpoint_says_otherwise(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is allocated meanwhile, and the kubelet goes on."""
+    monkeypatch.setattr(module, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
     for _ in range(3):
         bed.rack.add_card(CardSpec())
     async with bed.running():
         await bed.offers(3)
         first = await bed.start("p", container("c", AF), init=[container("i", AF, 2)])
-        second = await bed.start("q", container("c", AF))
-        found = await source(bed.folder).read()
-        assert len(found) == 3
-        assert {each for holders in found.values() for each in holders} == {
+        await bed.start("q", container("c", AF))
+        found = await source(bed.folder).snapshot()
+        assert len(found.holders) == 3
+        assert {each for holders in found.holders.values() for each in holders} == {
             APP,
             INIT,
             Holder("ns", "q", "c"),
         }
         await bed.kubelet.delete_pod(first)
-        found = await source(bed.folder).read()
-        assert list(found.values()) == [(Holder("ns", "q", "c"),)]
-        await bed.kubelet.delete_pod(second)
-        assert await source(bed.folder).read() == {}
+        free = source(bed.folder)
 
+        async def is_free() -> bool:
+            return [*(await free.snapshot()).holders.values()] == [(Holder("ns", "q", "c"),)]
 
-async def test_without_log_folders_the_devices_of_a_pod_that_ended_are_free(bed: Bed) -> None:
-    """The checkpoint still has its entries, under a UID that only the past explains."""
-    bed.rack.add_card(CardSpec())
-    checkpoint = bed.folder / CHECKPOINT
-    async with bed.running():
-        await bed.offers(1)
-        await bed.start("idle", container("c", "example.com/none", 0))
-        (bed.folder / "k/pod-logs").rename(bed.folder / "elsewhere")
-        first = await bed.start("p", container("c", AF), init=[container("i", AF)])
-        kept = source(bed.folder)
-        assert (await kept.read()).keys() == {PORT}
-        text = checkpoint.read_bytes()
-        await bed.kubelet.delete_pod(first)
-        checkpoint.write_bytes(text)  # the real kubelet writes it with the next allocation only
-        assert await kept.read() == {}
-        assert (await source(bed.folder).read()).keys() == {PORT}
+        await eventually_async(is_free)
+        assert len(await free.read()) == 1
 
 
 async def test_with_a_part_missing_a_snapshot_has_the_rest_and_says_what_is_unknown(
@@ -94,6 +86,20 @@ async def test_with_a_part_missing_a_snapshot_has_the_rest_and_says_what_is_unkn
         away = await snapshot(APP, INIT)
         assert away.startswith("pods that have ended may be among the holders: ")
         assert (await source(bed.folder).read()).keys() == {PORT}, "the checkpoint is enough"
+
+
+async def test_holders_stay_as_they_were_while_nothing_can_be_read(bed: Bed) -> None:
+    bed.rack.add_card(CardSpec())
+    checkpoint = bed.folder / CHECKPOINT
+    async with bed.running():
+        await bed.offers(1)
+        await bed.start("p", container("c", AF))
+        known = source(bed.folder)
+        assert (await known.current()).keys() == {PORT}
+        await bed.kubelet.stop()
+        checkpoint.write_bytes(b"{")
+        assert (await known.current()).keys() == {PORT}
+        assert (await known.snapshot()).holders.keys() == {PORT}
 
 
 async def test_where_nothing_was_given_yet_no_file_needs_to_say_so(bed: Bed) -> None:

@@ -1,4 +1,4 @@
-"""Which container starts, from checkpoint, log folders and PodResources."""
+"""Which container starts, from checkpoint and log folders."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,9 @@ from services.containers.identity import (
     PodRef,
     candidates,
     pod_of_uid,
-    pods_of_devices,
     pods_of_folders,
 )
-from services.kubelet.values import ActivePod, Entry, Held
+from services.kubelet.values import Entry
 from services.process.errors import NotAllowed
 
 RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
@@ -71,36 +70,3 @@ def test_a_log_folder_gives_a_pods_namespace_and_name() -> None:
     assert pod_of_uid("u2", pods) == pods["u2"]
     with pytest.raises(NotAllowed, match=r'pod with the UID "u4" is unknown: .* --pod-logs-dir'):
         pod_of_uid("u4", pods)
-
-
-APP, INIT = entry("app", ["a"]), entry("init", ["a"])
-LISTED = ActivePod("ns", "p", (Held("app", RESOURCE, ("a",)),), ("app",))
-OF_UID = {"u": PodRef("ns", "p", "u")}
-
-
-@pytest.mark.parametrize(
-    ("entries", "active", "found"),
-    [
-        ([APP], [LISTED], OF_UID),
-        ([APP, INIT], [LISTED], OF_UID),  # as while the init container starts
-        ([INIT], [LISTED], {}),  # another container
-        ([INIT], [ActivePod("ns", "p", (), ("app",))], {}),  # plain init containers are not listed
-        ([entry("app", ["b"])], [LISTED], {}),  # other devices: an older pod of that name
-        ([entry("app", ["a"], resource="fpga.intel.com/region-x")], [LISTED], {}),
-        ([APP, entry("app", ["a"], uid="v")], [LISTED], {}),  # two UIDs with the same devices
-        (
-            [entry("app", ["a"]), entry("app", ["b"])],
-            [ActivePod("ns", "p", (Held("app", RESOURCE, ("b",)), Held("app", RESOURCE, ("a",))))],
-            OF_UID,
-        ),
-        (
-            [APP, entry("app", ["b"], uid="v")],
-            [LISTED, ActivePod("ns", "q", (Held("app", RESOURCE, ("b",)),))],
-            {**OF_UID, "v": PodRef("ns", "q", "v")},
-        ),
-    ],
-)
-def test_equal_devices_give_a_uids_namespace_and_name(
-    entries: list[Entry], active: list[ActivePod], found: dict[str, PodRef]
-) -> None:
-    assert pods_of_devices(entries, active) == found

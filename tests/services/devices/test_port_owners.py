@@ -1,30 +1,57 @@
 from dataclasses import replace
 
-from services.devices.model import Inventory
-from services.devices.port_owners import PortOwners, lock_of
-from tests.services.cards import card, port, virtual
+import pytest
+
+from services.devices.model import Inventory, PluginMode
+from services.devices.port_owners import HELD, PortOwners, lock_of, with_held_ports
+from services.devices.resources import advertise
+from tests.services.cards import AF_NLB0, REGION, UNIT, card, port, virtual
 
 
-def free(inventory: Inventory, *allocated: str) -> list[str]:
-    owners = PortOwners(inventory, frozenset(allocated))
+def held(inventory: Inventory, *allocated: str) -> list[str]:
+    owners = PortOwners(inventory, [("r", device) for device in allocated])
     ports = [(card, port) for card in inventory.cards for port in card.ports]
-    return [port.name for card, port in ports if owners.have(card, port) is False]
+    return [port.name for card, port in ports if owners.resources(card, port)]
 
 
-def test_ports_that_no_container_has_are_free_whatever_the_mode_it_got_them_in() -> None:
+def test_a_port_is_held_whatever_the_mode_a_container_got_it_in() -> None:
     physical = card(0, port("dfl-port.0"))
     split = virtual(physical, 1, port("dfl-port.1"))
     inventory = Inventory((physical, split, card(2, port("dfl-port.2"))))
-    assert free(inventory) == ["dfl-port.0", "dfl-port.1", "dfl-port.2"]
-    assert free(inventory, "dfl-port.0") == ["dfl-port.1", "dfl-port.2"]
-    assert free(inventory, "dfl-fme.0") == ["dfl-port.2"]
-    assert free(inventory, "5e:00.0-1") == ["dfl-port.1", "dfl-port.2"]
+    assert held(inventory) == []
+    assert held(inventory, "dfl-port.0") == ["dfl-port.0"]
+    assert held(inventory, "dfl-fme.0") == ["dfl-port.0", "dfl-port.1"]
+    assert held(inventory, "5e:00.0-1") == ["dfl-port.0"]
 
 
 def test_who_has_a_port_of_an_unknown_region_is_unknown() -> None:
     lost = virtual(card(3), 1, port("dfl-port.9"))
-    owners = PortOwners(Inventory((lost,)), frozenset())
-    assert owners.have(lost, lost.ports[0]) is None
+    assert PortOwners(Inventory((lost,)), []).resources(lost, lost.ports[0]) is None
+
+
+OTHER = f"{AF_NLB0}-before"
+
+
+@pytest.mark.parametrize(
+    ("mode", "allocated", "healthy"),
+    [
+        (PluginMode.AF, [(AF_NLB0, "dfl-port.0")], True),
+        (PluginMode.AF, [(OTHER, "dfl-port.1")], True),
+        (PluginMode.AF, [(OTHER, "dfl-port.0")], False),
+        (PluginMode.AF, [(AF_NLB0, "dfl-port.0"), (OTHER, "dfl-port.0")], False),
+        (PluginMode.AF, [(REGION, "dfl-fme.0")], False),
+        (PluginMode.AF, [(UNIT, "5e:00.0")], False),
+        (PluginMode.REGION, [(REGION, "dfl-fme.0")], True),
+        (PluginMode.REGION, [(AF_NLB0, "dfl-port.0")], True),
+    ],
+)
+def test_in_mode_af_a_port_that_is_held_as_another_resource_is_unhealthy(
+    mode: PluginMode, allocated: list[tuple[str, str]], *, healthy: bool
+) -> None:
+    inventory = Inventory((card(0),))
+    (device,) = with_held_ports(advertise(inventory, mode), inventory, allocated).devices()
+    assert device.healthy is healthy
+    assert [each.reason for each in device.reasons] == ([] if healthy else [HELD])
 
 
 def test_a_card_is_locked_together_with_its_virtual_functions() -> None:

@@ -33,7 +33,9 @@ class Node:
         self.tried: Tried = NOTHING
 
     def look(self, *cards: Card, allocated: Collection[str] = ()) -> list[str]:
-        chosen, self.tried = choose(Inventory(cards), allocated, self.tried)
+        chosen, self.tried = choose(
+            Inventory(cards), [("r", each) for each in allocated], self.tried
+        )
         return [f"{port.name}={port.errors:#x}" for _, port in chosen]
 
 

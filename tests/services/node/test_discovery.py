@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import pytest
 
+from services.containers.holders import Holder, Holders
 from services.devices.damping import Damping
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources
@@ -30,6 +31,7 @@ class Setting:
 
     def __init__(self, mode: PluginMode = PluginMode.AF, interval: float = 0.01) -> None:
         self.found: Callable[[], Inventory] = card
+        self.held: Holders = {}
         self.scans = 0
         self.trees: list[AdvertisedResources] = []
         self.seconds: list[float] = []
@@ -41,8 +43,12 @@ class Setting:
             interval=interval,
             damping=Damping(good_scans=2),
             cards=CardReader(self.scan, calls),
+            holders=self.holders,
             observe_seconds=self.seconds.append,
         )
+
+    async def holders(self) -> Holders:
+        return self.held
 
     async def run_once(self) -> None:
         await self.discovery.run_once()
@@ -83,6 +89,18 @@ async def test_a_device_that_was_lost_is_trusted_again_after_some_scans() -> Non
         (False, ["recovering"]),
         (True, []),
     ]
+
+
+async def test_a_port_that_a_container_has_under_another_resource_is_unhealthy() -> None:
+    setting = Setting()
+    setting.held = {(f"{AF}-before", "dfl-port.0"): (Holder("ns", "p", "c"),)}
+    await setting.run_once()
+    (device,) = setting.trees[-1].devices()
+    assert [reason.reason for reason in device.reasons] == ["held-as-other-resource"]
+    setting.held = {}
+    await setting.run_once()
+    (device,) = setting.trees[-1].devices()
+    assert device.healthy
 
 
 async def test_units_are_there_without_a_scan() -> None:

@@ -84,7 +84,6 @@ def test_a_device_that_a_container_has_and_the_node_has_not_is_shown() -> None:
     holders = {
         (UNIT, "7"): (HOLDER,),
         (AF_NLB0, "dfl-port.9"): (HOLDER,),
-        ("nvidia.com/gpu", "0"): (HOLDER,),
     }
     first, seven, nine = rows(tree(), holders)
     assert (first.device, first.holders) == ("dfl-port.0", ())

@@ -1,0 +1,64 @@
+"""A port that was reprogrammed while a container has it is not handed out twice."""
+
+import pytest
+
+from services.containers import holder_source
+from services.devices.model import PluginMode
+from services.names import function_name
+from simulator.cards import A10_INTERFACE, CardSpec
+from tests.plugin.support import AF, NLB0, NLB3, REGION, Bed, container, functions
+
+pytestmark = pytest.mark.anyio
+
+OTHER = f"fpga.intel.com/{function_name(A10_INTERFACE, NLB3)}"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holder_source, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(holder_source, "LOOK_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("init", [False, True])
+async def test_a_held_port_is_unhealthy_as_another_function_until_its_pod_ends(
+    bed: Bed, *, init: bool
+) -> None:
+    card = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    holder, other = container("c", AF), container("d", "example.com/none", 0)
+    async with bed.running() as plugin:
+        await bed.offers(1)
+        state = await (bed.start("p", other, init=[holder]) if init else bed.start("p", holder))
+        bed.rack.set_afu(card, NLB3)
+        await bed.kubelet.until(lambda: bed.kubelet.capacity.get(OTHER) == 1)
+        (device,) = plugin.parts.state.advertised.resources[OTHER].values()
+        assert [each.reason for each in device.reasons] == ["held-as-other-resource"]
+        assert bed.kubelet.allocatable[OTHER] == 0
+        await bed.kubelet.delete_pod(state)
+        await bed.offers(1, OTHER)
+
+
+async def test_a_restarted_plugin_and_kubelet_know_a_held_port(bed: Bed) -> None:
+    card = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    async with bed.running():
+        await bed.offers(1)
+        await bed.start("p", container("c", AF))
+    bed.rack.set_afu(card, NLB3)
+    await bed.kubelet.restart()
+    async with bed.running() as plugin:
+        await bed.kubelet.until(lambda: bed.kubelet.capacity.get(OTHER) == 1)
+        assert bed.kubelet.allocatable[OTHER] == 0
+        assert plugin.parts.holders.holders.keys() == {(AF, "dfl-port.0")}
+
+
+async def test_a_region_that_a_container_has_is_no_free_port_after_a_change_of_mode(
+    bed: Bed,
+) -> None:
+    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    async with bed.running(PluginMode.REGION, programming="none"):
+        await bed.offers(1, REGION)
+        state = await bed.start("p", container("c", REGION, 1, functions(NLB0)))
+    async with bed.running():
+        await bed.kubelet.until(lambda: bed.kubelet.capacity.get(AF) == 1)
+        assert bed.kubelet.allocatable[AF] == 0
+        await bed.kubelet.delete_pod(state)
+        await bed.offers(1)
