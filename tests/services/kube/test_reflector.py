@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from structlog.testing import capture_logs
 from services.kube import client
 from services.kube.lists import PAGE
 from services.mappings.model import parse
+from services.mappings.source import ApiServerSource
 from simulator.apiserver.faults import lists
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.reading import event_line
@@ -146,6 +148,16 @@ async def test_without_the_definitions_the_error_says_so_and_it_waits_for_them(
     assert sorted(warned) == [FUNCTIONS.plural, REGIONS.plural], "once each"
 
 
+STEADY_AT_ONCE = replace(QUICK, steady=0.0)
+
+
+def recovered(server: MappingServer, source: ApiServerSource) -> bool:
+    """Whether an event of both kinds has shown that watches work again."""
+    server.put_function("x")
+    server.put_region("r")
+    return source.error == ""
+
+
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -164,7 +176,7 @@ async def test_an_answer_that_is_no_list_changes_nothing(
 ) -> None:
     async with MappingServer(tmp_path) as server:
         server.put_function("x")
-        async with following(server) as source:
+        async with following(server, STEADY_AT_ONCE) as source:
             await until_watching(server, source)
             with server.faults.replaying(body, matches=lists):
                 server.compact()
@@ -172,7 +184,7 @@ async def test_an_answer_that_is_no_list_changes_nothing(
                 await until(lambda: text in source.error)
                 assert names(source) == {"x"}
             await until_watching(server, source)
-            await until(lambda: source.error == "")
+            await until(lambda: recovered(server, source))
 
 
 async def test_a_list_whose_items_are_null_is_an_empty_one(tmp_path: Path) -> None:
