@@ -69,6 +69,11 @@ openshift: [scc]
 {{- end }}
 {{- end }}
 {{- end }}
+{{- range $given.extraVolumes }}
+{{- if has .name (list "bitstreams" "cdi" "dev" "device-plugins" "hook" "pod-logs" "pod-resources" "state" "sys" "tls") }}
+{{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s, a name that the chart uses itself: rename the volume" $path .name)) }}
+{{- end }}
+{{- end }}
 {{- range list "app.kubernetes.io/name" "app.kubernetes.io/component" }}
 {{- if hasKey ($given.podLabels | default dict) . }}
 {{- include "accelbind.problem" (list $found (printf "%s.podLabels has %s, by which the chart selects the pods: remove it" $path .)) }}

@@ -6,13 +6,12 @@ from enum import StrEnum
 
 import pytest
 
-from accelbind.doctor import command as doctor
 from services.node.events import EventReason
 from tests.manifests.test_monitoring import scraped
 from tests.services.kube.kubeconfigs import write_config
 from tests.support import REPOSITORY, Processes
 from tests.webhook.running import start_webhook
-from tools.docs import codes, crds, metrics, reference, texts
+from tools.docs import codes, metrics, reference, texts
 from tools.docs.__main__ import PAGES
 
 
@@ -56,18 +55,6 @@ def test_the_metrics_are_those_that_the_processes_show(
         assert {each.name: each.kind for each in metrics.shown(registry())} == families
 
 
-def test_every_field_of_the_definitions_is_in_the_page() -> None:
-    page = crds.page()
-    for name in crds.KINDS:
-        definition = crds.definition(name)["spec"]
-        section = page.partition(f"## {definition['names']['kind']}\n")[2].partition("\n## ")[0]
-        schema = definition["versions"][0]["schema"]["openAPIV3Schema"]
-        fields = schema["properties"]["spec"]["properties"]
-        assert len(fields) >= 2
-        assert [each for each in fields if f"| `spec.{each}` |" not in section] == []
-        assert all(field["description"] in section for field in fields.values())
-
-
 def test_names_in_objects_of_others_are_documented() -> None:
     """Annotations and variables, as the code of the processes has them."""
     ours = re.compile(r"(accelbind\.dev/[a-z-]+|com\.intel\.fpga\.[a-z]+|ACCELERATOR_[A-Z]+)")
@@ -96,13 +83,6 @@ def test_reasons_that_are_constants_are_documented() -> None:
     }
     assert len(found) >= 8
     assert [reason for reason in found if f"| `{reason}` |" not in page] == []
-
-
-def test_every_check_of_the_doctor_is_documented() -> None:
-    page = reference.page()
-    ids = [*doctor.NODE, *doctor.CLUSTER]
-    assert len(ids) > 25
-    assert [each for each in ids if f"| `{each}` |" not in page] == []
 
 
 def test_help_is_shown_without_markup() -> None:

@@ -18,16 +18,20 @@ Json = dict[str, Any]
 MANIFESTS = REPOSITORY / "manifests"
 NAMESPACE = "accelbind-system"
 DEFAULT = "overlays/af"
-POOLS = ("af", "region", "region-hook", "regiondevel", "aws", "bcom")
-OVERLAYS = (*POOLS, "cert-manager", "monitoring")
+
+
+def _folders(parent: str) -> tuple[str, ...]:
+    """The names of the kustomizations in a folder below `manifests`."""
+    found = MANIFESTS.glob(f"{parent}/*/kustomization.yaml")
+    return tuple(sorted(path.parent.name for path in found))
+
+
+OVERLAYS = _folders("overlays")
+COMPONENTS = _folders("components")
 TWO_POOLS = "../examples/pools"
 WHOLE = (*(f"overlays/{name}" for name in OVERLAYS), TWO_POOLS)
 """The kustomizations that install all of accelbind."""
 KUSTOMIZATIONS = ("crd", "base", *WHOLE, "samples")
-COMPONENTS = (
-    *("kubelet-root", "nfd", "cdi", "clear-errors", "oci-hook", "pod-logs"),
-    *("cert-manager", "monitoring", "mapping-access", "enforce-mappings", "tolerate-taints"),
-)
 INCLUDED = dict.fromkeys(("mapping-access", "pod-logs"), "enforce-mappings")
 """Components that another one includes; they exclude each other."""
 WORKLOADS = ("Deployment", "DaemonSet")

@@ -12,10 +12,8 @@ from tests.manifests.rendering import (
     DEFAULT,
     INCLUDED,
     KUSTOMIZATIONS,
-    MANIFESTS,
     NAMESPACE,
     OVERLAYS,
-    POOLS,
     TWO_POOLS,
     Json,
     everything,
@@ -48,13 +46,6 @@ def check(item: Json, version: str) -> None:
         assert crd.validate(served["schema"]["openAPIV3Schema"], item, None) == []
     else:
         kubernetes_validate.validate(item, version, strict=True)
-
-
-def test_every_folder_with_a_kustomization_is_known_here() -> None:
-    found = {path.parent.relative_to(MANIFESTS) for path in MANIFESTS.rglob("kustomization.yaml")}
-    known = {*KUSTOMIZATIONS, "namespace", *(f"components/{name}" for name in COMPONENTS)}
-    known |= {f"pools/{name}" for name in POOLS}
-    assert {str(path) for path in found} == known - {TWO_POOLS}
 
 
 @pytest.mark.parametrize("folder", KUSTOMIZATIONS)
