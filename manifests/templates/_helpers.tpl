@@ -43,7 +43,7 @@ annotations: {{ toYaml . | nindent 2 }}
 {{- $given := index . 1 -}}
 {{ include "accelbind.pod" (index . 0) }}
 priorityClassName: system-cluster-critical
-nodeSelector: {{ toYaml (merge (dict "kubernetes.io/os" "linux") $given.nodeSelector) | nindent 2 }}
+nodeSelector: {{ toYaml (merge (dict "kubernetes.io/os" "linux") ($given.nodeSelector | default dict)) | nindent 2 }}
 {{- with $given.affinity }}
 affinity: {{ toYaml . | nindent 2 }}
 {{- end }}
@@ -89,7 +89,7 @@ livenessProbe:
 {{- $component := regexFind "^accelbind-(webhook|plugin|certs)" (index . 1) | default "accelbind" }}
 {{- $_ := set $labels "app.kubernetes.io/component" $component }}
 {{- $_ := set $labels "helm.sh/chart" (printf "%s-%s" $context.Chart.Name $context.Chart.Version | replace "+" "_") }}
-{{- toYaml (merge $labels $context.Values.commonLabels) }}
+{{- toYaml (merge $labels ($context.Values.commonLabels | default dict)) }}
 {{- end }}
 
 {{/*
