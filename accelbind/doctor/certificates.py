@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about certificates: the CA bundles, and what is served.
+"""What `accelbind doctor` checks about the served certificate.
 
 The TLS handshake is that of the API server: the same bundle, the same name.
 """
@@ -50,34 +50,19 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def check_bundles(cluster: Cluster) -> Iterator[Line]:
-    """Are the CA bundles valid?"""
-    hooks = our_hooks(cluster)
-    if not hooks:
-        yield skipped("there is no webhook configuration of accelbind")
-    for hook in hooks:
-        if not hook.bundle:
-            continue  # reported by check_rules
-        try:
-            authorities = x509.load_pem_x509_certificates(hook.bundle)
-        except ValueError as error:
-            reason = plain(str(error), 200)
-            yield failed(f"{hook.label}: caBundle has no certificates: {reason}", _RENEW)
-            continue
-        good = [each for each in authorities if _time_left(each) > timedelta()]
-        text_found = f"{hook.label}: {len(good)} of {len(authorities)} CAs are valid"
-        if good:
-            last = max(each.not_valid_after_utc for each in good)
-            yield ok(f"{text_found}, until {last:%Y-%m-%d}")
-        else:
-            yield failed(f"{text_found}: the API server trusts no webhook", _RENEW)
-
-
 def check_served(cluster: Cluster) -> Iterator[Line]:
     """Does the served certificate fit the CA bundle?"""
     checked: set[tuple[ServiceAddress, bytes]] = set()
     problems: set[Line] = set()
-    for hook in our_hooks(cluster):
+    hooks = our_hooks(cluster)
+    if not hooks:
+        yield skipped("there is no webhook configuration of accelbind")
+        return
+    for hook in hooks:
+        if not hook.bundle:
+            text = f"{hook.label} has no caBundle: the API server does not trust the webhook"
+            yield failed(text, "accelbind certs run sets it: see its log")
+            continue
         bundle, found = hook.bundle, _addresses(cluster, hook)
         if isinstance(found, Line):
             if found not in problems:
@@ -85,11 +70,9 @@ def check_served(cluster: Cluster) -> Iterator[Line]:
             problems.add(found)
             continue
         for address in found:
-            if bundle and (address, bundle) not in checked:
+            if (address, bundle) not in checked:
                 checked.add((address, bundle))
                 yield _handshake_line(f"{hook.label}: {address}", address, bundle)
-    if not checked and not problems:
-        yield unseen("no address of a webhook with a bundle is known")
 
 
 # Where the webhook is called ----------------------------------------------------------------------
@@ -165,7 +148,7 @@ def _handshake_line(where: str, address: ServiceAddress, bundle: bytes) -> Line:
     except ssl.SSLError as error:
         return failed(
             f"{where}: {plain(error.reason or str(error))}",
-            "it is not a webhook, or the bundle has no certificates: see cluster.bundles",
+            "it is not a webhook, or the bundle has no certificates",
         )
     except ConnectionRefusedError:
         return failed(f"{where}: connection refused", "start the webhook; see its log")

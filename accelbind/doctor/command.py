@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import typer
 
 from accelbind.doctor import (
-    access,
+    cdi,
     certificates,
     cluster,
-    files,
     kubelet,
     node,
+    policy,
     pools,
     show,
     webhooks,
@@ -27,6 +27,7 @@ from accelbind.doctor import (
 from accelbind.doctor.cluster import API_SERVER, Cluster
 from accelbind.doctor.model import Check, CheckStatus, Line, Result, run_checks
 from accelbind.doctor.node import Node
+from accelbind.exits import Exit
 from accelbind.options import (
     Domains,
     Kubeconfig,
@@ -45,7 +46,6 @@ from services.process.errors import InvalidSettings
 S = TypeVar("S", Node, Cluster)
 Find: TypeAlias = Callable[[S], Iterable[Line]]
 
-EXIT_FAILED: Final = 1
 SYSTEM: Final = "accelbind-system"
 _PREFIX: Final = "whose id starts with this; repeat it for more."
 Only = Annotated[list[str] | None, typer.Option(metavar="ID", help=f"Run only checks {_PREFIX}")]
@@ -66,22 +66,11 @@ _NODE_FOLDERS: Final = (
 
 
 NODE: Final[Mapping[str, Find[Node]]] = {
-    "node.driver": node.check_driver,
     "node.cards": node.check_cards,
-    "node.device-nodes": node.check_device_nodes,
     "node.kubelet": kubelet.check_kubelet,
     "node.plugin-sockets": kubelet.check_sockets,
-    "node.checkpoint": kubelet.check_checkpoint,
-    "node.pod-resources": kubelet.check_pod_resources,
-    "node.pod-logs": kubelet.check_pod_logs,
-    "node.access": node.check_access,
-    "node.cdi": files.check_cdi,
-    "node.bitstreams": files.check_bitstreams,
-    "node.state-dir": files.check_state_dir,
-    "node.hook": files.check_hook,
+    "node.cdi": cdi.check_cdi,
     "node.plugin": kubelet.check_plugin,
-    "node.devices": kubelet.check_devices,
-    "node.permissions": kubelet.check_permissions,
 }
 
 CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
@@ -90,29 +79,17 @@ CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
     "cluster.other-suites": workloads.check_other_suites,
     "cluster.nodes": workloads.check_nodes,
     "cluster.pools": pools.check_pools,
-    "cluster.definitions": webhooks.check_definitions,
     "cluster.webhooks": webhooks.check_webhooks,
-    "cluster.webhook-rules": webhooks.check_rules,
-    "cluster.other-webhooks": webhooks.check_other_webhooks,
-    "cluster.bundles": certificates.check_bundles,
     "cluster.served": certificates.check_served,
-    "cluster.mappings": workloads.check_mappings,
     "cluster.pending-pods": workloads.check_pending,
-    "cluster.failed-pods": workloads.check_failed,
-    "cluster.access.webhook": access.check_webhook_access,
-    "cluster.access.plugin": access.check_plugin_access,
-    "cluster.access.certs": access.check_certs_access,
-    "cluster.policy": access.check_policy,
+    "cluster.policy": policy.check_policy,
 }
-
-_MAY_GROW: Final = ("node.bitstreams", *CLUSTER)
-"""Checks that take longer where there is more to read."""
 
 
 def checks_of(table: Mapping[str, Find[S]], subject: S) -> list[Check]:
     """The checks of a node or a cluster."""
     return [
-        Check(key, question(find), partial(find, subject), grows=key in _MAY_GROW)
+        Check(key, question(find), partial(find, subject), grows=key in CLUSTER)
         for key, find in table.items()
     ]
 
@@ -126,7 +103,7 @@ def question(find: object) -> str:
     PluginSettings,
     {
         "mode": "as the plugin runs, or af",
-        **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir", "bitstreams", "state_dir"), ""),
+        **dict.fromkeys(("root", "kubelet_dir"), ""),
         "cdi_dir": "/etc/cdi and /var/run/cdi",
         "programming": "",
         "metrics_host": "this machine",
@@ -159,16 +136,16 @@ def doctor(
 ) -> None:
     """Find what is wrong with a node or a cluster, and what to do about it.
 
-    On a node it checks the driver, the cards, the kubelet, files and the plugin.
-    In a cluster (with a kubeconfig) it checks definitions, webhooks, certificates,
-    accounts, mappings and pods. It changes nothing, needs no root, and reports
-    what it could not check.
+    On a node it checks the cards, the kubelet, CDI files and the plugin. In a
+    cluster (with a kubeconfig) it checks workloads, nodes, webhooks, certificates,
+    other suites and pods that wait. It changes nothing, needs no root, and reports
+    what it could not check. For mappings see accelbind check mappings.
 
     Each check has a fixed id, a state (ok, warning, failed, unseen, skipped) and
     its own time limit.
 
-    Exit code 0: no check failed; 1: a check failed; 2: wrong options, or nothing
-    to check here.
+    Exit code 0: all is well; 1: a check failed; 2: none failed, but something
+    could not be checked, or the options are wrong.
 
     [bold]Examples[/bold]
       accelbind doctor
@@ -181,7 +158,7 @@ def doctor(
     if on_node or (not on_cluster and _is_node(given)):
         options = load_settings(PluginSettings, given)
         mode = options.mode if given.get("mode") is not None else None
-        checks += checks_of(NODE, Node(options, mode, seconds=time_limit))
+        checks += checks_of(NODE, Node(options, mode))
     if on_cluster or kubeconfig is not None or (not on_node and _knows_cluster(config, checks)):
         prefixes = (Policy(tuple(domain)) if domain else Policy()).prefixes
         address = certificates.parse_address(webhook_address) if webhook_address else None
@@ -191,8 +168,11 @@ def doctor(
     results = _run(checks, only or (), skip or (), time_limit)
     lines = show.lines(results, verbose=verbose)
     print_result(output, show.document(results), (styled(line, colour) for colour, line in lines))
-    if any(result.state is CheckStatus.FAILED for result in results):
-        raise typer.Exit(EXIT_FAILED)
+    states = {result.state for result in results}
+    if CheckStatus.FAILED in states:
+        raise typer.Exit(Exit.WORLD)
+    if CheckStatus.UNSEEN in states:
+        raise typer.Exit(Exit.ASKER)
 
 
 def _run(

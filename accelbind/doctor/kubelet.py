@@ -1,6 +1,5 @@
 """What `accelbind doctor` checks about a node's kubelet, and about the plugin that serves it."""
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -12,24 +11,15 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from prometheus_client.parser import text_string_to_metric_families
-
-from accelbind.doctor.model import AS_ROOT, Line, Unseen, failed, ok, skipped, unseen, warning
+from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
 from accelbind.output import count
 from accelbind.plain_port import NoAnswer
-from services.containers.permission import Enforce, is_enforced
-from services.kubelet.checkpoint import pod_folders, read_checkpoint
-from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import (
     KUBELET_SOCKET,
-    checkpoint_file,
     plugins_folder,
-    pod_resources_socket,
 )
 from services.names import DOMAIN, UNIT_RESOURCE
-from services.node.table import HEALTHY
-from services.process.errors import KubeletError
 from services.process.text import plain
 
 CONNECT_SECONDS: Final = 2.0
@@ -52,22 +42,6 @@ def check_kubelet(node: Node) -> Iterator[Line]:
         return
     path = folder / KUBELET_SOCKET
     yield _socket_line(path, start) or ok(f"it listens on {path}")
-
-
-def check_pod_resources(node: Node) -> Iterator[Line]:
-    """Does the kubelet report who has which device?"""
-    path = pod_resources_socket(node.options.kubelet_dir)
-    mount = "in a pod, mount the kubelet's --root-dir (components/kubelet-root)"
-    if problem := _socket_line(path, f"start the kubelet; {mount}"):
-        yield problem
-        return
-    try:
-        pods = asyncio.run(active_pods(path, seconds=CONNECT_SECONDS * 2))
-    except KubeletError as error:
-        yield failed(str(error), _RESTART)
-        return
-    held = [each.resource for pod in pods for each in pod.held]
-    yield ok(f"{path} answers: {_allocations(held)}")
 
 
 def check_sockets(node: Node) -> Iterator[Line]:
@@ -93,37 +67,6 @@ def check_sockets(node: Node) -> Iterator[Line]:
         yield warning(f"no accelbind plugin serves in {folder}", "start it: accelbind plugin")
     elif plugins == 1:
         yield ok(f"{count(len(ours), 'socket')} of one plugin")
-
-
-def check_checkpoint(node: Node) -> Iterator[Line]:
-    """Can the kubelet's checkpoint be read?"""
-    path = checkpoint_file(node.options.kubelet_dir)
-    try:
-        held = [entry.resource for entry in read_checkpoint(path)]
-    except KubeletError as error:
-        if isinstance(error.__cause__, PermissionError):
-            raise
-        if isinstance(error.__cause__, FileNotFoundError):
-            yield skipped(f"{path} does not exist: no container has had a device yet")
-        else:
-            yield failed(str(error), "keep a copy, and restart the kubelet, which rewrites it")
-        return
-    yield ok(f"{_allocations(held)} in {path}")
-
-
-def check_pod_logs(node: Node) -> Iterator[Line]:
-    """Can pods be found by their log folders?"""
-    path = node.options.pod_logs_dir
-    checked = is_enforced(Enforce.AUTO, node.mode)
-    try:
-        yield ok(f"{count(len(pod_folders(path)), 'pod')} in {path}")
-    except KubeletError as error:
-        if isinstance(error.__cause__, PermissionError):
-            raise
-        if isinstance(error.__cause__, FileNotFoundError) and not checked:
-            yield skipped(f"{path} does not exist: needed only where mappings are checked")
-        else:
-            yield failed(str(error), "until then no container with a device starts")
 
 
 def live_sockets(folder: Path, pattern: re.Pattern[str]) -> list[str]:
@@ -160,10 +103,6 @@ def _connect_error(path: Path) -> OSError | None:
     return None
 
 
-def _allocations(resources: list[str]) -> str:
-    return count(sum(each.startswith(_RESOURCES) for each in resources), "allocation")
-
-
 def _is_folder(path: Path) -> bool:
     try:
         return stat.S_ISDIR(path.stat().st_mode)  # is_dir would hide a missing permission
@@ -188,48 +127,6 @@ def check_plugin(node: Node) -> Iterator[Line]:
         answered = plain("; ".join(answer.decode(errors="replace").strip().splitlines()), 600)
         text = f"{node.plugin}{path}: {answered}"
         yield ok(text) if status == HTTPStatus.OK else failed(text, todo)
-
-
-def check_devices(node: Node) -> Iterator[Line]:
-    """Are all devices of the plugin healthy?"""
-    try:
-        table = node.table
-    except NoAnswer as error:
-        raise Unseen(_UNREACHABLE) from error
-    for problem in table.problems:
-        yield warning(plain(problem, 500), "see accelbind devices")
-    for row in table.devices:
-        if row.health != HEALTHY:
-            why = "; ".join(reason.message for reason in row.reasons) or "no reason given"
-            held = ", ".join(f"{each.namespace}/{each.pod}" for each in row.holders)
-            by = f" (held by {held})" if held else ""
-            yield failed(
-                f"{row.device} of {row.resource or 'no resource'}{by}: {plain(why, 400)}",
-                "see node.cards; no other pod gets it meanwhile",
-            )
-    healthy = sum(row.health == HEALTHY for row in table.devices)
-    yield ok(f"{healthy} healthy, mode {plain(table.mode)}")
-
-
-def check_permissions(node: Node) -> Iterator[Line]:
-    """Does the plugin have all permissions?"""
-    try:
-        status, answer = node.plugin.get("/metrics")
-    except NoAnswer as error:
-        raise Unseen(_UNREACHABLE) from error
-    try:
-        families = [*text_string_to_metric_families(answer.decode(errors="replace"))]
-    except ValueError:
-        families = []
-    if status != HTTPStatus.OK or not families:
-        raise Unseen(f"{node.plugin}/metrics has no metrics ({status})")
-    for family in families:
-        for sample in family.samples if family.name == _PERMISSIONS else ():
-            path, permission = sample.labels.get("path"), sample.labels.get("permission")
-            yield failed(
-                f"{path}: the plugin has no permission to {permission}",
-                'the plugin\'s log ("permission missing") says how to give it',
-            )
 
 
 def _unreachable(node: Node, error: NoAnswer) -> Line:

@@ -50,9 +50,6 @@ class Line:
     what: str
     todo: str = ""
     """What to do about it; every failed line has it."""
-    group: str = ""
-    """What lines of one kind have in common. Text output shows several of them as one line: their
-    number and this text."""
 
 
 ok = partial(Line, CheckStatus.OK)

@@ -3,11 +3,8 @@
 It reads below `--root` and `--kubelet-dir`, as the plugin does, and writes nothing.
 """
 
-import os
 from collections.abc import Iterator
-from typing import Final
 
-from accelbind.devices import missing_to_read
 from accelbind.doctor.model import AS_ROOT, Line, Subject, failed, ok, skipped, unseen, warning
 from accelbind.output import count
 from accelbind.plain_port import PlainPort
@@ -20,19 +17,13 @@ from services.node.table import Table
 from services.process.errors import AccelbindError
 from services.process.text import plain
 
-_NODE_REASONS: Final = "node-"
-"""How the codes of problems with device nodes start."""
-
 
 class Node(Subject):
     """A node."""
 
-    def __init__(
-        self, options: PluginSettings, mode: PluginMode | None = None, *, seconds: float = 15
-    ) -> None:
+    def __init__(self, options: PluginSettings, mode: PluginMode | None = None) -> None:
         super().__init__()
         self.options = options
-        self.seconds = seconds
         self.plugin = PlainPort.of(options)
         self._given_mode = mode
 
@@ -65,50 +56,20 @@ def _read_table(node: Node) -> Table:
     return node.plugin.devices()[1]
 
 
-def check_driver(node: Node) -> Iterator[Line]:
-    """Is the cards' driver loaded?"""
+def check_cards(node: Node) -> Iterator[Line]:
+    """Are the cards' drivers loaded, and are all cards healthy?"""
     if node.mode is PluginMode.UNITS:
         yield skipped("mode units needs no driver")
         return
     for problem in node.inventory.problems:
         yield failed(plain(problem.message, 500), remedy(problem.reason))
-    drivers = [card.driver for card in node.inventory.cards]
-    for driver in sorted(set(drivers)):
-        yield ok(f"{count(drivers.count(driver), 'card')} with driver {driver}")
-
-
-def check_cards(node: Node) -> Iterator[Line]:
-    """Can all cards be read, and are they healthy?"""
-    if not node.inventory.cards:
-        yield skipped("there are no cards")
     by_card = _device_problems(node)
     for card in node.inventory.cards:
         lines = [*_card_lines(card), *by_card.get(card.name, ())]
         region = f", interface {card.fme.interface_id}" if card.fme else ""
-        yield from lines or [ok(f"{card.name}: {count(len(card.ports), 'port')}{region}")]
-
-
-def check_device_nodes(node: Node) -> Iterator[Line]:
-    """Does every device have its file in /dev?"""
-    cards = node.inventory.cards
-    if not cards:
-        yield skipped("there are no cards")
-        return
-    found = [problem for card in cards for _, problem in _problems(card) if _is_of_node(problem)]
-    for problem in found:
-        yield failed(problem.message, remedy(problem.reason))
-    if not found:
-        number = sum(len(card.ports) + (card.fme is not None) for card in cards)
-        yield ok(f"{count(number, 'device node')} in {node.options.root / 'dev'}")
-
-
-def check_access(node: Node) -> Iterator[Line]:
-    """Can this user read everything that is checked?"""
-    lacking = missing_to_read(node.options, node.mode, node.inventory)
-    for each in lacking:
-        yield unseen(f"{each.path}: no permission to {each.permission}", each.remedy)
-    if not lacking:
-        yield ok(f"user {os.geteuid()} can read everything")
+        yield from lines or [
+            ok(f"{card.name}: driver {card.driver}, {count(len(card.ports), 'port')}{region}")
+        ]
 
 
 def _device_problems(node: Node) -> dict[str, list[Line]]:
@@ -128,8 +89,6 @@ def _device_problems(node: Node) -> dict[str, list[Line]]:
 def _card_lines(card: Card) -> Iterator[Line]:
     for serious, problem in _problems(card):
         what = f"{card.name}: {plain(problem.message, 400)}"
-        if _is_of_node(problem):
-            continue  # reported by check_device_nodes
         if serious:
             yield failed(what, remedy(problem.reason))
         elif problem.message.endswith("Permission denied"):
@@ -145,7 +104,3 @@ def _problems(card: Card) -> Iterator[tuple[bool, Problem]]:
     yield from ((False, problem) for problem in card.problems)
     for part in (card.fme, *card.ports):
         yield from ((True, problem) for problem in (part.problems if part else ()))
-
-
-def _is_of_node(problem: Problem) -> bool:
-    return problem.reason.startswith(_NODE_REASONS)

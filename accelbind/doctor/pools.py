@@ -16,7 +16,6 @@ from accelbind.doctor.model import CheckStatus, Line, failed, ok, skipped, warni
 from accelbind.doctor.workloads import MODE_ANNOTATION, read_nodes
 from accelbind.output import count
 from services.admission.findings import add_advertised
-from services.containers.permission import Enforce, is_enforced
 from services.devices.model import PluginMode
 from services.names import DOMAIN, UNIT_RESOURCE
 from services.process.text import plain
@@ -46,11 +45,6 @@ class Pool:
     """Those on which it has a pod."""
 
     @property
-    def account(self) -> str:
-        """The service account of its plugins."""
-        return str(self.spec.get("serviceAccountName") or "default")
-
-    @property
     def mode(self) -> PluginMode:
         """The mode of nodes without an annotation."""
         return _member(PluginMode, self._env.get("ACCELBIND_MODE"), PluginMode.AF)
@@ -59,13 +53,6 @@ class Pool:
         """The mode of its plugin on a node."""
         annotation = part(node, "metadata", "annotations").get(MODE_ANNOTATION)
         return _member(PluginMode, annotation, self.mode)
-
-    def uses(self, nodes: Sequence[Json]) -> Iterator[tuple[PluginMode, bool]]:
-        """Yield the modes of its plugins, each with whether mappings are enforced there."""
-        enforce = _member(Enforce, self._env.get("ACCELBIND_ENFORCE_MAPPINGS"), Enforce.AUTO)
-        here = (self.mode_on(node) for node in nodes if name_of(node) in self.nodes)
-        for mode in {self.mode, *here}:
-            yield mode, is_enforced(enforce, mode)
 
     @property
     def _env(self) -> dict[str, str]:
@@ -88,18 +75,6 @@ def read_pools(cluster: Cluster) -> list[Pool]:
         for item in cluster.items(f"/apis/apps/v1/namespaces/{cluster.namespace}/daemonsets")
         if _plugin_containers(spec := part(item, "spec", "template", "spec"))
     ]
-
-
-def read_uses(cluster: Cluster) -> dict[str, set[tuple[PluginMode, bool]]]:
-    """The modes in use by service account, each with whether mappings are enforced.
-
-    Raises as `Cluster.get`.
-    """
-    nodes = cluster.once(read_nodes)
-    found: dict[str, set[tuple[PluginMode, bool]]] = defaultdict(set)
-    for pool in cluster.once(read_pools):
-        found[pool.account].update(pool.uses(nodes))
-    return found
 
 
 def check_pools(cluster: Cluster) -> Iterator[Line]:

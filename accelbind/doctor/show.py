@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from accelbind.doctor.model import CheckStatus, Line, Result, failed
-from accelbind.doctor.webhooks import NOT_DEFINED
+from accelbind.doctor.model import CheckStatus, Result, failed
 from accelbind.output import count
 from services.process.text import plain
 
@@ -35,12 +34,10 @@ _NOT_INSTALLED: Final = failed(
     "accelbind is not installed in this cluster",
     "install it (docs/quickstart.md), or name its namespace with -n",
 )
-_OF_INSTALLATION: Final = (
-    *("cluster.workloads", "cluster.nodes", "cluster.pools", "cluster.definitions"),
-    *("cluster.webhook", "cluster.bundles", "cluster.served", "cluster.mappings"),
-    *("cluster.access", "cluster.policy"),
+_OF_INSTALLATION: Final = frozenset(
+    f"cluster.{name}" for name in ("workloads", "nodes", "pools", "webhooks", "served", "policy")
 )
-"""Prefixes of the checks that can't be passed then."""
+"""The checks that can't be passed then."""
 
 StyledLine = tuple[str | None, str]
 """A colour, and a line of text."""
@@ -70,7 +67,7 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[StyledLine]:
     """Yield the checklist for people.
 
-    Unless it is verbose, checks with one cause are shown as one, and so are lines of one group.
+    Unless it is verbose, checks with one cause are shown as one.
     """
     alike: dict[object, list[Result]] = {}
     pairs = [(each.id, each) for each in results] if verbose else _with_causes(results)
@@ -89,15 +86,10 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
 
 def _with_causes(results: Sequence[Result]) -> Iterator[tuple[object, Result]]:
     """Yield each result with its cause; those with one cause are shown as one."""
-    needed = ("cluster.definitions", "cluster.workloads", "cluster.bundles")
-    found = {result.id: result for result in results if result.id in needed}
-    is_absent = len(found) == len(needed) and all(
-        line.group == NOT_DEFINED or line.state is CheckStatus.SKIPPED
-        for result in found.values()
-        for line in result.lines
-    )
+    installed = [each for each in results if each.id in ("cluster.workloads", "cluster.served")]
+    is_absent = len(installed) == 2 and all(each.state is CheckStatus.SKIPPED for each in installed)
     for result in results:
-        if is_absent and result.id.startswith(_OF_INSTALLATION):
+        if is_absent and result.id in _OF_INSTALLATION:
             yield _NOT_INSTALLED, replace(result, lines=[_NOT_INSTALLED])
         elif result.state is CheckStatus.UNSEEN:
             yield tuple(result.lines), result
@@ -108,27 +100,15 @@ def _with_causes(results: Sequence[Result]) -> Iterator[tuple[object, Result]]:
 def _result_lines(result: Result, *, verbose: bool) -> Iterator[StyledLine]:
     """Yield the problems of a check, or if there are none, what is well."""
     found = [line for line in result.lines if line.state not in _FINE] or result.lines
-    shown = found if verbose else [*_grouped(found)]
-    most = len(shown) if verbose else MOST
-    for line in shown[:most]:
+    most = len(found) if verbose else MOST
+    for line in found[:most]:
         mark = "" if line.state in _FINE else f"{line.state}: "
         text = plain(" ".join(line.what.split()), _MESSAGE)
         yield COLOURS.get(line.state), f"{_INDENT}{mark}{text}"
         if line.todo:
             yield None, f"{_INDENT}→ {plain(line.todo, _MESSAGE)}"
-    if len(shown) > most:
-        yield None, f"{_INDENT}… and {len(shown) - most} more {_MORE}"
-
-
-def _grouped(found: Sequence[Line]) -> Iterator[Line]:
-    """Yield the lines, those of one group as one."""
-    sizes = Counter(line.group for line in found)
-    for line in found:
-        size = sizes.pop(line.group, 0) if line.group else 1
-        if size == 1:
-            yield line
-        elif size:
-            yield replace(line, what=f"{size} {line.group} {_MORE}")
+    if len(found) > most:
+        yield None, f"{_INDENT}… and {len(found) - most} more {_MORE}"
 
 
 def _counts(results: Sequence[Result]) -> Counter[str]:

@@ -1,9 +1,8 @@
-"""What `accelbind doctor` checks about definitions of mappings, and webhook configurations."""
+"""What `accelbind doctor` checks about webhook configurations."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import Line, failed, ok, warning
@@ -13,28 +12,13 @@ from services.process.text import plain
 NAME: Final = "accelbind"
 _SUFFIX: Final = ".accelbind.dev"
 _OTHER_SUITES: Final = ("fpga.mutator.webhooks.intel.com", "fpga.intel.com")
-_SLOWEST: Final = 10
-
-
-NOT_DEFINED: Final = "kinds of mappings are not defined"
-_DEFINE: Final = "kubectl apply --server-side -k manifests/crd"
-_OLD: Final = (
-    "its objects are of v1, from before version 0.18 of Intel's suite: save them, delete the"
-    f" definition, {_DEFINE}, and write them again as v2 (docs/migration.md)"
-)
-DEFINITIONS: Final[Mapping[str, tuple[str, int]]] = {
-    "acceleratorfunctions": ("AcceleratorFunction", 3),
-    "fpgaregions": ("FpgaRegion", 1),
-}
-"""Kind, and number of CEL rules of `spec` and of the name; a test compares the manifests."""
 
 
 class Review(NamedTuple):
-    """A kind of review that a configuration has to ask for; a test compares the paths."""
+    """A kind of review that a configuration has to ask for."""
 
     kind: str
     resource: str
-    paths: tuple[str, ...]
     loss: str
     """What is lost without."""
 
@@ -43,9 +27,9 @@ MUTATING, VALIDATING = KINDS = ("mutating", "validating")
 _PODS, _MAPPINGS = "pods", "acceleratorfunctions"
 
 REVIEWS: Final = (
-    Review(MUTATING, _PODS, ("/mutate", "/pods"), "logical names are not replaced"),
-    Review(VALIDATING, _PODS, ("/validate",), "changes by other webhooks are not checked"),
-    Review(VALIDATING, _MAPPINGS, ("/validate-mapping",), "mappings that clash are accepted"),
+    Review(MUTATING, _PODS, "logical names are not replaced"),
+    Review(VALIDATING, _PODS, "changes by other webhooks are not checked"),
+    Review(VALIDATING, _MAPPINGS, "mappings that clash are accepted"),
 )
 
 
@@ -90,43 +74,6 @@ class Hook:
         return name.endswith(_SUFFIX) or self.configuration == NAME
 
 
-def check_definitions(cluster: Cluster) -> Iterator[Line]:
-    """Are both kinds of mappings defined?"""
-    for plural, (kind, rules) in DEFINITIONS.items():
-        name = f"{plural}.fpga.intel.com"
-        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-        found = cluster.get(path)
-        if found is None:
-            yield failed(f"{name} is not defined: there can be no mappings", _DEFINE, NOT_DEFINED)
-            continue
-        lines = [*_definition_lines(name, found, kind, rules)]
-        yield from lines or [ok(f"{name} is accelbind's")]
-
-
-def _definition_lines(name: str, found: Json, kind: str, rules: int) -> Iterator[Line]:
-    spec, status = part(found, "spec"), part(found, "status")
-    if spec.get("scope") != "Namespaced" or part(spec, "names").get("kind") != kind:
-        yield failed(f"{name} defines something other than {kind}s", _DEFINE)
-        return
-    versions = {one.get("name"): one for one in spec.get("versions") or ()}
-    version: Json = versions.get("v2") or {}
-    if not version.get("served"):
-        todo = _OLD if "v1" in (status.get("storedVersions") or ()) else _DEFINE
-        yield failed(f"{name} does not serve version v2", todo)
-        return
-    for one in status.get("conditions") or ():
-        if one.get("type") in {"Established", "NamesAccepted"} and one.get("status") != "True":
-            yield failed(f"{name}: {one['type']} is not true: {one.get('message')}", _DEFINE)
-    properties = part(version, "schema", "openAPIV3Schema", "properties")
-    ruled = (part(properties, "spec"), part(properties, "metadata", "properties", "name"))
-    if sum(len(each.get("x-kubernetes-validations") or ()) for each in ruled) < rules:
-        yield warning(
-            f"{name} is not accelbind's (rules are missing): it accepts mappings that no pod can"
-            " use",
-            f"{_DEFINE}, which keeps all objects",
-        )
-
-
 def read_hooks(cluster: Cluster) -> list[Hook]:
     """The entries of all webhook configurations. Raises as `Cluster.get`."""
     return [
@@ -144,7 +91,7 @@ def our_hooks(cluster: Cluster) -> list[Hook]:
 
 
 def check_webhooks(cluster: Cluster) -> Iterator[Line]:
-    """Is the webhook called for all reviews?"""
+    """Is the webhook called for all reviews, and for no other pods?"""
     ours = our_hooks(cluster)
     for review in REVIEWS:
         labels = [hook.label for hook in ours if hook.asks_for(review)]
@@ -153,50 +100,21 @@ def check_webhooks(cluster: Cluster) -> Iterator[Line]:
             yield ok(f"{review.resource}: {', '.join(labels)}")
         else:
             yield (failed if review.resource == _PODS else warning)(text, APPLY)
+    for hook in ours:
+        for text in pod_faults(hook.entry, cluster.prefixes) if hook.covers(_PODS) else ():
+            yield failed(f"{hook.label} {text}", APPLY)
 
 
-def check_rules(cluster: Cluster) -> Iterator[Line]:
-    """Are the webhook configurations right?"""
-    for hook in our_hooks(cluster):
-        lines = [*hook_lines(hook, cluster.prefixes)]
-        yield from lines or [ok(hook.label)]
-
-
-def check_other_webhooks(cluster: Cluster) -> Iterator[Line]:
-    """Does no other suite change FPGA pods?"""
+def other_hooks(cluster: Cluster) -> Iterator[str]:
+    """Yield the webhooks of other suites. Raises as `Cluster.get`."""
     for hook in cluster.once(read_hooks):
         name = str(hook.entry.get("name", ""))
         if not hook.is_ours(cluster.namespace) and name.endswith(_OTHER_SUITES):
-            yield failed(
-                f"{hook.label} changes FPGA pods too",
-                "remove it (docs/migration.md): only one webhook can replace names",
-            )
+            yield hook.label
 
 
-def hook_lines(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
-    """Yield what is wrong with one of our entries."""
-    entry, label = hook.entry, hook.label
-    if "v1" not in (entry.get("admissionReviewVersions") or ()):
-        yield failed(f"{label} does not accept admission.k8s.io/v1", APPLY)
-    if not hook.bundle:
-        text = f"{label} has no caBundle: the API server does not trust the webhook"
-        yield failed(text, "accelbind certs run sets it: see its log")
-    timeout = entry.get("timeoutSeconds", 10)
-    if timeout > _SLOWEST:
-        yield warning(f"{label}: timeoutSeconds is {timeout}: pods wait that long", APPLY)
-    if entry.get("matchPolicy", "Equivalent") != "Equivalent":
-        yield warning(f"{label}: matchPolicy is {entry['matchPolicy']}", APPLY)
-    yield from _selector_lines(hook)
-    yield from _path_lines(hook)
-    if hook.covers(_PODS):
-        for text in _pod_faults(entry, prefixes):
-            yield failed(f"{label} {text}", APPLY)
-        if hook.kind == MUTATING and entry.get("reinvocationPolicy", "Never") != "IfNeeded":
-            text = "names that a later webhook adds are refused instead of replaced"
-            yield warning(f"{label}: reinvocationPolicy is not IfNeeded: {text}", APPLY)
-
-
-def _pod_faults(entry: Json, prefixes: tuple[str, ...]) -> Iterator[str]:
+def pod_faults(entry: Json, prefixes: tuple[str, ...]) -> Iterator[str]:
+    """Yield what is wrong with one of our entries about pods."""
     conditions = entry.get("matchConditions") or ()
     expressions = " ".join(str(one.get("expression")) for one in conditions)
     policy = entry.get("failurePolicy", "Fail")
@@ -212,30 +130,3 @@ def _pod_faults(entry: Json, prefixes: tuple[str, ...]) -> Iterator[str]:
     operations = {each for rule in entry.get("rules") or () for each in rule.get("operations", ())}
     if not operations & {"CREATE", "*"}:
         yield "is not called when pods are created"
-
-
-def _path_lines(hook: Hook) -> Iterator[Line]:
-    path = part(hook.client, "service").get("path")
-    path = str(path or urlsplit(str(hook.client.get("url") or "")).path)
-    for review in REVIEWS:
-        # endswith: a proxy in front of the webhook may add to the path
-        if hook.asks_for(review) and not path.endswith(review.paths):
-            calls = f"{hook.label} calls {plain(path) or '/'} for {review.resource}"
-            yield failed(f"{calls}, not {' or '.join(review.paths)}", APPLY)
-
-
-def _selector_lines(hook: Hook) -> Iterator[Line]:
-    """Selectors by which objects without a label are not reviewed."""
-    for name in ("namespaceSelector", "objectSelector"):
-        selector = part(hook.entry, name)
-        labels = [
-            *part(selector, "matchLabels"),
-            *(
-                str(one.get("key"))
-                for one in selector.get("matchExpressions") or ()
-                if one.get("operator") in {"In", "Exists"}
-            ),
-        ]
-        if labels:
-            shown = ", ".join(map(plain, labels))
-            yield warning(f"{hook.label}: {name} leaves out what has no label {shown}", APPLY)

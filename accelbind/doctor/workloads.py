@@ -1,38 +1,19 @@
-"""What `accelbind doctor` checks about workloads, nodes, mappings, and pods that wait."""
+"""What `accelbind doctor` checks about workloads, nodes, and pods that wait."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from accelbind.doctor.cluster import Cluster, Json, full_name, name_of, part
-from accelbind.doctor.model import Line, failed, ok, skipped, unseen, warning
+from accelbind.doctor.model import Line, failed, ok, skipped, warning
+from accelbind.doctor.webhooks import other_hooks
 from accelbind.output import count
-from accelbind.survey import survey
-from services.admission.findings import Code, add_advertised, check
-from services.devices.model import PluginMode
+from services.admission.findings import add_advertised
 from services.names import UNIT_RESOURCE, is_physical
 from services.process.text import plain
 
 MODE_ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
-_MODES: Final = (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL)
 _OTHER_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
 
-_TODO: Final = {
-    Code.INVALID: "fix or delete the mapping; kubectl explain af.spec shows what is valid",
-    Code.CLASH: "rename one of them",
-    Code.UNMAPPED: "map the name in that namespace, or fix the request",
-    Code.NEVER_ADVERTISED: "nothing, if such nodes come and go; else see cluster.nodes, and delete"
-    " mappings of cards that are gone",
-    Code.DANGLING: "run accelbind doctor on the node that knows it",
-    Code.DUPLICATE: "annotate those that should go: accelbind.dev/deprecated",
-    Code.DEPRECATED: "use the other name in the next version of the pod",
-}
-_GROUPS: Final = {
-    Code.NEVER_ADVERTISED: "mappings have a resource that no node serves",
-    Code.DANGLING: "mappings have a resource of which no node has a device now",
-    Code.DUPLICATE: "mappings stand for what another name of their namespace stands for",
-    Code.DEPRECATED: "pods or workloads ask for a deprecated name",
-}
-"""Findings that are no faults, and how several are summed up. A pod that waits is a fault."""
 _START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin")
 
 
@@ -50,7 +31,7 @@ def check_workloads(cluster: Cluster) -> Iterator[Line]:
 
 
 def check_other_suites(cluster: Cluster) -> Iterator[Line]:
-    """Other FPGA suites are removed."""
+    """Are other FPGA suites removed?"""
     for item in cluster.items("/apis/deviceplugin.intel.com/v1/fpgadeviceplugins"):
         name = name_of(item)
         yield failed(
@@ -65,6 +46,11 @@ def check_other_suites(cluster: Cluster) -> Iterator[Line]:
                 f"DaemonSet {full_name(item)} offers the same devices{owned}",
                 "remove it before accelbind serves its nodes: docs/migration.md",
             )
+    for label in other_hooks(cluster):
+        yield failed(
+            f"{label} changes FPGA pods too",
+            "remove it (docs/migration.md): only one webhook can replace names",
+        )
 
 
 def read_nodes(cluster: Cluster) -> list[Json]:
@@ -78,12 +64,6 @@ def check_nodes(cluster: Cluster) -> Iterator[Line]:
     nodes = cluster.once(read_nodes)
     for node in nodes:
         name = name_of(node)
-        mode = part(node, "metadata", "annotations").get(MODE_ANNOTATION)
-        if mode is not None and mode not in _MODES:
-            yield failed(
-                f"node {name}: annotation {MODE_ANNOTATION}={plain(str(mode))} is not a mode",
-                f"kubectl annotate node {name} --overwrite {MODE_ANNOTATION}=af",
-            )
         amounts = add_advertised({}, node, (*cluster.prefixes, UNIT_RESOURCE))
         gone = sorted(resource for resource, number in amounts.items() if not number)
         if gone:
@@ -159,43 +139,29 @@ def waiting_reasons(pod: Json) -> Iterator[str]:
                 yield f"{one.get('name')}: {waiting['reason']}: {waiting.get('message', '')}"
 
 
-# Mappings and pods --------------------------------------------------------------------------------
-
-
-def check_mappings(cluster: Cluster) -> Iterator[Line]:
-    """Are all mappings valid, and served by nodes?"""
-    found = cluster.query(lambda client: survey(client, cluster.prefixes))
-    for each in check(found.index, advertised=found.advertised, uses=found.uses):
-        name = "/".join(filter(None, (plain(each.namespace), each.name)))
-        text = f"{each.code.value}: {name}: {plain(each.message, 500)}"
-        if each.code in _GROUPS:
-            yield warning(text, _TODO[each.code], _GROUPS[each.code])
-        else:
-            yield failed(text, _TODO[each.code])
-    yield from map(unseen, found.missing)
-    yield ok(f"mappings: {len(found.index)}, namespaces: {len(found.index.namespaces)}")
+# Pods --------------------------------------------------------------------------------
 
 
 def read_pods(cluster: Cluster) -> list[Json]:
-    """The pods of all namespaces that wait or have failed and ask for our resources.
+    """The pods of all namespaces that wait and ask for our resources.
 
     Raises as `Cluster.get`. What they ask for is in `requested`.
     """
 
     def keep(pod: Json) -> Json | None:
         requested = _requested(pod, cluster.prefixes)
-        is_stuck = part(pod, "status").get("phase") in {"Pending", "Failed"}
-        return pod | {"requested": requested} if requested and is_stuck else None
+        waits = part(pod, "status").get("phase") == "Pending"
+        return pod | {"requested": requested} if requested and waits else None
 
     return cluster.items("/api/v1/pods", keep)
 
 
 def check_pending(cluster: Cluster) -> Iterator[Line]:
-    """No FPGA pod is stuck."""
+    """Is no FPGA pod stuck?"""
     totals: dict[str, int] = {}
     for node in cluster.once(read_nodes):
         add_advertised(totals, node, (*cluster.prefixes, UNIT_RESOURCE))
-    pending = [pod for pod in cluster.once(read_pods) if pod["status"]["phase"] == "Pending"]
+    pending = read_pods(cluster)
     for pod in pending:
         if part(pod, "spec").get("nodeName"):
             yield from _starting_lines(pod)
@@ -203,18 +169,6 @@ def check_pending(cluster: Cluster) -> Iterator[Line]:
             yield from (_unscheduled_line(pod, key, totals) for key in pod["requested"])
     if not pending:
         yield ok("no pod with our resources is pending")
-
-
-def check_failed(cluster: Cluster) -> Iterator[Line]:
-    """No pod failed because of its device."""
-    for pod in cluster.once(read_pods):
-        status = pod["status"]
-        if status["phase"] == "Failed" and status.get("reason") == "UnexpectedAdmissionError":
-            why = plain(str(status.get("message")), 500)
-            yield warning(
-                f"pod {full_name(pod)} has failed for good: {why}",
-                "delete it, and create it again unless its controller has done so",
-            )
 
 
 def _unscheduled_line(pod: Json, key: str, totals: dict[str, int]) -> Line:

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from accelbind.doctor.access import NEEDED
 from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.command import CLUSTER, checks_of
 from accelbind.doctor.model import Result, run_checks
@@ -126,18 +125,11 @@ def pools(daemonsets: list[Json], pods: list[Json]) -> Answers:
     )
 
 
-def judging(allowed: Callable[[Json], bool]) -> Answers:
-    """Judge rights, and know all accounts."""
-
-    def answer(request: Request) -> Json | None:
-        if request.path.endswith("accessreviews"):
-            spec = json.loads(request.body)["spec"]
-            return {"status": {"allowed": allowed(spec)}}
-        if "/serviceaccounts/" in request.path:
-            return {"metadata": {"name": request.path.rpartition("/")[2]}}
+def account(request: Request) -> Json | None:
+    """Know all accounts."""
+    if "/serviceaccounts/" not in request.path:
         return None
-
-    return answer
+    return {"metadata": {"name": request.path.rpartition("/")[2]}}
 
 
 def policies() -> list[Json]:
@@ -157,17 +149,6 @@ def with_policies(found: list[Json]) -> Answers:
             if each not in bindings
         ),
     )
-
-
-def as_the_manifests_say(spec: Json) -> bool:
-    """Just what each account needs."""
-    account = spec["user"].rpartition(":")[2]
-    asked = spec["resourceAttributes"]
-    rights = (
-        right._replace(namespace=SYSTEM) if right.namespace == "." else right
-        for right in NEEDED[account]
-    )
-    return any({k: v for k, v in right._asdict().items() if v} == asked for right in rights)
 
 
 @asynccontextmanager

@@ -164,14 +164,3 @@ async def test_without_a_plugin_daemonset_nodes_with_accelerators_are_listed(
         api.put(without_labels(f"n{number}", capacity))
     other = {"metadata": {"name": "exporter"}, "spec": {"template": {"spec": {"containers": []}}}}
     await expect(api, "cluster.pools", state, words, answers=cluster.pools([other], []))
-
-
-async def test_pools_are_held_to_the_account_of_their_own_mode(api: ApiServerStandIn) -> None:
-    api.put(cluster.labelled("n1", {PHYSICAL: "1"}))
-    region = cluster.daemonset(
-        "accelbind-plugin-b", mode="region", serviceAccountName="accelbind-plugin-region"
-    )
-    there = cluster.pools([cluster.daemonset(), region], [])
-    answers = cluster.first_of(there, cluster.judging(lambda _: True))
-    words = ("4 of 4 rights", "9 of 9 rights")
-    await expect(api, "cluster.access.plugin", "failed", *words, answers=answers)

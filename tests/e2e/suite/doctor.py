@@ -10,7 +10,7 @@ from tests.e2e.hosts import Hosts
 from tests.e2e.pods import Pods
 from tests.e2e.reds import Red, red_lines, run_doctor
 
-OF_OTHERS = ("cluster.mappings", "cluster.pending-pods", "cluster.failed-pods")
+OF_OTHERS = ("cluster.pending-pods",)
 """Checks that tell of what people have made, wherever in the cluster."""
 
 
