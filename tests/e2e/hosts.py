@@ -334,12 +334,16 @@ class Hosts:
         self.mode = mode
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Flags that name the node's root and the kubelet's folder."""
+        return "--root", str(self.root), "--kubelet-dir", str(self.cluster.settings.kubelet_dir)
+
+    @property
     def files(self) -> tuple[str, ...]:
-        """Flags that tell a command where the node's devices and pods are."""
-        settings = self.cluster.settings
+        """Flags that name the node's devices and pods."""
         return (
-            *("--root", str(self.root), "--kubelet-dir", str(settings.kubelet_dir)),
-            *("--pod-logs-dir", str(settings.pod_logs_dir)),
+            *self.folders,
+            *("--pod-logs-dir", str(self.cluster.settings.pod_logs_dir)),
         )
 
     @property
