@@ -1,7 +1,7 @@
 """What happens to a pod here: defaults, checks of its resources, and a node for it.
 
 Of defaults and checks only what the suite or its clients can see: the defaults of the recorded
-reviews, limits copied into requests, the rules for extended resources.
+reviews, and limits copied into requests.
 
 The scheduler has the filters of the real one that matter to accelerators: cordon, node selector,
 and requests against allocatable minus what pods bound there use. Among fitting nodes the
@@ -17,16 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from uuid import uuid4
 
-from simulator.apiserver.calls import Cause, bad_request, invalid, invalid_value
+from simulator.apiserver.calls import Cause, bad_request, invalid
 from simulator.apiserver.resources import EVENTS, NODES, PODS, Json
 from simulator.apiserver.store import Change, Store, timestamp
 
 SCHEDULER = "default-scheduler"
 _QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(?:[eE]([+-]?\d{1,3})|([numkMGTPE]i?|))")
 _POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_RESOURCE = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_NATIVE = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
 _SPEC = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
@@ -85,53 +82,17 @@ def admit(pod: Json) -> None:
 
 
 def validate(pod: Json) -> None:
-    """Refuse a pod that a real API server would not store."""
+    """Refuse a pod without containers or images, or with a quantity that is none."""
     causes = [] if pod["spec"].get("containers") else [Cause("spec.containers", "Required value")]
     for path, container in containers_of(pod):
-        if not _LABEL.fullmatch(name := container.get("name") or ""):
-            causes.append(invalid_value(f"{path}.name", name, "must be an RFC 1123 label"))
-        if not container.get("image"):
-            causes.append(Cause(f"{path}.image", "Required value"))
-        causes += _resource_causes(f"{path}.resources", container["resources"])
+        causes += [
+            Cause(f"{path}.{field}", "Required value")
+            for field in ("name", "image")
+            if not container.get(field)
+        ]
     if causes:
         raise invalid(PODS, pod["metadata"]["name"], causes)
-
-
-def _resource_causes(path: str, resources: Json) -> Iterator[Cause]:
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for group, amounts in (("limits", limits), ("requests", requests)):
-        for name, amount in amounts.items():
-            yield from _amount_causes(f"{path}.{group}[{name}]", name, amount)
-    for name, asked in requests.items():
-        limit = limits.get(name)
-        if limit is None:
-            if is_extended(name):
-                why = "Limit must be set for non overcommitable resources"
-                yield Cause(f"{path}.limits", f"Required value: {why}")
-        elif is_extended(name) and amount_of(asked) != amount_of(limit):
-            why = f"must be equal to {name} limit of {limit}"
-            yield invalid_value(f"{path}.requests", asked, why)
-        elif amount_of(asked) > amount_of(limit):
-            why = f"must be less than or equal to {name} limit of {limit}"
-            yield invalid_value(f"{path}.requests", asked, why)
-
-
-def _amount_causes(path: str, name: str, amount: str) -> Iterator[Cause]:
-    if not _RESOURCE.fullmatch(name):
-        yield invalid_value(path, name, "must be a qualified name")
-    elif "/" not in name and not _NATIVE.fullmatch(name):
-        why = "must be a standard resource type or fully qualified"
-        yield invalid_value(path, name, why)
-    value = amount_of(amount)
-    if value < 0:
-        yield invalid_value(path, amount, "must be greater than or equal to 0")
-    if is_extended(name) and value.denominator != 1:
-        yield invalid_value(path, amount, "must be an integer")
-
-
-def is_extended(name: str) -> bool:
-    """Whether a resource is an extended one, which can't be overcommitted."""
-    return "/" in name and "kubernetes.io/" not in name
+    requests_of(pod)
 
 
 def amount_of(quantity: object) -> Fraction:

@@ -1,4 +1,6 @@
-"""Lists and watches: pages that stay at one revision, changes since a revision, and selectors.
+"""Lists and watches: pages, changes since a revision, and selectors.
+
+Pages of one list have its revision; the later ones show objects as they are then.
 
 Selectors compare with `=`, `==` and `!=`: labels, and of fields `metadata.name`,
 `metadata.namespace` and those a kind declares (`resources`). Another field is refused, as by a real
@@ -30,18 +32,16 @@ def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
     if token := query.get("continue"):  # which we gave: a revision, and the last path of the page
         text, _, start = token.partition(" ")
         revision = int(text)
-    objects = shelf.at(revision)
-    if objects is None:
+    if revision < shelf.oldest:
         message = "The provided continue parameter is too old to display a consistent list result."
         raise StatusError(410, message)
     selects = predicate_of(target, query)
+    objects = shelf.objects
     paths = [path for path in sorted(objects) if path.startswith(prefix) and path > start]
     if selects is not None:
         paths = [path for path in paths if selects(decode(objects[path]))]
     metadata: Json = {"resourceVersion": str(revision), "continue": ""}
     if limit and len(paths) > limit:
-        if not token:
-            shelf.keep(revision)
         metadata["continue"] = f"{revision} {paths[limit - 1]}"
         if selects is None:
             metadata["remainingItemCount"] = len(paths) - limit

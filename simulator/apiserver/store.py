@@ -9,7 +9,7 @@ Everything happens on one event loop and no method awaits: a caller sees and lea
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -20,8 +20,6 @@ from simulator.apiserver.resources import Json, Resource
 
 HISTORY = 20_000
 """Changes of each resource that can be watched again."""
-KEPT_SNAPSHOTS = 4
-"""States kept for the next pages of lists that began at them."""
 Listener: TypeAlias = "Callable[[Change], None]"
 
 
@@ -63,7 +61,6 @@ class Shelf:
         self.listeners: list[Listener] = []
         self.oldest = revision
         """Watches and lists may be taken up at this revision or later."""
-        self._snapshots: dict[int, dict[str, bytes]] = {}
 
     def remember(self, change: Change) -> None:
         """Keep a change, and call the listeners."""
@@ -77,21 +74,6 @@ class Shelf:
         """Forget all changes, up to this revision."""
         self.changes.clear()
         self.oldest = revision
-        self._snapshots.clear()
-
-    def keep(self, revision: int) -> None:
-        """Keep the objects as they are for the next pages of a list."""
-        while len(self._snapshots) >= KEPT_SNAPSHOTS:
-            self._snapshots.pop(next(iter(self._snapshots)))
-        self._snapshots[revision] = dict(self.objects)
-
-    def at(self, revision: int) -> Mapping[str, bytes] | None:
-        """The objects as they were at a revision; None where that is no longer known."""
-        if revision < self.oldest:
-            return None
-        if not self.changes or self.changes[-1].revision <= revision:
-            return self.objects
-        return self._snapshots.get(revision)
 
 
 class Store:
