@@ -1,8 +1,4 @@
-"""The webhook's HTTP application: admission endpoints, probes and their documentation.
-
-`AdmissionApp` answers reviews before FastAPI's middleware and routing, which cost as much as the
-review itself. The routes beside that document the endpoints, and answer 405 to other methods.
-"""
+"""The webhook's FastAPI application: admission endpoints and probes."""
 
 import importlib.metadata
 from collections.abc import Awaitable, Callable
@@ -11,9 +7,9 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect
 
-from webhook.handler import ENDPOINTS, AdmissionHandler, ClientGone, Endpoint, status_body
+from webhook.handler import ENDPOINTS, AdmissionHandler, Endpoint, status_body
 from webhook.selfcheck import check_ourselves
 
 _JSON: Final = "application/json"
@@ -41,57 +37,36 @@ class AdmissionApp(FastAPI):
             redoc_url=None,
             redirect_slashes=False,
         )
-        self._handler = handler
         self.add_exception_handler(HTTPException, _answer_routing_error)
+        self.add_exception_handler(ClientDisconnect, _answer_nobody)
         for path, endpoint in ENDPOINTS.items():
             self.add_api_route(
                 path,
-                _documented(handler, endpoint),
+                _reviewing(handler, endpoint),
                 methods=["POST"],
                 summary=endpoint.summary,
                 description=endpoint.description,
                 responses=_RESPONSES,
                 openapi_extra={"requestBody": {"required": True, "content": _REVIEW}},
             )
-        _add_probes(self, handler, missing)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] == "http" and scope["method"] == "POST":
-            endpoint = ENDPOINTS.get(scope["path"])
-            if endpoint is not None:
-                await self._review(endpoint, scope, receive, send)
-                return
-        await super().__call__(scope, receive, send)
-
-    async def _review(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            status, body = await self._handler.respond(endpoint, scope["headers"], receive)
-        except ClientGone:
-            return
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        if self._handler.draining:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        _add_probes(self, missing)
 
 
-def _documented(
+def _reviewing(
     handler: AdmissionHandler, endpoint: Endpoint
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint as FastAPI documents it; `AdmissionApp` answers before it does."""
+    """Return the function that answers an endpoint's requests."""
 
     async def review(request: Request) -> Response:
-        status, body = await handler.respond(endpoint, request.headers.raw, request.receive)
+        status, body = await handler.respond(endpoint, request.headers.raw, request.stream())
         return Response(body, status, media_type=_JSON)
 
     return review
 
 
-def _add_probes(app: FastAPI, handler: AdmissionHandler, missing: Callable[[], str]) -> None:
+def _add_probes(app: FastAPI, missing: Callable[[], str]) -> None:
     def answer(problem: str) -> Response:
-        headers = {"connection": "close"} if handler.draining else {}
-        return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200, headers)
+        return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200)
 
     @app.get("/healthz", response_class=PlainTextResponse, summary="Whether reviews are answered")
     async def healthz() -> Response:
@@ -108,3 +83,8 @@ async def _answer_routing_error(_request: Request, error: Exception) -> Response
         raise error
     body = status_body(error.status_code, str(error.detail))
     return Response(body, error.status_code, error.headers, _JSON)
+
+
+async def _answer_nobody(_request: Request, _error: Exception) -> Response:
+    """Answer a client that has closed the connection."""
+    return Response(status_code=400)

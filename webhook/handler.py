@@ -6,7 +6,7 @@ the user who creates the pod.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -14,7 +14,6 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 import structlog
-from starlette.types import Receive
 
 from services.admission import mapping_review
 from services.admission.mutate import Policy
@@ -120,10 +119,6 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
 """By path; webhook configurations of the Intel webhook use `/pods`."""
 
 
-class ClientGone(Exception):
-    """The client closed the connection before its request was complete."""
-
-
 class Rejection(Exception):
     """A request that can't be answered with a review."""
 
@@ -155,8 +150,6 @@ class AdmissionHandler:
         max_body: int,
         verbose: bool = False,
     ) -> None:
-        self.draining = False
-        """Whether answers ask clients to reconnect, to another replica."""
         self._mappings = mappings
         self._policy = policy
         self._metrics = metrics
@@ -164,17 +157,13 @@ class AdmissionHandler:
         self._verbose = verbose
 
     async def respond(
-        self, endpoint: Endpoint, headers: Headers, receive: Receive
+        self, endpoint: Endpoint, headers: Headers, stream: AsyncIterator[bytes]
     ) -> tuple[int, bytes]:
-        """Answer any request; return HTTP status and body.
-
-        Raises:
-            ClientGone: The client has closed the connection.
-        """
+        """Answer a request with these headers and body; return HTTP status and body."""
         try:
             limit = min(self._max_body, endpoint.max_body or self._max_body)
             _check_headers(headers, limit)
-            return 200, self._review(endpoint, await _read_body(receive, limit))
+            return 200, self._review(endpoint, await _read_body(stream, limit))
         except Rejection as rejection:
             return self._reject(endpoint, rejection)
 
@@ -219,19 +208,13 @@ def _check_headers(headers: Headers, limit: int) -> None:
         raise Rejection(415, RejectionReason.CONTENT_TYPE, message)
 
 
-async def _read_body(receive: Receive, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGone
-        parts.append(message["body"])
-        size += len(parts[-1])
-        if size > limit:
+async def _read_body(stream: AsyncIterator[bytes], limit: int) -> bytes:
+    body = bytearray()
+    async for part in stream:
+        body += part
+        if len(body) > limit:
             raise _too_large(limit)
-        more = message["more_body"]
-    return b"".join(parts)
+    return bytes(body)
 
 
 def _too_large(limit: int) -> Rejection:

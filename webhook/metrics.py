@@ -65,9 +65,7 @@ GAUGES: Final = {
     "certificate_reload_failing": "1 while the certificate files can't be loaded.",
     "connections": "Connections to the admission port.",
     "connections_handshaking": "Connections whose TLS handshake is not done.",
-    "connections_held_bytes": (
-        "Memory that unfinished requests, unread answers and TLS buffers hold."
-    ),
+    "connections_held_bytes": "Bytes of unfinished requests and unread answers.",
     "ready": "1 while /readyz answers 200.",
 }
 COUNTERS: Final = {

@@ -6,15 +6,16 @@ unexpectedly ends the process, which is then restarted.
 
 Shutdown: `/readyz` fails and answers ask clients to reconnect. New connections are accepted for
 `drain_seconds`, since endpoints take a moment to change. Then `AdmissionServer.shutdown`.
+
+Liveness makes a review of its own on the event loop that answers all others. A part that ends,
+such as accepting connections, ends the process.
 """
 
 import asyncio
 import gc
-import resource
-import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -26,15 +27,12 @@ from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from webhook.app import AdmissionApp
-from webhook.connections import limits_for
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
 from webhook.sources import choose_source, staleness
-
-PROBE_SECONDS: Final = 3.0
 
 log = structlog.get_logger(component="webhook")
 
@@ -78,7 +76,6 @@ class Webhook:
         self.server = AdmissionServer(
             AdmissionApp(self.handler, self._missing),
             self.certificates.context,
-            limits_for(settings.max_body, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         )
         registry = new_registry()
         build_info(registry, "webhook")
@@ -101,14 +98,12 @@ class Webhook:
                 readiness,
                 asyncio.create_task(self.certificates.follow()),
                 asyncio.create_task(self.mappings.follow()),
-                asyncio.create_task(self.server.sweep()),
             ]
             try:
-                await _first(parts, self.server.listening.wait())
                 self._announce()
                 await _first(parts, stop.wait())
                 readiness.cancel()  # stopping explains that it is not ready
-                self.handler.draining = True
+                self.server.draining = True
                 await asyncio.wait([serving], timeout=self._settings.drain_seconds)
             finally:
                 self.server.should_exit = True
@@ -129,11 +124,11 @@ class Webhook:
     def _missing(self) -> str:
         """Return why the process is not ready; empty if it is."""
         stale = staleness(self.mappings, self._settings.max_staleness)
-        return ", ".join(filter(None, (stale, "stopping" if self.handler.draining else "")))
+        return ", ".join(filter(None, (stale, "stopping" if self.server.draining else "")))
 
     def _state(self) -> dict[str, float | Mapping[str, float]]:
         """Return the values of the gauges and counters in `webhook.metrics`."""
-        certificates, limiter = self.certificates, self.server.limiter
+        certificates, connections = self.certificates, self.server.connections
         return {
             "mappings": self.mappings.index.counts,
             "mappings_rejected": self.mappings.rejected,
@@ -146,10 +141,10 @@ class Webhook:
             "certificate_reload_failing": bool(certificates.error),
             "certificate_reload_failures": certificates.failures,
             "clients_refused": self.server.refused,
-            "connections": limiter.connections,
-            "connections_handshaking": limiter.handshakes,
-            "connections_held_bytes": limiter.held_bytes,
-            "connections_evicted": limiter.evicted,
+            "connections": len(connections),
+            "connections_handshaking": connections.handshaking,
+            "connections_held_bytes": connections.held_bytes,
+            "connections_evicted": connections.evicted,
             "ready": not self._missing(),
         }
 
@@ -158,23 +153,8 @@ class Webhook:
         return (503, f"{reason}\n") if reason else (200, "ok\n")
 
     async def _probe_health(self) -> tuple[int, str]:
-        """Answer a review of our own, and connect to our own port as a client does.
-
-        Where many clients wait in the kernel's queue for a connection, the check waits with them.
-        Then it is enough that others were accepted meanwhile: a restart would not help.
-        """
-        if problem := check_ourselves():
-            return 503, f"{problem}\n"
-        begun = self.server.limiter.clock()
-        try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                # No TLS where client certificates are demanded: we have none.
-                await connect_to_port(*self.address, tls=self._settings.client_ca is None)
-        except OSError as error:  # TimeoutError is one
-            if isinstance(error, TimeoutError) and self.server.last_accepted > begun:
-                return 200, "ok: other clients are accepted, this check waits in their queue\n"
-            return 503, f"our own port does not answer: {error!r:.200}\n"
-        return 200, "ok\n"
+        problem = check_ourselves()
+        return (503, f"{problem}\n") if problem else (200, "ok\n")
 
 
 async def log_readiness(missing: Callable[[], str], interval: float = 1.0) -> NoReturn:
@@ -189,18 +169,6 @@ async def log_readiness(missing: Callable[[], str], interval: float = 1.0) -> No
                 log.info("ready", after=round(now - since, 1))
             since, was_ready = now, not reason
         await asyncio.sleep(interval)
-
-
-async def connect_to_port(address: str, port: int, *, tls: bool) -> None:
-    """Connect to an address of this process and close the connection."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # it is our own port
-    context.verify_mode = ssl.CERT_NONE
-    # `::` includes IPv4 (`services.process.listening`), and works even in a pod without IPv6, where
-    # `::1` does not.
-    host = "127.0.0.1" if address in {"::", "0.0.0.0"} else address  # noqa: S104 - looked up
-    _, writer = await asyncio.open_connection(host, port, ssl=context if tls else None)
-    writer.transport.abort()
 
 
 async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any, object]) -> None:

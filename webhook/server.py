@@ -1,55 +1,45 @@
-"""Serve the application with uvicorn, with limits and a shutdown that loses no request.
+"""Serve the application with uvicorn, within limits and with a shutdown that loses no request.
 
-An event loop's TLS listener reports a connection only after its handshake, and uvicorn has no time
-limit for a handshake or a request that does not end. Here connections are accepted one by one and
-counted, `loop.connect_accepted_socket` does the handshake, and `sweep` checks deadlines once a
-second. uvicorn also closes connections at once when it stops, even while a request arrives. Here
-every client that has a connection gets an answer, in these steps:
+uvicorn learns of a connection only after its TLS handshake. So connections are accepted and counted
+here, and `loop.connect_accepted_socket` does the handshake.
+
+uvicorn also closes connections at once when it stops, even while a request arrives. Here every
+client that has a connection gets an answer, in these steps:
 
 1. Clients that have connected are accepted, and the listening socket closes.
-2. Requests are answered, each as the last one of its connection. A connection that has not sent its
-   first request yet has `FIRST_SECONDS` for handshake and request; others have `GRACE_SECONDS`.
-3. Clients have `GOODBYE_SECONDS` to read their answers and close.
+2. Requests that have begun are answered, each as the last one of its connection. New connections
+   and idle ones have a moment to begin one.
+3. Clients have a moment to read their answers and close.
 """
 
 import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NoReturn, cast
+from collections.abc import Iterator
+from typing import Final, NoReturn
 
 import structlog
 import uvicorn
+from starlette.types import ASGIApp
 
+from services.process.outage import Outage
 from services.process.text import plain
-from webhook.connections import ConnectionLimiter, Limits
-from webhook.limits import LimitedProtocol
+from webhook.connections import Connection, Connections, EvictionReason, Phase
+from webhook.protocol import BoundedApp, BoundedProtocol
 
-KEEP_ALIVE: Final = 120
-"""Seconds; above the 90 of the API server's client, which does not repeat a POST when its
-connection is closed at that moment."""
-RECEIVE_BUFFER: Final = 64 * 1024
-"""The kernel's receive buffer of a connection (it doubles the number), and so the most data that
-arrives at once: TLS keeps a buffer of that size until the connection closes."""
+RECEIVE_BUFFER: Final = 32 * 1024
+"""The kernel's receive buffer of a connection, which doubles the number."""
+SEND_BUFFER: Final = 16 * 1024
+"""The kernel's send buffer of a connection, which doubles the number."""
 MAX_HELLO: Final = 8 * 1024
 """Bytes of a ClientHello, the first message of TLS. Clients send up to 2 KiB; OpenSSL would keep
 128 KiB."""
 _HELLO_HEAD: Final = 9
 """Bytes up to the length of a ClientHello (RFC 8446, 4 and 5.1); they arrive in one piece."""
-RETRY_SECONDS: Final = 1.0
-"""Pause after a failure to accept, usually for lack of file descriptors."""
-CLOSING_SECONDS: Final = 5.0
-"""Time for closing TLS."""
-GRACE_SECONDS: Final = 0.5
-"""At shutdown, time for the next request on a connection that has sent some."""
-FIRST_SECONDS: Final = 3.0
-"""At shutdown, time for handshake and first request of a new connection."""
-GOODBYE_SECONDS: Final = 1.0
-"""At shutdown, time for clients to close connections that we have closed."""
-END_SECONDS: Final = 10.0
-"""At shutdown, time for answering requests that have arrived."""
-_TICK: Final = 0.02
+PATIENCE: Final = ((Phase.IDLE, 0.5), (Phase.NEW, 3.0), (Phase.REQUEST, 10.0))
+"""Seconds that connections in a phase have at shutdown. A request may be on its way on an idle one,
+if no answer has asked its client to reconnect."""
 REFUSAL_LOG_SECONDS: Final = 60.0
 """Shortest time between two log lines about refused clients."""
 _NO_CERTIFICATE: Final = "no-certificate"
@@ -67,34 +57,43 @@ log = structlog.get_logger(component="server")
 class AdmissionServer(uvicorn.Server):
     """A uvicorn server that its owner stops with `should_exit`, not signals.
 
+    Args:
+        app: The ASGI application.
+        context: TLS.
+        connections: By default with the usual limits.
+
     Attributes:
-        last_accepted: When it accepted a client, by the limiter's clock; 0 before the first one.
+        draining: Whether answers ask clients to reconnect, to another replica.
         refused: Clients without a valid certificate, by reason.
     """
 
     def __init__(
-        self, app: Callable[..., Any], context: ssl.SSLContext, limits: Limits | None = None
+        self,
+        app: ASGIApp,
+        context: ssl.SSLContext,
+        connections: Connections | None = None,
     ) -> None:
+        self.connections = Connections() if connections is None else connections
+        self.draining = False
+        self.refused = dict.fromkeys(CLIENT_REFUSALS, 0)
         config = uvicorn.Config(
-            app,
-            http=LimitedProtocol,
+            BoundedApp(app, self.connections, lambda: self.draining),
+            http="httptools",
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=1,  # `shutdown` has waited already
+            # Above the 90 s of the API server's client, which does not repeat a POST when its
+            # connection is closed at that moment.
+            timeout_keep_alive=120,
+            callback_notify=self._close_slow,
+            timeout_notify=1,
         )
         super().__init__(config)
-        self.limiter = ConnectionLimiter(limits)
-        self.last_accepted = 0.0
-        self.refused = dict.fromkeys(CLIENT_REFUSALS, 0)
-        self.listening = asyncio.Event()
         self._context = context
         self._accepting: asyncio.Task[NoReturn] | None = None
-        self._handshakes: set[asyncio.Task[None]] = set()
         self._refusal_logged = -REFUSAL_LOG_SECONDS
 
     @contextlib.contextmanager
@@ -103,41 +102,39 @@ class AdmissionServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept from the only socket, and set `listening`; uvicorn itself gets no sockets."""
+        """Accept from the only socket; uvicorn itself gets none."""
         await super().startup([])
         (listener,) = sockets or []
+        listener.settimeout(0)
+        # Accepted sockets inherit these. 400 of them may be full.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self._accepting = asyncio.create_task(self._accept_forever(listener))
         self._accepting.add_done_callback(self._exit)
-        self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, answer what has arrived, and end."""
+        """Accept no more connections, answer what has begun, and end."""
         (listener,) = sockets or []
+        self.draining = True
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
         with contextlib.suppress(OSError):
-            # Clients may connect faster than this accepts, so only as many as there is room for.
-            for _ in range(self.limiter.limits.handshakes):
-                if self.limiter.seconds_until_room() > 0 or not self._accept(listener):
-                    break
+            while not self.connections.full and self._accept(listener):
+                pass
         listener.close()
-        clock = self.limiter.clock
-        begun = clock()
-        await self._until(lambda: self._finished(clock() - begun), END_SECONDS)
-        await self._until(lambda: not self._protocols, GOODBYE_SECONDS)
-        left = [protocol for protocol in self._protocols if protocol.answering]
-        if left:
-            log.warning("closed connections with unanswered requests", number=len(left))
-        for protocol in self._protocols:
-            protocol.transport.abort()
-        await super().shutdown([])
-
-    async def sweep(self, interval: float = 1.0) -> NoReturn:
-        """Close connections past their deadline, until cancelled."""
-        while True:
-            await asyncio.sleep(interval)
-            self.limiter.sweep()
+        for phase, seconds in PATIENCE:
+            until = begun + seconds
+            while self.connections.in_phase(phase) and loop.time() < until:  # noqa: ASYNC110 - rare
+                await asyncio.sleep(0.02)
+        if unanswered := self.connections.in_phase(Phase.REQUEST):
+            log.warning("closed connections with unanswered requests", number=len(unanswered))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):  # for clients to read their answers and close
+                await super().shutdown(sockets)
+        self.connections.close_all()
 
     def count_refused(self, error: ssl.SSLError) -> None:
         """Count a client without a valid certificate; log at most one a minute."""
@@ -148,7 +145,7 @@ class AdmissionServer(uvicorn.Server):
         else:
             return
         self.refused[reason] += 1
-        now = self.limiter.clock()
+        now = self.connections.clock()
         if now - self._refusal_logged >= REFUSAL_LOG_SECONDS:
             self._refusal_logged = now
             log.warning(
@@ -158,33 +155,23 @@ class AdmissionServer(uvicorn.Server):
                 refused=dict(self.refused),
             )
 
-    @property
-    def _protocols(self) -> list[LimitedProtocol]:
-        return cast("list[LimitedProtocol]", list(self.server_state.connections))
+    async def _close_slow(self) -> None:
+        self.connections.close_slow()
 
     def _exit(self, _accepting: "asyncio.Task[NoReturn]") -> None:
         self.should_exit = True  # nothing is accepted any more
 
     async def _accept_forever(self, listener: socket.socket) -> NoReturn:
-        """Accept clients; wait while all others are too young to be pushed out."""
-        listener.settimeout(0)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        failing = False
+        outage = Outage(log, "can't accept connections", "accepting connections again")
         while True:
-            await _wait_readable(listener)
-            if (seconds := self.limiter.seconds_until_room()) > 0:
-                await asyncio.sleep(seconds)
-                continue
+            await _readable(listener)
             try:
                 self._accept(listener)
-                failing = False
-            except OSError as error:
-                if not failing:
-                    log.error(  # noqa: TRY400 - a known cause
-                        "can't accept connections", reason=str(error), retry=RETRY_SECONDS
-                    )
-                failing = True
-                await asyncio.sleep(RETRY_SECONDS)
+                outage.ended()
+            except OSError as error:  # usually no file descriptors are left
+                outage.failed(str(error))
+                self.connections.make_room(EvictionReason.CONNECTIONS)
+                await asyncio.sleep(0.05)
 
     def _accept(self, listener: socket.socket) -> bool:
         """Accept a client that has connected, if there is one; its handshake is a task."""
@@ -194,58 +181,35 @@ class AdmissionServer(uvicorn.Server):
             return False
         except ConnectionError:  # the client has gone already
             return True
-        self.last_accepted = self.limiter.clock()
-        protocol = LimitedProtocol(
-            self.limiter,
-            accepted,
-            client,
-            config=self.config,
-            server_state=self.server_state,
-            app_state={},
-        )
-        task = asyncio.create_task(self._connect(protocol, accepted))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        connection = self.connections.add(client)
+        task = asyncio.create_task(self._connect(connection, accepted))
+        connection.close = task.cancel
         return True
 
-    async def _connect(self, protocol: LimitedProtocol, accepted: socket.socket) -> None:
-        """Do the TLS handshake; then the protocol gets the connection."""
+    async def _connect(self, connection: Connection, accepted: socket.socket) -> None:
+        """Do the TLS handshake; then uvicorn's protocol has the connection."""
+        loop = asyncio.get_running_loop()
         try:
             await _check_hello(accepted)
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: protocol,
+            await loop.connect_accepted_socket(
+                lambda: BoundedProtocol(
+                    self.connections,
+                    connection,
+                    config=self.config,
+                    server_state=self.server_state,
+                ),
                 accepted,
                 ssl=self._context,
-                ssl_shutdown_timeout=CLOSING_SECONDS,
+                ssl_shutdown_timeout=5,
             )
         except ssl.SSLError as error:
             self.count_refused(error)
         except OSError as error:
             log.debug("no TLS connection", reason=str(error))
         finally:
-            if not protocol.connection.secured:
-                self.limiter.close(protocol.connection)
-                with contextlib.suppress(OSError):
-                    accepted.close()
-
-    def _finished(self, elapsed: float) -> bool:
-        """Close what may be closed after so many seconds; return whether nothing is left."""
-        owing = bool(self.limiter.handshakes) and elapsed < FIRST_SECONDS
-        for protocol in self._protocols:
-            if protocol.transport.is_closing():
-                continue
-            fresh = protocol.connection.deadline is not None
-            if protocol.answering or elapsed >= (FIRST_SECONDS if fresh else GRACE_SECONDS):
-                protocol.shutdown()
-            owing = owing or not protocol.transport.is_closing()
-        return not owing
-
-    async def _until(self, reached: Callable[[], bool], seconds: float) -> None:
-        """Wait for a condition that uvicorn has no event for."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not reached():  # noqa: ASYNC110 - uvicorn reports no change
-                    await asyncio.sleep(_TICK)
+            if not connection.secured:
+                self.connections.remove(connection)
+                accepted.close()
 
 
 async def _check_hello(accepted: socket.socket) -> None:
@@ -254,13 +218,13 @@ async def _check_hello(accepted: socket.socket) -> None:
     Raises:
         ConnectionAbortedError: They are no ClientHello, or it is too long.
     """
-    await _wait_readable(accepted)
+    await _readable(accepted)
     head = accepted.recv(_HELLO_HEAD, socket.MSG_PEEK)
     if len(head) < _HELLO_HEAD or int.from_bytes(head[6:]) > MAX_HELLO:
         raise ConnectionAbortedError("a ClientHello that is cut off, or too long")
 
 
-async def _wait_readable(waited: socket.socket) -> None:
+async def _readable(waited: socket.socket) -> None:
     readable = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(waited, readable.set)

@@ -75,7 +75,7 @@ class WebhookSettings(ProcessSettings):
     max_body: Annotated[
         int,
         BeforeValidator(_bytes),
-        Field(ge=1024, le=64 * 1024 * 1024),
+        Field(ge=1024, le=16 * 1024 * 1024),
         Flag("BYTES", REVIEWS, "3Mi"),
     ] = MAX_BODY
     """Size of the largest review, such as 3145728 or 3Mi."""

@@ -74,7 +74,10 @@ class Clients:
             self.queued += 1
             plain.close()
             return
-        with contextlib.closing(writer.transport):
+        except BaseException:
+            plain.close()
+            raise
+        try:
             closing = False
             while not closing:
                 uid = f"{self.connected}-{self.answered}"
@@ -87,6 +90,10 @@ class Clients:
                 told = b"connection: close" in head
                 self.told += told
                 closing = told or not keeping
+        finally:  # the socket is closed before the event loop ends
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 _HEAD = (

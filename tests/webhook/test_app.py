@@ -56,11 +56,3 @@ def test_readyz_says_what_is_missing() -> None:
     assert Bench().ask("/readyz", method="GET")[::2] == (200, b"ok\n")
     bench = Bench(missing="mappings not loaded, stopping")
     assert bench.ask("/readyz", method="GET")[::2] == (503, b"mappings not loaded, stopping\n")
-
-
-def test_probes_ask_clients_to_reconnect_while_draining() -> None:
-    bench = Bench()
-    assert "connection" not in bench.ask("/healthz", method="GET")[1]
-    bench.handler.draining = True
-    assert bench.ask("/healthz", method="GET")[1]["connection"] == "close"
-    assert bench.ask("/readyz", method="GET")[1]["connection"] == "close"

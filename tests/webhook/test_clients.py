@@ -15,6 +15,7 @@ from tests.webhook.asgi import Bench
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import HEADERS, Answer, Webhook
+from webhook.connections import Connections
 from webhook.server import REFUSAL_LOG_SECONDS, AdmissionServer
 
 NAME = "kube-apiserver"
@@ -99,8 +100,9 @@ def test_a_certificate_of_another_ca_is_refused_and_the_file_followed(
 
 def test_refusals_are_logged_now_and_then_with_their_numbers() -> None:
     now = 0.0
-    server = AdmissionServer(Bench().app, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-    server.limiter.clock = lambda: now
+    connections = Connections(clock=lambda: now)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server = AdmissionServer(Bench().app, context, connections)
     bad = ssl.SSLCertVerificationError(1, "certificate has expired")
     bad.verify_message = "certificate has expired"
     missing = ssl.SSLError(1, "peer did not return a certificate")

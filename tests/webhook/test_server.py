@@ -17,8 +17,9 @@ from services.process.tls import CertificateSource
 from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
+from webhook import selfcheck
 from webhook import server as servers
-from webhook.connections import Limits
+from webhook.connections import Connections, Phase
 from webhook.process import Webhook
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -34,22 +35,19 @@ async def serving(
     folder: Path,
     app: App,
     *,
-    limits: Limits | None = None,
+    connections: Connections | None = None,
     listener: socket.socket | None = None,
 ) -> AsyncIterator[AdmissionServer]:
     issue(folder / "tls", ["localhost"])
     certificates = CertificateSource(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
     certificates.load()
-    server = AdmissionServer(app, certificates.context, limits=limits)
+    server = AdmissionServer(app, certificates.context, connections)
     listener = listener or listen("127.0.0.1", 0)
     server.config.port = listener.getsockname()[1]
     task = asyncio.create_task(server.serve(sockets=[listener]))
-    await server.listening.wait()
-    sweeper = asyncio.create_task(server.sweep(interval=0.02))
     try:
         yield server
     finally:
-        sweeper.cancel()
         server.should_exit = True
         await asyncio.wait_for(task, 60)
 
@@ -81,73 +79,10 @@ def head(length: int) -> bytes:
     return b"POST /mutate HTTP/1.1\r\nHost: x\r\n" + lines.encode()
 
 
-@pytest.mark.parametrize("begun", [b"", b"POST /mut", head(100), head(100) + b"{"])
-async def test_a_request_that_does_not_end_is_given_up(tmp_path: Path, begun: bytes) -> None:
-    async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.1)) as server:
-        reader, writer = await connect(server)
-        writer.write(begun)
-        assert await ended(reader)
-
-
-async def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.2)) as server:
-        reader, writer = await connect(server)
-        writer.write(head(90_000))
-
-        async def drip() -> None:
-            while True:
-                writer.write(b" ")
-                await asyncio.sleep(0.01)  # a slow client
-
-        dripping = asyncio.create_task(drip())
-        gone = await ended(reader)
-        dripping.cancel()
-        assert gone
-
-
-async def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
-    content = body()
-
-    async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.2)) as server:
-        reader, writer = await connect(server)
-        lines = []
-        for _ in range(3):
-            writer.write(head(len(content)) + content)
-            found = await reader.readuntil(b"\r\n\r\n")
-            lines.append(found.split(b"\r\n")[0])
-            length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-            await reader.readexactly(length)
-            (protocol,) = server._protocols
-            assert protocol.connection.deadline is None
-            await _ticks(0.4)
-        writer.close()
-        assert lines == [b"HTTP/1.1 200 OK"] * 3
-
-
-async def _ticks(seconds: float) -> None:
-    """Let the sweeper look a few times."""
-    until = asyncio.get_running_loop().time() + seconds
-    await eventually_async(lambda: asyncio.get_running_loop().time() > until)
-
-
-async def test_after_a_body_too_large_the_next_request_has_a_time_limit(
-    tmp_path: Path,
-) -> None:
-    async with serving(
-        tmp_path, Bench(max_body=10).app, limits=Limits(request_seconds=0.2)
-    ) as server:
-        reader, writer = await connect(server)
-        writer.write(head(20) + b" " * 10)
-        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413")
-        writer.write(b" " * 10)
-        assert b"too-large" not in await asyncio.wait_for(reader.read(), 60)
-
-
 def test_an_application_that_hangs_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "END_SECONDS", 0.1)
-    monkeypatch.setattr(servers, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(servers, "PATIENCE", ((Phase.REQUEST, 0.1),))
 
     async def hang(_scope: object, _receive: object, _send: object) -> None:
         await asyncio.Event().wait()
@@ -156,7 +91,7 @@ def test_an_application_that_hangs_does_not_hold_up_the_end(
         async with serving(tmp_path, hang) as server:
             _, writer = await connect(server)
             writer.write(head(0))
-            await eventually_async(lambda: any(one.answering for one in server._protocols))
+            await eventually_async(lambda: server.connections.in_phase(Phase.REQUEST))
         writer.transport.abort()
 
     with capture_logs() as logs:
@@ -177,9 +112,7 @@ def test_after_a_mistake_of_ours_the_connection_ends_with_a_500(tmp_path: Path) 
             writer.write(head(len(body())) + body())
             return await asyncio.wait_for(reader.read(), 60)
 
-    answer = asyncio.run(scenario())
-    assert answer.startswith(b"HTTP/1.1 500 ")
-    assert b"connection: close" in answer
+    assert asyncio.run(scenario()).startswith(b"HTTP/1.1 500 ")
 
 
 def settings(folder: Path) -> WebhookSettings:
@@ -196,21 +129,14 @@ def settings(folder: Path) -> WebhookSettings:
     )
 
 
-def test_liveness_asks_our_own_port_and_says_when_it_does_not_answer(tmp_path: Path) -> None:
-    async def scenario() -> list[tuple[int, str]]:
-        webhook = Webhook(settings(tmp_path))
-        stop = asyncio.Event()
-        task = asyncio.create_task(webhook.run_until(stop))
-        await webhook.server.listening.wait()
-        alive = await webhook._probe_health()
-        stop.set()
-        await task
-        return [alive, await webhook._probe_health()]
-
-    alive, dead = asyncio.run(scenario())
-    assert alive == (200, "ok\n")
-    assert dead[0] == 503
-    assert dead[1].startswith("our own port does not answer: ConnectionRefusedError")
+def test_liveness_makes_a_review_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook = Webhook(settings(tmp_path))
+    assert asyncio.run(webhook._probe_health()) == (200, "ok\n")
+    monkeypatch.setattr(selfcheck, "_RESOURCE", "fpga.intel.com/other")
+    wrong = "a review of our own was answered wrongly\n"
+    assert asyncio.run(webhook._probe_health()) == (503, wrong)
 
 
 def test_readiness_waits_for_mappings_and_ends_when_stopping(tmp_path: Path) -> None:
@@ -219,7 +145,7 @@ def test_readiness_waits_for_mappings_and_ends_when_stopping(tmp_path: Path) -> 
         assert await webhook._probe_readiness() == (200, "ok\n")
         assert webhook._state()["ready"]
         webhook.mappings.loaded = False
-        webhook.handler.draining = True
+        webhook.server.draining = True
         assert not webhook._state()["ready"]
         return await webhook._probe_readiness()
 

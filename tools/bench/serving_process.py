@@ -72,7 +72,6 @@ async def serve(folder: Path, number: int) -> None:
     listener = listen("127.0.0.1", 0)
     with stop_signals() as stop:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await server.listening.wait()
         gc.collect()
         gc.freeze()
         write_ports(folder / "ports.json", {"admission": listener.getsockname()[1]})
