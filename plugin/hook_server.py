@@ -1,9 +1,8 @@
 """Answers the OCI hook: decides before a container starts, as `PreStartContainer` would.
 
-The socket is in `--state-dir`, and only root may connect. A hook sends what it got from its runtime
-and closes its side. It gets one line of JSON: `allowed` and, if it is false, `message`. The
-kubelet's checkpoint says which regions the container has; then the start policy is asked for each
-resource, with the container that starts.
+The socket is in `--state-dir`, and only root may connect. A hook sends a line of JSON and gets one:
+`[allowed, reason]`. The kubelet's checkpoint says which regions the container has; then the start
+policy is asked for each resource, with the container that starts.
 """
 
 import asyncio
@@ -11,20 +10,18 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from services.containers.hook_call import MAX_MESSAGE, HookCall, held_regions, parse
-from services.containers.identity import ContainerIdentity
+from services.containers.hook_call import HookCall, held_regions, parse
 from services.kubelet.checkpoint import read_checkpoint
 from services.node.start_gate import RegionStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, KubeletError
 from services.process.text import clip
-from services.programming.assignment import Region
 
 READ_SECONDS: Final = 5.0
 """For a hook to send its message."""
@@ -40,8 +37,8 @@ log = structlog.get_logger(component="plugin")
 class HookServer:
     """Answers hooks on a socket.
 
-    `regions` returns the node's regions as the last scan found them. `count` counts the outcome of
-    each call: allowed, refused, failed. `on_call` gets each container that a hook was called for.
+    `count` counts the outcome of each call: allowed, refused, failed. `on_call` is called for each
+    container that a hook was called for.
     """
 
     def __init__(
@@ -49,15 +46,13 @@ class HookServer:
         path: Path,
         *,
         checkpoint: Path,
-        regions: Callable[[], Mapping[str, Region]],
         policy: RegionStartPolicy,
         calls: BlockingCalls,
         count: Callable[[str], None],
-        on_call: Callable[[ContainerIdentity], None],
+        on_call: Callable[[], None],
     ) -> None:
         self._path = path
         self._checkpoint = checkpoint
-        self._regions = regions
         self._policy = policy
         self._calls = calls
         self._count = count
@@ -69,7 +64,15 @@ class HookServer:
         Raises:
             KubeletError: The socket can't be made.
         """
-        server = await self._listen()
+        try:
+            self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)
+            server = await asyncio.start_unix_server(self._serve, sock=_bound(self._path))
+        except OSError as error:
+            raise KubeletError(
+                f"the OCI hook's socket {self._path} can't be made: {error.strerror or error}; set"
+                " --state-dir to a folder that this process may write to"
+            ) from error
         log.info("waiting for the OCI hook", socket=str(self._path))
         try:
             async with server:
@@ -78,45 +81,31 @@ class HookServer:
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
-    async def _listen(self) -> asyncio.Server:
-        try:
-            self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            self._path.unlink(missing_ok=True)
-            return await asyncio.start_unix_server(self._serve, sock=_bound(self._path))
-        except OSError as error:
-            raise KubeletError(
-                f"the OCI hook's socket {self._path} can't be made: {error.strerror or error}; set"
-                " --state-dir to a folder that this process may write to"
-            ) from error
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            answer = await self._answer(reader)
-            writer.write(json.dumps(answer).encode() + b"\n")
-            await writer.drain()
-        except (OSError, TimeoutError) as error:
-            log.warning(
-                "a hook has closed its connection before it was answered",
-                reason=str(error) or "too slow",
-            )
-        finally:
-            writer.close()
+        with contextlib.closing(writer):
+            try:
+                async with asyncio.timeout(READ_SECONDS):
+                    message = await reader.readline()
+                answer = await self._answer(message)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+            except (OSError, TimeoutError, ValueError) as error:  # ValueError: too long a line
+                log.warning("a hook was not answered", reason=str(error) or "too slow")
 
-    async def _answer(self, reader: asyncio.StreamReader) -> dict[str, object]:
-        async with asyncio.timeout(READ_SECONDS):
-            message = await _whole(reader)
+    async def _answer(self, message: bytes) -> tuple[bool, str]:
         try:
             await self._decide(parse(message))
         except AccelbindError as error:
             self._count("refused")
             log.warning("refused", call="hook", reason=str(error))
-            return _refused(str(error))
+            return False, clip(str(error), MAX_REASON)
         except Exception as error:
             self._count("failed")
             log.exception("internal error", call="hook")
-            return _refused(f"internal error of accelbind: {type(error).__name__}: {error}")
+            text = f"internal error of accelbind: {type(error).__name__}: {error}"
+            return False, clip(text, MAX_REASON)
         self._count("allowed")
-        return {"allowed": True}
+        return True, ""
 
     async def _decide(self, call: HookCall) -> None:
         """Return if a container may start.
@@ -124,35 +113,20 @@ class HookServer:
         Raises:
             AccelbindError: It may not.
         """
-        if call.who is not None:
-            self._on_call(call.who)
+        self._on_call()
         entries = await self._calls.run(
             "kubelet files",
             lambda: read_checkpoint(self._checkpoint),
             timeout=FILES_SECONDS,
             what=f"reading {self._checkpoint}",
         )
-        held = held_regions(call, entries, self._regions())
         checks = [
-            self._policy.authorize_start(resource, ids, only=call.who)
-            for resource, ids in held.items()
+            self._policy.authorize_start(resource, ids, only=call.container)
+            for resource, ids in held_regions(call, entries).items()
         ]
         for result in await asyncio.gather(*checks, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
-
-
-async def _whole(reader: asyncio.StreamReader) -> bytes:
-    found = bytearray()
-    while piece := await reader.read(65536):
-        found += piece
-        if len(found) > MAX_MESSAGE:
-            raise OSError(f"it sends more than {MAX_MESSAGE} bytes")
-    return bytes(found)
-
-
-def _refused(reason: str) -> dict[str, object]:
-    return {"allowed": False, "message": clip(reason, MAX_REASON)}
 
 
 def _bound(path: Path) -> socket.socket:

@@ -231,7 +231,7 @@ def _cdi_publisher(mode: PluginMode, parts: NodeParts) -> CdiPublisher | None:
         return None
     hook = None
     if is_hooked(settings, mode):
-        hook = Hook(str(settings.hook_path), ("--socket", str(settings.state_dir / HOOK_SOCKET)))
+        hook = Hook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
     return CdiPublisher(
         settings.cdi_dir,
         mode=mode,

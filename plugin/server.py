@@ -372,6 +372,5 @@ def _allocation(given: ContainerAllocation) -> pb.ContainerAllocateResponse:
             pb.DeviceSpec(container_path=inside, host_path=on_host, permissions="rw")
             for inside, on_host in given.devices.items()
         ],
-        annotations=given.annotations,
         cdi_devices=[pb.CDIDevice(name=name) for name in given.cdi_devices],
     )

@@ -6,7 +6,6 @@ if no API server is configured, since then no mapping can be read.
 """
 
 import time
-from collections.abc import Mapping
 from typing import Final
 
 from plugin.hook_server import HookServer
@@ -28,8 +27,7 @@ from services.node.start_gate import (
     RegionStartPolicy,
     StartPolicy,
 )
-from services.process.errors import HardwareError, InvalidSettings
-from services.programming.assignment import Region, regions_of
+from services.process.errors import InvalidSettings
 from services.programming.clock_registers import ClockPolicy
 from services.programming.programmer import Programmer
 
@@ -78,18 +76,11 @@ class StartPolicies:
         return HookServer(
             settings.state_dir / HOOK_SOCKET,
             checkpoint=checkpoint_file(settings.kubelet_dir),
-            regions=self._last_regions,
             policy=self._region_policy(self._claims(mode)),
             calls=self._parts.calls,
             count=lambda outcome: hook_calls.labels(outcome).inc(),
-            on_call=self._starts.confirm,
+            on_call=self._starts.called,
         )
-
-    def _last_regions(self) -> Mapping[str, Region]:
-        """The node's regions as the last scan found them."""
-        if self._parts.state.inventory is None:
-            raise HardwareError("the cards have not been read yet: try again in a moment")
-        return regions_of(self._parts.state.inventory)
 
     def _is_enforced(self, mode: PluginMode) -> bool:
         enforce = self._settings.enforce_mappings

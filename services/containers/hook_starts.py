@@ -1,21 +1,16 @@
-"""Which starts the OCI hook has yet to confirm, in hook mode.
+"""Whether the container runtime calls the OCI hook, in hook mode.
 
-The kubelet calls `PreStartContainer` before the runtime calls the hook, so a start is allowed first
-and confirmed afterwards. A start is in one of these states:
+The kubelet calls `PreStartContainer` before the runtime calls the hook, so a start is allowed
+first. If no hook is called on this node until its container asks to start again, the runtime seems
+to start containers without the hook, and that start is refused.
 
-- **unknown**: it never was allowed, or it was confirmed, or too long ago. It may be allowed.
-- **pending**: it was allowed, and the hook has not been called for it. When its container asks to
-  start again, its runtime seems to start containers without the hook, so that is refused.
-
-A start can fail before its hook for other reasons, such as a missing ConfigMap. So a pending start
-is no obstacle any more once the hook was called for a later start on this node, or once
-`FORGET_SECONDS` are over. Nothing of this outlives the plugin's process: after a restart each
-container may try once more, and it gets its device nodes only together with the hook anyway.
+A start can fail before its hook for other reasons, such as a missing ConfigMap, so it counts only
+for `FORGET_SECONDS`. Nothing of this outlives the plugin's process: a container gets its device
+nodes only together with the hook anyway.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
 
 from services.containers.identity import ContainerIdentity
 from services.kubelet.values import Entry
@@ -23,17 +18,10 @@ from services.process.errors import HookMissing
 from services.process.text import listing, plain, quote
 
 FORGET_SECONDS: Final = 300.0
-"""For how long a start that was not confirmed is an obstacle."""
+"""For how long a start without a hook is an obstacle."""
 
-
-@dataclass(frozen=True, slots=True)
-class HookedStart:
-    """A start of a container with devices of a resource."""
-
-    containers: frozenset[ContainerIdentity]
-    """Those that may be the one that starts."""
-    resource: str
-    devices: frozenset[str]
+Containers: TypeAlias = frozenset[ContainerIdentity]
+"""Those that may be the one that starts."""
 
 
 def check_nodes(allocations: Iterable[Entry]) -> None:
@@ -54,28 +42,23 @@ def check_nodes(allocations: Iterable[Entry]) -> None:
 
 
 class HookStarts:
-    """The starts of this node that were allowed and that the hook has yet to confirm."""
+    """The starts of this node that were allowed, and the last call of the hook."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._pending: dict[HookedStart, float] = {}
-        self._confirmed_at: float | None = None
+        self._allowed: dict[tuple[Containers, str], float] = {}
+        """When a start with devices of a resource was allowed last."""
+        self._called_at = float("-inf")
 
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def check(self, start: HookedStart) -> None:
-        """Refuse a start of a container that was allowed before, and the hook was not called."""
-        allowed_at = self._pending.get(start)
-        if allowed_at is None:
+    def check(self, containers: Containers, resource: str, devices: Sequence[str]) -> None:
+        """Refuse a start of a container that was allowed before, if no hook was called since."""
+        allowed_at = self._allowed.get((containers, resource), float("-inf"))
+        if allowed_at <= self._called_at or self._clock() - allowed_at >= FORGET_SECONDS:
             return
-        confirmed = self._confirmed_at is not None and self._confirmed_at > allowed_at
-        if confirmed or self._clock() - allowed_at >= FORGET_SECONDS:
-            return
-        devices = listing([plain(each) for each in sorted(start.devices)[:8]])
+        shown = listing([plain(each) for each in devices[:8]])
         raise HookMissing(
             "the container runtime has not called accelbind's OCI hook for the last start with"
-            f" {devices}. Check that the runtime uses CDI files (containerd 1.7 or newer with"
+            f" {shown}. Check that the runtime uses CDI files (containerd 1.7 or newer with"
             " enable_cdi, or CRI-O) from the folder of --cdi-dir, that the kubelet passes CDI"
             " device names (Kubernetes 1.29 or newer), and that the hook is at --hook-path. If"
             " the start failed for another reason, an earlier Event of the pod says so. The plugin"
@@ -83,27 +66,22 @@ class HookStarts:
             " hook is called for another container"
         )
 
-    def allow(self, start: HookedStart) -> None:
+    def allow(self, containers: Containers, resource: str) -> None:
         """Remember that a start was allowed."""
         now = self._clock()
-        recent = {each: at for each, at in self._pending.items() if now - at < FORGET_SECONDS}
-        self._pending = recent | {start: now}
+        recent = {key: at for key, at in self._allowed.items() if now - at < FORGET_SECONDS}
+        self._allowed = recent | {(containers, resource): now}
 
-    def withdraw(self, start: HookedStart) -> None:
-        """Forget other starts of a container whose start is refused.
+    def withdraw(self, containers: Containers, resource: str) -> None:
+        """Forget a container's starts with other resources, since one with this is refused.
 
         The kubelet asks once for each resource of a container. If one is refused, the hook is not
         called, and that says nothing about the others.
         """
-        for each in self._pending_of(start.containers):
-            if each != start:
-                del self._pending[each]
+        for each in list(self._allowed):
+            if each[0] & containers and each[1] != resource:
+                del self._allowed[each]
 
-    def confirm(self, container: ContainerIdentity) -> None:
-        """Note that the hook was called for a container."""
-        for each in self._pending_of({container}):
-            del self._pending[each]
-            self._confirmed_at = self._clock()
-
-    def _pending_of(self, containers: Collection[ContainerIdentity]) -> list[HookedStart]:
-        return [each for each in self._pending if not each.containers.isdisjoint(containers)]
+    def called(self) -> None:
+        """Note that the hook was called for a container of this node."""
+        self._called_at = self._clock()

@@ -8,9 +8,6 @@ from services.devices.cdi import device_name, qualified_name
 from services.devices.model import Device, PluginMode
 from services.process.errors import NotAllowed
 
-HOOK_ANNOTATION: Mapping[str, str] = {"com.intel.fpga.mode": "fpga.intel.com/region"}
-"""What the hook configuration of the public suite looks for."""
-
 _NOT_IN_A_VARIABLE = re.compile(r"[^A-Z0-9]")
 
 UNIT_VARIABLES = ("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES")
@@ -28,7 +25,6 @@ class ContainerAllocation:
     envs: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, str] = field(default_factory=dict)
     """Device nodes, which the container may read and write: paths inside → on the host."""
-    annotations: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
 
 
@@ -66,7 +62,6 @@ def allocate(
     return ContainerAllocation(
         envs=_variables(chosen, mode),
         devices={f"/dev/{node}": f"{before}/dev/{node}" for node in nodes},
-        annotations=HOOK_ANNOTATION if hooked else {},
         cdi_devices=tuple(
             qualified_name(device_name(device.id, mode))
             for device in chosen

@@ -65,8 +65,8 @@ class Hook:
     """A program that runtimes start, on the host, before a container with one of the devices."""
 
     path: str
-    arguments: tuple[str, ...] = ()
-    """Its command line, without its name."""
+    socket: str
+    """Its first argument; the device's id is the second."""
 
 
 def describe(
@@ -99,7 +99,7 @@ def describe(
             ]
         }
         if hook is not None:
-            edits["hooks"] = [_hook(hook)]
+            edits["hooks"] = [_hook(hook, device.id)]
         entries[device.id] = {"name": device_name(device.id, mode), "containerEdits": edits}
     names = tuple(sorted(entries))
     if not names:
@@ -124,6 +124,10 @@ def _problem(device: Device, known: Iterable[str]) -> Problem | None:
     return None
 
 
-def _hook(hook: Hook) -> dict[str, Any]:
+def _hook(hook: Hook, device: str) -> dict[str, Any]:
     name = hook.path.rpartition("/")[2]
-    return {"hookName": "createRuntime", "path": hook.path, "args": [name, *hook.arguments]}
+    return {
+        "hookName": "createRuntime",
+        "path": hook.path,
+        "args": [name, hook.socket, device],
+    }

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from services.containers.claims import StartClaims
-from services.containers.hook_starts import HookedStart, HookStarts, check_nodes
+from services.containers.hook_starts import HookStarts, check_nodes
 from services.containers.identity import ContainerIdentity
 from services.containers.wanted import WantedFunctions
 from services.kube.events import EventRecord, ObjectReference
@@ -167,21 +167,23 @@ class HookStartPolicy:
 
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
         allocated = await self._claims.allocations(resource, ids)
-        containers = {ContainerIdentity(each.pod_uid, each.container) for each in allocated}
-        start = HookedStart(frozenset(containers), resource, frozenset(ids))
+        containers = frozenset(
+            ContainerIdentity(each.pod_uid, each.container) for each in allocated
+        )
+        devices = sorted(set(ids))
         wanted = None
         try:
             wanted = await self._claims.wanted(resource, ids)
             check_nodes(allocated)
-            await self._require_cdi(sorted(start.devices))
-            self._starts.check(start)
+            await self._require_cdi(devices)
+            self._starts.check(containers, resource, devices)
         except AccelbindError as error:
-            self._starts.withdraw(start)
+            self._starts.withdraw(containers, resource)
             if wanted is not None and isinstance(error, HookMissing):
                 self._on_missing()
                 _record_pod_event(self._record_event, wanted, EventReason.HOOK_MISSING, str(error))
             raise
-        self._starts.allow(start)
+        self._starts.allow(containers, resource)
 
 
 class MappingStartPolicy:

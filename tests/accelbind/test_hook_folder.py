@@ -51,9 +51,8 @@ def plugin(short_dir: Path) -> Iterator[Path]:
                 except OSError:
                     return
                 with connection:
-                    while connection.recv(65536):
-                        pass
-                    connection.sendall(b'{"allowed": true}\n')
+                    connection.recv(65536)
+                    connection.sendall(b'[true, ""]\n')
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -78,17 +77,17 @@ def run(folder: Path, state: str, *arguments: str) -> subprocess.CompletedProces
 def test_the_folder_runs_without_any_python_of_the_host(
     folder: Path, plugin: Path, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    state = json.dumps({"bundle": str(tmp_path), "annotations": {}})
+    (tmp_path / "config.json").write_text('{"annotations": {}}')
+    state = json.dumps({"bundle": str(tmp_path)})
     seconds = []
     for _ in range(3):
         began = time.perf_counter()
-        done = run(folder, state, "--socket", str(plugin))
+        done = run(folder, state, str(plugin), "dfl-fme.0")
         seconds.append(time.perf_counter() - began)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     figure(f"median {statistics.median(seconds) * 1e3:.0f} ms to its verdict")
-    assert run(folder, state, "--socket", "/nowhere/hook.sock").returncode == 1
-    assert "no state of a container" in run(folder, "{}").stderr
+    assert run(folder, state, "/nowhere/hook.sock", "dfl-fme.0").returncode == 1
+    assert "can't be read" in run(folder, "{}", str(plugin), "dfl-fme.0").stderr
 
 
 def test_it_runs_on_hosts_as_old_as_is_stated(folder: Path) -> None:

@@ -48,14 +48,6 @@ def test_a_hook_is_installed_once_and_replaced_when_it_differs(tmp_path: Path) -
     assert install_hook.install(new, target) is True
 
 
-def test_a_hook_that_an_earlier_version_installed_as_a_folder_is_replaced(tmp_path: Path) -> None:
-    target = make_hook(tmp_path / "hook", "old\n")
-    make_hook(tmp_path / ".hook.new", "from a run that was killed\n")
-    assert install_hook.install(make_hook(tmp_path / "source", "new\n"), target) is True
-    assert (target / "_internal/word").read_text() == "new\n"
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".hook.a", "hook", "source"]
-
-
 def test_a_hook_that_is_started_meanwhile_is_the_old_or_the_new_one(tmp_path: Path) -> None:
     target = tmp_path / "hook"
     hooks = [make_hook(tmp_path / word, f"{word}\n") for word in ("one", "two")]

@@ -1,7 +1,6 @@
 """The OCI hook, as runtimes start it, and the plugin at its other end."""
 
 import asyncio
-import itertools
 import json
 import os
 import socket
@@ -17,7 +16,6 @@ from structlog.testing import capture_logs
 from accelbind import hook
 from plugin.node_parts import NodeParts
 from plugin.process import Plugin
-from services.containers import hook_call
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
@@ -41,6 +39,7 @@ pytestmark = pytest.mark.anyio
 
 def hooked(bed: Bed, **values: Any) -> AbstractAsyncContextManager[Plugin]:
     cdi, path = bed.folder / "cdi", bed.folder / "hook"
+    bed.install(NLB0)
     options: dict[str, Any] = {
         "programming": "oci-hook",
         "cdi_dir": cdi,
@@ -66,22 +65,22 @@ class Runtime:
         arguments: list[str] = described["args"][1:]
         return arguments
 
-    def state(self, uid: str, name: str = "c", **values: Any) -> str:
-        annotations = {
-            "io.kubernetes.cri.container-type": "container",
+    def state(self) -> str:
+        return json.dumps({"ociVersion": "1.0.2", "id": "x", "pid": 1, "bundle": str(self.bundle)})
+
+    def configure(self, uid: str, env: tuple[str, ...] = (), **annotations: str) -> None:
+        annotations |= {
             "io.kubernetes.cri.sandbox-uid": uid,
-            "io.kubernetes.cri.container-name": name,
+            "io.kubernetes.cri.container-name": "c",
         }
-        state = {"ociVersion": "1.0.2", "id": "x", "pid": 1, "bundle": str(self.bundle)}
-        return json.dumps(state | {"annotations": annotations} | values)
+        config = {"process": {"env": list(env)}, "annotations": annotations}
+        (self.bundle / "config.json").write_text(json.dumps(config))
 
     async def start(
-        self, uid: str, *, nodes: tuple[str, ...] = ("dfl-port.0",), env: tuple[str, ...] = ()
+        self, uid: str, *, region: str = "dfl-fme.0", env: tuple[str, ...] = ()
     ) -> tuple[int, str]:
-        devices = [{"path": f"/dev/{node}", "type": "c", "major": 10, "minor": 1} for node in nodes]
-        config = {"process": {"env": list(env)}, "linux": {"devices": devices}}
-        (self.bundle / "config.json").write_text(json.dumps(config))
-        return await asyncio.to_thread(self.run, self.state(uid), *self.arguments())
+        self.configure(uid, env)
+        return await asyncio.to_thread(self.run, self.state(), *self.arguments(region))
 
     def run(self, state: str, *arguments: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -138,14 +137,12 @@ async def test_what_the_container_says_of_itself_counts_for_nothing(
         await bed.wants("p", NLB0)
         env = (f"FPGA_REGION_1={A10_INTERFACE}", f"FPGA_AFU_1={NLB3}")
         assert await runtime.start("uid-of-p", env=env) == (0, "")
-        assert driver.programmed == []
+        assert [each.afu_id for each in driver.programmed] == [NLB0]
 
 
 @pytest.mark.usefixtures("card", "driver")
 @pytest.mark.parametrize("written", [True, False])
-async def test_the_allocation_names_the_device_by_cdi_alone_and_has_the_old_annotation(
-    bed: Bed, written: bool
-) -> None:
+async def test_the_allocation_names_the_device_by_cdi_alone(bed: Bed, written: bool) -> None:
     """A runtime that knows no CDI calls no hook, and so must make no device nodes either."""
     cdi = bed.folder / "cdi"
     if not written:
@@ -160,7 +157,7 @@ async def test_the_allocation_names_the_device_by_cdi_alone_and_has_the_old_anno
         granted = state["c"].granted
         assert list(granted.devices) == []
         assert list(granted.cdi_devices) == ["intel.cdi.k8s.io/fpga=dfl-fme.0"]
-        assert dict(granted.annotations) == {"com.intel.fpga.mode": "fpga.intel.com/region"}
+        assert dict(granted.annotations) == {}
         (described,) = json.loads((cdi / "accelbind-fpga.json").read_text())["devices"]
         edits = described["containerEdits"]
         assert [each["path"] for each in edits["deviceNodes"]] == ["/dev/dfl-port.0"]
@@ -202,8 +199,7 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
         started = (await bed.wants("other", NLB0))["c"]
         assert started.running
         (device,) = (each.partition("=")[2] for each in started.granted.cdi_devices)
-        node = device.replace("fme", "port")
-        assert await runtime.start("uid-of-other", nodes=(node,)) == (0, "")
+        assert await runtime.start("uid-of-other", region=device) == (0, "")
         await bed.runs(unhooked)
 
 
@@ -213,6 +209,7 @@ async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_unti
 ) -> None:
     """The kubelet starts it with these nodes, and without the hook, whatever is in the port."""
     events: list[EventRecord] = []
+    bed.install(NLB0)
     async with bed.running(PluginMode.REGION, events=events):
         before = await bed.wants("p", NLB0)
         assert is_running(before)
@@ -249,23 +246,16 @@ async def test_a_refusal_is_on_stderr(
         said = runtime.arguments()
         bed.rack.remove_card(card)  # or a plugin that can't tell yet what is in it
         await eventually_async(lambda: not plugin.parts.state.advertised.resources)
-        code, reason = await asyncio.to_thread(runtime.run, runtime.state("uid-of-p"), *said)
+        runtime.configure("uid-of-p")
+        code, reason = await asyncio.to_thread(runtime.run, runtime.state(), *said)
         assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)
         assert driver.done == []
 
 
 @pytest.mark.usefixtures("card", "driver")
-async def test_without_a_scan_nobody_is_let_on_and_without_api_server_who_was_allowed(
-    bed: Bed, runtime: Runtime
-) -> None:
-    async with hooked(bed, scan_interval=600.0) as plugin:
+async def test_without_the_api_server_who_was_allowed_starts(bed: Bed, runtime: Runtime) -> None:
+    async with hooked(bed):
         await bed.wants("p", NLB0)
-        state = plugin.parts.state
-        state.inventory = None
-        code, reason = await runtime.start("uid-of-p")
-        assert (code, "the cards have not been read yet" in reason) == (1, True)
-        state.request_rescan()
-        await eventually_async(lambda: state.inventory is not None)
         bed.pods.error = ClusterError("the API server https://k can't be reached")
         assert await runtime.start("uid-of-p") == (0, "")
 
@@ -296,91 +286,86 @@ def flood_until_cut(connection: socket.socket) -> None:
 
 
 def test_without_the_plugin_the_hook_says_what_to_look_at(runtime: Runtime) -> None:
-    (runtime.bundle / "config.json").write_text("{}")
-    code, reason = runtime.run(runtime.state("uid"), "--socket", str(runtime.folder / "none.sock"))
+    runtime.configure("uid")
+    code, reason = runtime.run(runtime.state(), str(runtime.folder / "none.sock"), "dfl-fme.0")
     assert code == 1
     assert "the accelbind plugin on this node can't be asked" in reason
     assert "No such file" in reason
     assert reason.count("\n") == 1
 
 
-def test_a_pods_own_annotations_may_be_large(runtime: Runtime) -> None:
-    """CRI-O writes them into both files, and once more as JSON in JSON."""
-    large = {"large": '"' * 256 * 1024, "io.kubernetes.pod.uid": "uid"}
-    annotations = large | {"io.kubernetes.cri-o.Annotations": json.dumps(large)}
-    (runtime.bundle / "config.json").write_text(json.dumps({"annotations": annotations}))
-    state = json.dumps({"bundle": str(runtime.bundle), "annotations": annotations})
-    assert len(state) > 1024 * 1024
-    asked = hook._message(state.encode())
-    assert asked["annotations"] == asked["state"]["annotations"] == {"io.kubernetes.pod.uid": "uid"}
-
-
-def test_the_annotations_that_say_who_is_starting_are_handed_on() -> None:
-    assert set(hook.ANNOTATIONS) == {*itertools.chain(*hook_call._NAMES), *hook_call._TYPES}
+@pytest.mark.usefixtures("card", "driver")
+async def test_a_pods_own_annotations_may_be_large(bed: Bed, runtime: Runtime) -> None:
+    async with hooked(bed):
+        await bed.wants("p", NLB0)
+        runtime.configure("uid-of-p", large='"' * 256 * 1024)
+        done = await asyncio.to_thread(runtime.run, runtime.state(), *runtime.arguments())
+        assert done == (0, "")
 
 
 def test_a_closed_stdin_is_refused() -> None:
-    command = [sys.executable, "-I", str(REPOSITORY / "accelbind" / "hook.py")]
+    command = [sys.executable, "-I", str(REPOSITORY / "accelbind" / "hook.py"), "s", "r"]
     done = subprocess.run(
         ["/bin/sh", "-c", '"$@" <&-', "sh", *command], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "stdin holds no state" in done.stderr
+    assert "the container's state on stdin" in done.stderr
 
 
-@pytest.mark.parametrize("endless", ["stdin", "config.json"])
-def test_what_never_ends_is_waited_for_only_so_long(runtime: Runtime, endless: str) -> None:
-    code = "import sys; from accelbind import hook; hook.READ_SECONDS = 1; sys.exit(hook.main([]))"
-    config = runtime.bundle / "config.json"
-    if endless == "stdin":
-        config.write_text("{}")
-    else:
-        os.mkfifo(config)
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=REPOSITORY,
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+@pytest.mark.parametrize("endless", ["stdin", "config.json", "plugin"])
+def test_what_never_ends_is_waited_for_only_so_long(
+    runtime: Runtime, short_dir: Path, endless: str
+) -> None:
+    code = "import sys; from accelbind import hook; hook.SECONDS = 1; sys.exit(hook.main())"
+    runtime.configure("uid")
+    if endless == "config.json":
+        (runtime.bundle / "config.json").unlink()
+        os.mkfifo(runtime.bundle / "config.json")
+    with (
+        socket.socket(socket.AF_UNIX) as silent,
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(short_dir / "s"), "dfl-fme.0"],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        silent.bind(str(short_dir / "s"))
+        silent.listen()
         assert process.stdin is not None
         assert process.stderr is not None
-        process.stdin.write(runtime.state("uid"))
+        process.stdin.write(runtime.state())
         process.stdin.flush() if endless == "stdin" else process.stdin.close()
         try:
             assert process.wait(60) == 1
         finally:
             process.kill()
-        assert "description isn't complete after 1 s" in process.stderr.read()
-
-
-NO_CONFIG = "bundle/config.json is not a container's configuration"
-NO_ANNOTATIONS = "annotations of the container's state can't be read"
+        assert "no decision within 1 s" in process.stderr.read()
 
 
 @pytest.mark.parametrize(
-    ("state", "config", "said"),
+    ("state", "config"),
     [
-        ("", "{}", "no state of a container"),
-        ("{}", "{}", "no state"),
-        ('{"bundle": "/nowhere"}', "{}", "can't be read"),
-        ('{"bundle": "BUNDLE", "annotations": 3}', "{}", NO_ANNOTATIONS),
-        ('{"bundle": "BUNDLE", "annotations": "io.kubernetes.pod.uid"}', "{}", NO_ANNOTATIONS),
-        (None, "[]", NO_CONFIG),
-        (None, '{"linux": [1]}', NO_CONFIG),
-        (None, '{"linux": {"devices": 3}}', NO_CONFIG),
-        (None, '{"linux": {"devices": [3]}}', NO_CONFIG),
+        ("", "{}"),
+        ("{}", "{}"),
+        ("[]", "{}"),
+        ('{"bundle": "/nowhere"}', "{}"),
+        (None, "{"),
+        (None, "{}"),
+        (None, "[]"),
+        (None, '{"annotations": null}'),
+        (None, '{"annotations": 3}'),
     ],
 )
 def test_what_is_no_state_or_configuration_is_refused(
-    runtime: Runtime, state: str | None, config: str, said: str
+    runtime: Runtime, state: str | None, config: str
 ) -> None:
     (runtime.bundle / "config.json").write_text(config)
-    if state is None:
-        state = runtime.state("uid")
-    code, reason = runtime.run(state.replace("BUNDLE", str(runtime.bundle)))
+    code, reason = runtime.run(runtime.state() if state is None else state, "socket", "dfl-fme.0")
     assert (code, reason.count("\n")) == (1, 1)
-    assert said in reason
+    assert "or the config.json of its bundle, can't be read" in reason
+    assert runtime.run(runtime.state(), "socket")[1].startswith("accelbind-hook: usage: ")
 
 
 def test_the_hook_needs_the_standard_library_alone() -> None:

@@ -30,9 +30,10 @@ _HOOK = f"""\
 
 {(hook.__doc__ or "").partition("    accelbind-hook")[0].strip()}
 
-| option | default | description |
-| --- | --- | --- |
-| `--socket PATH` | `{hook.SOCKET}` | The plugin's socket: `hook.sock` in its `--state-dir`. |
+| argument | description |
+| --- | --- |
+| `SOCKET` | The plugin's socket: `hook.sock` in its `--state-dir`. |
+| `REGION` | The region that the CDI file gives the container. |
 """
 
 

@@ -5,8 +5,7 @@
 The host may start the hook at any moment, also during an installation. So the target is a link to a
 folder beside it. The new folder is copied and synced first, then a new link takes the place of the
 old one in one step (rename). The folder before it stays until the next installation, for hooks that
-are running. Where the target is a folder, as earlier versions made it, a hook that starts between
-two renames fails; the kubelet tries that container again.
+are running.
 """
 
 import filecmp
@@ -76,13 +75,7 @@ def _link(target: Path, folder: Path) -> None:
     link = target.with_name(f".{target.name}.link")
     link.unlink(missing_ok=True)
     link.symlink_to(folder.name)
-    leftovers = [target.with_name(f".{target.name}{each}") for each in (".old", ".new")]
-    for each in leftovers:  # of earlier versions
-        shutil.rmtree(each, ignore_errors=True)
-    if target.is_dir() and not target.is_symlink():
-        target.rename(leftovers[0])
     link.replace(target)
-    shutil.rmtree(leftovers[0], ignore_errors=True)
 
 
 def main() -> int:

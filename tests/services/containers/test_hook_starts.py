@@ -1,24 +1,20 @@
-"""Which starts the OCI hook has yet to confirm."""
+"""Whether the container runtime calls the OCI hook."""
 
 from contextlib import nullcontext
 
 import pytest
 
-from services.containers.hook_starts import FORGET_SECONDS, HookedStart, HookStarts, check_nodes
+from services.containers.hook_starts import FORGET_SECONDS, HookStarts, check_nodes
 from services.containers.identity import ContainerIdentity
 from services.kubelet.values import Entry
 from services.process.errors import HookMissing
 
-
-def start(
-    container: str = "c", resource: str = "r", *, others: tuple[str, ...] = ()
-) -> HookedStart:
-    names = (container, *others)
-    return HookedStart(
-        frozenset(ContainerIdentity("uid", name) for name in names),
-        resource,
-        frozenset({"dfl-fme.0"}),
-    )
+MINE = frozenset({ContainerIdentity("uid", "c")}), "r"
+OTHER = frozenset({ContainerIdentity("uid", "other")}), "r"
+SECOND = MINE[0], "r2"
+SHARED = MINE[0] | {ContainerIdentity("uid", "init")}, "r"
+HOOK = None
+"""A call of the hook, among starts that were allowed."""
 
 
 class Clock:
@@ -30,76 +26,52 @@ class Clock:
         return self.now
 
 
-def may_start(starts: HookStarts, which: HookedStart) -> bool:
+def may_start(starts: HookStarts) -> bool:
     try:
-        starts.check(which)
+        starts.check(*MINE, ["dfl-fme.0"])
     except HookMissing:
         return False
     return True
 
 
-MINE, OTHER = start(), start("other")
-SHARED = start("init", others=("c",))
-
-
 @pytest.mark.parametrize(
-    ("allowed", "called", "seconds", "may"),
+    ("before", "seconds", "may"),
     [
-        ([], [], 0, True),
-        ([MINE], [], 0, False),
-        ([MINE], [], FORGET_SECONDS - 10, False),
-        ([MINE], [], FORGET_SECONDS, True),  # it may have failed for another reason
-        ([MINE], ["c"], 0, True),
-        ([MINE], ["stranger"], 0, False),
-        ([OTHER], [], 0, True),
-        ([MINE, OTHER], ["other"], 0, True),  # a later start: the hook works now
-        ([start(resource="r2")], [], 0, True),
-        ([start(resource="r2"), MINE], ["c"], 0, True),
-        ([MINE, SHARED], ["init"], 0, True),
+        ([], 0, True),
+        ([MINE], 0, False),
+        ([MINE], FORGET_SECONDS - 10, False),
+        ([MINE], FORGET_SECONDS, True),  # it may have failed for another reason
+        ([MINE, HOOK], 0, True),
+        ([HOOK, MINE], 0, False),
+        ([MINE, OTHER, HOOK], 0, True),  # the hook works now
+        ([OTHER], 0, True),
+        ([SECOND], 0, True),
+        ([SHARED], 0, True),
     ],
 )
-def test_a_start_whose_last_one_was_not_confirmed_is_refused(
-    allowed: list[HookedStart], called: list[str], seconds: float, *, may: bool
+def test_a_start_is_refused_if_no_hook_was_called_since_the_last_one(
+    before: list[tuple[frozenset[ContainerIdentity], str] | None], seconds: float, *, may: bool
 ) -> None:
     clock = Clock()
     starts = HookStarts(clock)
-    for each in allowed:
-        starts.check(each)
-        starts.allow(each)
-    for name in called:
-        starts.confirm(ContainerIdentity("uid", name))
+    for each in before:
+        if each is HOOK:
+            starts.called()
+        else:
+            starts.allow(*each)
     clock.now += seconds
-    assert may_start(starts, MINE) is may
-
-
-def test_a_hook_called_before_the_start_confirms_nothing_of_it() -> None:
-    starts = HookStarts(Clock())
-    starts.allow(OTHER)
-    starts.confirm(ContainerIdentity("uid", "other"))
-    starts.allow(MINE)
-    assert not may_start(starts, MINE)
+    assert may_start(starts) is may
 
 
 def test_a_refused_start_forgets_the_other_resources_of_its_container() -> None:
     """The kubelet asks for each resource; after one refusal the hook is not called."""
-    starts, second = HookStarts(Clock()), start(resource="r2")
-    starts.allow(MINE)
-    starts.withdraw(second)
-    assert may_start(starts, MINE)
-    starts.allow(MINE)
-    starts.withdraw(MINE)  # what is refused because it is unconfirmed stays so
-    assert not may_start(starts, MINE)
-
-
-def test_what_is_old_is_forgotten() -> None:
-    clock = Clock()
-    starts = HookStarts(clock)
-    for name in ("a", "b", "c"):
-        starts.allow(start(name))
-    assert len(starts) == 3
-    clock.now += FORGET_SECONDS
-    starts.allow(start("d"))
-    assert len(starts) == 1
+    starts = HookStarts(Clock())
+    starts.allow(*MINE)
+    starts.withdraw(*SECOND)
+    assert may_start(starts)
+    starts.allow(*MINE)
+    starts.withdraw(*MINE)  # what is refused because no hook was called stays so
+    assert not may_start(starts)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import pytest
 
 from services.devices.allocation import (
-    HOOK_ANNOTATION,
     ContainerAllocation,
     allocate,
     resource_variable,
@@ -52,7 +51,6 @@ def test_a_container_gets_the_nodes_and_variables_of_its_devices(
     given_ = allocate(tree(mode).resources[resource], ids.split(), mode=mode)
     envs = {variable: listed} if addresses else units
     assert given_ == ContainerAllocation(envs=envs, devices=nodes(*names.split()))
-    assert given_.annotations == {}
     assert given_.cdi_devices == ()
 
 
@@ -88,8 +86,6 @@ def test_where_a_hook_programs_devices_are_given_by_their_cdi_names_alone(
     assert answer.cdi_devices == tuple(f"intel.cdi.k8s.io/fpga={each}" for each in ids)
     plain = allocate(devices, ids, mode=PluginMode.REGION)
     assert answer.envs == plain.envs
-    assert answer.annotations == HOOK_ANNOTATION
-    assert plain.annotations == {}
 
 
 def test_an_id_that_is_asked_for_twice_counts_once() -> None:

@@ -126,12 +126,12 @@ def test_names_are_valid_as_the_reference_has_it(name: str) -> None:
 
 
 def test_a_hook_is_announced_for_each_device() -> None:
-    hook = Hook("/opt/accelbind/hook/accelbind-hook", ("--socket", "/run/accelbind/hook.sock"))
+    hook = Hook("/opt/accelbind/hook/accelbind-hook", "/run/accelbind/hook.sock")
     (only,) = json.loads(describe([FIRST], hook=hook).content)["devices"]
     assert only["containerEdits"]["hooks"] == [
         {
             "hookName": "createRuntime",
             "path": "/opt/accelbind/hook/accelbind-hook",
-            "args": ["accelbind-hook", "--socket", "/run/accelbind/hook.sock"],
+            "args": ["accelbind-hook", "/run/accelbind/hook.sock", FIRST.id],
         }
     ]
