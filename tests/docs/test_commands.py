@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from accelbind.cli import main
+from accelbind.doctor import command as doctor
 from tests.docs import blocks, elsewhere, playing
 from tests.docs.blocks import Command, commands
 from tests.docs.cluster import Cluster, cluster
@@ -179,6 +180,21 @@ def test_commands_within_sentences_exist_with_their_flags(
         assert main([*name.split(), "--help"]) == 0, f"accelbind {name}"
         shown = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
         assert flags - shown == set(), name
+
+
+def test_checks_of_the_doctor_that_are_named_exist() -> None:
+    named = {
+        check
+        for page in PAGES
+        for check in re.findall(
+            r"(?:`|--only )((?:cluster|node)\.[a-z][a-z.-]*)(?=[`\s])",
+            (REPOSITORY / page).read_text(),
+        )
+        if page != "CHANGELOG.md"
+    }
+    known = [*doctor.NODE, *doctor.CLUSTER, doctor.API_SERVER]
+    assert len(named) > 5
+    assert [each for each in named if not any(name.startswith(each) for name in known)] == []
 
 
 def test_logs_of_several_pods_are_asked_for_whole() -> None:
