@@ -27,6 +27,7 @@ from services.process.settings import (
     ProcessSettings,
     Seconds,
 )
+from services.programming.clock import ClockCheck
 
 CARDS: Final = "Cards"
 KUBELET: Final = "Kubelet and cluster"
@@ -121,6 +122,9 @@ class PluginSettings(ProcessSettings):
     programming: Annotated[Programming, Flag("HOW", PROGRAMMING)] = Programming.PRESTART
     """How functions get into regions: prestart (before a container starts), oci-hook (from the
     runtime's hook; needs --cdi-dir and a runtime with CDI), none (they are only verified)."""
+    user_clock: Annotated[ClockCheck, Flag("HOW", PROGRAMMING)] = ClockCheck.CHECK
+    """What to do about user clocks: check (refuse one above what the bitstream asks for, warn below
+    it), leave (don't measure them). They are never set."""
     enforce_mappings: Annotated[Enforce, Flag("WHEN", PROGRAMMING)] = Enforce.AUTO
     """When to check before a container starts that its namespace maps what it was given: auto (in
     modes region and regiondevel), always (in mode af too), never."""

@@ -28,7 +28,6 @@ from services.node.start_gate import (
     StartPolicy,
 )
 from services.process.errors import InvalidSettings
-from services.programming.clock_registers import ClockPolicy
 from services.programming.programmer import Programmer
 
 HOOK_SOCKET: Final = "hook.sock"
@@ -66,7 +65,9 @@ class StartPolicies:
                 on_missing=self._parts.metrics.hook_calls.labels("missing").inc,
                 record_event=self._parts.record_event,
             )
-        return FunctionStartPolicy(claims, self._region_programming())
+        return FunctionStartPolicy(
+            claims, self._region_programming(), record_event=self._parts.record_event
+        )
 
     def hook_server(self, mode: PluginMode) -> HookServer | None:
         """What answers the OCI hook in a mode; None if no hook is announced."""
@@ -126,6 +127,6 @@ class StartPolicies:
             settings.root,
             settings.state_dir,
             scan_cards=self._parts.scanner.scan_sync,
-            clock=ClockPolicy.TRY,
+            clocks=settings.user_clock,
             calls=self._parts.driver_calls,
         )

@@ -200,10 +200,8 @@ def port_files(function: Function, port: SyntheticPort) -> Iterator[Content]:
         ("errors/errors", "0x0\n"),
         ("errors/first_error", "0x0\n"),
         ("errors/first_malformed_req", f"0x{0:032x}\n"),
-        ("userclk_freqcmd", "0x0\n"),
         ("userclk_freqcntrcmd", "0x0\n"),
         ("userclk_freqcntrsts", "0x3000000000003ce3\n"),
-        ("userclk_freqsts", "0x1001000000000007\n"),
     )
     if function.driver == "opae":
         yield "errors/clear", ""

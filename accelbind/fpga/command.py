@@ -19,7 +19,6 @@ from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
-from services.programming.clock_registers import ClockPolicy
 from services.programming.error_registers import clear_device_errors
 from services.programming.ioctls import KERNEL
 from services.programming.port import (
@@ -80,7 +79,7 @@ on_root_and_mode = with_settings(PluginSettings, {"root": "", "mode": ""}, group
 on_state = with_settings(PluginSettings, {"root": "", "state_dir": ""}, group="Options")
 on_node = with_settings(
     PluginSettings,
-    dict.fromkeys(("root", "state_dir", "kubelet_dir", "pod_logs_dir"), ""),
+    dict.fromkeys(("user_clock", "root", "state_dir", "kubelet_dir", "pod_logs_dir"), ""),
     group="Options",
 )
 
@@ -181,14 +180,6 @@ def program(
             " port.",
         ),
     ] = False,
-    user_clock: Annotated[
-        ClockPolicy,
-        typer.Option(
-            metavar="POLICY",
-            help="What to do if the card can't provide the clock that the bitstream asks for: try"
-            " (program it and warn), require (refuse), or leave (ignore clocks).",
-        ),
-    ] = ClockPolicy.TRY,
     settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
@@ -204,7 +195,7 @@ def program(
       accelbind fpga program dfl-port.0 nlb0.gbs
       accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
     """
-    programmer = _programmer(context, settings, timeout, clock=user_clock)
+    programmer = _programmer(context, settings, timeout)
     inventory = scan(settings.root)
     port = port_meant(inventory, port)
     image = Image.from_bitstream(read_bitstream(bitstream))
@@ -219,7 +210,7 @@ def program(
                 return programmer.ensure(port, image, force=force, on_step=on_step)
 
             done = in_time(port, ensure, timeout)
-    for remark in done.remarks:
+    for remark in filter(None, (done.slow_clock, *done.remarks)):
         typer.echo(f"warning: {remark}", err=True)
     sentence = show.program_sentence(done, dry_run=dry_run)
     print_result(output, show.program_result(done, dry_run=dry_run), [sentence])
@@ -329,14 +320,12 @@ def _programmer(
     context: typer.Context,
     settings: PluginSettings,
     timeout: float,
-    *,
-    clock: ClockPolicy = ClockPolicy.TRY,
 ) -> Programmer:
     """A programmer that waits up to half of the time for a card that somebody works on."""
     return Programmer(
         settings.root,
         settings.state_dir,
-        clock=clock,
+        clocks=settings.user_clock,
         calls=context.obj.driver_calls or KERNEL,
         lock_seconds=timeout / 2,
     )

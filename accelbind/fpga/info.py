@@ -11,7 +11,7 @@ from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.programming.clock_registers import read_user_clock
+from services.programming.clock import read_user_clock
 from services.programming.error_registers import read_errors
 from services.programming.ioctls import MAX_REGIONS, DriverNode
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace, find_device

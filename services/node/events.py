@@ -44,6 +44,8 @@ class EventReason(StrEnum):
     """A function was programmed for the pod."""
     PROGRAMMING_FAILED = "ProgrammingFailed"
     """It couldn't be: the container doesn't start, and the kubelet tries again."""
+    USER_CLOCK_SLOW = "UserClockSlow"
+    """A port's user clock is below what the function asks for: the container starts."""
     HOOK_MISSING = "HookMissing"
     """The runtime did not call the OCI hook for a pod, or would not find it: no start."""
 
@@ -59,7 +61,12 @@ class EventReason(StrEnum):
 
 
 _ON_PODS = frozenset(
-    {EventReason.PROGRAMMED, EventReason.PROGRAMMING_FAILED, EventReason.HOOK_MISSING}
+    {
+        EventReason.PROGRAMMED,
+        EventReason.PROGRAMMING_FAILED,
+        EventReason.USER_CLOCK_SLOW,
+        EventReason.HOOK_MISSING,
+    }
 )
 _WARNINGS = frozenset(
     {
@@ -70,6 +77,7 @@ _WARNINGS = frozenset(
         EventReason.REGISTRATION_FAILED,
         EventReason.SECOND_PLUGIN,
         EventReason.PROGRAMMING_FAILED,
+        EventReason.USER_CLOCK_SLOW,
         EventReason.HOOK_MISSING,
     }
 )

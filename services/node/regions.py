@@ -68,6 +68,16 @@ class _RegionTask:
     """Its ports to program, all with one function."""
 
 
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What made regions ready for a container."""
+
+    programmed: tuple[Assignment, ...]
+    """What was programmed; the rest was there."""
+    slow_clocks: tuple[str, ...]
+    """A sentence for each port whose user clock is below what its function asks for."""
+
+
 class RegionProgramming:
     """Makes a node's regions ready.
 
@@ -98,32 +108,30 @@ class RegionProgramming:
         self._on_done = on_done
         self._memory = MemoryBudget(BITSTREAM_MEMORY)
 
-    async def prepare(self, wanted: WantedFunctions, ids: Sequence[str]) -> ProgrammingPlan:
+    async def prepare(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
         """Make a container's regions carry its functions.
-
-        Returns:
-            What was there, and what was programmed.
 
         Raises:
             AccelbindError: A region isn't ready; of several, the reason of the first.
         """
         planned, regions, _ = await self._plan(wanted, ids)
         try:
-            await _all([self._prepare(each) for each in _tasks(planned, regions)])
+            slow_clocks = await _all([self._prepare(each) for each in _tasks(planned, regions)])
         finally:
             self._on_done()
-        return planned
+        return Readiness(planned.programmed, slow_clocks)
 
-    async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> None:
+    async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
         """Check that a container's regions carry its functions already, and no others.
 
         Raises:
             NotAllowed: A port would have to be programmed.
-            ExternalFailure: A region is gone, or can't be read as a whole.
+            ExternalFailure: A region is gone, or can't be read as a whole; or as `prepare`.
         """
         planned, regions, contents = await self._plan(wanted, ids)
         if not planned.programmed:
-            return
+            tasks = _tasks(planned, regions)
+            return Readiness((), await _all([self._check_clocks(each) for each in tasks]))
         wrong = [_mismatch(each, regions[each.region], contents) for each in planned.programmed]
         raise NotAllowed(
             f"on node {plain(self._node, 120)}"
@@ -153,8 +161,23 @@ class RegionProgramming:
         )
         return planned, regions, contents
 
-    async def _prepare(self, task: _RegionTask) -> None:
-        """Make every port of a region carry what it should, freshly reset."""
+    async def _check_clocks(self, task: _RegionTask) -> list[str]:
+        """Check the user clocks of a region's ports; return a sentence for each that is slow."""
+        ports = [each.port for each in task.kept]
+        clocks = await self._calls.run(
+            card_key(task.region.address or task.region.card),
+            lambda: [self._programmer.check_clock(port) for port in ports],
+            timeout=WORK_SECONDS,
+            what=f"measuring the user clocks of {listing(ports)}",
+        )
+        return list(filter(None, clocks))
+
+    async def _prepare(self, task: _RegionTask) -> list[str]:
+        """Make every port of a region carry what it should, freshly reset.
+
+        Returns:
+            A sentence for each port whose user clock is slow.
+        """
         # The ports that only need a reset come first: one that is in use stops this early.
         images = {each.port: _image_there(task.region, each) for each in task.kept}
         outcome, reserved = "failed", 0
@@ -166,19 +189,20 @@ class RegionProgramming:
                 reserved = bitstream.memory
                 image = Image.from_bitstream(bitstream)
                 images |= {each.port: image for each in task.programmed}
-            found = await self._calls.run(
+            results = await self._calls.run(
                 card_key(task.region.address or task.region.card),
                 lambda: {port: self._programmer.ensure(port, images[port]) for port in images},
                 timeout=WORK_SECONDS,
                 what=f"programming {listing(list(images))}",
             )
-            changed = any(each.programmed for each in found.values())
+            changed = any(each.programmed for each in results.values())
             outcome = "programmed" if changed else "kept"
         finally:
             self._memory.free(reserved)
             self._count(outcome)
         for each in (*task.kept, *task.programmed):
-            self._report(each, task.region.interface_id, found[each.port])
+            self._report(each, task.region.interface_id, results[each.port])
+        return [each.slow_clock for each in results.values() if each.slow_clock]
 
     async def _reserve(self, task: _RegionTask) -> int:
         """Reserve memory for the bitstream that a region needs; return the bytes."""
@@ -210,7 +234,8 @@ class RegionProgramming:
     def _report(self, what: Assignment, interface_id: str, result: Programmed) -> None:
         if result.programmed:
             self._observe_seconds(interface_id, what.function, result.seconds)
-        write_log = log.warning if result.remarks else log.info
+        remarks = [*filter(None, [result.slow_clock]), *result.remarks]
+        write_log = log.warning if remarks else log.info
         write_log(
             "region programmed" if result.programmed else "region has its function",
             region=what.region,
@@ -218,7 +243,7 @@ class RegionProgramming:
             interface=interface_id,
             function=what.function,
             seconds=round(result.seconds, 3),
-            remarks=list(result.remarks),
+            remarks=remarks,
         )
 
 
@@ -294,9 +319,11 @@ def _image_there(region: Region, what: Assignment) -> Image:
     )
 
 
-async def _all(work: Sequence[Awaitable[None]]) -> None:
+async def _all(work: Sequence[Awaitable[list[str]]]) -> tuple[str, ...]:
     """Wait for all, even if some fail, and raise the error of the first."""
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
+    sentences: list[str] = []
+    for result in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
+        sentences += result
+    return tuple(sentences)

@@ -44,7 +44,7 @@ from services.process.errors import AccelbindError, HookMissing, TooSlow
 from services.process.text import plain
 
 if TYPE_CHECKING:  # only mode region imports it
-    from services.node.regions import RegionProgramming
+    from services.node.regions import Readiness, RegionProgramming
 
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s, with a message that explains nothing."""
@@ -101,6 +101,7 @@ class RegionStartPolicy:
         for each in done.programmed:
             text = f"AFU {each.function} programmed into {each.region} ({each.port})"
             _record_pod_event(self._record_event, wanted, EventReason.PROGRAMMED, text)
+        _record_slow_clocks(self._record_event, wanted, done)
         log.info(
             "container may start",
             resource=resource,
@@ -112,21 +113,25 @@ class RegionStartPolicy:
 
 
 class FunctionStartPolicy:
-    """Lets a container start only on functions that are in its regions already.
+    """Lets a container start only on functions that are in its regions already."""
 
-    What a port shows doesn't count if its content is unknown: after mode regiondevel, and after
-    programming that failed.
-    """
-
-    def __init__(self, claims: StartClaims, regions: "RegionProgramming") -> None:
+    def __init__(
+        self,
+        claims: StartClaims,
+        regions: "RegionProgramming",
+        *,
+        record_event: Callable[[EventRecord], None],
+    ) -> None:
         self._claims = claims
         self._regions = regions
+        self._record_event = record_event
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
         """As `StartPolicy` says."""
         async with deadline(CHECK_SECONDS, _too_slow("verifying the function of", ids)):
             wanted = await self._claims.wanted(resource, ids)
-            await self._regions.verify(wanted, ids)
+            done = await self._regions.verify(wanted, ids)
+        _record_slow_clocks(self._record_event, wanted, done)
         log.info(
             "function verified",
             resource=resource,
@@ -197,6 +202,13 @@ class MappingStartPolicy:
         async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
             wanted = await self._claims.wanted(resource, ids)
         log.info("mapped", resource=resource, devices=list(ids), container=wanted.who)
+
+
+def _record_slow_clocks(
+    record_event: Callable[[EventRecord], None], wanted: WantedFunctions, done: "Readiness"
+) -> None:
+    for each in done.slow_clocks:
+        _record_pod_event(record_event, wanted, EventReason.USER_CLOCK_SLOW, each)
 
 
 def _record_pod_event(

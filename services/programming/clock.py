@@ -1,38 +1,42 @@
-"""The user clock of a port: what a bitstream requests, what a port measures, how a PLL makes it.
+"""The user clock of a port: what a bitstream asks for, and what the port reports.
 
 A function runs on two clocks of its own, one twice as fast as the other; its bitstream names them
-in MHz. Cards differ in how they make them:
+in MHz. accelbind measures them and doesn't set them. Cards report them in one of two ways:
 
-- a PLL of the IOPLL kind (Stratix 10, Agilex) whose driver takes a whole setting: eight 32-bit
-  words, `struct iopll_config` of the OPAE SDK;
-- an fPLL (Arria 10), whose registers are written one by one, and a counter that measures what it
-  makes: `userclk_freqcntrsts`, bits 0…16 in 10 kHz, bit 32 set if that is the fast clock.
-
-The rules for a setting were derived from those that the OPAE SDK has for every MHz. In an IOPLL,
-reference / N * M is the frequency of the oscillator, which the counters C0 and C1 divide; what its
-loop filter needs depends on M alone. In an fPLL, half of reference * (M + K / 2^32) is divided by
-the counters. `tests/services/programming/test_clock.py` holds samples.
+- `<feature>/userclk/frequency` (Stratix 10, Agilex): the slow clock and the fast one, in kHz;
+- `userclk_freqcntrsts` (Arria 10): a counter, bits 0…16 in 10 kHz, with bit 32 set if that is the
+  fast clock. `userclk_freqcntrcmd` selects which one it measures.
 """
 
-import math
-import struct
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-from services.process.errors import InvalidBitstream
-
-REFERENCE: Final = 100
-"""MHz that go into a PLL."""
+from services.devices.health import register_value
+from services.process.errors import DeviceRefused
+from services.programming.port import DeviceFiles
 
 TOLERANCE: Final = 0.02
 """Part by which a clock may be off: not every frequency can be made, and counters aren't exact."""
 
+MEASURE_SECONDS: Final = 0.01
+"""What the counter needs for a measurement, as in the OPAE SDK."""
+
+_SELECT: Final = "userclk_freqcntrcmd"
+_SLOW: Final = b"0x0000000000000000\n"
+_COUNTER: Final = "userclk_freqcntrsts"
 _FAST: Final = 1 << 32
 _COUNT: Final = (1 << 17) - 1
-_BYPASS: Final = 1 << 16
-_ODD: Final = 1 << 17
-_WORDS: Final = struct.Struct("<8I")
+
+
+class ClockCheck(StrEnum):
+    """What to do about user clocks."""
+
+    CHECK = "check"
+    """Refuse a clock above what the bitstream asks for, and warn below it."""
+    LEAVE = "leave"
+    """Don't measure them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +46,32 @@ class UserClock:
     low: float
     high: float
 
-    def agrees(self, other: "UserClock") -> bool:
-        """Whether another one is the same, as far as clocks are exact."""
-        return abs(self.low - other.low) <= TOLERANCE * self.low
-
     def __str__(self) -> str:
         return f"{self.high:g}/{self.low:g} MHz"
 
 
 def requested_clock(high: float | None, low: float | None) -> UserClock | None:
-    """The clocks that a bitstream requests in MHz, None if it specifies neither."""
+    """The clocks that a bitstream asks for in MHz, None if it specifies neither."""
     if not high and not low:
         return None
     slow = low or (high or 0) / 2
     return UserClock(low=slow, high=high or 2 * slow)
 
 
-def measured_clock(status: int) -> UserClock | None:
-    """The clocks that a port's counter (`userclk_freqcntrsts`) has measured, None if none."""
-    found = (status & _COUNT) / 100
-    if not found:
+def read_user_clock(port: DeviceFiles) -> UserClock | None:
+    """The clock that a port reports, None if it reports none."""
+    for name in port.names():
+        if text := port.text(f"{name}/userclk/frequency"):
+            return _frequency(text)
+    status = register_value(port.text(_COUNTER)) or 0
+    count = (status & _COUNT) / 100
+    if not count:
         return None
-    slow = found / 2 if status & _FAST else found
+    slow = count / 2 if status & _FAST else count
     return UserClock(low=slow, high=2 * slow)
 
 
-def read_frequency(text: str) -> UserClock | None:
-    """The clocks in `userclk/frequency` of an IOPLL: the slow one and the fast one, in kHz."""
+def _frequency(text: str) -> UserClock | None:
     words = text.split()
     if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
         return None
@@ -76,116 +79,34 @@ def read_frequency(text: str) -> UserClock | None:
     return UserClock(low=low, high=high)
 
 
-@dataclass(frozen=True, slots=True)
-class IopllKind:
-    """A kind of IOPLL. All frequencies are in MHz."""
+def check_user_clock(port: DeviceFiles, requested: UserClock) -> str:
+    """Compare the clock of a port with what a function asks for; a sentence if it is slower.
 
-    least: int
-    """Of its slow clock."""
-    most: int
-    """Of either clock; a fast clock beyond it is as fast as the slow one."""
-    oscillator: tuple[float, float]
-    """From and to."""
-
-    @property
-    def middle(self) -> int:
-        """MHz of a slow clock on the way: a jump from one extreme to the other may not lock."""
-        return self.most // 4
-
-
-IOPLL_KINDS: Final = {
-    0: IopllKind(10, 600, (800, 1600)),
-    1: IopllKind(10, 800, (720, 1434)),
-}
-"""By the revision of the user clock's feature: Arria 10 and Stratix 10, Agilex."""
-
-
-def iopll_setting(kind: IopllKind, low: float) -> bytes:
-    """The setting that the driver of an IOPLL takes for a slow clock, in MHz."""
-    if not kind.least <= low <= kind.most:
-        text = f"a user clock of {low:g} MHz: this card makes {kind.least} to {kind.most} MHz"
-        raise InvalidBitstream(text)
-    doubled = 2 * low <= kind.most
-    _, n, minus_m, slow, fast = min(_ways(kind, low, doubled=doubled))
-    m = -minus_m
-    made = round(1000 * REFERENCE * m / n / slow)
-    counters = map(_counter, (m, n, slow, fast))
-    return _WORDS.pack(made, *counters, *_loop_filter(m))
-
-
-def _ways(
-    kind: IopllKind, low: float, *, doubled: bool
-) -> Iterator[tuple[float, int, int, int, int]]:
-    """Ways to make a clock: how far off each is, N, -M, and what divides for either clock.
-
-    The best comes first: the closest, then the one that divides the reference least.
+    Raises:
+        DeviceRefused: It is faster, or can't be measured although the port has a counter.
     """
-    least, most = kind.oscillator
-    for n in range(1, 11):
-        for m in range(8, 160):
-            oscillator = REFERENCE * m / n
-            if not least <= oscillator <= most:
-                continue
-            fast = max(1, round(oscillator / (2 * low if doubled else low)))
-            slow = 2 * fast if doubled else fast
-            off = abs(oscillator / slow - low)
-            if oscillator / fast <= kind.most + 1:
-                yield round(off, 6), n, -m, slow, fast
+    measured = _measure(port)
+    if measured is None or abs(measured.low - requested.low) <= TOLERANCE * requested.low:
+        return ""
+    text = (
+        f"the user clock of {port.name} is {measured}, and the function in the bitstream asks for"
+        f" {requested}"
+    )
+    if measured.low > requested.low:
+        raise DeviceRefused(
+            f"{text}: on a faster clock it may compute wrong results; set the clock with the"
+            " vendor's tools, or skip this check with --user-clock leave"
+        )
+    return f"{text}: it runs slower"
 
 
-def _counter(count: int) -> int:
-    """A divider as the PLL takes it: how long high and how long low, or not at all."""
-    if count == 1:
-        return _BYPASS
-    return (count - count // 2) << 8 | count // 2 | (_ODD if count % 2 else 0)
-
-
-def _loop_filter(m: int) -> tuple[int, int, int]:
-    """Loop filter, charge pump and ripple capacitor for a multiplier."""
-    if m < 24:
-        return 0xC0, 4, 0 if m < 16 else 2
-    if m < 44:
-        return 0x100, 4, 0
-    if m < 65:
-        return 0x140, 4, 2
-    return 0x180, 4 if m < 125 else 6, 2
-
-
-FPLL_RANGE: Final = (25, 1200)
-"""MHz of an fPLL's fast clock; beyond `_FASTEST` it is muted, and the slow one is as it should."""
-
-_FASTEST: Final = 600
-_LEAST_M: Final = 30
-_OFF: Final = 0xFF
-
-
-@dataclass(frozen=True, slots=True)
-class FpllWrite:
-    """Bits to put into a register of an fPLL."""
-
-    address: int
-    mask: int
-    value: int
-
-
-def fpll_setting(high: float) -> tuple[FpllWrite, ...]:
-    """What to write into the registers of an Arria 10's fPLL for a fast clock, in this order."""
-    least, most = FPLL_RANGE
-    if not least <= high <= most:
-        text = f"a user clock of {high:g} MHz: this card makes {least} to {most} MHz"
-        raise InvalidBitstream(text)
-    muted = high > _FASTEST
-    wanted = high / 2 if muted else high
-    divider = math.ceil(_LEAST_M * REFERENCE / 2 / wanted)
-    multiplier = wanted * divider * 2 / REFERENCE
-    m = int(multiplier)
-    k = int((multiplier - m) * (1 << 32)) or 1
-    fast, slow = (_OFF, divider) if muted else (divider, 2 * divider)
-    fraction = [(0x12D + n, 0xFF, k >> 8 * n & 0xFF) for n in range(4)]
-    registers = [
-        *((0x10F, 0xFF, fast), (0x110, 0xFF, slow), (0x111, 0xFF, 0x10 if muted else 0x30)),
-        *((0x12A, 0xFC, 0xE4), (0x12B, 0xFF, m), (0x12C, 0xFF, 0x08)),
-        *fraction,
-        *((0x133, 0x7F, 0x0A), (0x134, 0x7C, 0x10), (0x135, 0xFF, 0x03), (0x142, 0x7F, 0x04)),
-    ]
-    return tuple(FpllWrite(*each) for each in registers)
+def _measure(port: DeviceFiles) -> UserClock | None:
+    if port.path(_SELECT) is not None:
+        try:
+            port.write(_SELECT, _SLOW)  # the fast clock may be muted
+        except OSError as error:
+            reason = error.strerror or str(error)
+            text = f"the user clock of {port.name} can't be measured: {_SELECT}: {reason}"
+            raise DeviceRefused(f"{text}; skip this with --user-clock leave") from error
+        time.sleep(MEASURE_SECONDS)
+    return read_user_clock(port)

@@ -6,12 +6,12 @@
 2. the port is opened alone: its driver refuses while somebody else has it, and nobody can open it
    meanwhile (`port_session`);
 3. the bitstream must fit the region: its interface id is the engine's;
-4. if the record of the port counts and says that the function is there (`records`), the port is
+4. the user clock must not be above what the function asks for (`check_user_clock`);
+5. if the record of the port counts and says that the function is there (`records`), the port is
    reset, and that is all;
-5. the user clock is set (`set_user_clock`), the record is emptied, and the engine reconfigures
-   (`ioctls`);
-6. the port must show the function's id within a moment, or programming has failed;
-7. the record is written, and the port is reset.
+6. the record is emptied, and the engine reconfigures (`ioctls`);
+7. the port must show the function's id within a moment, or programming has failed;
+8. the record is written, and the port is reset.
 
 All of it is synchronous and may hang in the driver: call it in a thread that can be left behind
 (`services.process.blocking`). Each error says what failed, where, and what to do. If the port has
@@ -36,8 +36,7 @@ from services.devices.port_owners import lock_of
 from services.names import OPENCL_AFU, canonical_id
 from services.process.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
 from services.process.text import quote
-from services.programming.clock import UserClock, requested_clock
-from services.programming.clock_registers import ClockPolicy, set_user_clock
+from services.programming.clock import ClockCheck, UserClock, check_user_clock, requested_clock
 from services.programming.error_registers import why_refused
 from services.programming.ioctls import (
     KERNEL,
@@ -56,7 +55,7 @@ from services.programming.port_session import (
     port_session,
     translated,
 )
-from services.programming.records import FOLDER, PortRecords
+from services.programming.records import FOLDER, PortRecord, PortRecords
 
 STATE_DIR: Final = Path("/run/accelbind")
 """Where locks and records are: on the host, shared by all who program there."""
@@ -85,7 +84,7 @@ class Image:
     data: "Callable[[], array[int]]"
     """Gives the raw bitstream, once it is needed."""
     clock: UserClock | None = None
-    """The user clock that it requests."""
+    """The user clock that it asks for."""
     program: str = ""
     """The id of the OpenCL program that it is, which the port can't show."""
 
@@ -121,6 +120,8 @@ class Programmed:
     """Whether it was reconfigured; if not, the function was there."""
     seconds: float = 0.0
     """How long it took, once the card was free."""
+    slow_clock: str = ""
+    """A sentence if the user clock is below what the function asks for."""
     remarks: tuple[str, ...] = ()
     """What is unexpected, but was no obstacle."""
 
@@ -131,7 +132,7 @@ class Programmer:
     Args:
         root: Folder below which `sys/` and `dev/` are.
         state_dir: Holds locks and records; shared by all who program on this host.
-        clock: What to do if a card can't make a user clock.
+        clocks: What to do about user clocks.
         scan_cards: Gives the node's cards as they are now.
         calls: Makes the ioctls of the drivers.
         lock_seconds: How long to wait while somebody else works on a card.
@@ -142,7 +143,7 @@ class Programmer:
         root: Path,
         state_dir: Path = STATE_DIR,
         *,
-        clock: ClockPolicy = ClockPolicy.REQUIRE,
+        clocks: ClockCheck = ClockCheck.CHECK,
         scan_cards: Callable[[], Inventory] | None = None,
         calls: DriverCalls = KERNEL,
         lock_seconds: float = LOCK_SECONDS,
@@ -150,7 +151,7 @@ class Programmer:
         self._root = root
         self._locks = state_dir / LOCKS
         self._records = PortRecords(state_dir / FOLDER)
-        self._clock = clock
+        self._clocks = clocks
         self._scan = scan_cards or partial(scan, root)
         self._calls = calls
         self._lock_seconds = lock_seconds
@@ -173,7 +174,11 @@ class Programmer:
             engine = _fitting_engine(place, image)
             with port_session(self._root, place, self._calls) as session:
                 started = time.monotonic()
-                is_there = self._is_there(place, session.files, image) and not force
+                record = self._record(place, session.files)
+                is_there = _has(record, image) and not force
+                on_step("measuring the user clock")
+                clock = record.clock if record and is_there else image.clock
+                slow_clock = self._compare_clock(session.files, clock)
                 remarks = () if is_there else self._program(session, engine, image, on_step)
                 on_step("resetting the port")
                 session.reset()
@@ -185,6 +190,7 @@ class Programmer:
             before=place.port.afu_id,
             programmed=not is_there,
             seconds=seconds,
+            slow_clock=slow_clock,
             remarks=remarks,
         )
 
@@ -192,10 +198,6 @@ class Programmer:
         self, session: PortSession, engine: EnginePlace, image: Image, on_step: OnStep
     ) -> tuple[str, ...]:
         _check_not_released(session.place)
-        remarks = []
-        if image.clock is not None and self._clock is not ClockPolicy.LEAVE:
-            on_step("setting the user clock")
-            remarks.append(self._set_clock(session, image.clock))
         data = image.data()
         on_step(f"programming {len(data)} bytes")
         self._reconfigure(session, engine, image, data)
@@ -203,20 +205,10 @@ class Programmer:
         self._verify(session, image)
         key, inode = session.place.record_key, session.files.inode
         try:
-            self._records.write(key, inode, image.afu_id, image.function)
+            self._records.write(key, inode, image.afu_id, image.function, image.clock)
         except HardwareError as error:
-            remarks.append(f"{error}; it will be programmed again although it is there")
-        return tuple(filter(None, remarks))
-
-    def _set_clock(self, session: PortSession, clock: UserClock) -> str:
-        """Set the clock; the remark if it can't be set and need not be."""
-        try:
-            set_user_clock(session.files, clock)
-        except (DeviceRefused, InvalidBitstream) as error:
-            if self._clock is ClockPolicy.REQUIRE or not session.files.is_there:
-                raise
-            return f"{error}; programmed all the same"
-        return ""
+            return (f"{error}; it will be programmed again although it is there",)
+        return ()
 
     def _reconfigure(
         self, session: PortSession, engine: EnginePlace, image: Image, data: "array[int]"
@@ -264,7 +256,7 @@ class Programmer:
         files = DeviceFiles(self._root, place)
         if holders := holders_of(files.node()):
             raise busy(place, holders)
-        programmed = force or not self._is_there(place, files, image)
+        programmed = force or not _has(self._record(place, files), image)
         if programmed:
             _check_not_released(place)
         return Programmed(
@@ -273,23 +265,33 @@ class Programmer:
 
     def contents(self, inventory: Inventory) -> dict[str, str]:
         """By port name: the function in it, if its record counts."""
-        functions = {}
+        contents = {}
         for card in inventory.cards:
             for port in card.ports:
                 place = PortPlace(card, port, None)
                 with contextlib.suppress(DeviceGone):
-                    functions[port.name] = self._content(place, DeviceFiles(self._root, place))
-        return {port: function for port, function in functions.items() if function}
+                    record = self._record(place, DeviceFiles(self._root, place))
+                    if record and record.function:
+                        contents[port.name] = record.function
+        return contents
 
-    def _is_there(self, place: PortPlace, files: DeviceFiles, image: Image) -> bool:
-        return bool(image.function) and self._content(place, files) == image.function
+    def check_clock(self, port: str) -> str:
+        """Compare the user clock of a port with what the function in it asks for, as `ensure`."""
+        place = find_port(self._scan(), port)
+        files = DeviceFiles(self._root, place)
+        record = self._record(place, files)
+        return self._compare_clock(files, record.clock if record else None)
 
-    def _content(self, place: PortPlace, files: DeviceFiles) -> str:
-        """The function in a port, empty if no record of it counts."""
-        if place.port.number is None:
+    def _compare_clock(self, files: DeviceFiles, requested: UserClock | None) -> str:
+        if requested is None or self._clocks is ClockCheck.LEAVE:
             return ""
-        record = self._records.read(place.record_key, files.inode, place.port.afu_id)
-        return record.function if record else ""
+        return check_user_clock(files, requested)
+
+    def _record(self, place: PortPlace, files: DeviceFiles) -> PortRecord | None:
+        """The record of a port, if it counts."""
+        if place.port.number is None:
+            return None
+        return self._records.read(place.record_key, files.inode, place.port.afu_id)
 
     def reset(self, port: str) -> None:
         """Reset a port and the function in it, if nobody has it; raises errors as `ensure`."""
@@ -325,6 +327,11 @@ class Programmer:
 
     def _locked(self, card: Card) -> AbstractContextManager[None]:
         return card_lock(self._locks, lock_of(card), seconds=self._lock_seconds)
+
+
+def _has(record: PortRecord | None, image: Image) -> bool:
+    """Whether a record says that an image is in its port."""
+    return record is not None and bool(record.function) and record.function == image.function
 
 
 def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:

@@ -19,6 +19,7 @@ import msgspec
 
 from services.process.errors import HardwareError
 from services.process.files import open_regular, replace_file
+from services.programming.clock import UserClock
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -43,6 +44,8 @@ class PortRecord(msgspec.Struct, frozen=True):
     function: str
     """The AFU id or the id of the OpenCL program; empty if neither identifies what was
     programmed."""
+    clock: UserClock | None = None
+    """The user clock that it asks for."""
 
 
 class PortRecords:
@@ -85,10 +88,12 @@ class PortRecords:
         except OSError as error:
             raise self._failed(error) from error
 
-    def write(self, port: str, inode: int, shown: str, function: str) -> None:
+    def write(
+        self, port: str, inode: int, shown: str, function: str, clock: UserClock | None = None
+    ) -> None:
         """Record what was programmed into a port and verified; if that fails, it stays empty."""
         try:
-            record = PortRecord(self._boot(), inode, shown, function)
+            record = PortRecord(self._boot(), inode, shown, function, clock)
             replace_file(self._path(port), msgspec.json.encode(record), mode=0o600)
         except OSError as error:
             raise self._failed(error) from error

@@ -147,7 +147,7 @@ async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice
         fight = Competition(cluster, chance, time.monotonic() + length.seconds)
         for address in cluster.rack.addresses:
             region = str(cluster.rack.fme(address))
-            fight.content[region] = cluster.content(region)
+            fight.content[region] = ""  # what ports show before they are programmed is no proof
         async with asyncio.TaskGroup() as group:
             group.create_task(fight.trouble())
             group.create_task(fight.killing(every=min(20.0, length.seconds / 3)))

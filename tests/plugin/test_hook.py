@@ -101,8 +101,11 @@ def runtime(short_dir: Path) -> Runtime:
 
 
 @pytest.fixture
-def card(rack: Rack) -> str:
-    return rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+def card(bed: Bed) -> str:
+    """A card with a function that accelbind has programmed."""
+    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    bed.record_ports()
+    return address
 
 
 def hook_calls(plugin: Plugin, outcome: str) -> float | None:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from services.node import regions, start_gate
 from services.node.last_mode import last_mode
 from services.process.errors import ClusterError
 from services.programming.programmer import Image, Programmer
-from simulator.bitstreams import aocx_of, make_aocx, make_gbs
+from simulator.bitstreams import aocx_of, gbs_metadata, gbs_of, make_aocx, make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from tests.plugin.support import (
@@ -145,6 +146,48 @@ async def test_every_port_of_a_region_carries_what_was_asked_for_and_is_reset(
         ]
         nodes = sorted(each.container_path for each in started["c"].granted.devices)
         assert nodes == ["/dev/dfl-port.0", "/dev/dfl-port.1"]
+
+
+# User clocks -------------------------------------------------------------------------------------
+
+
+def install_with_clock(bed: Bed, mhz: int) -> Path:
+    """A bitstream of NLB3 that asks for a slow clock; simulated ports have one of 155.87 MHz."""
+    metadata = gbs_metadata(A10_INTERFACE, NLB3)
+    metadata["afu-image"]["clock-frequency-low"] = mhz
+    return bed.install_file("clock.gbs", gbs_of(metadata, raw_bitstream(NLB3)))
+
+
+async def test_a_function_does_not_start_on_a_clock_above_its_own(
+    bed: Bed, driver: DriverStandIn
+) -> None:
+    add_card(bed, NLB0)
+    install_with_clock(bed, 100)
+    async with bed.running(MODE):
+        started = await bed.wants("p", NLB3)
+        assert not started["c"].started
+        assert "code = Internal" in bed.said
+        assert "the user clock of dfl-port.0 is 311.74/155.87 MHz, and the function" in bed.said
+        assert driver.done == []
+    async with bed.running(MODE, user_clock="leave"):
+        await bed.runs(started)
+
+
+async def test_a_clock_below_what_a_function_asks_for_is_reported_at_each_start(bed: Bed) -> None:
+    add_card(bed, NLB0)
+    install_with_clock(bed, 200)
+    events: list[EventRecord] = []
+    for programming in ("prestart", "none"):
+        async with bed.running(MODE, events=events, programming=programming):
+            started = await bed.wants(programming, NLB3)
+            assert started["c"].running
+            await bed.kubelet.delete_pod(started)
+    slow = [each for each in events if each.reason == "UserClockSlow"]
+    assert [(each.object.name, each.warning) for each in slow] == [
+        ("prestart", True),
+        ("none", True),
+    ]
+    assert "asks for 400/200 MHz: it runs slower" in slow[0].message
 
 
 # OpenCL programs, and what is recorded of them ---------------------------------------------------

@@ -14,8 +14,7 @@ import pytest
 from services.devices.hardware.scan import scan
 from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
-from services.programming.clock import UserClock
-from services.programming.clock_registers import ClockPolicy
+from services.programming.clock import ClockCheck, UserClock
 from services.programming.ioctls import DriverNode
 from services.programming.lock import card_lock
 from services.programming.programmer import Image, Programmed, Programmer
@@ -278,17 +277,36 @@ def test_a_card_that_can_not_be_programmed_says_why(dfl: Bench, fault: Fault, wo
     assert dfl.unfinished == frozenset()
 
 
-@pytest.mark.parametrize("policy", list(ClockPolicy))
-def test_a_clock_that_can_not_be_set_is_for_the_policy_to_judge(
-    dfl: Bench, policy: ClockPolicy
+@pytest.mark.parametrize(
+    ("low", "clocks", "is_programmed", "is_slow"),
+    [
+        (100, ClockCheck.CHECK, False, False),
+        (155, ClockCheck.CHECK, True, False),
+        (200, ClockCheck.CHECK, True, True),
+        (100, ClockCheck.LEAVE, True, False),
+        (200, ClockCheck.LEAVE, True, False),
+    ],
+)
+def test_a_function_is_not_programmed_for_a_clock_above_its_own(
+    bench: Bench, low: int, clocks: ClockCheck, *, is_programmed: bool, is_slow: bool
 ) -> None:
-    dfl.card()
-    for file in dfl.rack.root.glob("sys/devices/*/*/fpga_region/*/dfl-port.0/userclk_*"):
-        file.unlink()
-    dfl.programmer = dfl.made(clock=policy)
-    wanted = image(clock=UserClock(200, 400))
-    if policy is ClockPolicy.REQUIRE:
-        dfl.refused("has none to set", wanted)
+    bench.card()
+    bench.programmer = bench.made(clocks=clocks)
+    wanted = image(clock=UserClock(low, 2 * low))
+    if is_programmed:
+        assert bool(bench.ensure(wanted).slow_clock) is is_slow
     else:
-        assert len(dfl.ensure(wanted).remarks) == (policy is ClockPolicy.TRY)
-    assert len(dfl.stand_in.programmed) == (policy is not ClockPolicy.REQUIRE)
+        bench.refused("asks for 200/100 MHz", wanted)
+        assert bench.unfinished == frozenset()
+    assert bool(bench.stand_in.programmed) is is_programmed
+
+
+def test_the_clock_of_a_function_that_is_there_is_checked_again(bench: Bench) -> None:
+    bench.card()
+    bench.ensure(image(clock=UserClock(155, 310)))
+    (counter,) = bench.rack.root.glob("sys/devices/*/*/*/*/*port.0/userclk_freqcntrsts")
+    counter.write_text("0x3000000000007fff\n")
+    for call in (bench.ensure, lambda: bench.programmer.check_clock(bench.port)):
+        with pytest.raises(DeviceRefused, match="asks for 310/155 MHz"):
+            call()
+    assert bench.done == ["programmed", "reset"]
