@@ -186,6 +186,7 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
 ) -> None:
     events: list[EventRecord] = []
     bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    bed.record_ports()
     async with hooked(bed, events=events) as plugin:
         unhooked = await bed.wants("p", NLB0)
         assert is_running(unhooked)
