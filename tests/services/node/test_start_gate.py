@@ -146,7 +146,7 @@ class Setting:
             observe_seconds=lambda *_: None,
             on_done=lambda: None,
         )
-        return FunctionStartPolicy(known, regions)
+        return FunctionStartPolicy(known, regions, record_event=lambda _: None)
 
     async def check(self) -> None:
         await self.gate().authorize_start(REGION, ["dfl-fme.0"])
