@@ -382,6 +382,10 @@ class Hosts:
         file.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
         self.run("bitstream", "install", str(file), "--bitstreams", str(self.folder / "bitstreams"))
 
+    def uninstall(self, afu_id: str) -> None:
+        """Remove it."""
+        (self.folder / "bitstreams" / A10_INTERFACE / f"{afu_id}.gbs").unlink()
+
     # Anything
 
     def run(self, *arguments: str, may_fail: bool = False) -> str:

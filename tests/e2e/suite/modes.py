@@ -9,6 +9,7 @@ from tests.e2e.pods import Given, Pods, containers, sample_pods, simple
 
 pytestmark = pytest.mark.usefixtures("can_run")
 
+KEPT = f"{DOMAIN}/arria10-nlb0-programmed"
 PROGRAMMED = f"{DOMAIN}/other-programmed"
 
 
@@ -29,6 +30,9 @@ def kinds(given: Given) -> list[str]:
 
 def test_a_region_that_has_the_function_keeps_it(pods: Pods, hosts: Hosts) -> None:
     hosts.serve("region")
+    hosts.install(NLB0)
+    pods.given(pods.start(simple("first", {KEPT: CARDS})))  # programs: no region has a record yet
+    hosts.uninstall(NLB0)
     given = given_to(pods, "region")
     assert kinds(given) == ["port"]
     assert given.env["FPGA_AFU_1"] == NLB0
