@@ -6,7 +6,6 @@ the plugin would read it: the cards below the root, the kubelet's files and its 
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Collection
 from http import HTTPStatus
@@ -33,10 +32,7 @@ from services.devices.limits import (
 from services.devices.model import Inventory, PluginMode
 from services.devices.port_owners import with_held_ports
 from services.devices.resources import OfferMemory, advertise, with_problems
-from services.kubelet.sockets import plugins_folder
 from services.mappings.folder import load_folder
-from services.node.offer import MAX_BYTES, decode
-from services.node.offer_memory import FILE as OFFER_FILE
 from services.node.permissions import Missing, Needs, missing
 from services.node.port_problems import port_problems
 from services.node.table import Table, rows, with_names
@@ -165,8 +161,9 @@ class DeviceSource:
     def _from_files(self, note: str) -> Table:
         settings = self._settings
         inventory = self._inventory()
-        previous = self._memory or self._last_offer()
-        advertised = advertise(inventory, settings.mode, units=settings.units, previous=previous)
+        advertised = advertise(
+            inventory, settings.mode, units=settings.units, previous=self._memory
+        )
         self._memory = advertised.memory
         holder_source = HolderSource(
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
@@ -184,13 +181,6 @@ class DeviceSource:
             devices=rows(advertised, found.holders),
             problems=(*filter(None, [note]), *problems, *denied, *found.problems),
         )
-
-    def _last_offer(self) -> OfferMemory | None:
-        """What the last plugin offered, so that broken devices keep their resource."""
-        path = plugins_folder(self._settings.kubelet_dir) / OFFER_FILE
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            return decode(file.read(MAX_BYTES + 1))
-        return None
 
     def _inventory(self) -> Inventory:
         settings = self._settings

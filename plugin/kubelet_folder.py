@@ -7,18 +7,12 @@ its socket and ours are checked. One that was created again meanwhile is recogni
 A folder that is mounted into a container and then deleted on the host stays the deleted one until
 the container ends. Only another container gets the new folder, so then the plugin has to end.
 
-The kubelet keeps the plugin that registered last for a resource, and doesn't tell the other one. So
-if there are two plugins on a node (rolling updates that overlap, or two DaemonSets by accident),
-the second one waits. A lock (flock) on the folder decides which one is first: the kernel gives it
-to one process, even if two start in the same instant, and takes it back when that process ends,
-however it ends. The kubelet, which deletes the files of the folder when it starts, can't remove it.
-A folder that was deleted and created again is locked again. Without a folder, and where it can't be
-locked, every plugin is first.
+If another plugin serves this node (`services.node.node_lock`), this one waits. It ends if it loses
+the lock later, because another one was faster in a new folder.
 """
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import re
 import secrets
@@ -29,6 +23,7 @@ from typing import Final
 import structlog
 
 from services.kubelet.sockets import KUBELET_SOCKET, address
+from services.node.node_lock import NodeLock
 from services.process.errors import KubeletError
 
 CHECK_SECONDS: Final = 0.5
@@ -78,11 +73,11 @@ class KubeletFolder:
         """Why this plugin waits; empty if it doesn't."""
         self._on_wait = on_wait
         self._check_seconds = check_seconds
-        self._lock = -1
-        """Descriptor of the folder that we have locked."""
-        self._lock_failed = False
-        self.first = False
-        """Whether this plugin is the one that serves; another may be faster in a new folder."""
+        self._lock = NodeLock(folder)
+        self.is_active = False
+        """Whether this plugin is the one that serves."""
+        self.has_lost_lock = False
+        """Whether this plugin was the one that serves, and another one has the lock now."""
         self.removed = False
         """Whether the folder was deleted on the host while it is mounted here."""
         self._had_links = bool(_links(folder))
@@ -105,16 +100,19 @@ class KubeletFolder:
 
     def check(self) -> None:
         """Check once, and wake who waits for what has changed."""
-        before = self.kubelet, self.removed, self.first
+        before = self._present()
         self._check_removed()
         self._check_kubelet()
         self._check_lock()
         for path, (_, news) in self._guarded.items():
             if self.kubelet != before[0] or not self.has(path):
                 news.set()
-        if before != (self.kubelet, self.removed, self.first):
+        if before != self._present():
             self._changed.set()
             self._changed = asyncio.Event()
+
+    def _present(self) -> tuple[object, ...]:
+        return self.kubelet, self.removed, self.is_active, self.has_lost_lock
 
     async def present(self) -> Identity:
         """Wait for the kubelet's socket, and return its identity now, not at the last check.
@@ -128,7 +126,7 @@ class KubeletFolder:
         return self.kubelet
 
     async def until(self, met: Callable[[], bool]) -> None:
-        """Wait until a condition is met that `kubelet`, `removed` or `first` decide."""
+        """Wait until a condition is met that the last check decides."""
         while not met():
             await self._changed.wait()
 
@@ -143,7 +141,7 @@ class KubeletFolder:
         Raises:
             KubeletError: Another plugin has the folder.
         """
-        if self.is_second():
+        if self._lock.locked_by_other():
             raise KubeletError(f"{_ANOTHER}: it was faster in {self.path}, which is new")
         self._sockets += 1
         return self._socket_path(self._sockets)
@@ -167,47 +165,23 @@ class KubeletFolder:
 
     # The lock
 
-    def is_second(self) -> bool:
-        """Whether another plugin has locked the folder; if none has, this one locks it."""
-        if self._lock >= 0 and _same(self._lock, self.path):
-            return False
-        self.close()
-        try:
-            opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(opened)
-            return True
-        except OSError as error:
-            os.close(opened)
-            if not self._lock_failed:
-                text = "the kubelet's folder can't be locked: two plugins don't notice each other"
-                log.warning(text, folder=str(self.path), reason=error.strerror or str(error))
-            self._lock_failed = True
-            return False
-        self._lock = opened
-        return False
-
     def close(self) -> None:
         """Release the lock."""
-        if self._lock >= 0:
-            os.close(self._lock)
-        self._lock = -1
+        self._lock.close()
 
     def _check_lock(self) -> None:
-        if self.is_second():
-            if not self.waits_for:
+        if self._lock.locked_by_other():
+            if self.is_active:
+                self.is_active, self.has_lost_lock = False, True
+            elif not self.waits_for:
                 log.warning("another accelbind plugin serves on this node: waiting until it ends")
+                self.waits_for = _ANOTHER
                 self._on_wait(_ANOTHER)
-            self.first, self.waits_for = False, _ANOTHER
-        elif not self.first:
+        elif not self.is_active and not self.has_lost_lock:
             if self.waits_for:
                 log.info("the other plugin has ended")
-            self.first, self.waits_for = True, ""
-            if self._lock >= 0:
+            self.is_active, self.waits_for = True, ""
+            if self._lock.is_ours:
                 self._remove_stale_sockets()
 
     def _remove_stale_sockets(self) -> None:
@@ -246,10 +220,3 @@ def _links(folder: Path) -> int | None:
         return folder.stat().st_nlink
     except OSError:
         return None
-
-
-def _same(descriptor: int, folder: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), folder.stat())
-    except OSError:
-        return False

@@ -1,21 +1,11 @@
-"""Reports what happens on this node: in the log, and as Kubernetes Events of the node.
+"""Reports what happens between this plugin, its kubelet and its node's mode as Events."""
 
-The log has everything; Events are for people who use kubectl. A problem is reported when it starts
-and when it ends. `services.kube.events` decides how often Events are written.
-"""
-
-from collections.abc import Callable
 from typing import Final
-
-import structlog
 
 from plugin.node_mode import ModeChoice
 from plugin.registration import NO_ANSWER
-from services.devices.model import Inventory, PluginMode
-from services.devices.resources import AdvertisedResources, nothing_advertised
-from services.kube.events import EventRecord, node_reference
-from services.node.events import EventReason, device_changes, inventory_changes
-from services.process.text import plain
+from services.node.events import EventReason
+from services.node.reports import NodeReports
 
 FAILURES: Final = 3
 """Registrations that fail in a row before an Event reports it."""
@@ -23,36 +13,13 @@ FAILURES: Final = 3
 ABSENCES: Final = 12
 """The same if no kubelet listens: one that restarts is away for some seconds."""
 
-_MAX: Final = 800
-"""Characters of a text from elsewhere."""
 
-log = structlog.get_logger(component="plugin")
+class PluginEvents:
+    """Events of the plugin, beside those of its cards."""
 
-
-class NodeEvents:
-    """Reports what happens in this process as Events of the node with a name."""
-
-    def __init__(self, name: str, record_event: Callable[[EventRecord], None]) -> None:
-        self._about = node_reference(name)
-        self._record_event = record_event
-        self._inventory = Inventory()
-        self._advertised = nothing_advertised(PluginMode.AF)
+    def __init__(self, reports: NodeReports) -> None:
+        self._report = reports.report
         self._failures: dict[str, int] = {}
-
-    def on_scan(self, inventory: Inventory | None, advertised: AdvertisedResources) -> None:
-        """Log and report what a scan found and what is offered of it, if that has changed."""
-        now, before = inventory or Inventory(), self._advertised
-        if before.memory.mode is not advertised.memory.mode:
-            before = nothing_advertised(advertised.memory.mode)  # its devices have not vanished
-        changes = [*inventory_changes(self._inventory, now)]
-        if advertised is not before:
-            changes += device_changes(before, advertised, now)
-        for change in changes:
-            write_log = log.warning if change.warning else log.info
-            write_log(change.what, subject=change.subject, message=change.message)
-            if change.event:
-                self._record(change.subject, change.event, change.message, warning=change.warning)
-        self._inventory, self._advertised = now, advertised
 
     def mode_changed(self, before: ModeChoice, now: ModeChoice) -> None:
         """The node's annotation has changed the mode, or names none."""
@@ -64,7 +31,7 @@ class NodeEvents:
             self._report("mode", EventReason.MODE_CHANGED, f"mode {now.mode}: {why}; {change}")
 
     def second_plugin(self, reason: str) -> None:
-        """This plugin waits, since it is the second one on the node."""
+        """This plugin waits, since another one serves this node."""
         self._report("plugin", EventReason.SECOND_PLUGIN, f"{reason}: this one waits until it ends")
 
     def registered(self, resource: str, error: str) -> None:
@@ -80,19 +47,3 @@ class NodeEvents:
     def forget(self, resource: str) -> None:
         """A resource has ended."""
         self._failures.pop(resource, None)
-
-    def errors_cleared(self, port: str, error: str) -> None:
-        """The errors that a container left in a port were cleared; or why they couldn't be."""
-        if error:
-            self._report(f"errors of {port}", EventReason.ERRORS_NOT_CLEARED, error)
-        else:
-            text = f"errors that a container left in {port} were cleared"
-            self._report(f"errors of {port}", EventReason.ERRORS_CLEARED, text)
-
-    def _report(self, subject: str, reason: EventReason, message: str) -> None:
-        self._record(subject, reason, message, warning=reason.warning)
-
-    def _record(self, subject: str, reason: str, message: str, *, warning: bool) -> None:
-        self._record_event(
-            EventRecord(self._about, subject, str(reason), plain(message, _MAX), warning)
-        )

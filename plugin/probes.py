@@ -1,23 +1,92 @@
 """What the probes and `/devices` of a plugin answer."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
-from plugin.node_parts import NodeParts
+from plugin.composition import ModeParts, ProcessParts
 from plugin.registration import Registration, RegistrationState
-from services.node.discovery import NodeState
+from services.node.state import NodeState
 from services.node.table import Table, rows
 from services.process.errors import KubeletError
-from services.process.http import Json
+from services.process.http import Json, Route
 
 CALL_SECONDS: Final = 2.0
 """For a socket of ours to answer a probe."""
 
+FIRST_SCAN: Final = "the first scan is under way"
+
 ProbeResult = tuple[int, str]
+
+
+class Probes:
+    """Answers for a process; `serving` returns what serves in the node's mode, if anything."""
+
+    def __init__(self, process: ProcessParts, serving: Callable[[], ModeParts | None]) -> None:
+        self._process = process
+        self._serving = serving
+        self.routes: Mapping[str, Route] = {
+            "/healthz": self.healthz,
+            "/readyz": self.readyz,
+            "/devices": self.devices,
+        }
+
+    async def healthz(self) -> ProbeResult:
+        """Whether the process is alive."""
+        serving = self._serving()
+        return await healthz(serving.resources.registrations if serving else {})
+
+    async def readyz(self) -> ProbeResult:
+        """Whether everything is registered."""
+        serving = self._serving()
+        if serving is None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, _lines(self._waits_for)
+        return readyz(serving.node.state, serving.resources.registrations)
+
+    async def devices(self) -> ProbeResult:
+        """This node's devices; the kubelet is asked who has them, unless its answer is new.
+
+        Before the first scan (another plugin serves here, or a read hangs) the status is 503: the
+        answer then says nothing about the node's devices.
+        """
+        serving = self._serving()
+        table = self._empty_table() if serving is None else await self._table(serving)
+        has_scanned = serving is not None and serving.node.state.inventory is not None
+        status = HTTPStatus.OK if has_scanned else HTTPStatus.SERVICE_UNAVAILABLE
+        return status, Json(msgspec.json.encode(table).decode())
+
+    async def _table(self, serving: ModeParts) -> Table:
+        snapshot = await serving.holders.snapshot()
+        state = serving.node.state
+        problems = [FIRST_SCAN]
+        if state.inventory is not None:
+            problems = [problem.message for problem in state.inventory.problems]
+        if state.scan_error:
+            problems.insert(0, state.scan_error)
+        return msgspec.structs.replace(
+            self._empty_table(),
+            mode=state.mode.value,
+            devices=rows(state.advertised, snapshot.holders),
+            problems=(*problems, *map(str, serving.permissions.missing), *snapshot.problems),
+        )
+
+    def _empty_table(self) -> Table:
+        settings = self._process.settings
+        return Table(
+            node=settings.node_name,
+            mode=self._process.mode.choice.mode.value,
+            root=str(settings.root),
+            kubelet_dir=str(settings.kubelet_dir),
+            source="plugin",
+            problems=(self._waits_for,),
+        )
+
+    @property
+    def _waits_for(self) -> str:
+        return self._process.folder.waits_for or FIRST_SCAN
 
 
 async def healthz(registrations: Mapping[str, Registration]) -> ProbeResult:
@@ -50,7 +119,7 @@ def readyz(state: NodeState, registrations: Mapping[str, Registration]) -> Probe
     if state.scan_error:
         return HTTPStatus.SERVICE_UNAVAILABLE, _lines(state.scan_error)
     if state.inventory is None:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines("the first scan is under way")
+        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(FIRST_SCAN)
     active = [each for _, each in sorted(registrations.items()) if each.devices]
     if not active:
         reasons = [problem.message for problem in state.inventory.problems]
@@ -73,29 +142,3 @@ def _line(registration: Registration) -> str:
 
 def _lines(*lines: str) -> str:
     return "".join(f"{line}\n" for line in lines)
-
-
-async def devices(parts: NodeParts) -> ProbeResult:
-    """This node's devices; the kubelet is asked who has them, unless its answer is a second old.
-
-    Before the first scan (another plugin serves here, or a read hangs) the status is 503: the
-    answer then says nothing about the node's devices.
-    """
-    snapshot = await parts.holders.snapshot()
-    state, settings = parts.state, parts.settings
-    problems = ["the first scan is under way"]
-    if state.inventory is not None:
-        problems = [problem.message for problem in state.inventory.problems]
-    if state.scan_error:
-        problems.insert(0, state.scan_error)
-    table = Table(
-        node=settings.node_name,
-        mode=state.advertised.memory.mode.value,
-        root=str(settings.root),
-        kubelet_dir=str(settings.kubelet_dir),
-        source="plugin",
-        devices=rows(state.advertised, snapshot.holders),
-        problems=(*problems, *map(str, parts.permissions.missing), *snapshot.problems),
-    )
-    status = HTTPStatus.SERVICE_UNAVAILABLE if state.inventory is None else HTTPStatus.OK
-    return status, Json(msgspec.json.encode(table).decode())

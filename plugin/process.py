@@ -1,9 +1,15 @@
-"""The plugin process: what it consists of, how it starts and how it ends.
+"""The plugin process: how it starts, serves one mode after the other, and ends.
 
 One event loop. These tasks run while the process does: the check of the kubelet's folder, the watch
-of this node, and the writing of Events. What serves in the node's mode (`plugin.mode_serving`) is
-replaced as a whole when the mode changes. An HTTP server answers probes and scrapes. Daemon threads
-read files that may hang.
+of this node, and the writing of Events. What serves in the node's mode is composed when the mode
+begins (`plugin.composition`), and ended when it changes. An HTTP server answers probes and scrapes.
+Daemon threads read files that may hang.
+
+When a mode ends because another one begins, each stream first sends an empty list, so that the
+resource's capacity becomes 0, and then ends: a stream that ends without that leaves the old
+capacity behind for minutes. If the list can't be sent (the kubelet refuses, or a stream is lost),
+the next mode sends it. When the process ends, no empty list is sent: the devices will be back soon,
+and the kubelet keeps their number meanwhile.
 
 SIGTERM or SIGINT ends discovery, then every registration (streams first, then sockets), then the
 rest; a scan that hangs delays nothing.
@@ -11,40 +17,44 @@ rest; a scan that hangs delays nothing.
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from functools import partial
-from http import HTTPStatus
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 import structlog
 
-from plugin.kubelet_folder import KubeletFolder
-from plugin.mode_serving import ANOTHER_MODE, ModeServing, first_of
+from plugin.composition import ModeParts, ProcessParts
 from plugin.node_mode import KNOWN_SECONDS
-from plugin.node_parts import NodeParts
-from plugin.probes import ProbeResult, devices, healthz, readyz
+from plugin.probes import Probes
 from plugin.settings import PluginSettings
-from plugin.start_policies import StartPolicies
 from services.devices.model import PluginMode
 from services.kube.config import may_reach
 from services.kube.connection import Connection, connector
 from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.node_watcher import NodeWatcher
-from services.kubelet.sockets import plugins_folder
 from services.node.last_mode import last_mode
 from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError
-from services.process.http import MetricsServer, Route
+from services.process.http import MetricsServer
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
 from services.programming.ioctls import KERNEL, DriverCalls
 
 READY: Final = "ready"
+ANOTHER_MODE: Final = "another mode"
+"""The end after which the kubelet is sent empty lists."""
+
 STOPPED: Final = "stopped"
-ANOTHER_PLUGIN: Final = "another plugin"
 REMOVED: Final = "the kubelet's folder was removed"
-ENDS: Final = (STOPPED, REMOVED)
-"""What ends the process, and not only what it serves."""
+LOCK_LOST: Final = "another plugin has the lock"
+
+END_SECONDS: Final = 4.0
+"""For all registrations to end; then they are left behind."""
+
+WITHDRAW_SECONDS: Final = 2.0
+"""For the kubelet to learn that no devices are left."""
+
+Waits = Mapping[str, Coroutine[Any, Any, object]]
+"""What to wait for, by name."""
 
 log = structlog.get_logger(component="plugin")
 
@@ -68,7 +78,7 @@ async def run(
             connection = Connection(connector(settings.kubeconfig))
         else:
             _log_no_api_server(settings.mode)
-        parts = NodeParts(
+        parts = ProcessParts(
             settings, connection, version=version, driver_calls=driver_calls or KERNEL
         )
         try:
@@ -94,14 +104,12 @@ def _log_no_api_server(mode: PluginMode) -> None:
 class Plugin:
     """A plugin process; `watch_timing` says how often the API server is queried."""
 
-    def __init__(self, parts: NodeParts, watch_timing: WatchTiming = USUAL_TIMING) -> None:
+    def __init__(self, parts: ProcessParts, watch_timing: WatchTiming = USUAL_TIMING) -> None:
         self.parts = parts
-        self.folder = KubeletFolder(
-            plugins_folder(parts.settings.kubelet_dir), on_wait=parts.events.second_plugin
-        )
+        self.serving: ModeParts | None = None
+        """What serves in the node's mode; None before the first one."""
+        self.probes = Probes(parts, lambda: self.serving)
         self._watch_timing = watch_timing
-        self._policies = StartPolicies(parts)
-        self.serving = self._create_serving(parts.settings.mode)
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set.
@@ -109,8 +117,9 @@ class Plugin:
         Raises:
             AccelbindError: It can't start, or can't go on in this container.
         """
-        settings = self.parts.settings
-        server = await self._listen()
+        settings, folder = self.parts.settings, self.parts.folder
+        server = MetricsServer(self.parts.registry, self.probes.routes)
+        await server.start(settings.metrics_host, settings.metrics_port)
         try:
             write_ports(settings.ports_file, {"metrics": server.port})
             log.info(
@@ -129,31 +138,22 @@ class Plugin:
             raise error from group
         finally:
             await server.close()
-            self.folder.close()
+            folder.close()
         if reason == REMOVED:
             raise KubeletError(
-                f"{self.folder.path} was removed on the host, and this container still has the"
-                " removed folder mounted: only a restarted container gets the new one"
+                f"{folder.path} was removed on the host, and this container still has the removed"
+                " folder mounted: only a restarted container gets the new one"
+            )
+        if reason == LOCK_LOST:
+            raise KubeletError(
+                f"{folder.path} is new, and another accelbind plugin was faster to lock it"
             )
         log.info("plugin ended")
 
-    async def _listen(self) -> MetricsServer:
-        """The server for probes and metrics."""
-        parts, settings = self.parts, self.parts.settings
-        routes: dict[str, Route] = {
-            "/healthz": self.healthz,
-            "/readyz": self.readyz,
-            "/devices": partial(devices, parts),
-        }
-        host, port = settings.metrics_host, settings.metrics_port
-        server = MetricsServer(parts.registry, routes)
-        await server.start(host, port)
-        return server
-
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Run the tasks of the process; return why it ends."""
-        tasks = {"kubelet": self.folder.check_forever()}
         parts = self.parts
+        tasks = {"kubelet": parts.folder.check_forever()}
         if parts.connection is not None and parts.recorder is not None:
             watcher = NodeWatcher(
                 parts.settings.node_name,
@@ -171,62 +171,76 @@ class Plugin:
         return reason
 
     async def _serve_modes(self, stop: asyncio.Event) -> str:
-        """Serve in the node's mode, while this plugin is the one that serves.
+        """Serve in one mode after the other, from when this plugin is the active one.
 
         Returns:
             Why that is over.
         """
-        reason = ""
-        while reason not in ENDS:
-            first = await first_of({**self._ends(stop), READY: self._may_serve()})
-            if first != READY:
-                reason = first
-                break
-            mode = self.parts.mode.choice.mode
-            if mode is not self.serving.mode or reason:
-                self.serving = self._create_serving(mode, reason)
-            reason = await self.serving.serve_until(
-                {
-                    **self._ends(stop),
-                    ANOTHER_PLUGIN: self.folder.until(lambda: not self.folder.first),
-                    ANOTHER_MODE: self.parts.mode.differs(mode),
-                }
+        folder, node_mode = self.parts.folder, self.parts.mode
+        reason = await first_of({**self._ends(stop), READY: self._may_serve()})
+        while reason in (READY, ANOTHER_MODE):
+            mode = node_mode.choice.mode
+            reason = await self._serve_mode(
+                mode, {**self._ends(stop), ANOTHER_MODE: node_mode.differs(mode)}
             )
-            if reason not in ENDS:
-                log.info("serving in this mode has ended", mode=mode.value, reason=reason)
-        log.info("plugin ends", reason=reason)
+            log.info("serving in this mode has ended", mode=mode.value, reason=reason)
+        log.info("plugin ends", reason=reason, folder=str(folder.path))
         return reason
 
     def _ends(self, stop: asyncio.Event) -> dict[str, Coroutine[Any, Any, object]]:
-        return {STOPPED: stop.wait(), REMOVED: self.folder.until(lambda: self.folder.removed)}
-
-    def _create_serving(self, mode: PluginMode, reason: str = "") -> ModeServing:
-        before = self.serving.handover if reason == ANOTHER_MODE else None
-        return ModeServing(mode, self.parts, self.folder, self._policies, before)
+        folder = self.parts.folder
+        return {
+            STOPPED: stop.wait(),
+            REMOVED: folder.until(lambda: folder.removed),
+            LOCK_LOST: folder.until(lambda: folder.has_lost_lock),
+        }
 
     async def _may_serve(self) -> None:
-        await self.folder.until(lambda: self.folder.first)
-        if self.parts.connection is None or await self.parts.mode.known(KNOWN_SECONDS):
+        """Wait for the lock, then for the node's mode."""
+        folder, mode = self.parts.folder, self.parts.mode
+        await folder.until(lambda: folder.is_active)
+        if self.parts.connection is None or await mode.known(KNOWN_SECONDS):
             return
-        folder = self.folder.path
         with contextlib.suppress(HardwareError):
             last = await self.parts.calls.run(
                 "kubelet files",
-                lambda: last_mode(folder),
+                lambda: last_mode(folder.path),
                 timeout=KNOWN_SECONDS,
-                what=f"reading in {folder}",
+                what=f"reading in {folder.path}",
             )
-            self.parts.mode.resume(last)
+            mode.resume(last)
 
-    async def healthz(self) -> ProbeResult:
-        """Whether the process is alive."""
-        return await healthz(self.serving.registrations)
+    async def _serve_mode(self, mode: PluginMode, ends: Waits) -> str:
+        """Serve in a mode until the first of some ends has come, and return its name."""
+        async with asyncio.TaskGroup() as group:
+            self.serving = ModeParts(mode, self.parts, group)
+            running = group.create_task(self.serving.run())
+            reason = await first_of(ends)
+            running.cancel()
+            await asyncio.wait([running])
+            if reason == ANOTHER_MODE:
+                await self.serving.resources.withdraw(WITHDRAW_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    await self.serving.resources.close()
+        return reason
 
-    async def readyz(self) -> ProbeResult:
-        """Whether everything is registered."""
-        if self.folder.waits_for:
-            return HTTPStatus.SERVICE_UNAVAILABLE, f"{self.folder.waits_for}\n"
-        return readyz(self.parts.state, self.serving.registrations)
+
+async def first_of(waits: Waits) -> str:
+    """Wait for the first of several to finish, cancel the others, and return its name.
+
+    Earlier ones count first if several finish together. What the first one raised is raised.
+    """
+    tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
+    try:
+        await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        first = next(name for name, task in tasks.items() if task.done())
+        tasks[first].result()
+        return first
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
 def _innermost(group: ExceptionGroup[Exception]) -> Exception:

@@ -4,9 +4,9 @@
          ▲                                                                           │
          └──────────────── close the server, wait a little ◄─────────────────────────┘
 
-A kubelet that loses a resource goes on counting its devices for five minutes. So if the last device
-of a resource goes while its registration is lost, the resource is registered once more with that
-kubelet, without devices. A restarted kubelet counts no devices, so it needs no such registration.
+A kubelet that loses a resource goes on counting its devices (`plugin.counted`). So if the last
+device of a resource goes while its registration is lost, the resource is registered once more with
+that kubelet, without devices.
 
 A registration is lost when the kubelet has a new socket (it restarted), when our socket is gone
 from its folder (the kubelet or someone else deleted it), or when its stream ends though the folder
@@ -30,13 +30,15 @@ import grpc
 import grpc.aio
 import structlog
 
-from plugin.kubelet_folder import Identity, KubeletFolder, identify
+from plugin.counted import CountedResources
+from plugin.kubelet_folder import Identity, KubeletFolder
 from plugin.server import ResourceServer
 from services.devices.model import Device
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import API_VERSION, dial
 from services.process.errors import KubeletError
+from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.process.text import plain
 
@@ -53,9 +55,6 @@ always takes longer than we wait, as on a node that is starting, would never reg
 
 OPEN_SECONDS: Final = 10.0
 """For the kubelet to open its stream after that."""
-
-SENT_SECONDS: Final = 0.02
-"""Between two checks whether the kubelet was sent the devices."""
 
 STABLE_SECONDS: Final = 10.0
 """After a registration that lasted this long, the next pause is short again."""
@@ -91,23 +90,31 @@ class Registration:
         *,
         create_server: Callable[[Mapping[str, Device], Path], ResourceServer],
         folder: KubeletFolder,
+        counted: CountedResources,
         on_attempt: Callable[[str], None],
     ) -> None:
         self.resource = resource
         self.devices = devices
         self.state = RegistrationState.IDLE
-        self.error = ""
-        """Why the last attempt failed; empty once one succeeds."""
         self.server: ResourceServer | None = None
         self._create_server = create_server
         self._folder = folder
+        self._counted = counted
         self._on_attempt = on_attempt
         self._backoff = Backoff(REGISTER_FIRST_SECONDS)
         self._has_devices = asyncio.Event()
-        self._counting: Identity | None = None
-        """The kubelet that accepted our last registration, and may count devices that are gone."""
-        self._log = log.bind(resource=resource)
+        self._outage = Outage(
+            log,
+            "registration failed, will try again",
+            "registration succeeds again",
+            resource=resource,
+        )
         self.update(devices)
+
+    @property
+    def error(self) -> str:
+        """Why the last attempt failed; empty once one succeeds."""
+        return self._outage.reason
 
     def update(self, devices: Mapping[str, Device]) -> None:
         """Offer these devices (by id) from now on; without devices the capacity is 0."""
@@ -118,21 +125,6 @@ class Registration:
             self._has_devices.clear()
         if self.server is not None:
             self.server.update(devices)
-
-    def adopt(self) -> None:
-        """Assume that the present kubelet counts devices that another process offered."""
-        self._counting = identify(self._folder.socket)
-
-    @property
-    def has_unsent_withdrawal(self) -> bool:
-        """Whether the kubelet still counts devices although there are none any more."""
-        return not self.devices and self._is_stale
-
-    async def sent(self) -> None:
-        """Wait until the kubelet, if it counts any devices, was sent the present ones."""
-        # Soon sent, or lost and registered once more; rare enough to poll for it.
-        while self._is_stale:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(SENT_SECONDS)
 
     async def keep_registered(self) -> None:
         """Keep the resource registered until cancelled, then end its server."""
@@ -145,30 +137,19 @@ class Registration:
                 async with self._serving() as server:
                     with self._folder.guard(server.path, server.news):
                         await self._register(server, identity)
-                        self._counting = identify(self._folder.socket)  # not always `identity`
                         reason = await self._until_lost(server, identity)
                 self.state = RegistrationState.WAITING
-                self._log.info("registration lost, will register again", reason=reason)
+                log.info(
+                    "registration lost, will register again", resource=self.resource, reason=reason
+                )
                 if time.monotonic() - started >= STABLE_SECONDS:
                     self._backoff.reset()
             except KubeletError as error:  # however long it took
                 self._failed(str(error))
             await self._pause(identity)
 
-    @property
-    def _is_stale(self) -> bool:
-        """Whether the kubelet counts other devices than there are now, as far as is known."""
-        if self.state is RegistrationState.REGISTERED and self.server is not None:
-            return self.server.has_unsent_update
-        return self._counted
-
-    @property
-    def _counted(self) -> bool:
-        """Whether the present kubelet accepted one of our registrations."""
-        return self._counting is not None and self._counting == identify(self._folder.socket)
-
     async def _wait_for_update(self) -> None:
-        if self.devices or self._counted:
+        if self.devices or self.resource in self._counted.resources():
             return
         self.state = RegistrationState.IDLE
         await self._has_devices.wait()
@@ -222,8 +203,6 @@ class Registration:
                     raise KubeletError(explain(error, self._folder.socket)) from error
                 return
             call.cancel()
-        if server.opened.is_set():  # the new kubelet has accepted it
-            self._counting = identify(self._folder.socket)
         raise KubeletError("the kubelet restarted during the registration")
 
     async def _until_lost(self, server: ResourceServer, identity: Identity) -> str:
@@ -253,15 +232,14 @@ class Registration:
         return await _until(server.news, loss)
 
     def _succeeded(self, path: Path) -> None:
-        self.state, self.error = RegistrationState.REGISTERED, ""
+        self.state = RegistrationState.REGISTERED
+        self._outage.ended()
         self._on_attempt("ok")
-        self._log.info("registered", socket=path.name, devices=len(self.devices))
+        log.info("registered", resource=self.resource, socket=path.name, devices=len(self.devices))
 
     def _failed(self, error: str) -> None:
-        """Log an error once; the same error again is only logged for debugging."""
-        write = self._log.debug if error == self.error else self._log.warning
-        write("registration failed, will try again", reason=error)
-        self.state, self.error = RegistrationState.FAILED, error
+        self.state = RegistrationState.FAILED
+        self._outage.failed(error)
         self._on_attempt("failed")
 
 
@@ -284,7 +262,7 @@ def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
 
 async def _until(news: asyncio.Event, met: Callable[[], T]) -> T:
     """Wait until a condition is met, and return its value; nobody else may wait for the news."""
-    while not (found := met()):
+    while not (value := met()):
         news.clear()
         await news.wait()
-    return found
+    return value

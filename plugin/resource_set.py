@@ -7,14 +7,15 @@ minutes.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
 
+from plugin.counted import CountedResources
 from plugin.registration import Registration
 from services.devices.model import Device
-from services.devices.resources import AdvertisedResources
+from services.node.state import NodeState
 
 LINGER_SECONDS: Final = 60.0
 """How long a registration without devices stays."""
@@ -35,6 +36,7 @@ class ResourceSet:
         self,
         create_registration: Callable[[str, Devices], Registration],
         group: asyncio.TaskGroup,
+        counted: CountedResources,
         *,
         linger_seconds: float = LINGER_SECONDS,
         on_end: Callable[[str], None] = lambda _: None,
@@ -42,25 +44,31 @@ class ResourceSet:
         self.registrations: dict[str, Registration] = {}
         self._create_registration = create_registration
         self._group = group
+        self._counted = counted
         self._linger_seconds = linger_seconds
         self._on_end = on_end
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Of each registration, until it has ended."""
         self._lingering: dict[str, asyncio.TimerHandle] = {}
 
-    def apply(self, advertised: AdvertisedResources) -> None:
-        """Offer what the node has now."""
-        for resource, devices in advertised.resources.items():
+    def on_scan(self, state: NodeState) -> None:
+        """Offer what the node has now; withdraw what the kubelet still counts of anything else."""
+        resources = state.advertised.resources
+        for resource, devices in resources.items():
             if resource in self._lingering:
                 self._lingering.pop(resource).cancel()
             if resource in self.registrations:
                 self.registrations[resource].update(devices)
             else:
                 self._start(resource, devices)
-        gone = self.registrations.keys() - advertised.resources.keys() - self._lingering.keys()
-        for resource in gone:
+        counted = self._counted.resources()
+        gone = {*self.registrations, *counted} - resources.keys() - self._lingering.keys()
+        for resource in sorted(gone):
             log.warning("last device of a resource is gone", resource=resource)
-            self.registrations[resource].update({})
+            if resource in self.registrations:
+                self.registrations[resource].update({})
+            else:
+                self._start(resource, {})  # another mode offered it
             self._linger(resource)
 
     def resend(self) -> None:
@@ -70,38 +78,13 @@ class ResourceSet:
                 registration.server.resend()
                 return
 
-    def withdraw_stale(self, resources: Iterable[str]) -> None:
-        """Withdraw what another process or mode offered and this one doesn't.
-
-        The kubelet would count those devices for minutes, so they are registered once more without
-        devices.
-        """
-        for resource in sorted(resources):
-            if resource not in self.registrations:
-                log.warning("a resource that was offered before has no devices", resource=resource)
-                self._start(resource, {})
-                self._linger(resource)
-            self.registrations[resource].adopt()
-
-    @property
-    def has_unsent_withdrawals(self) -> bool:
-        """Whether the kubelet still counts devices of a resource that has none any more."""
-        return any(self.registrations[each].has_unsent_withdrawal for each in self._lingering)
-
-    async def withdraw(self, seconds: float) -> frozenset[str]:
-        """Withdraw all devices, and wait some seconds until the kubelet has been sent that.
-
-        Returns:
-            The resources of which the kubelet still counts devices after that time.
-        """
+    async def withdraw(self, seconds: float) -> None:
+        """Withdraw all devices, and wait some seconds until the kubelet counts none of them."""
         for registration in self.registrations.values():
             registration.update({})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await asyncio.gather(*(each.sent() for each in self.registrations.values()))
-        return frozenset(
-            name for name, each in self.registrations.items() if each.has_unsent_withdrawal
-        )
+                await self._counted.until_none()
 
     async def close(self) -> None:
         """End all registrations with their streams and sockets."""

@@ -20,6 +20,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from plugin.counted import CountedResources
 from plugin.metrics import PluginMetrics
 from services.devices.allocation import ContainerAllocation, allocate
 from services.devices.model import Device, PluginMode
@@ -90,6 +91,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         device_root: str,
         policy: StartPolicy | None,
         metrics: PluginMetrics,
+        counted: CountedResources,
         cdi: Callable[[], Collection[str]] = frozenset,
         hooked: bool = False,
     ) -> None:
@@ -108,13 +110,12 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._device_root = device_root
         self._policy = policy
         self._metrics = metrics
+        self._counted = counted
         self._cdi = cdi
         self._hooked = hooked
         self._server: grpc.aio.Server | None = None
         self._streams = 0
         self._changed = asyncio.Event()
-        self._sent: pb.ListAndWatchResponse | None = None
-        """What the kubelet's stream was sent last."""
         self._drained = asyncio.Event()
         """Whether no stream is open."""
         self._drained.set()
@@ -181,11 +182,6 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._changed.set()
         self._changed = asyncio.Event()
 
-    @property
-    def has_unsent_update(self) -> bool:
-        """Whether the kubelet's stream has not been sent the present devices, or has ended."""
-        return self.cut.is_set() or (self.opened.is_set() and self._sent is not self._listing)
-
     async def alive(self, seconds: float) -> None:
         """Call itself on its own socket.
 
@@ -228,9 +224,11 @@ class ResourceServer(rpc.DevicePluginServicer):
             while not self._ending:
                 if self._listing is not sent:
                     sent = self._listing
+                    if is_kubelet and sent.devices:
+                        self._counted.note_sent(self.resource, is_empty=False)
                     yield sent
-                    if is_kubelet:
-                        self._sent = sent
+                    if is_kubelet and not sent.devices:  # not before it is sent
+                        self._counted.note_sent(self.resource, is_empty=True)
                 else:
                     await self._changed.wait()
         finally:

@@ -10,30 +10,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from services.containers.permission import Enforce
-from services.devices.limits import parse_ignored
-from services.devices.model import PluginMode
-from services.devices.reasons import FLAGS, REGISTERS
-from services.devices.resources import DEFAULT_UNITS
-from services.process.errors import InvalidSettings
-from services.process.settings import (
-    PROCESS,
-    TIME,
-    CommaSeparated,
-    Flag,
-    Port,
-    ProcessSettings,
-    Seconds,
-)
+from services.node.settings import CARDS, AbsolutePath, NodeSettings
+from services.process.settings import PROCESS, Flag, Port
 from services.programming.clock import ClockCheck
 
-CARDS: Final = "Cards"
 KUBELET: Final = "Kubelet and cluster"
 PROGRAMMING: Final = "Programming"
-
-AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 
 
 class Programming(StrEnum):
@@ -52,54 +37,9 @@ def default_node_name() -> str:
     return os.environ.get("NODE_NAME") or socket.gethostname()
 
 
-def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        parse_ignored(words)
-    except InvalidSettings as error:
-        raise ValueError(str(error)) from error
-    return words
-
-
-class PluginSettings(ProcessSettings):
+class PluginSettings(NodeSettings):
     """The settings of `accelbind plugin`."""
 
-    mode: Annotated[PluginMode, Flag("MODE", CARDS)] = PluginMode.AF
-    """What a device is: af (a port with its function), region (programmed before a container
-    starts), regiondevel (with the management engine's node too), units, bdf. The node's annotation
-    fpga.intel.com/device-plugin-mode overrides it."""
-    root: Annotated[AbsolutePath, Flag("DIR", CARDS)] = Path("/")
-    """Folder that contains sys/ and dev/."""
-    host_root: Annotated[AbsolutePath, Flag("DIR", CARDS, "as --root")] = Field(
-        default_factory=lambda data: data["root"]
-    )
-    """Prefix of the device paths reported to the kubelet."""
-    units: Annotated[int, Field(ge=1, le=10_000), Flag("N", CARDS)] = DEFAULT_UNITS
-    """Number of units in mode units."""
-    scan_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 5.0
-    """Time between two scans of the cards."""
-    healthy_after: Annotated[int, Field(ge=1, le=1000), Flag("N", CARDS)] = 3
-    """Number of good scans in a row after which an unhealthy device is healthy again."""
-    max_temperature: Annotated[
-        Annotated[float, Field(gt=-100, le=400)] | None, Flag("CELSIUS", CARDS, "none")
-    ] = None
-    """Hotter cards are unhealthy, whatever their own limits are."""
-    max_power: Annotated[
-        Annotated[float, Field(gt=0, le=5000)] | None, Flag("WATTS", CARDS, "none")
-    ] = None
-    """Cards that draw more power are unhealthy."""
-    ignore_errors: Annotated[
-        CommaSeparated,
-        AfterValidator(_checked),
-        Flag("ERROR", CARDS, "none"),
-        Field(
-            description=f"Errors that leave a device healthy, by reason: {', '.join(REGISTERS)}"
-            f" (or some bits: port-errors=0x8), {', '.join(FLAGS)}."
-        ),
-    ] = ()
-    sensor_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 30.0
-    """Time between two reads of temperatures, power and error counters."""
-    clear_errors: Annotated[bool, Flag(group=CARDS)] = True
-    """Clear the errors that a container left in a port, once nobody uses it."""
     cdi_dir: Annotated[AbsolutePath | None, Flag("DIR", CARDS, "none")] = None
     """Folder of CDI files, such as /var/run/cdi, to describe the devices in."""
     cdi: Annotated[bool, Flag(group=CARDS)] = False

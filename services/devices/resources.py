@@ -40,28 +40,11 @@ _REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
 
 @dataclass(frozen=True, slots=True)
 class OfferMemory:
-    """What was offered last, by device id and place."""
+    """What was offered last in a mode, by device id and place."""
 
     mode: PluginMode
     devices: Mapping[tuple[str, str], Device] = field(default_factory=dict)
     """Every device that had a resource."""
-
-    def for_mode(self, mode: PluginMode) -> "OfferMemory":
-        """What counts of it in the mode that a node changes to.
-
-        A region is the same device in both of its modes, except for the engine's node. All other
-        modes have devices of their own.
-        """
-        if mode is self.mode:
-            return self
-        if not _REGION_MODES.issuperset((self.mode, mode)):
-            return OfferMemory(mode)
-        known = {}
-        for key, region in self.devices.items():
-            ports = tuple(node for node in region.nodes if node != region.id)
-            engine = (region.id,) if mode is PluginMode.REGIONDEVEL else ()
-            known[key] = replace(region, nodes=ports + engine)
-        return OfferMemory(mode, known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +117,7 @@ def advertise(
     if mode is PluginMode.UNITS:
         made = (Device(str(number), UNIT_RESOURCE, healthy=True) for number in range(units))
         return _assemble(mode, (("", unit) for unit in made))
-    known = previous.for_mode(mode).devices if previous is not None else {}
+    known = previous.devices if previous is not None and previous.mode is mode else {}
     node = Topology(inventory.cards)
     placed: list[_Placed] = []
     for card in inventory.cards:
@@ -203,9 +186,12 @@ def _functions(card: Card, node: Topology) -> Iterator[Device]:
 def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
     """Mode `bdf`: a device a port, named by its PCI function.
 
-    A second port of one function gets its number in the card behind the address. The ids are not
-    needed, so a card may have no file for one of them. A file that is there and holds nothing
-    usable is still a sign of a broken card.
+    A further port of one function gets its number in the card behind the address. The number and
+    not the order counts, since the kubelet knows by the id which container has which port, also
+    when an earlier port was released. On a virtual function any number is the first.
+
+    The AFU and interface ids are not needed, so a card may have no file for one of them. A file
+    that is there and holds nothing usable is still a sign of a broken card.
     """
     for index, port in enumerate(card.ports):
         if port.pci is None:
@@ -214,8 +200,10 @@ def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
             device = _port_device(card, unnamed, node, key=port.name, resource="")
         else:
             key = port.pci.address.removeprefix("0000:")
-            if index:
-                key = f"{key}-{index if port.number is None else port.number}"
+            is_first_virtual = port.pci.physfn is not None and not index
+            number = index if port.number is None or is_first_virtual else port.number
+            if number:
+                key = f"{key}-{number}"
             device = _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
         yield _without(device, _NO_IDS)
 

@@ -7,19 +7,20 @@ and at once, since a container without the hook would run whatever function is i
 disk, a missing permission) is logged once and tried again after each scan.
 """
 
-import asyncio
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 
 from services.devices.cdi import FILE_NAME, Hook, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.model import Device, PluginMode
-from services.devices.resources import AdvertisedResources
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
+from services.process.due import Due
 from services.process.errors import HardwareError, HookMissing
+from services.process.outage import Outage
 from services.process.text import listing
 
 WRITE_SECONDS: Final = 5.0
@@ -48,21 +49,18 @@ class CdiPublisher:
         self._hook = hook
         self._calls = calls
         self._devices: tuple[Device, ...] = ()
-        self._due = asyncio.Event()
-        self._problems: frozenset[str] = frozenset()
+        self._due = Due()
+        self._outage = Outage(log, "CDI files are not up to date", "CDI files are up to date again")
 
-    def on_scan(self, advertised: AdvertisedResources) -> None:
-        """Describe these devices from now on."""
-        self._devices = tuple(advertised.devices())
+    def on_scan(self, state: NodeState) -> None:
+        """Describe the present devices from now on."""
+        self._devices = tuple(state.advertised.devices())
         self.published &= {device.id for device in self._devices}
-        self._due.set()
+        self._due.request()
 
-    async def write_forever(self) -> None:
+    async def write_forever(self) -> NoReturn:
         """Write after each scan, until cancelled."""
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            await self.run_once()
+        await self._due.run_forever(self.run_once)
 
     async def require(self, ids: Collection[str]) -> None:
         """Make sure that the file on the disk describes devices; write it if it doesn't.
@@ -73,7 +71,7 @@ class CdiPublisher:
         done = await self.run_once()
         missing = sorted(set(ids) - self.published) if done else sorted(set(ids))
         if missing:
-            why = "; ".join(sorted(self._problems)) or "the plugin no longer offers it"
+            why = self._outage.reason or "the plugin no longer offers it"
             raise HookMissing(
                 f"the CDI file {self._where}/{FILE_NAME} doesn't describe {listing(missing[:8])},"
                 " so the container runtime would find neither the device nor the OCI hook that"
@@ -91,7 +89,7 @@ class CdiPublisher:
                 what=f"writing CDI files below {self._where}",
             )
         except HardwareError as error:
-            self._log_problems(frozenset({str(error)}))
+            self._outage.failed(str(error))
             return False
         if not done.error:
             self.published = frozenset(file.devices)
@@ -105,14 +103,6 @@ class CdiPublisher:
                 removed=[] if file.content else [FILE_NAME],
                 devices=len(file.devices),
             )
-        self._log_problems(
-            frozenset(filter(None, [done.error, *(each.message for each in file.problems)]))
-        )
+        problems = [done.error, *(each.message for each in file.problems)]
+        self._outage.update("; ".join(filter(None, problems)))
         return True
-
-    def _log_problems(self, problems: frozenset[str]) -> None:
-        for problem in sorted(problems - self._problems):
-            log.warning("CDI files are not up to date", reason=problem)
-        if self._problems and not problems:
-            log.info("CDI files are up to date again")
-        self._problems = problems

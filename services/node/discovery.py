@@ -1,8 +1,7 @@
 """The discovery loop: reads the cards again and again, and keeps `NodeState` up to date.
 
-`run_once` is one round: scan, decide what to advertise, damp devices that flap.
-`rounds` repeats it. If no thread can be started for a scan, that is logged once, and what was known
-before stays advertised.
+`run_once` is one round: scan, decide what to advertise, damp devices that flap. If no thread can be
+started for a scan, what was known before stays advertised.
 
 While a card is programmed, its files change: ports vanish for a moment, ids can't be read, and
 registers show errors that will be cleared. That says nothing about its health, so the card stays as
@@ -10,12 +9,10 @@ the scan before found it until the work has ended. A card that hangs in its driv
 until it answers.
 """
 
-import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NoReturn, TypeAlias
 
 import structlog
 
@@ -24,43 +21,19 @@ from services.devices.damping import Damping, Health, damp
 from services.devices.limits import Limits
 from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.port_owners import with_held_ports
-from services.devices.resources import (
-    OfferMemory,
-    advertise,
-    nothing_advertised,
-    with_problems,
-)
+from services.devices.resources import advertise, with_problems
+from services.node.state import NodeState, OnScan
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
+from services.process.outage import Outage
 
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
 
 log = structlog.get_logger(component="plugin")
 
 
-class NodeState:
-    """What is known of a node now: discovery writes it, everyone else reads it.
-
-    Each value is immutable and replaced as a whole, so threads may read it too.
-    """
-
-    def __init__(self, mode: PluginMode) -> None:
-        self.inventory: Inventory | None = None
-        """What the last scan found; None before the first."""
-        self.advertised = nothing_advertised(mode)
-        """The devices that the node offers."""
-        self.scan_error = ""
-        """Why the last scan failed; empty if it didn't."""
-        self.rescan = asyncio.Event()
-        """Set to ask for a scan before the interval is over; several requests are one scan."""
-
-    def start_mode(self, mode: PluginMode) -> None:
-        """Forget what was known in the mode before."""
-        self.inventory, self.advertised, self.scan_error = None, nothing_advertised(mode), ""
-
-    def request_rescan(self) -> None:
-        """Ask for a scan soon."""
-        self.rescan.set()
+FindProblems: TypeAlias = Callable[[Inventory], Mapping[str, Problem]]
+"""Finds problems known besides the scan's, by the name of a card or port."""
 
 
 class CardReader:
@@ -75,7 +48,7 @@ class CardReader:
         scan: Callable[[], Awaitable[Inventory]],
         calls: BlockingCalls,
         limits: Limits | None = None,
-        problems: Sequence[Callable[[], Mapping[str, Problem]]] = (),
+        problems: Sequence[FindProblems] = (),
     ) -> None:
         self._scan = scan
         self._calls = calls
@@ -96,8 +69,11 @@ class CardReader:
                 seen = replace(seen, failure=_hung(seen, stuck[key]))
             cards.append(seen)
         self._last = last
-        problems = {name: problem for find in self._problems for name, problem in find().items()}
-        return with_problems(replace(inventory, cards=tuple(cards)), problems, self._limits)
+        inventory = replace(inventory, cards=tuple(cards))
+        problems: dict[str, Problem] = {}
+        for find in self._problems:
+            problems |= find(inventory)
+        return with_problems(inventory, problems, self._limits)
 
 
 def card_key(card: str) -> str:
@@ -128,24 +104,23 @@ def _hung(card: Card, seconds: float) -> Problem:
 class Discovery:
     """Finds out what this node has in one mode; every `interval` seconds, or on request.
 
-    `problems` returns those that depend on the mode, by the name of a port.
+    `holders` returns which containers have devices. After each scan that didn't fail, `on_scan` are
+    called in their order.
     """
 
     def __init__(
         self,
         state: NodeState,
         *,
-        mode: PluginMode,
         units: int,
         interval: float,
         damping: Damping,
         cards: CardReader,
         holders: Callable[[], Awaitable[Holders]],
         observe_seconds: Callable[[float], None],
-        problems: Callable[[Inventory], Mapping[str, Problem]] = lambda _: {},
+        on_scan: Sequence[OnScan] = (),
     ) -> None:
         self._state = state
-        self._mode = mode
         self._units = units
         self._interval = interval
         self._damping = damping
@@ -153,40 +128,33 @@ class Discovery:
         self._cards = cards
         self._holders = holders
         self._observe_seconds = observe_seconds
-        self._problems = problems
+        self._on_scan = on_scan
+        self._outage = Outage(
+            log,
+            "scan failed, the last known devices stay offered",
+            "scans answer again",
+            level="error",
+        )
 
-    async def rounds(self) -> AsyncIterator[NodeState]:
-        """Scan until cancelled; return the state after each scan that didn't fail."""
-        while True:
-            self._state.rescan.clear()
-            try:
-                await self.run_once()
-            except HardwareError as error:
-                self._log_failure(str(error))
-            else:
-                yield self._state
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval):
-                    await self._state.rescan.wait()
-
-    def restore(self, memory: OfferMemory) -> None:
-        """Continue from what was offered before: by another process, or in another mode."""
-        self._state.advertised = replace(self._state.advertised, memory=memory.for_mode(self._mode))
+    async def scan_forever(self) -> NoReturn:
+        """Scan until cancelled, first at once."""
+        self._state.rescan.request()
+        await self._state.rescan.run_forever(self.run_once, interval=lambda: self._interval)
 
     async def run_once(self) -> None:
-        """Scan once and update the state.
-
-        Raises:
-            HardwareError: No thread can be started to read the cards.
-        """
+        """Scan once, update the state, and call who is interested."""
         state = self._state
-        inventory = await self._inventory()
-        advertised = advertise(
-            inventory, self._mode, units=self._units, previous=state.advertised.memory
-        )
-        if state.scan_error:
-            log.info("scans answer again")
+        try:
+            inventory = await self._inventory()
+        except HardwareError as error:
+            state.scan_error = str(error)
+            self._outage.failed(state.scan_error)
+            return
         state.scan_error = ""
+        self._outage.ended()
+        advertised = advertise(
+            inventory, state.mode, units=self._units, previous=state.advertised.memory
+        )
         advertised = with_held_ports(advertised, inventory, await self._holders())
         advertised, self._health = damp(
             advertised, self._health, self._damping, now=time.monotonic()
@@ -194,16 +162,13 @@ class Discovery:
         if advertised != state.advertised:
             state.advertised = advertised
         state.inventory = inventory
+        for on_scan in self._on_scan:
+            on_scan(state)
 
     async def _inventory(self) -> Inventory:
-        if self._mode is PluginMode.UNITS:
+        if self._state.mode is PluginMode.UNITS:
             return Inventory()
         started = time.perf_counter()
         inventory = await self._cards.read()
         self._observe_seconds(time.perf_counter() - started)
-        return with_problems(inventory, self._problems(inventory), Limits())
-
-    def _log_failure(self, error: str) -> None:
-        write = log.debug if error == self._state.scan_error else log.error
-        write("scan failed, the last known devices stay offered", reason=error)
-        self._state.scan_error = error
+        return inventory

@@ -5,25 +5,27 @@ devices, writes in a thread, and reports the result. A write may hang in the car
 given up after its deadline, and scans go on meanwhile.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 
 from services.containers.holders import Holders
 from services.devices.model import Card, Inventory, Port
 from services.devices.stale_errors import Tried, choose, untried
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
+from services.process.due import Due
 from services.process.errors import AccelbindError, HardwareError
+from services.process.outage import Outage
 from services.programming.error_registers import ClearResult, clear_errors
 from services.programming.ioctls import KERNEL, DriverCalls
 
 WRITE_SECONDS: Final = 5.0
 
-HUNG: Final = "hung"
+CLEARING_HUNG: Final = "hung"
 """The outcome of a write that takes longer than 5 s: it is given up."""
 
 log = structlog.get_logger(component="plugin")
@@ -32,8 +34,8 @@ log = structlog.get_logger(component="plugin")
 class ErrorClearing:
     """Clears errors of ports without a holder, each value once.
 
-    `count` counts each outcome: those of `ClearResult`, and `HUNG`. `on_result` gets each port, and
-    why its errors weren't cleared; empty if they were.
+    `count` counts each outcome: those of `ClearResult`, and `CLEARING_HUNG`. `on_result` gets each
+    port, and why its errors weren't cleared; empty if they were.
     """
 
     def __init__(
@@ -57,24 +59,25 @@ class ErrorClearing:
         self._request_rescan = request_rescan
         self._on_result = on_result
         self._inventory = Inventory()
-        self._due = asyncio.Event()
+        self._due = Due()
         self._tried: Tried = {}
-        self._error = ""
+        self._outage = Outage(
+            log,
+            "errors of ports are not cleared: the holders are unknown",
+            "errors of ports are cleared again: the holders are known",
+        )
         self._busy: dict[str, int] = {}
 
-    def on_scan(self, inventory: Inventory) -> None:
+    def on_scan(self, state: NodeState) -> None:
         """Clear soon if there are errors, or were some that are remembered."""
-        self._inventory = inventory
+        self._inventory = inventory = state.inventory or Inventory()
         errors = any(port.errors for card in inventory.cards for port in card.ports)
         if errors or self._tried:
-            self._due.set()
+            self._due.request()
 
-    async def clear_forever(self) -> None:
+    async def clear_forever(self) -> NoReturn:
         """Clear whenever there is something to clear, until cancelled."""
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            await self.run_once()
+        await self._due.run_forever(self.run_once)
 
     async def run_once(self) -> None:
         """Clear the stale errors of the newest inventory."""
@@ -82,16 +85,16 @@ class ErrorClearing:
         try:
             holders = await self._holders()
         except AccelbindError as error:
-            self._log_unknown(str(error))
+            self._outage.failed(str(error))
             return
-        self._error = ""
+        self._outage.ended()
         chosen, self._tried = choose(inventory, holders, self._tried)
         if any([await self._clear(card, port) for card, port in chosen]):
             self._request_rescan()
 
     async def _clear(self, card: Card, port: Port) -> bool:
         """Try to clear; return whether that succeeded."""
-        name, errors, outcome = port.name, port.errors or 0, HUNG
+        name, errors, outcome = port.name, port.errors or 0, CLEARING_HUNG
         try:
             outcome, detail = await self._calls.run(
                 f"errors of {name}",
@@ -117,8 +120,3 @@ class ErrorClearing:
         else:
             bound.warning("errors of a port not cleared", reason=detail)
         return cleared
-
-    def _log_unknown(self, error: str) -> None:
-        write = log.debug if error == self._error else log.warning
-        write("errors of ports are not cleared: the holders are unknown", reason=error)
-        self._error = error

@@ -6,10 +6,12 @@ place, as the system would for this user: the path, the missing permission, what
 what helps. It writes and opens nothing, and a missing file is no missing permission.
 """
 
+import asyncio
 import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,7 @@ from services.kubelet.sockets import (
     pod_resources_socket,
     registration_socket,
 )
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.programming.error_registers import clearing_file
@@ -204,21 +207,28 @@ def _remedy(path: Path, letters: str) -> str:
 
 
 class PermissionCheck:
-    """Checks once what this process may not do, and logs it."""
+    """Checks what this process may not do, once the cards are known, and logs it."""
 
     def __init__(self, needs: Needs, calls: BlockingCalls) -> None:
         self.missing: tuple[Missing, ...] = ()
         """What was missing; nothing before the check."""
         self._needs = needs
         self._calls = calls
+        self._inventory = Inventory()
+        self._scanned = asyncio.Event()
 
-    async def run(self, mode: PluginMode, inventory: Inventory) -> None:
-        """Check, for a mode and the cards that were found."""
-        needs = replace(self._needs, mode=mode)
+    def on_scan(self, state: NodeState) -> None:
+        """Check after the first scan."""
+        self._inventory = state.inventory or Inventory()
+        self._scanned.set()
+
+    async def check_once(self) -> None:
+        """Check, after the first scan."""
+        await self._scanned.wait()
         try:
             self.missing = await self._calls.run(
                 "permissions",
-                lambda: missing(needs, inventory),
+                partial(missing, self._needs, self._inventory),
                 timeout=DEADLINE_SECONDS,
                 what="checking which permissions are missing",
             )

@@ -3,15 +3,13 @@
 A board's controller answers slowly or never, so its own thread reads it, every half a minute and
 when cards come or go, within a deadline. A measurement counts while it is recent and its card is
 there. If sensors don't answer once, their values are missing; if the read still hangs at the next
-round, their card is unhealthy, and a limit that was exceeded stays so meanwhile. `problems` tells
-discovery's thread; it only reads a value that is replaced as a whole.
+round, their card is unhealthy, and a limit that was exceeded stays so meanwhile.
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NoReturn
 
 import structlog
 
@@ -19,7 +17,10 @@ from services.devices.hardware.sensor_reader import SENSORS_HUNG, SensorReader
 from services.devices.limits import Limits, limit_problems
 from services.devices.model import Card, Inventory, Problem
 from services.devices.sensors import CardSensors
+from services.node.state import NodeState
+from services.process.due import Due
 from services.process.errors import HardwareError
+from services.process.outage import Outage
 
 START_SECONDS: Final = 1.0
 """Before the first read, where no limit depends on it: registering comes first."""
@@ -53,11 +54,11 @@ class Sensing:
         self._request_rescan = request_rescan
         self._cards: tuple[Card, ...] = ()
         self._read: tuple[tuple[str, str], ...] = ()
-        self._due = asyncio.Event()
+        self._due = Due()
         self._found: tuple[CardSensors, ...] = ()
         self._found_at = float("-inf")
         self._over: Mapping[str, Problem] = {}
-        self._errors: frozenset[str] = frozenset()
+        self._outage = Outage(log, "sensors can't be read", "sensors can be read again")
         self._silent: frozenset[str] = frozenset()
         """The cards whose sensors didn't answer last."""
         self._hanging = False
@@ -76,27 +77,22 @@ class Sensing:
         """How many cards' sensors hang now."""
         return len(self._reader.hanging)
 
-    def on_scan(self, inventory: Inventory) -> None:
+    def on_scan(self, state: NodeState) -> None:
         """Read soon if cards have come or gone."""
-        self._cards = inventory.cards
+        self._cards = state.inventory.cards if state.inventory else ()
         if self._read != tuple(map(_key, self._cards)):
-            self._due.set()
+            self._due.request()
 
-    def problems(self) -> Mapping[str, Problem]:
-        """The problems of cards that exceed limits or hang, by card; in any thread."""
+    def problems(self, _inventory: Inventory) -> Mapping[str, Problem]:
+        """The problems of cards that exceed limits or hang, by card."""
         return self._over
 
-    async def read_forever(self) -> None:
+    async def read_forever(self) -> NoReturn:
         """Read until cancelled."""
         if not self._limits.measure:
             await asyncio.sleep(min(START_SECONDS, self._interval))
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause()):
-                    await self._due.wait()
-            self._due.clear()
-            await self.run_once()
-            await asyncio.sleep(min(SPACING_SECONDS, self._interval))
+        spacing = min(SPACING_SECONDS, self._interval)
+        await self._due.run_forever(self.run_once, interval=self._pause, spacing=spacing)
 
     def _pause(self) -> float:
         return min(self._interval, HUNG_SECONDS) if self._hanging else self._interval
@@ -109,7 +105,7 @@ class Sensing:
         try:
             found = await self._reader.read(cards)
         except HardwareError as error:
-            self._update((), frozenset({str(error)}), {})
+            self._update((), [str(error)], {})
             return
         hung = {
             each.card: each.problem
@@ -117,24 +113,22 @@ class Sensing:
             if each.problem is not None and each.problem.reason == SENSORS_HUNG
         }
         if not hung.keys() <= self._silent:
-            self._due.set()  # slow or hanging: the next read shows it
+            self._due.request()  # slow or hanging: the next read shows it
         self._silent, self._hanging = frozenset(hung), not before.isdisjoint(hung)
         held = {
             card: self._over.get(card, problem)
             for card, problem in hung.items()
             if card in self._over or card in before
         }
-        self._update(found, frozenset(problem.message for problem in hung.values()), held)
+        self._update(found, [problem.message for problem in hung.values()], held)
 
     def _update(
         self,
         found: tuple[CardSensors, ...],
-        errors: frozenset[str],
+        errors: Iterable[str],
         held: Mapping[str, Problem],
     ) -> None:
-        for problem in sorted(errors - self._errors):
-            log.warning("sensors can't be read", reason=problem)
-        self._errors = errors
+        self._outage.update("; ".join(errors))
         self._found, self._found_at = found, time.monotonic()
         over = {**limit_problems(found, self._limits, self._over), **held}
         if over != self._over:

@@ -153,23 +153,6 @@ async def test_a_running_plugin_is_asked_and_init_containers_are_holders(
         await eventually_async(is_free)
 
 
-async def test_what_broke_after_the_plugin_died_is_shown_under_what_it_was(short_dir: Path) -> None:
-    rack = Rack(short_dir / "root")
-    address = rack.add_card(CardSpec())
-    flags = here(short_dir, "--files")
-    async with KubeletStandIn(short_dir / "k", node_name="n1") as kubelet:
-        async with running(settings(short_dir)):
-            await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-            remembered = short_dir / "k/device-plugins/accelbind/offer.json"
-            await eventually_async(lambda: AF in remembered.read_text())
-        rack.break_(address, Fault.AFU_ALL_F)
-        (device,) = (await asked_by_process(*flags))["devices"]
-        assert (device["resource"], device["health"]) == (AF, "Unhealthy")
-        remembered.write_bytes(b"nonsense")
-        (device,) = (await asked_by_process(*flags))["devices"]
-        assert device["resource"] == ""
-
-
 async def asked_by_process(*flags: str | Path) -> dict[str, Any]:
     """What a process prints, since stand-ins of this one log to its stdout."""
     done = await asyncio.to_thread(run_process, "devices", *flags, "-o", "json")

@@ -7,7 +7,6 @@ shows with the seed.
 """
 
 import contextlib
-import json
 import random
 import time
 from collections.abc import Callable
@@ -353,19 +352,8 @@ class Storm:
                 self.say(self.model.hang(address, self.chance.choice(SURE_HANGS)))
         self.await_truth()
         if self.kills:
-            eventually(
-                self._is_remembered, timeout=QUIET_SECONDS, what="the list of what is offered"
-            )
             self.say(self._kill_plugin())
-            self.await_truth()
-
-    def _is_remembered(self) -> bool:
-        """Whether a plugin that is started now knows what was offered of broken cards."""
-        file = plugins_folder(self.folder / "k") / "accelbind/offer.json"
-        known = {each["id"] for each in json.loads(file.read_bytes())["devices"]}
-        devices = self.model.offered(self.mode).values()
-        _same(known, {key for found in devices for key in found}, "what is remembered")
-        return True
+            self.settle()  # what is broken when a plugin starts is not offered before
 
     def last_word(self) -> None:
         """One thing more goes wrong, after which nothing happens that would put it right."""

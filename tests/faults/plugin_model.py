@@ -122,13 +122,9 @@ class Model:
         return f"card {address} goes"
 
     def split(self, address: str) -> str:
-        """The last port of a card goes to a virtual function.
-
-        If an earlier one went, the ids that mode bdf keeps for the others would depend on what the
-        plugin has seen before.
-        """
+        """A port of a card goes to a virtual function."""
         self.mend(address)
-        port = len(self.cards[address].ports) - 1
+        port = self._chance.randrange(len(self.cards[address].ports))
         virtual = self.rack.move_to_vf(address, port)
         card = self.cards[address]
         self.cards[virtual] = CardModel(
@@ -251,7 +247,6 @@ class Model:
                 )
                 yield f"fpga.intel.com/region-{card.interface}", name, (healthy, card.numa)
                 continue
-            by_number = sorted(card.ports, key=lambda port: port.number)
             for index, port in enumerate(card.ports):
                 healthy = _sound(card) and _sound(engine) and not port.ill
                 name = self.rack.ports(address)[index]
@@ -259,7 +254,7 @@ class Model:
                 if mode == "bdf":
                     resource = "b-com.com/accelerator"
                     name = address.removeprefix("0000:")
-                    if port is not by_number[0]:
+                    if port.number and card.physical is None:
                         name = f"{name}-{port.number}"
                 yield resource, name, (healthy, card.numa)
 

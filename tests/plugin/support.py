@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plugin.node_parts import NodeParts
+from plugin.composition import ModeParts, ProcessParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
@@ -106,6 +106,12 @@ def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]
     return env
 
 
+def serving(plugin: Plugin) -> ModeParts:
+    """What serves in the node's mode, which must have begun."""
+    assert plugin.serving is not None
+    return plugin.serving
+
+
 def is_running(state: PodState) -> bool:
     """Whether container `c` of a pod runs."""
     return state["c"].running
@@ -150,7 +156,7 @@ async def running(
     """
     stop = asyncio.Event()
     connection = Connection(connector(api.kubeconfig_path)) if api else None
-    parts = NodeParts(
+    parts = ProcessParts(
         options,
         connection,
         pods=pods,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from plugin import mode_serving
+from plugin import process
 from plugin.node_mode import ANNOTATION
 from plugin.process import Plugin
 from services.devices.model import PluginMode
@@ -30,6 +30,7 @@ from tests.plugin.support import (
     functions,
     pod,
     running,
+    serving,
     settings,
 )
 from tests.plugin.test_process import sockets
@@ -167,28 +168,10 @@ async def test_an_annotation_that_names_no_mode_keeps_the_one_before(
     assert capsys.readouterr().out.count("the node's annotation is not understood") == 1
 
 
-async def test_a_region_that_is_broken_while_its_mode_changes_stays_under_its_resource(
-    bed: Bed, api: ApiServerStandIn
-) -> None:
-    card = bed.rack.add_card(CardSpec())
-    annotate(api, "region")
-    async with with_api(bed, api):
-        await offers(bed.kubelet, region=1)
-        bed.rack.break_(card, Fault.INTERFACE_ALL_F)
-        await bed.kubelet.until(lambda: bed.kubelet.allocatable == {REGION: 0})
-        for count, mode in enumerate(("regiondevel", "region"), 2):
-            annotate(api, mode)
-            await bed.kubelet.until(partial(has_registered, bed, count), timeout=PATIENCE)
-            await bed.kubelet.until(lambda: bed.kubelet.capacity == {REGION: 1})
-            assert bed.kubelet.allocatable == {REGION: 0}
-        bed.rack.heal(card, Fault.INTERFACE_ALL_F)
-        await offers(bed.kubelet, region=1)
-
-
 async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_next(
     bed: Bed, api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mode_serving, "WITHDRAW_SECONDS", 0.2)
+    monkeypatch.setattr(process, "WITHDRAW_SECONDS", 0.2)
     bed.rack.add_card(CardSpec())
     annotate(api, None)
     async with with_api(bed, api) as plugin:
@@ -196,7 +179,7 @@ async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_
         with bed.kubelet.faulty(refuse="not now"):
             await bed.kubelet.cut_stream(AF)
             annotate(api, "region")
-            await eventually_async(lambda: plugin.serving.mode is PluginMode.REGION)
+            await eventually_async(lambda: serving(plugin).mode is PluginMode.REGION)
         await offers(bed.kubelet, region=1)
 
 

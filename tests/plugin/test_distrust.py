@@ -21,7 +21,7 @@ from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from tests.plugin.support import AF as OFFERED
-from tests.plugin.support import REGION, Bed, running, settings
+from tests.plugin.support import REGION, Bed, running, serving, settings
 from tests.plugin.test_annotation import annotate, offers
 from tests.support import eventually_async
 
@@ -136,7 +136,7 @@ async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
         driver.refuse = True
         assert fpga_program(bed.folder, NLB3) != 0
         await bed.offers(0, OFFERED)
-        (device,) = plugin.parts.state.advertised.devices()
+        (device,) = serving(plugin).node.state.advertised.devices()
         assert [each.reason for each in device.reasons] == ["programming-unfinished"]
         driver.refuse = False
         assert fpga_program(bed.folder, NLB0) == 0
@@ -158,7 +158,7 @@ async def test_a_port_that_the_driver_can_not_program_is_unhealthy_in_mode_regio
         await bed.offers(1, OFFERED)
     async with bed.running(PluginMode.REGION) as plugin:
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(REGION) == 1)
-        (device,) = plugin.parts.state.advertised.devices()
+        (device,) = serving(plugin).node.state.advertised.devices()
         assert [each.reason for each in device.reasons] == ["port-released"]
         assert bed.kubelet.allocatable[REGION] == 0
 

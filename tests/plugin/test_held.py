@@ -6,7 +6,7 @@ from services.containers import holder_source
 from services.devices.model import PluginMode
 from services.names import function_name
 from simulator.cards import A10_INTERFACE, CardSpec
-from tests.plugin.support import AF, NLB0, NLB3, REGION, Bed, container, functions
+from tests.plugin.support import AF, NLB0, NLB3, REGION, Bed, container, functions, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def test_a_held_port_is_unhealthy_as_another_function_until_its_pod_ends(
         state = await (bed.start("p", other, init=[holder]) if init else bed.start("p", holder))
         bed.rack.set_afu(card, NLB3)
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(OTHER) == 1)
-        (device,) = plugin.parts.state.advertised.resources[OTHER].values()
+        (device,) = serving(plugin).node.state.advertised.resources[OTHER].values()
         assert [each.reason for each in device.reasons] == ["held-as-other-resource"]
         assert bed.kubelet.allocatable[OTHER] == 0
         await bed.kubelet.delete_pod(state)
@@ -47,7 +47,7 @@ async def test_a_restarted_plugin_and_kubelet_know_a_held_port(bed: Bed) -> None
     async with bed.running() as plugin:
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(OTHER) == 1)
         assert bed.kubelet.allocatable[OTHER] == 0
-        assert plugin.parts.holders.holders.keys() == {(AF, "dfl-port.0")}
+        assert serving(plugin).holders.holders.keys() == {(AF, "dfl-port.0")}
 
 
 async def test_a_region_that_a_container_has_is_no_free_port_after_a_change_of_mode(

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from accelbind import hook
-from plugin.node_parts import NodeParts
+from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
@@ -30,6 +30,7 @@ from tests.plugin.support import (
     Pods,
     is_running,
     mapping_both_functions,
+    serving,
     settings,
 )
 from tests.support import REPOSITORY, eventually_async
@@ -249,7 +250,7 @@ async def test_a_refusal_is_on_stderr(
         bed.pods.mapped = mapping_both_functions()
         said = runtime.arguments()
         bed.rack.remove_card(card)  # or a plugin that can't tell yet what is in it
-        await eventually_async(lambda: not plugin.parts.state.advertised.resources)
+        await eventually_async(lambda: not serving(plugin).node.state.advertised.resources)
         runtime.configure("uid-of-p")
         code, reason = await asyncio.to_thread(runtime.run, runtime.state(), *said)
         assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)
@@ -391,5 +392,5 @@ async def test_a_socket_that_can_not_be_made_ends_the_plugin_in_words(
     options = settings(short_dir, PluginMode.REGION, **told, state_dir=short_dir / "file" / "state")
     with capture_logs() as logs, pytest.raises(KubeletError, match="the OCI hook's socket"):
         async with asyncio.timeout(60):
-            await Plugin(NodeParts(options, pods=Pods())).serve(asyncio.Event())
+            await Plugin(ProcessParts(options, pods=Pods())).serve(asyncio.Event())
     assert [line["event"] for line in logs if line["log_level"] in {"error", "critical"}] == []

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from plugin.kubelet_folder import Identity, KubeletFolder, identify
+from services.node.node_lock import NodeLock
 from services.process.errors import KubeletError
 from tests.support import eventually_async
 
@@ -63,8 +64,8 @@ async def checking(path: Path) -> AsyncIterator[KubeletFolder]:
         folder.close()
 
 
-async def is_first(folder: KubeletFolder) -> None:
-    await folder.until(lambda: folder.first)
+async def is_active(folder: KubeletFolder) -> None:
+    await folder.until(lambda: folder.is_active)
 
 
 async def replaced(folder: KubeletFolder, seen: Identity) -> None:
@@ -191,13 +192,13 @@ async def test_of_two_the_first_serves_and_the_second_as_soon_as_it_has_ended(
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         async with checking(path) as first:
-            await is_first(first)
+            await is_active(first)
             second = await stack.enter_async_context(checking(path))
             await eventually_async(lambda: second.waits_for)
             first.new_socket()
             with pytest.raises(KubeletError, match="another accelbind plugin serves on this node"):
                 second.new_socket()
-        await is_first(second)
+        await is_active(second)
         assert second.waits_for == ""
         assert names(path) == set(), "nothing is left in the folder"
     assert capsys.readouterr().out.count(WAITS) == 1
@@ -206,20 +207,20 @@ async def test_of_two_the_first_serves_and_the_second_as_soon_as_it_has_ended(
 async def test_without_a_folder_there_is_nothing_to_be_first_in_until_it_comes(path: Path) -> None:
     shutil.rmtree(path)
     async with checking(path) as one, checking(path) as other:
-        await is_first(one)
-        await is_first(other)
+        await is_active(one)
+        await is_active(other)
         make(path)
-        await eventually_async(lambda: one.waits_for or other.waits_for)
-        assert [one.first, other.first].count(True) == 1
+        await eventually_async(lambda: one.has_lost_lock or other.has_lost_lock)
+        assert [one.is_active, other.is_active].count(True) == 1
 
 
 async def test_a_folder_that_is_made_again_is_locked_again(path: Path) -> None:
     async with checking(path) as folder:
-        await is_first(folder)
+        await is_active(folder)
         shutil.rmtree(path)
         make(path)
         folder.new_socket()
-        assert KubeletFolder(path).is_second()
+        assert NodeLock(path).locked_by_other()
         assert folder.waits_for == ""
 
 
@@ -233,10 +234,10 @@ async def test_where_the_folder_can_not_be_locked_every_plugin_is_first_and_it_i
     stale = path / "accelbind-0123abcd-7.sock"
     make_socket(stale)
     async with checking(path) as folder:
-        await is_first(folder)
+        await is_active(folder)
         folder.new_socket()
         assert stale.exists(), "another plugin may serve it"
-    assert capsys.readouterr().out.count("can't be locked") == 1
+    assert capsys.readouterr().out.count("[warning  ] the kubelet's folder can't be locked") == 1
 
 
 async def test_the_first_removes_the_sockets_that_a_killed_plugin_left(path: Path) -> None:
@@ -247,5 +248,5 @@ async def test_the_first_removes_the_sockets_that_a_killed_plugin_left(path: Pat
     async with checking(path) as folder:
         make_socket(folder.new_socket())
         left = names(path)
-        await is_first(folder)
+        await is_active(folder)
         assert names(path) == left - {"accelbind-0123abcd-7.sock"}

@@ -17,7 +17,7 @@ import grpc.aio
 import pytest
 
 from plugin import registration
-from plugin.node_parts import NodeParts
+from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from plugin.registration import RegistrationState, explain
 from services.devices.hardware.events import follow_card_events
@@ -28,7 +28,7 @@ from services.process.errors import AccelbindError, KubeletError
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, NLB0, NLB3, Bed, container, running, settings
+from tests.plugin.support import AF, NLB0, NLB3, Bed, container, running, serving, settings
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -43,12 +43,12 @@ def card(rack: Rack) -> str:
 
 
 def state(plugin: Plugin) -> RegistrationState | None:
-    found = plugin.serving.registrations.get(AF)
+    found = serving(plugin).resources.registrations.get(AF)
     return found.state if found else None
 
 
 def trouble(plugin: Plugin) -> str:
-    found = plugin.serving.registrations.get(AF)
+    found = serving(plugin).resources.registrations.get(AF)
     return found.error if found else ""
 
 
@@ -57,7 +57,7 @@ async def registrations(bed: Bed, wanted: int) -> None:
 
 
 async def is_ready(plugin: Plugin) -> bool:
-    return (await plugin.readyz())[0] == 200
+    return (await plugin.probes.readyz())[0] == 200
 
 
 # Registering, and what a pod gets ----------------------------------------------------------------
@@ -74,8 +74,8 @@ async def test_cards_are_registered_and_listed(bed: Bed) -> None:
         order = [call.method for call in kubelet.calls if call.resource == AF]
         assert order.index("GetDevicePluginOptions") < order.index("Registered")
         lines = [f"{name} is registered ({n} devices)\n" for name, n in kubelet.capacity.items()]
-        assert await plugin.readyz() == (200, "".join(["ok\n", *sorted(lines)]))
-        assert await plugin.healthz() == (200, "ok: 2 sockets answer\n")
+        assert await plugin.probes.readyz() == (200, "".join(["ok\n", *sorted(lines)]))
+        assert await plugin.probes.healthz() == (200, "ok: 2 sockets answer\n")
     await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 0)
     assert [path.name for path in plugins_folder(bed.folder / "k").glob("*.sock")] == [
         "kubelet.sock"
@@ -114,7 +114,9 @@ async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
     for cdi, names in ((True, ("intel.cdi.k8s.io/fpga=dfl-port.0",)), (False, ())):
         async with bed.running(cdi_dir=folder, cdi=cdi) as plugin:
             await bed.offers(1)
-            await eventually_async(lambda: plugin.serving.cdi and plugin.serving.cdi.published)
+            cdi_file = serving(plugin).cdi
+            assert cdi_file is not None
+            await eventually_async(partial(getattr, cdi_file, "published"))
             started = await bed.start(f"p-{cdi}".lower(), container("c", AF))
             assert started["c"].granted.cdi_devices == names
             assert [each.container_path for each in started["c"].granted.devices] == [
@@ -136,10 +138,10 @@ async def test_a_kubelet_that_comes_later_is_waited_for(
 ) -> None:
     async with running(settings(short_dir)) as plugin:
         await eventually_async(lambda: state(plugin) is RegistrationState.WAITING)
-        status, text = await plugin.readyz()
+        status, text = await plugin.probes.readyz()
         assert status == 503
         assert f"{AF} waits for the kubelet (1 devices)" in text
-        assert (await plugin.healthz())[0] == 200
+        assert (await plugin.probes.healthz())[0] == 200
         async with KubeletStandIn(short_dir / "k", node_name="n1") as kubelet:
             await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
     assert capsys.readouterr().out.count("kubelet is away: waiting for its socket") == 1
@@ -193,7 +195,7 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
             await bed.kubelet.until(lambda: bed.calls("Register") >= 3)
             expected = "the kubelet refuses the registration: UNKNOWN: the node is not in the mood"
             assert trouble(plugin) == expected
-            status, text = await plugin.readyz()
+            status, text = await plugin.probes.readyz()
             assert status == 503
             assert expected in text
         await bed.offers(1)
@@ -325,7 +327,7 @@ async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
     folder = os.open(host, os.O_RDONLY)
     try:  # such a link leads to a folder that was removed, as a mount does
         plugins_folder(short_dir / "k").symlink_to(f"/proc/self/fd/{folder}")
-        plugin = Plugin(NodeParts(settings(short_dir)))
+        plugin = Plugin(ProcessParts(settings(short_dir)))
         if not served:
             shutil.rmtree(host)
         task = asyncio.create_task(plugin.serve(asyncio.Event()))
@@ -350,7 +352,7 @@ async def test_what_stands_in_the_way_of_a_start_is_an_error(
     short_dir: Path, values: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(AccelbindError, match=text):
-        await Plugin(NodeParts(settings(short_dir, **values))).serve(asyncio.Event())
+        await Plugin(ProcessParts(settings(short_dir, **values))).serve(asyncio.Event())
 
 
 @pytest.mark.usefixtures("card")
@@ -361,7 +363,7 @@ async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(b
             await bed.offers(1)
             other = bed.running(ports_file=bed.folder / "second")
             second = await stack.enter_async_context(other)
-            await eventually_async(lambda: second.folder.waits_for)
+            await eventually_async(lambda: second.parts.folder.waits_for)
             for _ in range(3):
                 seen |= {path.name.split("-")[1] for path in folder.glob("accelbind-*.sock")}
                 await bed.kubelet.restart()
@@ -386,7 +388,7 @@ async def test_cards_come_and_go_while_it_runs(bed: Bed, card: str) -> None:
         await bed.offers(1)
         bed.rack.remove_card(second)
         await kubelet.until(lambda: kubelet.capacity == {AF: 0})
-        status, text = await plugin.readyz()
+        status, text = await plugin.probes.readyz()
         assert (status, text.splitlines()[0]) == (200, "ok: nothing to register")
         bed.rack.add_card(CardSpec())
         await bed.offers(1)
@@ -414,7 +416,7 @@ async def test_what_its_last_card_leaves_is_a_capacity_of_nothing_even_if_the_st
         with bed.kubelet.faulty(refuse="not now"):
             await bed.kubelet.cut_stream(AF)
             bed.rack.remove_card(card)
-            await eventually_async(lambda: plugin.parts.state.advertised.resources == {})
+            await eventually_async(lambda: serving(plugin).node.state.advertised.resources == {})
         await bed.kubelet.until(lambda: not any(bed.kubelet.capacity.values()))
 
 
@@ -461,7 +463,7 @@ async def test_a_card_that_comes_or_goes_with_a_uevent_is_streamed_at_once(
     kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     ours.setblocking(False)
     follow = partial(follow_card_events, connect=lambda: ours)
-    monkeypatch.setattr("plugin.mode_serving.follow_card_events", follow)
+    monkeypatch.setattr("services.node.service.follow_card_events", follow)
     with kernel:
         async with bed.running(scan_interval=3600):
             await bed.offers(1)
@@ -481,7 +483,7 @@ async def test_no_driver_is_said_once_and_looked_for_again(
     async with bed.running() as plugin:
         sample = plugin.parts.registry.get_sample_value
         await eventually_async(lambda: (sample("accelbind_scan_seconds_count") or 0) > 2)
-        status, text = await plugin.readyz()
+        status, text = await plugin.probes.readyz()
         assert status == 200
         assert "load the driver" in text
         assert list(bed.kubelet.calls) == []

@@ -6,14 +6,15 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from plugin.metrics import NodeCollector, PluginMetrics
+from plugin.metrics import DeviceCollector, PluginMetrics
 from plugin.node_mode import NodeMode
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
-from services.node.discovery import NodeState
+from services.node.metrics import CardCollector
 from services.node.permissions import Missing
+from services.node.state import NodeState
 from services.process.http import new_registry
 
 OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)
@@ -45,7 +46,8 @@ class Node:
         known, scanner = cast("Any", self), cast("Any", Node.__new__(Node))
         scanner.hanging = ("one", "other")
         mode = NodeMode(PluginMode.AF)
-        self.registry.register(NodeCollector(self.state, mode, scanner, known, known, known))
+        self.registry.register(DeviceCollector(self.state, mode, known, known))
+        self.registry.register(CardCollector(self.state, scanner, known))
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
         placed = {device.id: device for device in devices}

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from plugin.node_events import ABSENCES, FAILURES, NodeEvents
+from plugin.node_events import ABSENCES, FAILURES, PluginEvents
 from plugin.node_mode import ModeChoice
 from services.devices.damping import RECOVERING
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.kube.events import EventRecord
+from services.node.reports import NodeReports
+from tests.services.node.support import scanned
 
 RESOURCE = "fpga.intel.com/af-x"
 BAD = Problem("afu-id-empty", "afu_id of port.0 is empty")
@@ -23,7 +25,8 @@ class Told:
 
     def __init__(self) -> None:
         self.happenings: list[EventRecord] = []
-        self.events = NodeEvents("n1", self.happenings.append)
+        self.reports = NodeReports("n1", self.happenings.append)
+        self.events = PluginEvents(self.reports)
 
     def look(
         self,
@@ -37,7 +40,8 @@ class Told:
                 offered.setdefault(each.resource, {})[each.id] = each
         not_offered = tuple(each for each in devices if not each.resource)
         memory = OfferMemory(mode)
-        self.events.on_scan(inventory, AdvertisedResources(offered, not_offered, memory))
+        advertised = AdvertisedResources(offered, not_offered, memory)
+        self.reports.on_scan(scanned(inventory, advertised, mode))
 
     def take(self) -> list[tuple[str, str, bool]]:
         found = [(each.subject, each.reason, each.warning) for each in self.happenings]
@@ -161,8 +165,8 @@ def test_the_mode_a_second_plugin_and_cleared_errors_are_told(told: Told) -> Non
     assert told.happenings[0].message == "mode region: its annotation says so; it was af"
     told.events.mode_changed(before, ModeChoice(PluginMode.AF, "flag", "what is that"))
     told.events.second_plugin("another accelbind plugin serves on this node")
-    told.events.errors_cleared("port.0", "")
-    told.events.errors_cleared("port.0", "no permission")
+    told.reports.errors_cleared("port.0", "")
+    told.reports.errors_cleared("port.0", "no permission")
     assert told.take() == [
         ("mode", "ModeChanged", False),
         ("mode", "ModeAnnotationInvalid", True),

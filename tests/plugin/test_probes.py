@@ -4,22 +4,23 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from plugin import probes
-from plugin.node_parts import NodeParts
-from plugin.probes import healthz, readyz
+from plugin.composition import ModeParts, ProcessParts
+from plugin.probes import Probes, healthz, readyz
 from plugin.registration import Registration, RegistrationState
 from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
-from services.node.discovery import NodeState
 from services.node.permissions import Missing
+from services.node.state import NodeState
 from services.process.errors import KubeletError
 from simulator.cards import CardSpec
-from tests.plugin.support import AF, Bed, settings
+from tests.plugin.support import AF, Bed, serving, settings
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -124,31 +125,39 @@ async def test_a_server_that_does_not_answer_makes_the_plugin_dead_and_not_unrea
     bed.rack.add_card(CardSpec())
     async with bed.running() as plugin:
         await bed.offers(1)
-        registration = plugin.serving.registrations[AF]
+        registration = serving(plugin).resources.registrations[AF]
         await eventually_async(lambda: registration.state is RegistrationState.REGISTERED)
         stuck.clear()
         monkeypatch.setattr(probes, "CALL_SECONDS", 0.2)
-        status, text = await plugin.healthz()
+        status, text = await plugin.probes.healthz()
         assert (status, text.split()[-1]) == (503, "DEADLINE_EXCEEDED")
         assert registration.server is not None
         registration.server.path = bed.folder / "gone.sock"
         gone = f"{AF} doesn't answer on {bed.folder}/gone.sock: UNAVAILABLE\n"
-        assert await plugin.healthz() == (503, gone)
+        assert await plugin.probes.healthz() == (503, gone)
         # Whether it is ready is another question, and the kubelet's view is as before.
-        assert (await plugin.readyz())[0] == 200
+        assert (await plugin.probes.readyz())[0] == 200
         assert bed.kubelet.allocatable == {AF: 1}
         stuck.set()
 
 
-async def test_the_devices_come_with_all_that_is_wrong_on_the_node(bed: Bed) -> None:
-    parts = NodeParts(settings(bed.folder))
-    lacking = Missing("/cdi", "write", "no CDI file is written", "run as its owner")
-    parts.permissions.missing = (lacking,)
-    status, text = await probes.devices(parts)
-    assert (status, json.loads(text)["problems"][0]) == (503, "the first scan is under way")
-    parts.state.inventory, parts.state.scan_error = NO_CARDS, "the scan hangs"
-    parts.state.advertised = AdvertisedResources({}, (BROKEN,), OfferMemory(PluginMode.AF))
-    status, text = await probes.devices(parts)
+async def test_the_devices_come_with_all_that_is_wrong_on_the_node(short_dir: Path) -> None:
+    process = ProcessParts(settings(short_dir))
+    serving: list[ModeParts] = []
+    probes = Probes(process, lambda: serving[0] if serving else None)
+    assert (await probes.readyz())[0] == 503
+    status, text = await probes.devices()
+    assert (status, json.loads(text)["problems"]) == (503, ["the first scan is under way"])
+    async with asyncio.TaskGroup() as group:
+        serving.append(ModeParts(PluginMode.AF, process, group))
+        lacking = Missing("/cdi", "write", "no CDI file is written", "run as its owner")
+        serving[0].permissions.missing = (lacking,)
+        status, text = await probes.devices()
+        assert (status, json.loads(text)["problems"][0]) == (503, "the first scan is under way")
+        state = serving[0].node.state
+        state.inventory, state.scan_error = NO_CARDS, "no thread"
+        state.advertised = AdvertisedResources({}, (BROKEN,), OfferMemory(PluginMode.AF))
+        status, text = await probes.devices()
     answer = json.loads(text)
     assert (status, [each["device"] for each in answer["devices"]]) == (200, ["p0"])
-    assert answer["problems"] == ["the scan hangs", "load the driver", str(lacking)]
+    assert answer["problems"][:3] == ["no thread", "load the driver", str(lacking)]

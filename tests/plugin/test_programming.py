@@ -28,6 +28,7 @@ from tests.plugin.support import (
     container,
     functions,
     mapping_both_functions,
+    serving,
 )
 from tests.support import eventually_async
 
@@ -424,7 +425,7 @@ async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
         await eventually_async(lambda: bool(driver.begun))
         bed.rack.set_afu(card, "f" * 32)  # what a port shows in the middle of it
         before = scans()
-        plugin.parts.state.request_rescan()
+        serving(plugin).node.state.rescan.request()
         await eventually_async(lambda: scans() > before + 1)
         assert bed.kubelet.allocatable.get(REGION) == 1
         driver.go_on.set()

@@ -1,20 +1,23 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from plugin import registration
+from plugin.counted import CountedResources
 from plugin.kubelet_folder import KubeletFolder
-from plugin.mode_serving import first_of
+from plugin.process import first_of
 from plugin.registration import Registration
 from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
 from services.devices.model import Device, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory
+from services.node.state import NodeState
 from services.process.errors import KubeletError
 from services.process.retry import Backoff
+from tests.services.node.support import scanned
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -24,13 +27,13 @@ def device(key: str, resource: str) -> Device:
     return Device(key, resource, healthy=True)
 
 
-def tree(**resources: str) -> AdvertisedResources:
-    """A tree of resources with a device for each letter."""
-    return AdvertisedResources(
-        {name: {key: device(key, name) for key in keys} for name, keys in resources.items()},
-        (),
-        OfferMemory(PluginMode.AF),
-    )
+def tree(**resources: str) -> NodeState:
+    """A node that offers resources with a device for each letter."""
+    offered = {name: {key: device(key, name) for key in keys} for name, keys in resources.items()}
+    return scanned(advertised=AdvertisedResources(offered, (), OfferMemory(PluginMode.AF)))
+
+
+NONE = CountedResources(Path("/nowhere/kubelet.sock"))
 
 
 def no_server(_devices: Mapping[str, Device], _path: Path) -> ResourceServer:
@@ -44,16 +47,17 @@ def make(resource: str, devices: Mapping[str, Device]) -> Registration:
         devices,
         create_server=no_server,
         folder=KubeletFolder(Path("/nowhere")),
+        counted=NONE,
         on_attempt=lambda _: None,
     )
 
 
 @asynccontextmanager
 async def fleet(
-    linger_seconds: float, on_end: Callable[[str], None] = lambda _: None
+    linger_seconds: float, counted: CountedResources | None = None
 ) -> AsyncIterator[ResourceSet]:
     async with asyncio.TaskGroup() as group:
-        each = ResourceSet(make, group, linger_seconds=linger_seconds, on_end=on_end)
+        each = ResourceSet(make, group, counted or NONE, linger_seconds=linger_seconds)
         try:
             yield each
         finally:
@@ -62,24 +66,29 @@ async def fleet(
 
 async def test_a_resource_without_devices_lingers_and_ends_unless_it_comes_back() -> None:
     async with fleet(0.05) as ours:
-        ours.apply(tree(a="x", b="y"))
+        ours.on_scan(tree(a="x", b="y"))
         gone, back = ours.registrations["a"], ours.registrations["b"]
-        ours.apply(tree())
+        ours.on_scan(tree())
         assert (gone.devices, set(ours.registrations)) == ({}, {"a", "b"})
-        ours.apply(tree(b="y"))
+        ours.on_scan(tree(b="y"))
         await eventually_async(lambda: ours.registrations == {"b": back})
         assert set(back.devices) == {"y"}
 
 
-async def test_what_a_predecessor_offered_ends_unless_it_is_there_again() -> None:
-    async with fleet(0.05) as ours:
-        ours.apply(tree(a="x"))
-        first = ours.registrations["a"]
-        ours.withdraw_stale(["a", "b"])
-        assert ours.registrations["a"] is first
-        assert ours.registrations["b"].devices == {}
-        assert not ours.has_unsent_withdrawals  # there is no kubelet that counts any
-        await eventually_async(lambda: set(ours.registrations) == {"a"})
+async def test_what_another_mode_offered_is_withdrawn_while_the_kubelet_counts_it(
+    short_dir: Path,
+) -> None:
+    (short_dir / "kubelet.sock").touch()
+    counted = CountedResources(short_dir / "kubelet.sock")
+    for resource in "ab":
+        counted.note_sent(resource, is_empty=False)
+    async with fleet(60, counted) as ours:
+        ours.on_scan(tree(a="x"))
+        assert [list(each.devices) for each in ours.registrations.values()] == [["x"], []]
+    counted.note_sent("b", is_empty=True)
+    async with fleet(60, counted) as ours:
+        ours.on_scan(tree(a="x"))
+        assert set(ours.registrations) == {"a"}
 
 
 async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_endpoint(
@@ -98,11 +107,11 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
 
     monkeypatch.setattr(Registration, "keep_registered", run)
     async with fleet(0.01) as ours:
-        ours.apply(tree(a="x"))
+        ours.on_scan(tree(a="x"))
         await eventually_async(lambda: steps == ["begins"])
-        ours.apply(tree())
+        ours.on_scan(tree())
         await eventually_async(lambda: not ours.registrations)
-        ours.apply(tree(a="x"))
+        ours.on_scan(tree(a="x"))
         for _ in range(3):
             await asyncio.sleep(0)
         assert steps == ["begins"]
@@ -143,7 +152,7 @@ async def test_what_the_first_raises_comes_out_and_a_cancelled_wait_leaves_nothi
 
 async def test_withdrawing_takes_all_devices_and_waits_for_no_kubelet_that_is_away() -> None:
     async with fleet(60) as each:
-        each.apply(tree(a="xy", b="z"))
+        each.on_scan(tree(a="xy", b="z"))
         async with asyncio.timeout(60):
             await each.withdraw(60)
         assert [endpoint.devices for endpoint in each.registrations.values()] == [{}, {}]
@@ -172,6 +181,7 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
         {"x": device("x", "a")},
         create_server=hopeless,
         folder=KubeletFolder(short_dir),
+        counted=NONE,
         on_attempt=lambda _: None,
     )
     task = asyncio.create_task(ours.keep_registered())

@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 from prometheus_client import CollectorRegistry
 
+from plugin.counted import CountedResources
 from plugin.metrics import PluginMetrics
 from plugin.server import MAX_DETAILS, ResourceServer
 from services.devices.model import Device, PluginMode, Problem
@@ -60,6 +61,7 @@ def create(
     gate: StartPolicy | None = None,
     mode: PluginMode = PluginMode.AF,
     registry: CollectorRegistry | None = None,
+    counted: CountedResources | None = None,
 ) -> ResourceServer:
     return ResourceServer(
         RESOURCE,
@@ -69,6 +71,7 @@ def create(
         device_root="/host",
         policy=gate,
         metrics=PluginMetrics(registry or new_registry()),
+        counted=counted or CountedResources(path.parent / "kubelet.sock"),
     )
 
 
@@ -316,33 +319,38 @@ async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
                 assert sockets_in(short_dir) == [], f"cancelled after {steps} steps"
 
 
-def is_behind(server: ResourceServer) -> bool:
-    return server.has_unsent_update
-
-
 @pytest.mark.usefixtures("patient")
-async def test_who_ends_a_resource_can_tell_whether_the_kubelet_knows_that_nothing_is_left(
+async def test_a_resource_is_counted_until_the_kubelet_was_sent_that_nothing_is_left(
     short_dir: Path,
 ) -> None:
-    async with serving(short_dir, device("a")) as (server, stub):
-        assert not is_behind(server)  # nobody listens
+    (short_dir / "kubelet.sock").touch()
+    counted = CountedResources(short_dir / "kubelet.sock")
+    async with serving(short_dir, device("a"), counted=counted) as (server, stub):
+        assert counted.resources() == []  # nobody listens
         streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
         for stream in streams:
             assert told(await stream.read()) == [("a", "Healthy", [])]
+        assert counted.resources() == [RESOURCE]
         server.update({})
-        assert is_behind(server)
-        await eventually_async(lambda: not is_behind(server))
+        await eventually_async(lambda: not counted.resources())
         await server.close()
         for stream in streams:
             assert told(await stream.read()) == []
             assert await stream.read() is grpc.aio.EOF
 
 
-async def test_a_stream_that_was_cut_has_told_the_kubelet_nothing(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub):
+async def test_a_resource_whose_stream_was_cut_is_counted_by_the_same_kubelet_only(
+    short_dir: Path,
+) -> None:
+    (short_dir / "kubelet.sock").touch()
+    counted = CountedResources(short_dir / "kubelet.sock")
+    async with serving(short_dir, device("a"), counted=counted) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
-        await eventually_async(lambda: not is_behind(server))
         stream.cancel()
         await server.cut.wait()
-        assert is_behind(server)
+        server.update({})
+    assert counted.resources() == [RESOURCE]
+    (short_dir / "kubelet.sock").rename(short_dir / "old")
+    (short_dir / "kubelet.sock").touch()
+    assert counted.resources() == []

@@ -27,7 +27,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from plugin.node_parts import NodeParts
+from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.devices.hardware.events import follow_card_events
@@ -222,13 +222,17 @@ async def _plugin_with_uevents(node: Node) -> AsyncIterator[socket.socket]:
         metrics_port=0,
         scan_interval=3600,
     )
-    parts, stop = NodeParts(settings), asyncio.Event()
+    plugin, stop = Plugin(ProcessParts(settings)), asyncio.Event()
+
+    def request() -> None:
+        if plugin.serving is not None:
+            plugin.serving.node.state.rescan.request()
+
     kernel, received = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     received.setblocking(False)  # noqa: FBT003 - the standard library's signature
     with kernel:
         async with asyncio.TaskGroup() as group:
-            group.create_task(Plugin(parts).serve(stop))
-            request = parts.state.request_rescan
+            group.create_task(plugin.serve(stop))
             uevents = group.create_task(follow_card_events(request, connect=lambda: received))
             try:
                 yield kernel

@@ -92,7 +92,10 @@ def health() -> Iterator[str]:
         ("outcome", "meaning"),
         (
             *((code(each), text) for each, text in members(ClearResult)),
-            (code(error_clearing.HUNG), attribute_docstrings(error_clearing)["HUNG"]),
+            (
+                code(error_clearing.CLEARING_HUNG),
+                attribute_docstrings(error_clearing)["CLEARING_HUNG"],
+            ),
         ),
     )
 

@@ -1,5 +1,6 @@
 """Metrics of the processes, from the registries that they fill."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -9,8 +10,9 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from certs.metrics import CertsMetrics
-from plugin.node_parts import NodeParts
+from plugin.composition import ModeParts, ProcessParts
 from plugin.settings import PluginSettings
+from services.devices.model import PluginMode
 from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
 from webhook.metrics import COUNTERS, GAUGES, LABELS, AdmissionMetrics, WebhookCollector
@@ -96,7 +98,10 @@ def of_webhook() -> CollectorRegistry:
 
 def of_plugin() -> CollectorRegistry:
     """Return the registry of `accelbind plugin`."""
-    return NodeParts(PluginSettings(node_name="n1")).registry
+    process = ProcessParts(PluginSettings(node_name="n1"))
+    for collector in ModeParts(PluginMode.AF, process, asyncio.TaskGroup()).collectors:
+        process.registry.register(collector)
+    return process.registry
 
 
 def of_certs() -> CollectorRegistry:

@@ -154,8 +154,9 @@ def test_in_bdf_mode_a_port_keeps_its_id_whatever_becomes_of_the_others_of_its_f
 
 def test_in_bdf_mode_a_new_port_never_gets_the_id_of_another() -> None:
     alone = offer(BDF, card(0, port("dfl-port.5", number=1)))
+    assert unit_nodes(alone) == {"5e:00.0-1": "dfl-port.5"}, "also after a restart of the plugin"
     made = offer(BDF, card(0, port("dfl-port.4"), port("dfl-port.5", number=1)), after=alone)
-    assert unit_nodes(made) == {"5e:00.0-1": "dfl-port.4", "5e:00.0": "dfl-port.5"}
+    assert unit_nodes(made) == {"5e:00.0": "dfl-port.4", "5e:00.0-1": "dfl-port.5"}
     assert made.not_offered == ()
     three = (port("dfl-port.4"), port("dfl-port.5", number=1), port("dfl-port.6", number=1))
     assert len(unit_nodes(offer(BDF, card(0, *three), after=made))) == 3
@@ -502,35 +503,10 @@ def test_what_was_offered_is_kept_for_the_same_card_only(
     } == expected
 
 
-@pytest.mark.parametrize("before", CARD_MODES)
-@pytest.mark.parametrize("now", CARD_MODES)
-def test_a_memory_is_about_the_mode_that_it_is_asked_for(
-    before: PluginMode, now: PluginMode
-) -> None:
-    memory = offer(before, card(0)).memory.for_mode(now)
-    assert memory.mode is now
-    assert bool(memory.devices) is (before is now or {before, now} == set(REGIONS))
-
-
-@pytest.mark.parametrize("mode", REGIONS)
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        with_engine_problem(card(0), ID_EMPTY, interface=""),
-        without_engine(card(0)),
-        unreadable(card(0)),
-        replace(card(0), ports=()),
-    ],
-)
-def test_a_region_that_is_bad_while_its_mode_changes_to_the_other_is_the_same_device(
-    mode: PluginMode, spoilt: Card
-) -> None:
-    (other,) = set(REGIONS) - {mode}
-    changed = offer(other, spoilt, after=offer(mode, card(0)))
-    stayed = offer(other, spoilt, after=offer(other, card(0)))
-    assert ids(changed) == ids(stayed) == {REGION: ["dfl-fme.0"]}
-    assert only(changed).nodes == only(stayed).nodes
-    assert offer(other, card(0), after=changed) == offer(other, card(0))
+def test_what_was_offered_in_another_mode_does_not_count() -> None:
+    good = offer(AF, card(0)).memory
+    (lost,) = advertise(Inventory((unreadable(card(0)),)), BDF, previous=good).not_offered
+    assert (lost.id, lost.resource) == ("region0", "")
 
 
 def test_of_two_devices_with_one_name_the_second_is_not_offered() -> None:

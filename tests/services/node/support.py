@@ -1,8 +1,13 @@
 """What the tests of this room share."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, MutableMapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
+
+from services.devices.model import Inventory, PluginMode
+from services.devices.resources import AdvertisedResources
+from services.node.state import NodeState
 
 
 @asynccontextmanager
@@ -15,3 +20,21 @@ async def background(loop: Coroutine[object, object, None]) -> AsyncIterator[Non
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def scanned(
+    inventory: Inventory | None = None,
+    advertised: AdvertisedResources | None = None,
+    mode: PluginMode = PluginMode.AF,
+) -> NodeState:
+    """The state of a node after a scan."""
+    state = NodeState(mode)
+    state.inventory = inventory or Inventory()
+    if advertised is not None:
+        state.advertised = advertised
+    return state
+
+
+def shown(logs: Sequence[MutableMapping[str, Any]]) -> list[str]:
+    """The messages that were logged, those for debugging apart."""
+    return [each["event"] for each in logs if each["log_level"] != "debug"]

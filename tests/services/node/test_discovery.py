@@ -8,7 +8,8 @@ from services.containers.holders import Holder, Holders
 from services.devices.damping import Damping
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources
-from services.node.discovery import CardReader, Discovery, NodeState
+from services.node.discovery import CardReader, Discovery
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from tests.plugin.support import AF, NLB0
@@ -38,13 +39,13 @@ class Setting:
         self.state, calls = NodeState(mode), BlockingCalls()
         self.discovery = Discovery(
             self.state,
-            mode=mode,
             units=3,
             interval=interval,
             damping=Damping(good_scans=2),
             cards=CardReader(self.scan, calls),
             holders=self.holders,
             observe_seconds=self.seconds.append,
+            on_scan=[self.on_scan],
         )
 
     async def holders(self) -> Holders:
@@ -52,11 +53,13 @@ class Setting:
 
     async def run_once(self) -> None:
         await self.discovery.run_once()
-        self.trees.append(self.state.advertised)
 
     async def run(self) -> None:
-        async for state in self.discovery.rounds():
-            self.trees.append(state.advertised)
+        await self.discovery.scan_forever()
+
+    def on_scan(self, state: NodeState) -> None:
+        assert state is self.state
+        self.trees.append(state.advertised)
 
     async def scan(self) -> Inventory:
         self.scans += 1
@@ -115,7 +118,7 @@ async def test_looks_repeat_and_can_be_asked_for() -> None:
     task = asyncio.create_task(setting.run())
     await eventually_async(lambda: len(setting.trees) == 1)
     for _ in range(10):
-        setting.state.request_rescan()  # a burst is one scan
+        setting.state.rescan.request()  # a burst is one scan
     await eventually_async(lambda: len(setting.trees) == 2)
     task.cancel()
     with suppress(asyncio.CancelledError):

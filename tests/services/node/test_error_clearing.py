@@ -15,7 +15,7 @@ from services.process.errors import KubeletError
 from services.programming.error_registers import ClearResult
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
-from tests.services.node.support import background
+from tests.services.node.support import background, scanned
 from tests.support import eventually_async, holding
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +52,7 @@ class Setting:
         self.looks += 1
 
     def scan(self) -> None:
-        self.clearing.on_scan(scan(self.rack.root))
+        self.clearing.on_scan(scanned(scan(self.rack.root)))
 
 
 @pytest.fixture
@@ -104,7 +104,13 @@ async def test_while_nobody_can_tell_nothing_is_cleared_and_that_is_said_once(
             setting.away = ""
             setting.scan()
             await eventually_async(lambda: setting.outcomes == ["cleared"])
-    assert [line["log_level"] for line in logs] == ["warning", "debug", "debug", "warning"]
+    assert [line["log_level"] for line in logs] == [
+        "warning",
+        "debug",
+        "debug",
+        "info",
+        "warning",
+    ]
     assert logs[0]["reason"] == "the kubelet is away"
 
 

@@ -20,6 +20,7 @@ from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod
 from tests.plugin.test_process import proc
 from tests.plugin.unprivileged import as_nobody, open_to_all
+from tests.services.node.support import scanned
 from tests.support import Process, Processes, accelbind_command, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -255,5 +256,6 @@ async def test_what_is_missing_is_logged_once(
     check = PermissionCheck(needs(short_dir), BlockingCalls())
     forbid(short_dir, os.W_OK)
     with capture_logs() as logs:
-        await check.run(PluginMode.AF, Inventory())
+        check.on_scan(scanned())
+        await check.check_once()
     assert [each["path"] for each in logs] == [each.path for each in check.missing] != []

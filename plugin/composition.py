@@ -1,0 +1,363 @@
+"""What a plugin consists of, composed top to bottom: what outlives a mode, and what serves in one.
+
+`ProcessParts` is composed once. `ModeParts` is composed for each mode of the node, and nothing of
+it is handed to the next one. `plugin.process` says when.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from plugin.counted import CountedResources
+from plugin.hook_server import HookServer
+from plugin.kubelet_folder import KubeletFolder
+from plugin.metrics import DeviceCollector, PluginMetrics
+from plugin.node_events import PluginEvents
+from plugin.node_mode import NodeMode
+from plugin.registration import Registration
+from plugin.resource_set import ResourceSet
+from plugin.server import ResourceServer
+from plugin.settings import PluginSettings, Programming
+from services.bitstreams.storage import BitstreamStorage
+from services.containers.approvals import Approvals
+from services.containers.claims import PodSource, StartClaims
+from services.containers.holder_source import HolderSource
+from services.containers.hook_starts import HookStarts
+from services.containers.permission import Enforce, is_enforced
+from services.devices.cdi import Hook
+from services.devices.model import Device, PluginMode
+from services.kube.connection import Connection
+from services.kube.events import EventRecord, EventRecorder
+from services.kubelet.sockets import checkpoint_file, plugins_folder
+from services.mappings.index import NamespaceMappings
+from services.mappings.namespace import read_namespace
+from services.node.cdi_publisher import CdiPublisher
+from services.node.last_mode import enter_mode
+from services.node.metrics import NodeMetrics
+from services.node.permissions import Needs, PermissionCheck
+from services.node.port_problems import port_problems
+from services.node.regions import RegionProgramming
+from services.node.reports import NodeReports
+from services.node.service import NodeService
+from services.node.start_gate import (
+    FunctionStartPolicy,
+    HookStartPolicy,
+    MappingStartPolicy,
+    RegionStartPolicy,
+    StartPolicy,
+)
+from services.process import http
+from services.process.blocking import BlockingCalls
+from services.process.errors import InvalidSettings
+from services.programming.ioctls import KERNEL, DriverCalls
+from services.programming.lock import LOCKS
+from services.programming.programmer import Programmer
+from services.programming.records import FOLDER, PortRecords
+
+COMPONENT: Final = "accelbind-plugin"
+"""The source of Events."""
+
+HOOK_SOCKET: Final = "hook.sock"
+"""The socket for the OCI hook, in `--state-dir`."""
+
+
+class ProcessParts:
+    """What outlives a mode.
+
+    Pods, mappings and Events go through the connection, if an API server is configured; else
+    through `pods` and `record_event`. An empty version is looked up.
+
+    Raises:
+        KubeletError: The path of the kubelet's folder is too long for sockets in it.
+    """
+
+    def __init__(
+        self,
+        settings: PluginSettings,
+        connection: Connection | None = None,
+        *,
+        pods: PodSource | None = None,
+        record_event: Callable[[EventRecord], None] = lambda _: None,
+        driver_calls: DriverCalls = KERNEL,
+        version: str = "",
+    ) -> None:
+        self.settings = settings
+        self.connection = connection
+        self.driver_calls = driver_calls
+        self.calls = BlockingCalls()
+        self.registry = http.new_registry()
+        http.build_info(self.registry, "plugin", version)
+        self.node_metrics = NodeMetrics(self.registry)
+        self.metrics = PluginMetrics(self.registry)
+        self.recorder = self._recorder(connection) if connection else None
+        self.record_event = self.recorder.record if self.recorder else record_event
+        self.reports = NodeReports(settings.node_name, self.record_event)
+        self.events = PluginEvents(self.reports)
+        self.mode = NodeMode(settings.mode, on_change=self.events.mode_changed)
+        self.folder = KubeletFolder(
+            plugins_folder(settings.kubelet_dir), on_wait=self.events.second_plugin
+        )
+        self.counted = CountedResources(self.folder.socket)
+        self.pods = ApiServerPods(connection) if connection else pods
+        self.approvals = Approvals()
+
+    def _recorder(self, connection: Connection) -> EventRecorder:
+        return EventRecorder(
+            connection,
+            component=COMPONENT,
+            host=self.settings.node_name,
+            on_result=lambda outcome: self.node_metrics.events.labels(outcome).inc(),
+        )
+
+
+class ModeParts:
+    """What serves in one mode; registrations run in `group`."""
+
+    def __init__(self, mode: PluginMode, process: ProcessParts, group: asyncio.TaskGroup) -> None:
+        settings, calls = process.settings, process.calls
+        self.mode = mode
+        self._process = process
+        self.is_hooked = is_hooked(settings, mode)
+        self._records = PortRecords(settings.state_dir / FOLDER)
+        self.holders = HolderSource(
+            kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=calls
+        )
+        self.permissions = PermissionCheck(_needs(settings, mode), calls)
+        self.cdi = _cdi_publisher(settings, mode, calls)
+        self.resources = ResourceSet(
+            self._registration, group, process.counted, on_end=self._forget
+        )
+        self.node = NodeService(
+            settings,
+            mode,
+            locks=settings.state_dir / LOCKS,
+            calls=calls,
+            driver_calls=process.driver_calls,
+            holders=self.holders,
+            metrics=process.node_metrics,
+            reports=process.reports,
+            problems=(partial(port_problems, mode=mode, records=self._records),),
+            on_scan=(
+                *((self.cdi.on_scan,) if self.cdi else ()),
+                self.resources.on_scan,
+                self.permissions.on_scan,
+            ),
+        )
+        self._hook_starts = HookStarts(time.monotonic)
+        self._policy = self._start_policy()
+        self.collectors = (
+            DeviceCollector(self.node.state, process.mode, self.holders, self.permissions),
+            self.node.collector,
+        )
+        """What a scrape shows of the node."""
+
+    async def run(self) -> None:
+        """Enter the mode, then serve in it until cancelled; registrations go on."""
+        process = self._process
+        await enter_mode(self.mode, process.folder.path, self._records, process.calls)
+        for collector in self.collectors:
+            process.registry.register(collector)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, loop in self._loops():
+                    group.create_task(loop, name=name)
+        finally:
+            for collector in self.collectors:
+                process.registry.unregister(collector)
+
+    def _loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        yield from self.node.loops()
+        yield (
+            "holders",
+            self.holders.follow_forever(
+                on_change=self.node.state.rescan.request, resend=self.resources.resend
+            ),
+        )
+        yield "permissions", self.permissions.check_once()
+        if self.cdi is not None:
+            yield "cdi", self.cdi.write_forever()
+        if self.is_hooked:
+            yield "hook", self._hook_server().serve()
+
+    # What the kubelet calls
+
+    def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
+        process = self._process
+
+        def on_attempt(outcome: str) -> None:
+            process.metrics.registrations.labels(resource, outcome).inc()
+            process.events.registered(resource, registration.error)
+
+        registration = Registration(
+            resource,
+            devices,
+            create_server=partial(self._server, resource),
+            folder=process.folder,
+            counted=process.counted,
+            on_attempt=on_attempt,
+        )
+        return registration
+
+    def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> ResourceServer:
+        return ResourceServer(
+            resource,
+            devices,
+            path,
+            mode=self.mode,
+            device_root=str(self._process.settings.host_root),
+            policy=self._policy,
+            metrics=self._process.metrics,
+            counted=self._process.counted,
+            cdi=self._named_by_cdi,
+            hooked=self.is_hooked,
+        )
+
+    def _forget(self, resource: str) -> None:
+        self._process.metrics.forget(resource)
+        self._process.events.forget(resource)
+
+    def _named_by_cdi(self) -> frozenset[str]:
+        if self.cdi is None or not self._process.settings.cdi:
+            return frozenset()
+        return self.cdi.published
+
+    # What is checked before a container starts
+
+    def _start_policy(self) -> StartPolicy | None:
+        """The check before a start; None if the kubelet need not ask.
+
+        Mode region always has one: a container names its function, but is not trusted with it.
+        Modes regiondevel and af have one if mappings are enforced. `--enforce-mappings=auto`
+        doesn't enforce them if no API server is configured, since then no mapping can be read.
+        """
+        programming = self._process.settings.programming
+        if self.mode is not PluginMode.REGION:
+            return MappingStartPolicy(self._claims()) if self._is_enforced() else None
+        if programming is Programming.PRESTART:
+            return self._region_policy()
+        if programming is Programming.NONE:
+            return FunctionStartPolicy(
+                self._claims(),
+                self._region_programming(),
+                record_event=self._process.record_event,
+            )
+        if self.cdi is None:
+            raise InvalidSettings("--programming=oci-hook needs --cdi-dir")
+        return HookStartPolicy(
+            self._claims(),
+            require_cdi=self.cdi.require,
+            starts=self._hook_starts,
+            on_missing=self._process.metrics.hook_calls.labels("missing").inc,
+            record_event=self._process.record_event,
+        )
+
+    def _hook_server(self) -> HookServer:
+        settings, hook_calls = self._process.settings, self._process.metrics.hook_calls
+        return HookServer(
+            settings.state_dir / HOOK_SOCKET,
+            checkpoint=checkpoint_file(settings.kubelet_dir),
+            policy=self._region_policy(),
+            calls=self._process.calls,
+            count=lambda outcome: hook_calls.labels(outcome).inc(),
+            on_call=self._hook_starts.called,
+        )
+
+    def _is_enforced(self) -> bool:
+        enforce = self._process.settings.enforce_mappings
+        if enforce is Enforce.AUTO and self._process.pods is None:
+            return False
+        return is_enforced(enforce, self.mode)
+
+    def _claims(self) -> StartClaims:
+        process, settings = self._process, self._process.settings
+        return StartClaims(
+            self.mode,
+            kubelet_dir=settings.kubelet_dir,
+            pod_logs_dir=settings.pod_logs_dir,
+            node=settings.node_name,
+            pods=process.pods,
+            enforced=self._is_enforced(),
+            approvals=process.approvals,
+            calls=process.calls,
+        )
+
+    def _region_policy(self) -> RegionStartPolicy:
+        record_event = self._process.record_event
+        return RegionStartPolicy(
+            self._claims(), self._region_programming(), record_event=record_event
+        )
+
+    def _region_programming(self) -> RegionProgramming:
+        process, settings = self._process, self._process.settings
+        metrics = process.node_metrics
+        programmer = Programmer(
+            settings.root,
+            settings.state_dir,
+            scan_cards=self.node.scanner.scan_sync,
+            clocks=settings.user_clock,
+            calls=process.driver_calls,
+        )
+        return RegionProgramming(
+            programmer=programmer,
+            storage=BitstreamStorage(settings.bitstreams),
+            calls=process.calls,
+            scan=self.node.scanner.scan_sync,
+            node=settings.node_name,
+            count=lambda outcome: metrics.programmings.labels(outcome).inc(),
+            observe_seconds=lambda interface_id, function, seconds: (
+                metrics.programming_seconds.labels(interface_id, function).observe(seconds)
+            ),
+            on_done=self.node.state.rescan.request,
+        )
+
+
+def is_hooked(settings: PluginSettings, mode: PluginMode) -> bool:
+    """Whether an OCI hook has the functions programmed in a mode."""
+    return mode is PluginMode.REGION and settings.programming is Programming.OCI_HOOK
+
+
+def _cdi_publisher(
+    settings: PluginSettings, mode: PluginMode, calls: BlockingCalls
+) -> CdiPublisher | None:
+    if settings.cdi_dir is None:
+        return None
+    hook = None
+    if is_hooked(settings, mode):
+        hook = Hook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
+    return CdiPublisher(
+        settings.cdi_dir, mode=mode, host_root=str(settings.host_root), calls=calls, hook=hook
+    )
+
+
+def _needs(settings: PluginSettings, mode: PluginMode) -> Needs:
+    programs = settings.programming is not Programming.NONE
+    return Needs(
+        mode=mode,
+        root=settings.root,
+        kubelet_dir=settings.kubelet_dir,
+        pod_logs_dir=settings.pod_logs_dir,
+        cdi_dir=settings.cdi_dir,
+        clear_errors=settings.clear_errors,
+        state_dir=settings.state_dir if programs else None,
+        bitstreams=settings.bitstreams,
+    )
+
+
+class ApiServerPods:
+    """Pods and mappings from the API server; a `ClusterError` passes through."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def get_pod(self, namespace: str, name: str) -> bytes | None:
+        """A pod as JSON; None if there is none."""
+        async with self._connection.client() as client:
+            return await client.get_pod(namespace, name)
+
+    async def mappings(self, namespace: str) -> NamespaceMappings:
+        """What a namespace maps now."""
+        async with self._connection.client() as client:
+            return await read_namespace(client, namespace)

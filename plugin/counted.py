@@ -1,0 +1,42 @@
+"""The resources whose devices the kubelet still counts.
+
+A kubelet counts the devices that its stream was sent last, for five minutes beyond the end of that
+stream. So a resource is counted from when the kubelet's stream is sent devices until one is sent
+an empty list. A restarted kubelet counts nothing.
+"""
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from plugin.kubelet_folder import Identity, identify
+
+POLL_SECONDS: Final = 0.02
+
+
+class CountedResources:
+    """The resources whose devices the kubelet at a socket still counts."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._kubelets: dict[str, Identity] = {}
+
+    def note_sent(self, resource: str, *, is_empty: bool) -> None:
+        """Note what the kubelet's stream of a resource is sent."""
+        kubelet = identify(self._socket)
+        if is_empty or kubelet is None:
+            self._kubelets.pop(resource, None)
+        else:
+            self._kubelets[resource] = kubelet
+
+    def resources(self) -> Collection[str]:
+        """The resources, in the order of their names."""
+        kubelet = identify(self._socket)
+        return sorted(name for name, counts in self._kubelets.items() if counts == kubelet)
+
+    async def until_none(self) -> None:
+        """Wait until the kubelet counts no devices of ours."""
+        # Soon sent, or lost and registered once more; rare enough to poll for it.
+        while self.resources():  # noqa: ASYNC110 - as above
+            await asyncio.sleep(POLL_SECONDS)

@@ -1,0 +1,173 @@
+"""The metrics of a node's cards: what is counted, and what a scrape shows.
+
+What is shown is made at each scrape from what is known: a scrape reads no card, and no series
+outlives its card.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.devices.hardware.scan import Scanner
+from services.devices.model import Card
+from services.devices.sensors import CardSensors
+from services.node.error_clearing import CLEARING_HUNG
+from services.node.sensing import Sensing
+from services.node.state import NodeState
+from services.programming.error_registers import ClearResult
+
+EVENT_OUTCOMES: Final = ("created", "repeated", "superseded", "dropped", "refused")
+SEVERITIES: Final = ("correctable", "nonfatal", "fatal")
+"""Of errors on the PCI bus, as the kernel's counters have them."""
+
+_PROGRAMMING_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+_SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
+
+
+class NodeMetrics:
+    """What is counted and measured of a node, whatever kubelet API offers its devices."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.errors_cleared = new_counter(
+            registry,
+            "errors_cleared",
+            "Error registers of ports that nobody has and that were to be cleared, by outcome"
+            " (cleared, changed, forbidden, failed, hung).",
+            ("outcome",),
+            known=(*ClearResult, CLEARING_HUNG),
+        )
+        self.events = new_counter(
+            registry,
+            "events",
+            "Kubernetes Events to be written, by outcome: created; repeated within ten minutes, so"
+            " not written; superseded by something newer, dropped for want of space, refused by the"
+            " API server.",
+            ("outcome",),
+            known=EVENT_OUTCOMES,
+        )
+        self.programmings = new_counter(
+            registry,
+            "programmings",
+            "Regions made ready for a container, by outcome: programmed, kept (the function was"
+            " there), failed.",
+            ("outcome",),
+            known=("programmed", "kept", "failed"),
+        )
+        self.scan_seconds = Histogram(
+            "accelbind_scan_seconds",
+            "Seconds that reading all cards takes.",
+            buckets=_SCAN_BUCKETS,
+            registry=registry,
+        )
+        self.programming_seconds = Histogram(
+            "accelbind_programming_seconds",
+            "Seconds that programming a function into a region takes, until it is verified.",
+            ("interface", "afu"),
+            buckets=_PROGRAMMING_BUCKETS,
+            registry=registry,
+        )
+
+
+def new_counter(
+    registry: CollectorRegistry,
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    known: Iterable[str] = (),
+) -> Counter:
+    """Create a counter; `known` are values of its only label that are shown from the start."""
+    counter = Counter(f"accelbind_{name}", text, labels, registry=registry)
+    for value in known:
+        counter.labels(value)
+    return counter
+
+
+@dataclass(eq=False)
+class CardCollector(Collector):
+    """What is known of cards and their sensors."""
+
+    state: NodeState
+    scanner: Scanner
+    sensing: Sensing
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, one after the other."""
+        inventory = self.state.inventory
+        yield from _of_cards(inventory.cards if inventory else (), self.sensing.found)
+        yield GaugeMetricFamily(
+            "accelbind_hanging_reads",
+            "Cards and class folders of sysfs whose reading hangs now.",
+            value=len(self.scanner.hanging),
+        )
+        yield GaugeMetricFamily(
+            "accelbind_hanging_sensors",
+            "Cards whose sensors hang now.",
+            value=self.sensing.hanging,
+        )
+
+
+def gauge(
+    name: str, text: str, labels: tuple[str, ...], samples: Mapping[tuple[str, ...], float]
+) -> Metric:
+    """A gauge with the values that it has now, by the values of its labels."""
+    family = GaugeMetricFamily(f"accelbind_{name}", text, labels=labels)
+    for values, value in samples.items():
+        family.add_metric(values, value)
+    return family
+
+
+def _of_cards(cards: Iterable[Card], sensors: Iterable[CardSensors]) -> Iterator[Metric]:
+    sensors = list(sensors)
+    yield gauge(
+        "card_info",
+        "Cards and where they are; always 1.",
+        ("card", "driver", "pci_address", "numa_node"),
+        {
+            (
+                each.name,
+                each.driver,
+                each.address,
+                label_of(each.pci.numa_node if each.pci else None),
+            ): 1
+            for each in cards
+        },
+    )
+    yield gauge(
+        "card_temperature_celsius",
+        "Temperature at a sensor of a card, in degrees Celsius.",
+        ("card", "sensor"),
+        {(each.card, at.label): at.value for each in sensors for at in each.temperatures},
+    )
+    yield gauge(
+        "card_power_watts",
+        "Power that a card draws at a sensor, in watts.",
+        ("card", "sensor"),
+        {(each.card, at.label): at.value for each in sensors for at in each.powers},
+    )
+    yield gauge(
+        "card_errors",
+        "Value of an error register of a card's engine or port, a bit an error; 0 is good.",
+        ("card", "part", "register"),
+        {(each.card, at.part, at.name): at.value for each in sensors for at in each.registers},
+    )
+    bus = CounterMetricFamily(
+        "accelbind_pci_errors",
+        "Errors on the PCI bus that a card's function has reported (AER), by severity.",
+        labels=("card", "pci_address", "severity"),
+    )
+    for each in sensors:
+        errors = each.bus_errors
+        counts = (errors.correctable, errors.nonfatal, errors.fatal)
+        for severity, count in zip(SEVERITIES, counts, strict=True):
+            if count is not None:
+                bus.add_metric((each.card, each.address, severity), count)
+    yield bus
+
+
+def label_of(value: int | None) -> str:
+    """A number as a label, empty if it is unknown."""
+    return "" if value is None else str(value)

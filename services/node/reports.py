@@ -1,0 +1,65 @@
+"""Reports what happens to a node's cards: in the log, and as Kubernetes Events of the node.
+
+The log has everything; Events are for people who use kubectl. A problem is reported when it starts
+and when it ends. `services.kube.events` decides how often Events are written.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from services.devices.model import Inventory, PluginMode
+from services.devices.resources import nothing_advertised
+from services.kube.events import EventRecord, node_reference
+from services.node.events import EventReason, device_changes, inventory_changes
+from services.node.state import NodeState
+from services.process.text import plain
+
+_MAX: Final = 800
+"""Characters of a text from elsewhere."""
+
+log = structlog.get_logger(component="plugin")
+
+
+class NodeReports:
+    """Reports what happens in this process as Events of the node with a name."""
+
+    def __init__(self, name: str, record_event: Callable[[EventRecord], None]) -> None:
+        self._about = node_reference(name)
+        self._record_event = record_event
+        self._inventory = Inventory()
+        self._advertised = nothing_advertised(PluginMode.AF)
+        self._mode = PluginMode.AF
+
+    def on_scan(self, state: NodeState) -> None:
+        """Log and report what a scan found and what is offered of it, if that has changed."""
+        now, before = state.inventory or Inventory(), self._advertised
+        if self._mode is not state.mode:
+            before = nothing_advertised(state.mode)  # its devices have not vanished
+        changes = [*inventory_changes(self._inventory, now)]
+        if state.advertised is not before:
+            changes += device_changes(before, state.advertised, now)
+        for change in changes:
+            write_log = log.warning if change.warning else log.info
+            write_log(change.what, subject=change.subject, message=change.message)
+            if change.event:
+                self._record(change.subject, change.event, change.message, warning=change.warning)
+        self._inventory, self._advertised, self._mode = now, state.advertised, state.mode
+
+    def errors_cleared(self, port: str, error: str) -> None:
+        """The errors that a container left in a port were cleared; or why they couldn't be."""
+        if error:
+            self.report(f"errors of {port}", EventReason.ERRORS_NOT_CLEARED, error)
+        else:
+            text = f"errors that a container left in {port} were cleared"
+            self.report(f"errors of {port}", EventReason.ERRORS_CLEARED, text)
+
+    def report(self, subject: str, reason: EventReason, message: str) -> None:
+        """Record an Event about something on the node."""
+        self._record(subject, reason, message, warning=reason.warning)
+
+    def _record(self, subject: str, reason: str, message: str, *, warning: bool) -> None:
+        self._record_event(
+            EventRecord(self._about, subject, str(reason), plain(message, _MAX), warning)
+        )

@@ -1,0 +1,99 @@
+"""What a process knows and does about a node's cards, whatever kubelet API offers its devices.
+
+It is composed once per mode, top to bottom: the state, what reads cards and sensors, what clears
+errors, and the discovery that calls all who are interested in a scan.
+"""
+
+from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from services.containers.holder_source import HolderSource
+from services.devices.damping import Damping
+from services.devices.hardware.events import follow_card_events
+from services.devices.hardware.scan import Scanner
+from services.devices.hardware.sensor_reader import SensorReader
+from services.devices.limits import Limits, parse_ignored
+from services.devices.model import PluginMode
+from services.node.discovery import CardReader, Discovery, FindProblems
+from services.node.error_clearing import ErrorClearing
+from services.node.metrics import CardCollector, NodeMetrics
+from services.node.reports import NodeReports
+from services.node.sensing import Sensing
+from services.node.settings import NodeSettings
+from services.node.state import NodeState, OnScan
+from services.process.blocking import BlockingCalls
+from services.programming.ioctls import DriverCalls
+
+SPACING: Final = 0.5
+"""Of the scan interval: scans that follow each other closer count as one (`damping`)."""
+
+
+class NodeService:
+    """Looks after a node's cards in one mode.
+
+    `locks` is the folder of the cards' locks. `holders` say which containers have devices.
+    `problems` find what else is wrong with ports, `on_scan` are called after each scan, behind the
+    reports of what has changed.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        mode: PluginMode,
+        *,
+        locks: Path,
+        calls: BlockingCalls,
+        driver_calls: DriverCalls,
+        holders: HolderSource,
+        metrics: NodeMetrics,
+        reports: NodeReports,
+        problems: Sequence[FindProblems],
+        on_scan: Sequence[OnScan],
+    ) -> None:
+        limits = Limits(
+            settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
+        )
+        self.state = NodeState(mode)
+        self.scanner = Scanner(settings.root, calls)
+        self.sensing = Sensing(
+            SensorReader(settings.root, calls),
+            limits=limits,
+            interval=settings.sensor_interval,
+            request_rescan=self.state.rescan.request,
+        )
+        self.collector = CardCollector(self.state, self.scanner, self.sensing)
+        self._clearing = None
+        if settings.clear_errors and mode is not PluginMode.UNITS:
+            self._clearing = ErrorClearing(
+                settings.root,
+                locks=locks,
+                holders=holders.read,
+                calls=calls,
+                count=lambda outcome: metrics.errors_cleared.labels(outcome).inc(),
+                request_rescan=self.state.rescan.request,
+                on_result=reports.errors_cleared,
+                driver_calls=driver_calls,
+            )
+        clearing = (self._clearing.on_scan,) if self._clearing else ()
+        self._discovery = Discovery(
+            self.state,
+            units=settings.units,
+            interval=settings.scan_interval,
+            damping=Damping(settings.healthy_after, spacing=settings.scan_interval * SPACING),
+            cards=CardReader(
+                self.scanner.scan, calls, limits, problems=(self.sensing.problems, *problems)
+            ),
+            holders=holders.current,
+            observe_seconds=metrics.scan_seconds.observe,
+            on_scan=(reports.on_scan, self.sensing.on_scan, *clearing, *on_scan),
+        )
+
+    def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What runs while the node is looked after, by name."""
+        yield "discovery", self._discovery.scan_forever()
+        if self._clearing is not None:
+            yield "error clearing", self._clearing.clear_forever()
+        if self.state.mode is not PluginMode.UNITS:
+            yield "sensors", self.sensing.read_forever()
+            yield "card events", follow_card_events(self.state.rescan.request)

@@ -1,0 +1,42 @@
+"""Work that is due when it is requested, and from time to time."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+
+class Due:
+    """Whether some work is due; several requests before it begins are one.
+
+    Requests come from the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._requested = asyncio.Event()
+
+    def request(self) -> None:
+        """Have the work done soon."""
+        self._requested.set()
+
+    async def run_forever(
+        self,
+        work: Callable[[], Awaitable[object]],
+        *,
+        interval: Callable[[], float | None] = lambda: None,
+        spacing: float = 0.0,
+    ) -> NoReturn:
+        """Do the work whenever it is due, until cancelled.
+
+        Args:
+            work: Does it once. What it raises ends the loop.
+            interval: Returns the seconds after which it is due without a request, if any.
+            spacing: Seconds between the end of the work and its next beginning, at least.
+        """
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval()):
+                    await self._requested.wait()
+            self._requested.clear()
+            await work()
+            await asyncio.sleep(spacing)
