@@ -4,8 +4,6 @@ import asyncio
 import os
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,18 +11,13 @@ from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.e2e import api
 from tests.e2e.api import Api, Place
-from tests.e2e.cluster import CantRun
 from tests.e2e.hosts import (
     EVERYWHERE,
     as_it_was,
-    check_kubelet,
-    lay_out,
     listening_address,
     local_address,
-    takes_devices,
 )
 from tests.e2e.pods import SHOW, Given, told_by
-from tests.e2e.settings import WrongSetting, read
 from tests.support import require
 
 
@@ -51,45 +44,6 @@ def test_the_address_is_that_from_which_the_api_server_is_reached() -> None:
     assert listening_address("node.example") == EVERYWHERE
 
 
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        ({}, "make e2e SIMULATOR=1"),
-        ({"KUBECONFIG": "/nowhere"}, "is no file"),
-        ({"HOST_PROCESSES": "maybe"}, "neither 1 nor 0"),
-        ({"ROOT": "/srv"}, "HOST_PROCESSES=1"),
-        ({"DEVICES": "none"}, "neither character nor files"),
-        ({"PATIENCE": "long"}, "no number of seconds"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
-)
-def test_a_setting_that_cannot_be_used_is_told(
-    environment: dict[str, str], words: str, tmp_path: Path
-) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.touch()
-    named: dict[str, Any] = {"KUBECONFIG": str(kubeconfig)} if environment else {}
-    with pytest.raises(WrongSetting, match=words):
-        read(named | environment)
-
-
-def test_who_may_not_look_into_a_kubelets_folder_is_told_to_be_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of nodes are root's alone."""
-
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    with monkeypatch.context() as denied:
-        denied.setattr(Path, "stat", refused)
-        denied.setattr(os, "access", lambda *_: False)
-        with pytest.raises(CantRun, match="run this as root"):
-            check_kubelet(tmp_path / "kubelet.sock")
-    with pytest.raises(CantRun, match="no kubelet runs here"):
-        check_kubelet(tmp_path / "kubelet.sock")
-
-
 @pytest.mark.anyio
 async def test_an_api_server_that_goes_silent_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -106,18 +60,6 @@ async def test_an_api_server_that_goes_silent_is_asked_again(
                 with pytest.raises(ClusterError):  # what was made once isn't made twice
                     await asyncio.to_thread(asking.create, made)
             assert await again == before
-
-
-def test_cards_need_a_file_system_whose_device_nodes_can_be_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert takes_devices(tmp_path) is not bool(os.statvfs(tmp_path).f_flag & os.ST_NODEV)
-    assert not takes_devices(tmp_path / "nothing")
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_NODEV))
-    assert not takes_devices(tmp_path)
-    with pytest.raises(CantRun, match=r"mounted with nodev.* ROOT=… names"):
-        lay_out(tmp_path, character_devices=True)
-    assert lay_out(tmp_path, character_devices=False).addresses
 
 
 def test_a_run_starts_without_what_a_plugin_left_and_puts_it_back(tmp_path: Path) -> None:

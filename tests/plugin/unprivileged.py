@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import REPOSITORY, require
+from tests.support import REPOSITORY, ROOT_IS_NEEDED, require
 
 BECOME_NOBODY = (
     *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),
@@ -35,7 +35,7 @@ def as_nobody(
     """
     if os.geteuid() != 0:
         if writable:
-            pytest.skip("a root file system can be made read-only by root alone")
+            pytest.skip(f"{ROOT_IS_NEEDED}: make a root file system read-only")
         return [str(each) for each in command]
     require("setpriv")
     unshare = require("unshare")

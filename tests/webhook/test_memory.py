@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import REPOSITORY, eventually
+from tests.support import REPOSITORY, ROOT_IS_NEEDED, eventually
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, mapping_yaml, patch_of
 from tests.webhook.running import HEADERS, Webhook
@@ -54,7 +54,7 @@ def memory_cgroup(webhook: Webhook) -> Iterator[MemoryCgroup]:
     if controllers.exists() and "memory" in controllers.read_text():
         parent = VERSION_2
     if os.getuid() or not parent.is_dir():
-        pytest.skip("a memory cgroup needs root")
+        pytest.skip(f"{ROOT_IS_NEEDED}: make a memory cgroup")
     group = MemoryCgroup(parent, webhook.process.pid)
     try:
         yield group

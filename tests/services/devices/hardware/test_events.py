@@ -18,7 +18,7 @@ from services.devices.hardware.events import (
     is_relevant,
     kernel_socket,
 )
-from tests.support import eventually_async
+from tests.support import ROOT_IS_NEEDED, eventually_async
 
 Wire = tuple[socket.socket, socket.socket]
 
@@ -191,7 +191,7 @@ async def test_the_kernels_own_events_arrive(monkeypatch: pytest.MonkeyPatch) ->
     """The kernel sends an event about a device that is there anyway when it is asked to."""
     asked = Path("/sys/class/mem/null/uevent")
     if not os.access(asked, os.W_OK):
-        pytest.skip(f"{asked} can't be written")
+        pytest.skip(f"{ROOT_IS_NEEDED}: write {asked}")
     monkeypatch.setattr(events, "is_relevant", lambda message: b"mem/null" in message)
     async with following(own_socket()) as requests:
         asked.write_text(f"change {uuid.uuid4()}")  # noqa: ASYNC240 - the kernel never blocks it

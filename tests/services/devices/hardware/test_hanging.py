@@ -12,11 +12,11 @@ from services.process.blocking import BlockingCalls
 from simulator.cards import NLB3, CardSpec, Rack, lay_out
 from tests.hanging import Hang, Held, hold
 from tests.services.devices.hardware.blocking import Barrier, threads
-from tests.support import eventually
+from tests.support import ROOT_IS_NEEDED, eventually
 
 DRIVERS = ["opae", "dfl"]
 PATIENCE = 0.4
-NOT_ALLOWED = "having the kernel hold readers needs CAP_SYS_ADMIN"
+NOT_ALLOWED = f"{ROOT_IS_NEEDED}: have the kernel hold readers (CAP_SYS_ADMIN)"
 
 
 @pytest.fixture
