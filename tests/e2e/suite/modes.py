@@ -31,7 +31,9 @@ def kinds(given: Given) -> list[str]:
 def test_a_region_that_has_the_function_keeps_it(pods: Pods, hosts: Hosts) -> None:
     hosts.serve("region")
     hosts.install(NLB0)
-    pods.given(pods.start(simple("first", {KEPT: CARDS})))  # programs: no region has a record yet
+    first = pods.start(simple("first", {KEPT: CARDS}))
+    pods.given(first)  # it is programmed for this pod: no region has a record yet
+    pods.remove(first)
     hosts.uninstall(NLB0)
     given = given_to(pods, "region")
     assert kinds(given) == ["port"]
