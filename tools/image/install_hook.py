@@ -3,13 +3,11 @@
     python3 -I install_hook.py SOURCE TARGET
 
 The host may start the hook at any moment, also during an installation. So the target is a link to a
-folder beside it. The new folder is copied and synced first, then a new link takes the place of the
-old one in one step (rename). The folder before it stays until the next installation, for hooks that
-are running.
+folder beside it. The new folder is copied first, then a new link takes the place of the old one in
+one step (rename). The folder before it stays until the next installation, for hooks that are
+running.
 """
 
-import filecmp
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -18,60 +16,22 @@ VERSIONS = ("a", "b")
 """Endings of the two folders that the target is a link to in turn: `.hook.a`, `.hook.b`."""
 
 
-def install(source: Path, target: Path) -> bool:
+def install(source: Path, target: Path) -> None:
     """Make the target the same as the source.
 
     Args:
         source: The folder of the hook.
         target: Where it goes; its parent is created if missing.
 
-    Returns:
-        Whether there was anything to do.
-
     Raises:
         OSError: The host's folder can't be written.
     """
-    if _same(source, target):
-        return False
     target.parent.mkdir(parents=True, exist_ok=True)
     current = target.readlink().name if target.is_symlink() else ""
     folders = [target.with_name(f".{target.name}.{each}") for each in VERSIONS]
     folder = next(each for each in folders if each.name != current)
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder, symlinks=True)
-    _sync(folder)
-    _link(target, folder)
-    return True
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Whether two folders have the same files, contents and modes."""
-    files = [_files(one), _files(other)]
-    return files[0] == files[1] and all(
-        filecmp.cmp(one / name, other / name, shallow=False) for name in files[0]
-    )
-
-
-def _files(folder: Path) -> dict[str, int]:
-    return {
-        path.relative_to(folder).as_posix(): path.stat().st_mode
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-def _sync(folder: Path) -> None:
-    for path in [*folder.rglob("*"), folder]:
-        if path.is_file() or path.is_dir():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-
-def _link(target: Path, folder: Path) -> None:
-    """Make the target a link to a folder beside it."""
     link = target.with_name(f".{target.name}.link")
     link.unlink(missing_ok=True)
     link.symlink_to(folder.name)
@@ -85,14 +45,14 @@ def main() -> int:
         return 2
     source, target = map(Path, sys.argv[1:])
     try:
-        done = install(source, target)
+        install(source, target)
     except OSError as problem:
         sys.stderr.write(
             f"error: the hook can't be put into {target}: {problem}; the container must run as root"
             " and mount the host's folder there for writing\n"
         )
         return 1
-    sys.stdout.write(f"{target}: {'installed' if done else 'already there'}\n")
+    sys.stdout.write(f"{target}: installed\n")
     return 0
 
 
