@@ -74,8 +74,9 @@ class ResourceSet:
     def resend(self) -> None:
         """Send the devices of one resource again, which makes the kubelet write its checkpoint."""
         for registration in self.registrations.values():
-            if registration.server is not None:
-                registration.server.resend()
+            server = registration.server
+            if server is not None and server.opened.is_set() and not server.cut.is_set():
+                server.resend()
                 return
 
     async def withdraw(self, seconds: float) -> None:

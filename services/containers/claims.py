@@ -112,9 +112,8 @@ class StartClaims:
                 " API server: run it with a service account that may get pods and list mappings,"
                 " or set --kubeconfig or KUBECONFIG"
             )
-        entries = await self._entries()
-        found = (only,) if only else candidates(entries, resource, ids)
-        starting = await self._placed(found)
+        containers = (only,) if only else candidates(await self._entries(), resource, ids)
+        starting = await self._with_pods(containers)
         start = Start(self._mode, resource, frozenset(ids))
         slow = f"the API server didn't say within {API_SECONDS:g} s what the container may have"
         try:
@@ -137,8 +136,8 @@ class StartClaims:
             what=f"reading {self._checkpoint}",
         )
 
-    async def _placed(
-        self, starting: Sequence[ContainerIdentity]
+    async def _with_pods(
+        self, containers: Sequence[ContainerIdentity]
     ) -> dict[ContainerIdentity, PodRef]:
         """The containers that may be starting, each with its pod."""
         folders = await self._calls.run(
@@ -148,7 +147,7 @@ class StartClaims:
             what=f"listing {self._pod_logs_dir}",
         )
         pods = pods_of_folders(folders)
-        return {each: pod_of_uid(each.pod_uid, pods) for each in starting}
+        return {each: pod_of_uid(each.pod_uid, pods) for each in containers}
 
     async def _query(
         self, source: PodSource, starting: Mapping[ContainerIdentity, PodRef], resource: str

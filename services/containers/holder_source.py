@@ -43,7 +43,8 @@ LOOK_SECONDS: Final = 3.0
 """Between two looks at the checkpoint's time: several containers of a pod are one query."""
 
 RENEW_SECONDS: Final = 20.0
-"""Between two questions whether pods have ended: that changes no file."""
+"""Between two questions whether pods have ended: that changes no file. While only an init container
+of a pod has devices, the kubelet writes its checkpoint as often."""
 
 log = structlog.get_logger(component="plugin")
 
@@ -204,7 +205,7 @@ class HolderSource:
 
     def _version_now(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._checkpoint)  # noqa: PTH116 - a few microseconds
+            status = os.stat(self._checkpoint)  # noqa: PTH116 - a few microseconds
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino
+        return status.st_mtime_ns, status.st_ino

@@ -43,39 +43,39 @@ class PodRef:
 def allocations(entries: Iterable[Entry], resource: str, ids: Iterable[str]) -> tuple[Entry, ...]:
     """The checkpoint's entries of exactly these devices of a resource, at least one."""
     wanted = frozenset(ids)
-    found = tuple(
+    held_by = tuple(
         entry for entry in entries if entry.resource == resource and entry.device_ids == wanted
     )
-    if not found or not wanted:
+    if not held_by or not wanted:
         shown = sorted(wanted)
-        held = listing(shown[:_SHOWN], more=max(0, len(shown) - _SHOWN)) if wanted else "no device"
+        names = listing(shown[:_SHOWN], more=max(0, len(shown) - _SHOWN)) if wanted else "no device"
         raise NotAllowed(
-            f"the kubelet's checkpoint has no container that holds {held} of {resource}, so the"
+            f"the kubelet's checkpoint has no container that holds {names} of {resource}, so the"
             " starting container is unknown; the kubelet will try again"
         )
-    return found
+    return held_by
 
 
 def candidates(
     entries: Iterable[Entry], resource: str, ids: Iterable[str]
 ) -> tuple[ContainerIdentity, ...]:
     """The containers that hold exactly these devices of a resource, at least one."""
-    found = allocations(entries, resource, ids)
-    return tuple(sorted({ContainerIdentity(entry.pod_uid, entry.container) for entry in found}))
+    held_by = allocations(entries, resource, ids)
+    return tuple(sorted({ContainerIdentity(entry.pod_uid, entry.container) for entry in held_by}))
 
 
 def pods_of_folders(folders: Iterable[str]) -> dict[str, PodRef]:
     """Pods by UID, from their log folders; without UIDs that several folders claim."""
-    found: dict[str, PodRef] = {}
+    pods: dict[str, PodRef] = {}
     claimed: set[str] = set()
     for folder in folders:
         parts = folder.split("_")
         if len(parts) == _FOLDER_PARTS and all(parts):
             namespace, name, uid = parts
-            if uid in found:
+            if uid in pods:
                 claimed.add(uid)
-            found[uid] = PodRef(namespace, name, uid)
-    return {uid: pod for uid, pod in found.items() if uid not in claimed}
+            pods[uid] = PodRef(namespace, name, uid)
+    return {uid: pod for uid, pod in pods.items() if uid not in claimed}
 
 
 def pod_of_uid(uid: str, pods: Mapping[str, PodRef]) -> PodRef:

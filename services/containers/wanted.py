@@ -83,11 +83,11 @@ def confirm_pod(body: bytes | None, expected: PodRef, *, node: str) -> StartingP
 
 
 def read_wanted(
-    found: StartingPod, pod: PodRef, container: str, *, interface_id: str
+    starting: StartingPod, pod: PodRef, container: str, *, interface_id: str
 ) -> WantedFunctions:
     """The functions that a container or init container wants in regions of an interface."""
     who = display_name(container, pod)
-    every = [*(found.spec.init_containers or ()), *(found.spec.containers or ())]
+    every = [*(starting.spec.init_containers or ()), *(starting.spec.containers or ())]
     named = [each for each in every if each.name == container]
     if len(named) != 1:
         raise NotAllowed(f"the API server's pod {pod} has no container {quote(container)}")
