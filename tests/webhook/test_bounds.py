@@ -6,7 +6,6 @@ import errno
 import gc
 import socket
 import struct
-import time
 import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import HEADERS, Webhook
 from tests.webhook.test_server import client_context, connect, ended, head, port_of, serving
-from webhook.connections import MEBIBYTE, Connections, EvictionReason
+from webhook.connections import MEBIBYTE, Connections, EvictionReason, Phase
 
 pytestmark = pytest.mark.anyio
 
@@ -29,9 +28,13 @@ HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500
 """A ClientHello of an ordinary length; it means nothing."""
 
 
-def hasty() -> Connections:
-    """Connections whose clock runs a hundred times as fast."""
-    return Connections(clock=lambda: 100 * time.monotonic())
+class Clock:
+    """A clock that a test sets; the server checks times once a second of the real one."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
@@ -103,32 +106,33 @@ async def test_a_hello_that_is_too_long_is_not_read(tmp_path: Path, sent: bytes)
 async def test_a_handshake_that_does_not_come_to_its_end_is_given_up(
     tmp_path: Path, sent: bytes
 ) -> None:
-    async with serving(tmp_path, Bench().app, connections=hasty()) as server:
+    connections = Connections(clock=(clock := Clock()))
+    async with serving(tmp_path, Bench().app, connections=connections) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
         writer.write(sent)
+        await eventually_async(lambda: connections.handshaking == 1)
+        clock.now = 6
         assert await ended(reader)
         writer.transport.abort()
         assert server.connections.evicted[EvictionReason.SLOW] == 1
 
 
 @pytest.mark.parametrize("begun", [b"", b"POST /mut", head(100), head(100) + b"{"])
-async def test_a_request_that_does_not_end_is_given_up(tmp_path: Path, begun: bytes) -> None:
-    async with serving(tmp_path, Bench().app, connections=hasty()) as server:
+async def test_a_request_that_does_not_end_is_given_up_and_idle_connections_are_kept(
+    tmp_path: Path, begun: bytes
+) -> None:
+    connections = Connections(clock=(clock := Clock()))
+    async with serving(tmp_path, Bench().app, connections=connections) as server:
+        kept = await connect(server)
+        assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
         reader, writer = await connect(server)
         writer.write(begun)
+        phase = Phase.REQUEST if begun else Phase.NEW
+        await eventually_async(lambda: connections.in_phase(phase))
+        clock.now = 31
         assert await ended(reader)
-        await eventually_async(lambda: len(server.connections) == 0)
-        assert server.connections.held_bytes == 0
-
-
-async def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
-    async with serving(tmp_path, Bench().app, connections=hasty()) as server:
-        kept = await connect(server)
-        for _ in range(2):
-            assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
-            reader, writer = await connect(server)  # one that is given up meanwhile
-            assert await ended(reader)
-            writer.transport.abort()
+        await eventually_async(lambda: (len(connections), connections.held_bytes) == (1, 0))
+        assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
         kept[1].transport.abort()
 
 
@@ -145,7 +149,7 @@ async def test_a_request_that_is_refused_before_its_end_ends_its_connection(
 
 async def test_unfinished_bodies_push_out_each_other_and_no_reviews(tmp_path: Path) -> None:
     size = 100_000
-    connections = Connections(most_held=10 * size)
+    connections = Connections(most_held=10 * size, clock=Clock())
     async with serving(tmp_path, Bench(max_body=size).app, connections=connections) as server:
         kept = await connect(server)
         flood = []
@@ -166,7 +170,7 @@ async def test_unfinished_bodies_push_out_each_other_and_no_reviews(tmp_path: Pa
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_connections_push_out_each_other_and_no_reviews(tmp_path: Path, tls: bool) -> None:
-    connections = Connections(most=10)
+    connections = Connections(most=10, clock=Clock())
     context = client_context() if tls else None
     async with serving(tmp_path, Bench().app, connections=connections) as server:
         kept = await connect(server)
@@ -194,13 +198,17 @@ async def much(_scope: object, _receive: object, send: Callable[..., Awaitable[N
 async def test_an_answer_that_is_not_read_is_counted_and_given_up(
     tmp_path: Path, most_held: int
 ) -> None:
-    connections = Connections(most_held=most_held, clock=lambda: 100 * time.monotonic())
+    connections = Connections(most_held=most_held, clock=(clock := Clock()))
     async with serving(tmp_path, much, connections=connections) as server:
         _, writer = await connect(server)
         assert isinstance(writer.transport, asyncio.Transport)
         writer.transport.pause_reading()
         writer.write(head(0))
-        reason = EvictionReason.MEMORY if most_held < MUCH else EvictionReason.SLOW
+        reason = EvictionReason.MEMORY
+        if most_held == MUCH:
+            reason = EvictionReason.SLOW
+            await eventually_async(lambda: connections.held_bytes == MUCH)
+            clock.now = 31
         await eventually_async(lambda: connections.evicted[reason] == 1)
         await eventually_async(lambda: (len(connections), connections.held_bytes) == (0, 0))
         writer.transport.abort()

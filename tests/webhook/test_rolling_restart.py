@@ -47,7 +47,7 @@ class Replicas:
         folder = self._folder / f"replica-{len(self.running)}"
         folder.mkdir()
         tls = ("--tls-cert", self._tls.certificate, "--tls-key", self._tls.key)
-        flags: list[str | Path] = ["--drain-seconds", "3", *tls]
+        flags: list[str | Path] = ["--drain-seconds", "6", *tls]
         files = {"m.yaml": mapping_yaml()}
         newest = await asyncio.to_thread(start_webhook, folder, *flags, mappings=files)
         self.running.append(newest)

@@ -41,7 +41,7 @@ DIFFERENT = 200
 ROUNDS = 11
 END_SECONDS = 120.0
 MAPPINGS = 10
-LIMIT = 2.5
+LIMIT = 3.0
 """Of the ratio of a review to the fixed bytes."""
 TARGETS = (PLAIN, "/mutate")
 """Paths of the fixed bytes and of reviews."""
