@@ -66,7 +66,6 @@ class Case:
     path: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
-    chunked: bool = False
 
 
 @cache
@@ -114,8 +113,8 @@ def make_case(seed: int, number: int) -> Case:
             content = bend_bytes(random, content)
     path = random.choice(["/mutate", "/pods", "/validate"])
     if random.random() < 0.97:
-        return Case(path, content[:MAX_BODY], chunked=random.random() < 0.1)
-    return Case(path, content[:MAX_BODY], random.choice(HEADERS), chunked=random.random() < 0.5)
+        return Case(path, content[:MAX_BODY])
+    return Case(path, content[:MAX_BODY], random.choice(HEADERS))
 
 
 _ENTRY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*')
