@@ -43,9 +43,8 @@ def bitstream() -> None:
     A node has them in one folder, as INTERFACE/AFU.gbs, or as
     INTERFACE/PROGRAM.aocx for OpenCL.
 
-    Exit codes: 0 done, 1 there is no such bitstream, or a file can't be read or
-    written, 2 a bitstream or the request is wrong. verify: 1 if a bitstream of
-    the node can't be used.
+    Exit codes: 0 done, 1 (verify) a bitstream of the node can't be used, 2 a
+    bitstream or the request is wrong, or a file can't be read or written.
     """
 
 

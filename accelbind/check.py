@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from accelbind.exits import Exit
 from accelbind.manifests import read_objects, read_pods
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
@@ -27,8 +28,6 @@ from services.kube.connection import connector
 from services.mappings.index import MappingIndex
 from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import plain
-
-EXIT_FOUND = 1
 
 app = typer.Typer(
     name="check",
@@ -86,9 +85,9 @@ def mappings(
       deprecated        a pod or workload asks for a deprecated name
       misspelt          with --pods: a name of another domain looks like a mapping
 
-    Exit code 0: no findings; 1: findings, or a cluster that can't be checked
-    completely (each missing permission is named); 2: wrong options, or files
-    that can't be read.
+    Exit code 0: no findings; 1: findings; 2: no findings, but a cluster that can't
+    be checked completely (each missing permission is named), wrong options, or
+    files that can't be read.
 
     [bold]Examples[/bold]
       accelbind check mappings examples/mappings
@@ -116,8 +115,10 @@ def mappings(
     }
     table = table_lines([each.upper() for each in _LISTED], listed) if list_ and listed else ()
     print_result(output, result, chain(table, _lines(*checked)))
-    if findings or (unchecked and folder is None):
-        raise typer.Exit(EXIT_FOUND)
+    if findings:
+        raise typer.Exit(Exit.NO)
+    if unchecked and folder is None:
+        raise typer.Exit(Exit.UNKNOWN)
 
 
 def _listed(index: MappingIndex) -> Iterator[tuple[str, ...]]:

@@ -4,11 +4,10 @@ A command is a module of this package that is imported only when it runs. So `ac
 shell completion are fast, and a process loads only what its command needs. Each command is a Typer
 app or a function, listed in `COMMANDS`. Commands raise errors, and `main` translates them.
 
-Exit codes are those of `accelbind.exits`. A file or folder that is missing or unreadable is a fault
-of the environment (1). Only for `explain` and `check`, whose 1 is an answer like that of grep and
-diff, it is 2. Devices have three more codes, for scripts that wait for a busy one (`_CODES`).
-With `-o json` an error is an object on stdout as well. Options for files are declared
-`readable=False`, since Typer would report some unreadable files with another exit code.
+Exit codes are those of `accelbind.exits`: 0 yes, 1 no, 2 cannot say, as of grep and diff. Devices
+have three more codes, for scripts that wait for a busy one (`_CODES`). With `-o json` an error is
+an object on stderr. Options for files are declared `readable=False`, since Typer would report some
+unreadable files without the reason.
 """
 
 import os
@@ -27,7 +26,14 @@ from typer.main import get_command
 from accelbind import __version__
 from accelbind.exits import Exit
 from accelbind.output import print_json, styled
-from services.process.errors import AccelbindError, DeviceBusy, DeviceGone, DeviceHung, InvalidInput
+from services.process.errors import (
+    AccelbindError,
+    DeviceBusy,
+    DeviceGone,
+    DeviceHung,
+    HardwareError,
+    InvalidInput,
+)
 
 if TYPE_CHECKING:
     from services.programming.ioctls import DriverCalls
@@ -119,11 +125,12 @@ def load(name: str) -> Private:
 
 
 _CODES: Final[tuple[tuple[type[AccelbindError], Exit], ...]] = (
-    (InvalidInput, Exit.ASKER),
+    (InvalidInput, Exit.UNKNOWN),
     (DeviceBusy, Exit.BUSY),
     (DeviceGone, Exit.GONE),
     (DeviceHung, Exit.HUNG),
-    (AccelbindError, Exit.WORLD),
+    (HardwareError, Exit.NO),
+    (AccelbindError, Exit.UNKNOWN),
 )
 """Exit codes by kind of error; the first that fits."""
 
@@ -160,7 +167,11 @@ def accelbind(
     version: Annotated[  # noqa: ARG001 - its callback does the work
         bool,
         typer.Option(
-            "--version", help="Show the version and exit.", callback=_print_version, is_eager=True
+            "--version",
+            "-V",
+            help="Show the version and exit.",
+            callback=_print_version,
+            is_eager=True,
         ),
     ] = False,
 ) -> None:
@@ -190,7 +201,7 @@ def main(
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
-        return Exit.WORLD
+        return Exit.NO  # as Typer, which notices most of them
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return code
@@ -215,29 +226,29 @@ def _run(arguments: Sequence[str] | None, options: Options) -> int:
 
 
 def _report(error: Exception, *, debug: bool, as_json: bool) -> int:
-    """Print an error as one line on stderr, and as JSON on stdout too; return its exit code."""
+    """Print an error on stderr, as one line or as JSON; return its exit code."""
     if debug:
         traceback.print_exception(error)
     message, code = _describe(error)
     message = " ".join(message.split())
-    if message:  # otherwise no command was given, and the help was printed
-        typer.echo(styled(f"error: {message}", "red"), err=True)
     if as_json:
-        print_json({"error": message, "exitCode": code})
+        print_json({"error": message, "exitCode": code}, err=True)
+    elif message:  # otherwise no command was given, and the help was printed
+        typer.echo(styled(f"error: {message}", "red"), err=True)
     return code
 
 
 def _describe(error: Exception) -> tuple[str, int]:
     """The message and the exit code of an error."""
     if isinstance(error, typer.TyperException):
-        return _usage(error), Exit.ASKER
+        return _usage(error), Exit.UNKNOWN
     if isinstance(error, typer.Abort):
-        return "aborted", Exit.WORLD
+        return "interrupted", Exit.INTERRUPTED
     if isinstance(error, AccelbindError):
         return str(error), next(code for kind, code in _CODES if isinstance(error, kind))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", Exit.WORLD
+        return f"{where}{error.strerror or error}", Exit.UNKNOWN
     text = f"internal error: {type(error).__name__}: {error}"
     return f"{text} (accelbind --debug shows where; please report it)", Exit.OURS
 

@@ -60,7 +60,8 @@ def demo(
     and a temporary folder, and removes everything at the end.
 
     With -f it creates your own pods, on nodes that have the cards and the
-    bitstreams for them. Exit code 1: a pod was refused or did not start.
+    bitstreams for them. Exit code 0: all pods run; 1: a pod was
+    refused or did not start; 2: wrong options, or files that can't be read.
 
     The output fits the terminal, or COLUMNS, or 80 columns.
 

@@ -37,6 +37,7 @@ from services.node.permissions import Missing, Needs, missing
 from services.node.port_problems import port_problems
 from services.node.table import Table, rows, with_names
 from services.process.blocking import BlockingCalls
+from services.process.errors import InvalidSettings
 from services.process.settings import dashed
 from services.process.text import plain
 from services.programming.records import FOLDER, PortRecords
@@ -160,6 +161,8 @@ class DeviceSource:
 
     def _from_files(self, note: str) -> Table:
         settings = self._settings
+        if not settings.root.is_dir():
+            raise InvalidSettings(f"--root {settings.root} is not a directory")
         inventory = self._inventory()
         advertised = advertise(
             inventory, settings.mode, units=settings.units, previous=self._memory

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import typer
 
-from accelbind.output import line_width, table_lines
+from accelbind.output import line_width, table_lines, versioned
 from services.node.table import Row, Table
 from services.process.text import plain
 
@@ -27,7 +27,7 @@ _CLEAR: Final = "\x1b[2J\x1b[H"
 def show(table: Table, *, as_json: bool, watch: bool) -> None:
     """Print a table; with `watch` as one of several, after clearing a terminal."""
     if as_json:
-        document = msgspec.json.encode(table)
+        document = msgspec.json.encode(versioned(msgspec.to_builtins(table)))
         typer.echo((document if watch else msgspec.json.format(document, indent=2)).decode())
         sys.stdout.flush()
         return

@@ -6,13 +6,13 @@ from enum import IntEnum
 class Exit(IntEnum):
     """Exit codes, which scripts rely on."""
 
-    DONE = 0
+    YES = 0
     """Done, or the answer is yes."""
-    WORLD = 1
-    """Something outside the request failed, or the answer is no: a refusal, a finding."""
-    ASKER = 2
-    """The request is wrong: arguments, settings, names. For `explain` and `check` also a file that
-    is missing or unreadable, so that 1 is always an answer."""
+    NO = 1
+    """The answer is no: a refusal, a finding, a device that refuses."""
+    UNKNOWN = 2
+    """There is no answer: the request is wrong (arguments, settings, names), or something that it
+    needs can't be read, written or reached."""
     BUSY = 3
     """`accelbind fpga`: somebody else has the device."""
     GONE = 4

@@ -7,13 +7,15 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from services.process.text import plain
 
 GAP: Final = "   "
+JSON_VERSION: Final = 1
+"""Of all JSON that commands print: fields may be added to a version, none is removed or changed."""
 _ACRONYMS: Final = {
     word.lower(): word for word in ("AFU", "CA", "CPUs", "FME", "MHz", "NUMA", "PCI")
 }
@@ -46,12 +48,20 @@ def line_width() -> int:
     return 0
 
 
-def print_json(value: object) -> None:
-    """Print a value as indented JSON."""
-    typer.echo(json.dumps(value, indent=2))
+def versioned(value: Mapping[str, Any] | Sequence[object]) -> dict[str, Any]:
+    """An object or a list as an object with the version of our JSON; a list is its `items`."""
+    fields = value if isinstance(value, Mapping) else {"items": value}
+    return {"version": JSON_VERSION, **fields}
 
 
-def print_result(output: OutputFormat, value: object, lines: Iterable[str]) -> None:
+def print_json(value: Mapping[str, Any] | Sequence[object], *, err: bool = False) -> None:
+    """Print an object or a list as an indented JSON object; with `err` on stderr."""
+    typer.echo(json.dumps(versioned(value), indent=2), err=err)
+
+
+def print_result(
+    output: OutputFormat, value: Mapping[str, Any] | Sequence[object], lines: Iterable[str]
+) -> None:
     """Print a value as JSON, or its lines for people."""
     if output is OutputFormat.JSON:
         print_json(value)

@@ -170,9 +170,9 @@ def doctor(
     print_result(output, show.document(results), (styled(line, colour) for colour, line in lines))
     states = {result.state for result in results}
     if CheckStatus.FAILED in states:
-        raise typer.Exit(Exit.WORLD)
+        raise typer.Exit(Exit.NO)
     if CheckStatus.UNSEEN in states:
-        raise typer.Exit(Exit.ASKER)
+        raise typer.Exit(Exit.UNKNOWN)
 
 
 def _run(

@@ -38,7 +38,7 @@ def test_info_as_json_has_all_that_a_script_wants(gbs: Path, tmp_path: Path) -> 
     aocx = tmp_path / "x.aocx"
     aocx.write_bytes(make_aocx(INTERFACE, PROGRAM))
     code, out, _ = bitstream("info", gbs, aocx, "-o", "json")
-    first, second = json.loads(out)
+    first, second = json.loads(out)["items"]
     assert code == 0
     assert first["kind"] == "gbs"
     assert first["functionId"] == first["afuId"] == AFU
@@ -67,7 +67,7 @@ def test_what_is_installed_is_listed_verified_and_removed(gbs: Path, storage: Pa
     assert row == [INTERFACE, AFU, "gbs", "synthetic", "13", "bytes", "ok"]
     assert bitstream("verify", "--bitstreams", storage)[0] == 0
     assert bitstream("remove", INTERFACE, AFU.upper(), "--bitstreams", storage)[0] == 0
-    assert json.loads(bitstream("list", "--bitstreams", storage, "-o", "json")[1]) == []
+    assert json.loads(bitstream("list", "--bitstreams", storage, "-o", "json")[1])["items"] == []
 
 
 def test_verify_names_what_cannot_be_used_and_says_no(gbs: Path, storage: Path) -> None:
@@ -77,7 +77,7 @@ def test_verify_names_what_cannot_be_used_and_says_no(gbs: Path, storage: Path) 
     assert code == 1
     assert "is not what its name says" in out
     assert "2 bitstreams" in out
-    entries = json.loads(bitstream("verify", "--bitstreams", storage, "-o", "json")[1])
+    entries = json.loads(bitstream("verify", "--bitstreams", storage, "-o", "json")[1])["items"]
     assert [each["ok"] for each in entries] == [False, True]
     assert "not what its name says" in bitstream("list", "--bitstreams", storage)[1]
 
@@ -86,7 +86,7 @@ def test_a_dry_run_tells_what_would_come_of_it_and_writes_nothing(gbs: Path, sto
     def outcome(*flags: str) -> str:
         done = bitstream("install", gbs, "--bitstreams", storage, "-o", "json", *flags)
         assert (done.returncode, done.stderr) == (0, "")
-        return str(json.loads(done.stdout)[0]["outcome"])
+        return str(json.loads(done.stdout)["items"][0]["outcome"])
 
     assert outcome("--dry-run") == "would-be-installed"
     assert not storage.exists()
@@ -106,9 +106,9 @@ def test_of_several_files_none_is_installed_if_one_cannot_be(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("info", "/nowhere/x.gbs"), (1, "can't be read: No such file")),
+        (("info", "/nowhere/x.gbs"), (2, "can't be read: No such file")),
         (("remove", "xyz", AFU), (2, "interface id")),
-        (("remove", INTERFACE, AFU), (1, "no bitstream for AFU")),
+        (("remove", INTERFACE, AFU), (2, "no bitstream for AFU")),
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(

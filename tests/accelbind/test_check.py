@@ -181,5 +181,5 @@ async def test_a_cluster_is_looked_at(tmp_path: Path) -> None:
         done = await command("explain", "-f", pod_of("aa"))
         assert (done.returncode, "did you mean" in done.stdout) == (1, True)
     done = await command("check", "mappings")
-    assert (done.returncode, done.stderr.startswith("error: the API server ")) == (1, True)
+    assert (done.returncode, done.stderr.startswith("error: the API server ")) == (2, True)
     assert (await command("explain", "-f", pod_of("a"))).returncode == 2

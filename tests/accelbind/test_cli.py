@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from accelbind import __version__, cli
-from services.process.errors import HardwareError, InvalidName
+from services.process.errors import ClusterError, HardwareError, InvalidName
 from tests.accelbind.running import run, run_process
 from tests.support import REPOSITORY, accelbind_command, clean_environment
 
@@ -108,10 +108,11 @@ def test_a_wrong_request_is_one_line_with_where_to_look(words: list[str], line: 
     ("error", "code", "line"),
     [
         (InvalidName("no such\nname"), 2, "error: no such name\n"),
-        (HardwareError("the card is gone"), 1, "error: the card is gone\n"),
-        (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "/x: Permission denied\n"),
-        (OSError("odd"), 1, "error: odd\n"),
-        (typer.Abort(), 1, "error: aborted\n"),
+        (HardwareError("the card refuses"), 1, "error: the card refuses\n"),
+        (ClusterError("it is away"), 2, "error: it is away\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), 2, "/x: Permission denied\n"),
+        (OSError("odd"), 2, "error: odd\n"),
+        (typer.Abort(), 130, "error: interrupted\n"),
         (KeyError("oops"), 70, "internal error: KeyError: 'oops' (accelbind --debug shows where"),
     ],
 )
@@ -165,10 +166,10 @@ def test_certificates_are_issued_and_shown(tmp_path: Path) -> None:
     assert document["caBundle"] == done.stdout.splitlines()[-1]
 
 
-def test_a_file_of_the_webhook_that_cannot_be_read_is_the_worlds_fault(tmp_path: Path) -> None:
+def test_a_file_of_the_webhook_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     flags = ("--tls-cert", tmp_path / "tls.crt", "--tls-key", tmp_path / "tls.key")
     done = run_process("webhook", *flags, "--mappings", tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     assert line.startswith(f"error: {tmp_path / 'tls.crt'}")
 

@@ -80,7 +80,7 @@ class Explain:
     def json(self, manifest: str, *options: str) -> Any:
         code, out, err = self(manifest, "-o", "json", *options)
         assert (code in (0, 1), err) == (True, "")
-        explained = json.loads(out)
+        explained = json.loads(out)["items"]
         assert (code == 1) is any(one["outcome"] == "refused" for one in explained)
         return explained
 

@@ -47,7 +47,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def explained(capsys: pytest.CaptureFixture[str], paths: list[str]) -> list[str]:
     flags = [word for path in paths for word in ("-f", path)]
     assert main(["explain", *flags, "--mappings", str(MAPPINGS), "-o", "json"]) == 1
-    return [each["pod"] for each in json.loads(capsys.readouterr().out)]
+    return [each["pod"] for each in json.loads(capsys.readouterr().out)["items"]]
 
 
 def checked(capsys: pytest.CaptureFixture[str], paths: list[str]) -> list[str]:

@@ -44,7 +44,7 @@ def test_a_function_gives_its_ids(resource: str) -> None:
 def test_programs_get_json(arguments: list[str], known: dict[str, str]) -> None:
     code, out, err = names(*arguments, "-o", "json")
     assert (code, err) == (0, "")
-    assert json.loads(out) == known
+    assert json.loads(out) == {"version": 1} | known
 
 
 @pytest.mark.parametrize(

@@ -164,5 +164,5 @@ async def test_sigterm_ends_it_while_the_api_server_hangs(
 def test_without_a_kubeconfig_it_ends_with_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["certs", "run", "--kubeconfig", str(tmp_path / "none")]) == 1
+    assert main(["certs", "run", "--kubeconfig", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.startswith("error: kubeconfig")

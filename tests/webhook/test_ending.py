@@ -32,7 +32,7 @@ def test_a_missing_folder_of_mappings_is_told(processes: Processes, tmp_path: Pa
     arguments = files(tmp_path)
     (tmp_path / "mappings").rmdir()
     code, line = failure(processes, *arguments)
-    assert code == 1
+    assert code == 2
     assert line == f"error: the folder of mappings {tmp_path}/mappings: No such file or directory"
 
 
@@ -41,7 +41,7 @@ def test_a_port_that_is_taken_is_told(processes: Processes, tmp_path: Path) -> N
         port = str(taken.getsockname()[1])
         hosts = ("--host", "127.0.0.1", "--metrics-host", "127.0.0.1")
         code, line = failure(processes, *files(tmp_path), *hosts, "--port", port)
-    assert code == 1
+    assert code == 2
     assert line == f"error: can't listen on 127.0.0.1:{port}: Address already in use"
 
 

@@ -32,14 +32,14 @@ def fpga(rack: Rack, *arguments: object) -> Done:
 
 
 def listed(rack: Rack, *flags: str) -> Any:
-    return json.loads(fpga(rack, "list", "-o", "json", *flags).stdout)
+    return json.loads(fpga(rack, "list", "-o", "json", *flags).stdout)["items"]
 
 
 def test_a_node_without_cards_has_an_empty_list_and_a_reason(rack: Rack) -> None:
     code, out, err = fpga(rack, "list")
     assert (code, out) == (0, "")
     assert err.startswith("warning: neither /sys/class/fpga nor")
-    assert fpga(rack, "list", "-o", "json")[1] == "[]\n"
+    assert fpga(rack, "list", "-o", "json")[1] == '{\n  "version": 1,\n  "items": []\n}\n'
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -252,8 +252,8 @@ def test_scripts_can_tell_troubles_apart(
     assert fpga(rack, "reset", "dfl-port.0") == (code, "", "error: x\n")
     for asked in (("-o", "json"), ("-ojson",), ("--output=json",)):
         same, out, err = fpga(rack, "reset", "dfl-port.0", *asked)
-        assert (same, err) == (code, "error: x\n")
-        assert json.loads(out) == {"error": "x", "exitCode": code}
+        assert (same, out) == (code, "")
+        assert json.loads(err) == {"version": 1, "error": "x", "exitCode": code}
 
 
 @pytest.mark.parametrize("seconds", ["999999999", "999999999d"])
