@@ -141,7 +141,7 @@ async def test_what_the_container_says_of_itself_counts_for_nothing(
         await bed.wants("p", NLB0)
         env = (f"FPGA_REGION_1={A10_INTERFACE}", f"FPGA_AFU_1={NLB3}")
         assert await runtime.start("uid-of-p", env=env) == (0, "")
-        assert [each.afu_id for each in driver.programmed] == [NLB0]
+        assert driver.programmed == []  # the card has what the pod's spec asks for
 
 
 @pytest.mark.usefixtures("card", "driver")
