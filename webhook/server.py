@@ -28,10 +28,9 @@ from services.process.text import plain
 from webhook.connections import Connection, Connections, EvictionReason, Phase
 from webhook.protocol import BoundedApp, BoundedProtocol
 
-RECEIVE_BUFFER: Final = 32 * 1024
-"""The kernel's receive buffer of a connection, which doubles the number."""
-SEND_BUFFER: Final = 16 * 1024
-"""The kernel's send buffer of a connection, which doubles the number."""
+SOCKET_BUFFER: Final = 16 * 1024
+"""The kernel's receive and send buffers of a connection; Linux doubles the number. Until it closes,
+TLS keeps buffers as large as what has arrived at once."""
 MAX_HELLO: Final = 8 * 1024
 """Bytes of a ClientHello, the first message of TLS. Clients send up to 2 KiB; OpenSSL would keep
 128 KiB."""
@@ -107,8 +106,8 @@ class AdmissionServer(uvicorn.Server):
         (listener,) = sockets or []
         listener.settimeout(0)
         # Accepted sockets inherit these. 400 of them may be full.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
         self._accepting = asyncio.create_task(self._accept_forever(listener))
         self._accepting.add_done_callback(self._exit)
 
