@@ -161,7 +161,7 @@ class DeviceSource:
 
     def _from_files(self, note: str) -> Table:
         settings = self._settings
-        if not settings.root.is_dir():
+        if settings.mode is not PluginMode.UNITS and not settings.root.is_dir():
             raise InvalidSettings(f"--root {settings.root} is not a directory")
         inventory = self._inventory()
         advertised = advertise(

@@ -75,8 +75,8 @@ def test_a_demo_that_goes_wrong_says_so_and_shows_the_logs(
 
     pid = eventually(pid_of_webhook, timeout=200, what="the webhook's process id")
     os.kill(pid, signal.SIGKILL)
-    assert demo.wait(200) == 1, demo.transcript()
-    # The webhook is missed by whoever waits for something, or by the pod that is created next.
+    # Either something waits for the webhook in vain (2), or the next pod is refused (1).
+    assert demo.wait(200) in {1, 2}, demo.transcript()
     assert re.search(r"webhook ended with -9|failed calling webhook", demo.stdout + demo.stderr)
     assert "webhook: the end of its log" in demo.stdout
     assert processes_naming(short_dir) == []
