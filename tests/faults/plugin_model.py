@@ -245,6 +245,11 @@ class Model:
                 healthy = all(map(_sound, members)) and not any(
                     port.ill for member in members for port in member.ports
                 )
+                # The in-tree driver can't program a port on a virtual function.
+                if mode == "region" and name.startswith("dfl-"):
+                    healthy = healthy and not any(
+                        member.physical and member.ports for member in members
+                    )
                 yield f"fpga.intel.com/region-{card.interface}", name, (healthy, card.numa)
                 continue
             for index, port in enumerate(card.ports):
