@@ -304,7 +304,7 @@ class ModeParts:
             programmer=programmer,
             storage=BitstreamStorage(settings.bitstreams),
             calls=process.calls,
-            scan=self.node.scanner.scan_sync,
+            scan=self.node.scanner.scan,
             node=settings.node_name,
             count=lambda outcome: metrics.programmings.labels(outcome).inc(),
             observe_seconds=lambda interface_id, function, seconds: (

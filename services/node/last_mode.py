@@ -21,6 +21,7 @@ from services.devices.model import PluginMode
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.files import open_regular, replace_file
+from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.programming.records import PortRecords
 
@@ -62,7 +63,13 @@ async def enter_mode(
     mode: PluginMode, plugins: Path, records: PortRecords, calls: BlockingCalls
 ) -> None:
     """Delete records that don't outlive a mode, and write it; return once it may be served."""
-    backoff, logged = Backoff(), ""
+    backoff = Backoff()
+    outage = Outage(
+        log,
+        "no device is offered until the mode is written",
+        "the mode is written, and devices are offered",
+        mode=mode.value,
+    )
     while True:
         try:
             await calls.run(
@@ -71,15 +78,12 @@ async def enter_mode(
                 timeout=SECONDS,
                 what=f"writing {plugins / FILE}",
             )
-            break
         except (OSError, HardwareError) as error:
-            reason = str(error)
-            if reason != logged:
-                log.warning("no device is offered until this succeeds", reason=reason)
-            logged = reason
+            outage.failed(str(error))
             await asyncio.sleep(backoff.pause())
-    if logged:
-        log.info("the mode is written, and devices are offered", mode=mode.value)
+        else:
+            outage.ended()
+            return
 
 
 def _enter(mode: PluginMode, plugins: Path, records: PortRecords) -> None:

@@ -36,8 +36,8 @@ from services.programming.programmer import Image, Programmed, Programmer
 
 T = TypeVar("T")
 
-SCAN_SECONDS: Final = 8.0
-"""For reading the cards."""
+RECORDS_SECONDS: Final = 8.0
+"""For reading the records of all ports."""
 
 LOAD_SECONDS: Final = 15.0
 """For reading a bitstream from the disk, and for waiting until there is memory for it."""
@@ -92,7 +92,7 @@ class RegionProgramming:
         programmer: Programmer,
         storage: BitstreamStorage,
         calls: BlockingCalls,
-        scan: Callable[[], Inventory],
+        scan: Callable[[], Awaitable[Inventory]],
         node: str,
         count: Callable[[str], None],
         observe_seconds: Callable[[str, str, float], None],
@@ -144,12 +144,13 @@ class RegionProgramming:
     async def _plan(
         self, wanted: WantedFunctions, ids: Sequence[str]
     ) -> tuple[ProgrammingPlan, Mapping[str, Region], Contents]:
-        def read() -> tuple[Mapping[str, Region], Contents]:
-            inventory = self._scan()
-            return regions_of(inventory), self._programmer.contents(inventory)
-
-        regions, contents = await self._calls.run(
-            "scan", read, timeout=SCAN_SECONDS, what="reading the cards"
+        inventory = await self._scan()
+        regions = regions_of(inventory)
+        contents = await self._calls.run(
+            "records",
+            lambda: self._programmer.contents(inventory),
+            timeout=RECORDS_SECONDS,
+            what="reading what is in ports",
         )
         planned = plan(
             wanted.functions,

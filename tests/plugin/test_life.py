@@ -24,6 +24,7 @@ from services.devices.hardware.events import follow_card_events
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import listen, plugins_folder, registration_socket
+from services.node.node_lock import NodeLock
 from services.process.errors import AccelbindError, KubeletError
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
@@ -364,6 +365,7 @@ async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(b
             other = bed.running(ports_file=bed.folder / "second")
             second = await stack.enter_async_context(other)
             await eventually_async(lambda: second.parts.folder.waits_for)
+            assert second.serving is None, "nothing is composed"
             for _ in range(3):
                 seen |= {path.name.split("-")[1] for path in folder.glob("accelbind-*.sock")}
                 await bed.kubelet.restart()
@@ -373,6 +375,22 @@ async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(b
         await bed.offers(0)
         await bed.offers(1)
         assert await is_ready(second)
+
+
+async def test_a_plugin_whose_new_folder_another_one_has_locked_ends(short_dir: Path) -> None:
+    folder = plugins_folder(short_dir / "k")
+    folder.mkdir(parents=True)
+    plugin = Plugin(ProcessParts(settings(short_dir)))
+    task = asyncio.create_task(plugin.serve(asyncio.Event()))
+    await eventually_async(lambda: plugin.serving is not None)
+    other = NodeLock(folder)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    assert not other.locked_by_other()
+    async with asyncio.timeout(60):
+        with pytest.raises(KubeletError, match="another accelbind plugin was faster to lock it"):
+            await task
+    other.close()
 
 
 # Cards that come, go and break -------------------------------------------------------------------

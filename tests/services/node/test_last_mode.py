@@ -45,7 +45,7 @@ async def waits(mode: PluginMode, plugins: Path, records: PortRecords) -> AsyncI
     """The mode may not be served meanwhile, and may be served afterwards."""
     entering = asyncio.create_task(enter_mode(mode, plugins, records, BlockingCalls()))
     with capture_logs() as logs:
-        refused = "no device is offered until this succeeds"
+        refused = "no device is offered until the mode is written"
         await eventually_async(lambda: refused in [line["event"] for line in logs])
         yield
         assert not entering.done()

@@ -12,7 +12,7 @@ from services.bitstreams.storage import BitstreamStorage
 from services.containers import claims
 from services.containers.approvals import Approvals
 from services.containers.claims import StartClaims
-from services.devices.hardware.scan import scan
+from services.devices.hardware.scan import Scanner
 from services.devices.model import PluginMode
 from services.kubelet.sockets import checkpoint_file
 from services.node import start_gate
@@ -140,7 +140,7 @@ class Setting:
             programmer=Programmer(self.rack.root, self.state),
             storage=BitstreamStorage(self.state),
             calls=self.calls,
-            scan=lambda: scan(self.rack.root),
+            scan=Scanner(self.rack.root, self.calls).scan,
             node="n1",
             count=lambda _: None,
             observe_seconds=lambda *_: None,
