@@ -172,7 +172,7 @@ async def test_no_region_is_offered_until_records_are_deleted_and_the_mode_is_wr
     obstacle.mkdir()
     with capture_logs() as logs:
         async with bed.running(REGIONDEVEL):
-            refused = "no device is offered until this succeeds"
+            refused = "no device is offered until the mode is written"
             await eventually_async(lambda: refused in [line["event"] for line in logs])
             assert REGION not in bed.kubelet.capacity
             assert was_served(bed.folder, PluginMode.REGION)
