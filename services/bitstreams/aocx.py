@@ -54,13 +54,13 @@ def _check_packed(packed: memoryview) -> tuple[Metadata, int, int]:
 
     Keeps only the start of it in memory, and goes on unpacking only if that is a GBS's.
     """
-    head, total, found = bytearray(), 0, None
+    head, total, parsed = bytearray(), 0, None
     for piece in unpack(packed, limit=MAX_FILE):
         total += len(piece)
         head += piece[: MAX_START - len(head)]
-        if len(head) == MAX_START and found is None:
-            found = parse_start(head)
-    metadata, start = found or parse_start(head)
+        if len(head) == MAX_START and parsed is None:
+            parsed = parse_start(head)
+    metadata, start = parsed or parse_start(head)
     if total <= start:
         raise InvalidBitstream(NOTHING_AFTER)
     return metadata, start, total - start

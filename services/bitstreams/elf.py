@@ -41,15 +41,15 @@ def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview
     if names_at >= len(headers):
         raise InvalidBitstream("its sections have no names")
     names = _content(data, headers[names_at], "the table of its sections' names")
-    found: dict[str, memoryview] = {}
+    sections: dict[str, memoryview] = {}
     for header in headers:
         name = _name(names, header["sh_name"])
         if not name.startswith(prefix):
             continue
-        if name in found:
+        if name in sections:
             raise InvalidBitstream(f"it has two sections {quote(name)}")
-        found[name] = _content(data, header, f"its section {quote(name)}")
-    return found
+        sections[name] = _content(data, header, f"its section {quote(name)}")
+    return sections
 
 
 def _headers(data: bytes | memoryview) -> tuple[list[Any], int]:

@@ -97,10 +97,10 @@ def parse_start(data: bytes | bytearray | memoryview) -> tuple[Metadata, int]:
 
 def _read_metadata(text: bytes) -> Metadata:
     try:
-        found = _DECODER.decode(text.rstrip(_PADDING))
+        decoded = _DECODER.decode(text.rstrip(_PADDING))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidBitstream(f"its metadata can't be read: {error}") from error
-    image, clusters = found.afu_image, found.afu_image.accelerator_clusters
+    image, clusters = decoded.afu_image, decoded.afu_image.accelerator_clusters
     if len(clusters) != 1:
         raise InvalidBitstream(
             f"its metadata names {len(clusters)} accelerators, and a GBS has exactly one"
@@ -109,8 +109,8 @@ def _read_metadata(text: bytes) -> Metadata:
         interface_id=_id(image.interface_uuid, "interface-uuid"),
         afu_id=_id(clusters[0].accelerator_type_uuid, "accelerator-type-uuid"),
         name=clusters[0].name or "",
-        platform=found.platform_name or "",
-        version=_whole(found.version, "version"),
+        platform=decoded.platform_name or "",
+        version=_whole(decoded.version, "version"),
         power=_number(image.power, "power", _LARGEST_POWER) or 0,
         clock_high=_clock(image.clock_frequency_high, "clock-frequency-high"),
         clock_low=_clock(image.clock_frequency_low, "clock-frequency-low"),
@@ -121,14 +121,14 @@ def _read_metadata(text: bytes) -> Metadata:
 
 def _id(text: str, key: str) -> str:
     try:
-        found = check_id(text, what=key, lengths=_WHOLE_ID)
+        canonical = check_id(text, what=key, lengths=_WHOLE_ID)
     except InvalidName as error:
         raise InvalidBitstream(
             f"its metadata's {key} {quote(text)} is not 32 hex digits"
         ) from error
-    if found == CRASHED:
+    if canonical == CRASHED:
         raise InvalidBitstream(f"its metadata's {key} is all f, which crashed firmware shows")
-    return found
+    return canonical
 
 
 def _clock(value: object, key: str) -> float | None:

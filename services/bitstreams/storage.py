@@ -102,12 +102,12 @@ class BitstreamStorage:
     def entries(self) -> Iterator[Stored]:
         """All files that are named as bitstreams, each read and checked, in order of names."""
         for named in self._named():
-            found, problem = None, ""
+            bitstream, problem = None, ""
             try:
-                found = _read_named(*named)
+                bitstream = _read_named(*named)
             except (InvalidBitstream, StorageError) as error:
                 problem = str(error)
-            yield Stored(*named, found, problem)
+            yield Stored(*named, bitstream, problem)
 
     def install(
         self, source: Path, *, force: bool = False, dry_run: bool = False
@@ -161,8 +161,8 @@ class BitstreamStorage:
                 if not folder.is_dir():
                     continue
             for each in _listed(folder):
-                if found := function_of(each):
-                    yield folder / each, interface_id, *found
+                if named := function_of(each):
+                    yield folder / each, interface_id, *named
 
     @contextlib.contextmanager
     def _writing(self, folder: Path) -> Iterator[None]:
@@ -180,27 +180,31 @@ class BitstreamStorage:
 
 def _read_named(path: Path, interface_id: str, function_id: str, kind: Kind) -> Bitstream:
     """Read a file of the storage, and check that it holds what its place says."""
-    found = read_bitstream(path)
-    if (found.interface_id, found.function_id, found.kind) != (interface_id, function_id, kind):
+    bitstream = read_bitstream(path)
+    if (bitstream.interface_id, bitstream.function_id, bitstream.kind) != (
+        interface_id,
+        function_id,
+        kind,
+    ):
         raise InvalidBitstream(
             f"{path} is not what its name says: it holds another bitstream: a"
-            f" {found.kind.upper()} of function {found.function_id} for interface"
-            f" {found.interface_id}; remove it, and install what belongs there with: accelbind"
+            f" {bitstream.kind.upper()} of function {bitstream.function_id} for interface"
+            f" {bitstream.interface_id}; remove it, and install what belongs there with: accelbind"
             " bitstream install FILE"
         )
-    return found
+    return bitstream
 
 
 def _read(path: Path) -> bytes:
     with _failing(path, "read"), open_regular(path, follow_links=True) as file:
-        found = os.fstat(file.fileno())
-        if found.st_size > MAX_FILE:
+        before = os.fstat(file.fileno())
+        if before.st_size > MAX_FILE:
             raise InvalidBitstream(
-                f"{path} is not a usable bitstream: it has {found.st_size} bytes, and at most"
+                f"{path} is not a usable bitstream: it has {before.st_size} bytes, and at most"
                 f" {MAX_FILE} are read"
             )
         data, now = file.read(MAX_FILE), os.fstat(file.fileno())
-        if (now.st_size, now.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
+        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise StorageError(f"{path} is being written: try again once it is whole")
         return data
 

@@ -223,12 +223,12 @@ def holders_of(node: Path, descriptor: int | None = None) -> list[str]:
 def _identity(path: str) -> tuple[str, int, int] | None:
     """What two paths of one device have in common: its number; of another file, its inode."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - plain paths, fast
+        status = os.stat(path)  # noqa: PTH116 - plain paths, fast
     except OSError:
         return None
-    if stat.S_ISCHR(found.st_mode):
-        return "device", found.st_rdev, 0
-    return "file", found.st_dev, found.st_ino
+    if stat.S_ISCHR(status.st_mode):
+        return "device", status.st_rdev, 0
+    return "file", status.st_dev, status.st_ino
 
 
 def _search(wanted: set[tuple[str, int, int] | None]) -> Iterator[str]:

@@ -74,11 +74,11 @@ def device_name(shown: str) -> str:
     Drivers have no capitals in their names.
     """
     path = Path(os.path.realpath(shown) if "/" in shown else shown)
-    found = _NAME.fullmatch(path.name.lower())
-    if found is None:
+    match = _NAME.fullmatch(path.name.lower())
+    if match is None:
         raise DeviceGone(f"{shown!r} is not an FPGA device: name one as 'accelbind fpga list' does")
-    address = _ADDRESS.fullmatch(found[0])
-    return f"{address[1] or '0000'}:{address[2]}" if address else found[0]
+    address = _ADDRESS.fullmatch(match[0])
+    return f"{address[1] or '0000'}:{address[2]}" if address else match[0]
 
 
 def find_port(inventory: Inventory, name: str) -> PortPlace:

@@ -336,17 +336,18 @@ def _has(record: PortRecord | None, image: Image) -> bool:
 
 def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
     """The engine that can program a port with an image."""
-    engine, found = place.engine, place.interface_id
+    engine, interface_id = place.engine, place.interface_id
     if engine is None:
         pci = place.card.pci
         raise HardwareError(no_fme(place.name, pci.physfn if pci else None).message)
-    if not found:
+    if not interface_id:
         reasons = "; ".join(problem.message for problem in engine.fme.problems)
         raise HardwareError(f"the region of {place.name} has no usable interface id: {reasons}")
-    if found != image.interface_id:
+    if interface_id != image.interface_id:
         raise InvalidBitstream(
             f"the bitstream of AFU {image.afu_id} is for regions with interface id"
-            f" {image.interface_id}, and that of {place.name} has {found}: take one made for it"
+            f" {image.interface_id}, and that of {place.name} has {interface_id}: take one made for"
+            " it"
         )
     return engine
 
