@@ -14,14 +14,16 @@ from accelbind.manifests import read_objects, read_pods
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
     MAPPINGS,
+    AcceleratorDomains,
     Domains,
     Kubeconfig,
+    SharedNamespace,
     find_kubeconfig,
     manifests_option,
     namespace_option,
 )
 from accelbind.output import Output, OutputFormat, count, print_result, table_lines
-from accelbind.survey import Survey, read_folder, survey
+from accelbind.survey import Survey, policy_of, read_folder, survey
 from services.admission.findings import Code, Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.kube.connection import connector
@@ -69,6 +71,8 @@ def mappings(
         bool, typer.Option("--list", help="List each mapping with its resource, too.")
     ] = False,
     domain: Domains = None,
+    accelerator_domain: AcceleratorDomains = None,
+    shared_namespace: SharedNamespace = "",
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Find what is wrong with mappings.
@@ -78,11 +82,13 @@ def mappings(
     [bold]Findings[/bold]
       invalid           a mapping that can't be used
       clash             both kinds have the name, so neither can be used
+      logical           a mapping to a name that is logical itself
       unmapped          a pod or workload asks for a name that isn't mapped
       never-advertised  no node knows the resource
       dangling          nodes know the resource, but have none of it now
       duplicate         several names of a namespace for the same thing
       deprecated        a pod or workload asks for a deprecated name
+      daemonset         a DaemonSet's controller doesn't see the placement
       misspelt          with --pods: a name of another domain looks like a mapping
 
     Exit code 0: no findings; 1: findings; 2: no findings, but a cluster that can't
@@ -95,11 +101,11 @@ def mappings(
       accelbind check mappings maps --pods deploy --pods job.yaml
       accelbind check mappings --kubeconfig ~/.kube/config -n team -o json
     """
-    policy = Policy(tuple(domain)) if domain else Policy()
+    policy = policy_of(domain, accelerator_domain, shared_namespace)
     if folder is None:
         if nodes or pods:
             raise InvalidSettings("--nodes and --pods need a folder; a cluster has its own")
-        checked = _check_cluster(find_kubeconfig(kubeconfig), policy.prefixes, namespace)
+        checked = _check_cluster(find_kubeconfig(kubeconfig), policy, namespace)
     elif kubeconfig is not None:
         raise InvalidSettings("name either a folder of mappings or --kubeconfig")
     else:
@@ -124,8 +130,9 @@ def mappings(
 def _listed(index: MappingIndex) -> Iterator[tuple[str, ...]]:
     """Yield what each mapping that can be used stands for, as the columns of `_LISTED`."""
     for namespace in sorted(index.namespaces):
-        for name, mapping in sorted(index.namespace(namespace).by_name.items()):
-            yield plain(namespace), plain(name), mapping.kind, mapping.resolution.resource
+        for table in index.namespace(namespace).tables:
+            for name, mapping in sorted(table.by_name.items()):
+                yield plain(namespace), plain(name), mapping.kind, mapping.resolution.resource
 
 
 def _check_folder(
@@ -140,7 +147,7 @@ def _check_folder(
     advertised: dict[str, int] = {}
     wanted = "no node: kubectl get nodes -o yaml writes such a file"
     for _, node in read_objects(nodes, _nodes, wanted):
-        add_advertised(advertised, node, policy.prefixes)
+        add_advertised(advertised, node, policy.fpga_prefixes, others=True)
     if namespace is not None:
         index = MappingIndex({namespace: index.namespace(namespace)})
     found_pods = [pod for _, pod in read_pods(pods)]
@@ -151,6 +158,7 @@ def _check_folder(
         unchecked.append("whether pods ask for names that are not mapped (see --pods)")
     found = check(
         index,
+        policy=policy,
         advertised=advertised if nodes else None,
         uses=[
             use
@@ -167,9 +175,7 @@ def _check_folder(
     return index, found, unchecked
 
 
-def _check_cluster(
-    kubeconfig: Path | None, prefixes: tuple[str, ...], namespace: str | None
-) -> Checked:
+def _check_cluster(kubeconfig: Path | None, policy: Policy, namespace: str | None) -> Checked:
     try:
         client = connector(kubeconfig)()
     except ClusterError as error:
@@ -177,10 +183,10 @@ def _check_cluster(
 
     async def read() -> Survey:
         async with client:
-            return await survey(client, prefixes, namespace=namespace)
+            return await survey(client, policy, namespace=namespace)
 
     seen = asyncio.run(read())
-    found = check(seen.index, advertised=seen.advertised, uses=seen.uses)
+    found = check(seen.index, policy=policy, advertised=seen.advertised, uses=seen.uses)
     return seen.index, found, seen.missing
 
 

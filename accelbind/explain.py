@@ -18,19 +18,20 @@ from rich.text import Text
 from accelbind.manifests import read_pods
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
+    AcceleratorDomains,
     Domains,
     Kubeconfig,
     Mappings,
+    SharedNamespace,
     find_kubeconfig,
     manifests_option,
     namespace_option,
 )
 from accelbind.output import Output, OutputFormat, line_width, print_json
-from accelbind.survey import read_folder, read_index
+from accelbind.survey import policy_of, read_folder, read_index
 from services.admission.mutate import (
     MAX_POD_UNITS,
     Patched,
-    Policy,
     Refused,
     Rewrite,
     Unchanged,
@@ -38,8 +39,9 @@ from services.admission.mutate import (
 )
 from services.admission.preview import Explained, explain_pod
 from services.kube.connection import connector
+from services.mappings.accelerator import Effects
 from services.mappings.index import MappingIndex
-from services.mappings.model import Mapping, Mode
+from services.mappings.model import Mapping, Mode, Resolution
 from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import plain
 
@@ -73,6 +75,8 @@ def explain(
         typer.Option(metavar="N", min=1, max=MAX_POD_UNITS, help="As the webhook's --max-units."),
     ] = 64,
     domain: Domains = None,
+    accelerator_domain: AcceleratorDomains = None,
+    shared_namespace: SharedNamespace = "",
 ) -> None:
     """Show what the webhook would do to a pod, and why.
 
@@ -90,7 +94,7 @@ def explain(
       kubectl create job x --image=i --dry-run=client -o yaml |
         accelbind explain -f - -n team --mappings maps -o json
     """
-    policy = Policy(tuple(domain), max_units) if domain else Policy(max_units=max_units)
+    policy = policy_of(domain, accelerator_domain, shared_namespace, max_units=max_units)
     if mappings is not None and kubeconfig is not None:
         raise InvalidSettings("--mappings and --kubeconfig exclude each other")
     pods = [pod for _, pod in read_pods(filename)]
@@ -99,6 +103,7 @@ def explain(
         index, problems = snapshot.index, snapshot.problems
     else:
         namespaces = {pod.namespace or namespace or _DEFAULT for pod in pods}
+        namespaces |= {shared_namespace} - {""}
         index, problems = _from_cluster(find_kubeconfig(kubeconfig), sorted(namespaces)), ()
     explained = [explain_pod(pod, index, policy, namespace=namespace) for pod in pods]
     hints = [
@@ -239,10 +244,28 @@ def _rewrite_lines(rewrite: Rewrite) -> Iterator[Line]:
 
 def _why(mapping: Mapping) -> str:
     found = mapping.resolution
+    if found.mode is None:
+        return f"{mapping.label}: {', '.join(_brings(found))}"
     what = f"interface {found.interface_id}"
     if found.afu_id is not None:
         what = f"function {found.afu_id} of {what}"
     return f"{mapping.label}: {what}, mode {found.mode}: {_MODES[found.mode]}"
+
+
+def _brings(found: Resolution) -> Iterator[str]:
+    """Yield what each unit of an Accelerator is, and what the pod gets with it."""
+    yield f"{found.count} of {found.resource} for each unit"
+    effects = found.effects or Effects()
+    for also in effects.also:
+        yield f"{also.count} of {also.resource} for each {'unit' if also.per_unit else 'container'}"
+    for name, _ in effects.env:
+        yield f"variable {name}"
+    for key, value in effects.node_selector:
+        yield f"node selector {key}={value}"
+    for toleration in effects.tolerations:
+        yield f"toleration of {toleration.key}"
+    if effects.runtime_class:
+        yield f"runtime class {effects.runtime_class}"
 
 
 def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Text]:

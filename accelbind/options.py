@@ -94,6 +94,24 @@ Domains = Annotated[
 ]
 
 
+AcceleratorDomains = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accelerator-domain",
+        metavar="DOMAIN",
+        help="Domain of names of Accelerators, as the webhook's --accelerator-domain; repeat it"
+        f" for more. {default_note('accelbind.dev')}",
+        show_default=False,
+    ),
+]
+SharedNamespace = Annotated[
+    str,
+    typer.Option(
+        "--shared-namespace", metavar="NAME", help="As the webhook's.", show_default=False
+    ),
+]
+
+
 def namespace_option(text: str, default: str) -> Any:  # noqa: ANN401 - the same
     """`--namespace` or `-n`."""
     return typer.Option(

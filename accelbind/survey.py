@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
+from services.admission.mutate import Policy
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
 from services.kube.lists import list_objects
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
-from services.mappings.model import API_VERSION, Entry
-from services.mappings.namespace import PLURALS, list_entries
+from services.mappings.kinds import TABLE
+from services.mappings.model import Entry
+from services.mappings.namespace import list_entries
 from services.pods.manifests import find_pods
 from services.process.errors import ClusterError, ExternalFailure, InvalidManifest, InvalidSettings
+from services.process.text import listing
 
 T = TypeVar("T")
 
@@ -39,10 +42,13 @@ class _Kind:
         return f"{root}/{self.api_version}{within}/{self.plural}"
 
 
-def _permission(plurals: Iterable[str], api_version: str, namespace: str | None) -> str:
-    """What RBAC must allow, with the names of kinds as kubectl writes them."""
-    group = api_version.rpartition("/")[0]
-    labels = " and ".join(f"{plural}.{group}" if group else plural for plural in plurals)
+def _permission(kinds: Iterable[tuple[str, str]], namespace: str | None) -> str:
+    """What RBAC must allow, with the names of kinds as kubectl writes them.
+
+    `kinds` are plural and API version of each.
+    """
+    groups = [(plural, version.rpartition("/")[0]) for plural, version in kinds]
+    labels = listing([f"{plural}.{group}" if group else plural for plural, group in groups])
     where = f"in namespace {namespace}" if namespace else "in the whole cluster"
     return f'RBAC must allow us "list" on {labels} {where}'
 
@@ -74,9 +80,7 @@ class Survey:
     """A sentence for each kind that we may not list."""
 
 
-async def survey(
-    client: ClusterClient, prefixes: tuple[str, ...], *, namespace: str | None = None
-) -> Survey:
+async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None = None) -> Survey:
     """Read a cluster, or what one namespace of it has."""
     found = Survey(await read_index(client, [namespace]))
 
@@ -89,20 +93,22 @@ async def survey(
             return await list_objects(client, kind.path(within), lambda obj: read(about | obj))
         except BadStatus as error:
             if error.status == FORBIDDEN:
-                permission = _permission([kind.plural], kind.api_version, within)
+                permission = _permission([(kind.plural, kind.api_version)], within)
                 found.missing.append(f"{kind.plural}: {permission}")
             elif error.status != NOT_FOUND:
                 raise
         return None
 
-    nodes = await listed(_NODES, None, lambda node: add_advertised({}, node, prefixes))
+    nodes = await listed(
+        _NODES, None, lambda node: add_advertised({}, node, policy.fpga_prefixes, others=True)
+    )
     if nodes is not None:
         totals: Counter[str] = Counter()
         for offered in nodes:
             totals.update(offered)
         found.advertised = totals
     for kind in _POD_KINDS:
-        for uses in await listed(kind, namespace, lambda obj: [*_uses(obj, prefixes)]) or ():
+        for uses in await listed(kind, namespace, lambda obj: [*_uses(obj, policy.prefixes)]) or ():
             found.uses += uses
     return found
 
@@ -116,7 +122,8 @@ async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) ->
         except BadStatus as error:
             if error.status != FORBIDDEN:
                 raise
-            permission = _permission(PLURALS.values(), API_VERSION, namespace)
+            kinds = [(kind.plural, kind.api_version) for kind in TABLE.values()]
+            permission = _permission(kinds, namespace)
             raise ClusterError(f"{error}: {permission}") from error
     return build_index(entries)
 
@@ -131,6 +138,23 @@ def read_folder(folder: Path) -> FolderSnapshot:
         return load_folder(folder)
     except ExternalFailure as error:
         raise InvalidSettings(str(error)) from error
+
+
+def policy_of(
+    domains: list[str] | None,
+    accelerator_domains: list[str] | None,
+    shared_namespace: str,
+    *,
+    max_units: int = Policy().max_units,
+) -> Policy:
+    """Return the policy of a webhook with such settings."""
+    usual = Policy()
+    return Policy(
+        tuple(domains or usual.domains),
+        max_units,
+        tuple(accelerator_domains or usual.accelerator_domains),
+        shared_namespace,
+    )
 
 
 def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:

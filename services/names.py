@@ -19,6 +19,9 @@ from services.process.text import quote
 DOMAIN = "fpga.intel.com"
 """The domain of every FPGA resource, and the group of the custom resources."""
 
+ACCELERATOR_DOMAIN = "accelbind.dev"
+"""The domain of names for any accelerator, and the group of their custom resource."""
+
 UNIT_RESOURCE = "b-com.com/accelerator"
 """The full resource name in the modes that count identical units."""
 

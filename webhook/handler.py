@@ -107,11 +107,11 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
     "/validate-mapping": Endpoint(
         VALIDATE_MAPPING,
         "mapping",
-        lambda body, index, _policy: mapping_review.validate(body, index),
+        mapping_review.validate,
         "Check a mapping",
         (
-            "Refuses an AcceleratorFunction or FpgaRegion that no pod could use, or whose name the "
-            "other kind has in its namespace."
+            "Refuses a mapping that no pod could use, or whose name the other kind of its family "
+            "has in its namespace."
         ),
         mapping_review.MAX_BODY,
     ),

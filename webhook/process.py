@@ -68,7 +68,12 @@ class Webhook:
         metrics = AdmissionMetrics()
         self.handler = AdmissionHandler(
             self.mappings,
-            Policy(settings.domain, settings.max_units),
+            Policy(
+                settings.domain,
+                settings.max_units,
+                settings.accelerator_domain,
+                settings.shared_namespace,
+            ),
             metrics,
             max_body=settings.max_body,
             verbose=settings.log_level == "debug",

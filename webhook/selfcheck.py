@@ -12,7 +12,8 @@ from services.admission.mutate import Policy
 from services.admission.pod_review import answer
 from services.admission.review import ReviewOutcome
 from services.mappings.index import build_index
-from services.mappings.model import ACCELERATOR_FUNCTION, API_VERSION, parse
+from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_VERSION
+from services.mappings.model import parse
 from services.names import DOMAIN, function_name
 
 _NAME: Final = "self-check"
@@ -20,7 +21,7 @@ _INTERFACE: Final = "ce48969398f05f33946d560708be108a"
 _AFU: Final = "d8424dc4a4a3c413f89e433683f9040b"
 _RESOURCE: Final = f"{DOMAIN}/{function_name(_INTERFACE, _AFU)}"
 _MAPPING: Final = {
-    "apiVersion": API_VERSION,
+    "apiVersion": FPGA_VERSION,
     "kind": ACCELERATOR_FUNCTION,
     "metadata": {"name": _NAME, "namespace": _NAME},
     "spec": {"interfaceId": _INTERFACE, "afuId": _AFU, "mode": "af"},

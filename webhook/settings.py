@@ -7,7 +7,7 @@ from typing import Annotated, Final, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from services.admission.mutate import MAX_POD_UNITS
-from services.names import DOMAIN
+from services.names import ACCELERATOR_DOMAIN, DOMAIN
 from services.process.listening import ALL_ADDRESSES
 from services.process.settings import TIME, CommaSeparated, Flag, Port, ProcessSettings, Seconds
 
@@ -20,6 +20,7 @@ REVIEWS: Final = "Reviews"
 
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _RESERVED = ("kubernetes.io", "k8s.io")
+_NAMESPACE = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"
 _UNITS = {"": 1, "Ki": 1024, "Mi": 1024**2}
 _SIZE = re.compile(r"(\d{1,12})\s*(Ki|Mi|)B?")
 
@@ -70,8 +71,14 @@ class WebhookSettings(ProcessSettings):
     max_units: Annotated[int, Field(ge=1, le=MAX_POD_UNITS), Flag("N", REVIEWS)] = 64
     """Number of devices that a container may request."""
     domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)] = (DOMAIN,)
-    """Domain whose resources are reviewed. A name resolves in the domain it was requested in;
-    accelbind's plugin offers fpga.intel.com and b-com.com/accelerator only."""
+    """Domain of FPGAs whose resources are reviewed. A name resolves in the domain it was requested
+    in; accelbind's plugin offers fpga.intel.com and b-com.com/accelerator only."""
+    accelerator_domain: Annotated[
+        CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)
+    ] = (ACCELERATOR_DOMAIN,)
+    """Domain of the names of Accelerators."""
+    shared_namespace: Annotated[str, Field(pattern=_NAMESPACE), Flag("NAME", REVIEWS, "none")] = ""
+    """Namespace whose Accelerators serve names that the pod's namespace doesn't map."""
     max_body: Annotated[
         int,
         BeforeValidator(_bytes),
@@ -94,5 +101,10 @@ class WebhookSettings(ProcessSettings):
             raise ValueError(
                 "--mappings and --kubeconfig exclude each other: mappings come from a folder, or"
                 " from the API server"
+            )
+        if both := set(self.domain) & set(self.accelerator_domain):
+            raise ValueError(
+                f"{min(both)} is in --domain and in --accelerator-domain: a domain has names of"
+                " FPGAs or of Accelerators"
             )
         return self

@@ -9,7 +9,7 @@ import yaml
 
 from accelbind.fpga import show
 from services.devices.model import Inventory, PluginMode
-from services.mappings.model import ACCELERATOR_FUNCTION, API_VERSION, FPGA_REGION
+from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, FPGA_VERSION
 from services.process.errors import InvalidSettings
 
 _DIGITS = 8
@@ -77,6 +77,6 @@ def _mapping(name: str, ids: Ids, mode: PluginMode, namespace: str | None) -> st
         kind = ACCELERATOR_FUNCTION
         spec = {"interfaceId": ids[0], "afuId": ids[1], "mode": str(mode)}
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    mapping = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+    mapping = {"apiVersion": FPGA_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
     text: str = yaml.safe_dump(mapping, sort_keys=False)
     return text

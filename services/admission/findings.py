@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from services import names
-from services.mappings.index import MappingIndex, NamespaceMappings, clash, repeated
-from services.mappings.model import KINDS, Mapping, Resolution, label
+from services.admission.accelerators import logical_target
+from services.admission.mutate import Policy
+from services.mappings.accelerator import DEVICE_CLASS
+from services.mappings.index import MappingIndex, NameTable, clash, repeated
+from services.mappings.kinds import TABLE, Family
+from services.mappings.model import Mapping, Resolution, label
 from services.mappings.suggestions import nearest
 from services.pods.manifests import FoundPod
 from services.pods.quantity import parse_count
@@ -19,6 +23,7 @@ from services.pods.requests import requesting_containers
 from services.process.errors import InvalidQuantity
 from services.process.text import listing, plain
 
+_USUAL = Policy()
 _SHOWN = 4  # names that a message lists
 
 _Problems = collections.abc.Mapping[str, list[str]]
@@ -32,6 +37,8 @@ class Code(StrEnum):
     """A mapping that can't be used."""
     CLASH = "clash"
     """An AcceleratorFunction and an FpgaRegion of one name; neither can be used."""
+    LOGICAL = "logical"
+    """A mapping to a name that is logical itself."""
     UNMAPPED = "unmapped"
     """A pod or workload requests a name that its namespace doesn't map."""
     NEVER_ADVERTISED = "never-advertised"
@@ -42,6 +49,8 @@ class Code(StrEnum):
     """Several names of a namespace for the same thing."""
     DEPRECATED = "deprecated"
     """A pod or workload requests a deprecated name."""
+    DAEMONSET = "daemonset"
+    """A DaemonSet requests a name whose mapping places pods: its controller reads the template."""
     MISSPELT = "misspelt"
     """A pod or workload requests a name of another domain that looks like a mapping; the webhook
     ignores it. Only the command line looks for these."""
@@ -87,9 +96,11 @@ def resource_uses(
 
 
 def add_advertised(
-    totals: dict[str, int], node: object, prefixes: tuple[str, ...]
+    totals: dict[str, int], node: object, prefixes: tuple[str, ...], *, others: bool = False
 ) -> dict[str, int]:
     """Add a node's resources of our domains to totals by resource, without domain.
+
+    With `others`, all other extended resources are added by their full names.
 
     A resource with no units left counts 0, since the kubelet keeps its name. A quantity that can't
     be read counts 0 too.
@@ -98,8 +109,9 @@ def add_advertised(
     for part in ("capacity", "allocatable"):
         amounts = status.get(part) if isinstance(status, dict) else None
         for key, amount in amounts.items() if isinstance(amounts, dict) else ():
-            if key.startswith(prefixes):
-                name = key.partition("/")[2]
+            ours = key.startswith(prefixes)
+            if ours or (others and "/" in key):
+                name = key.partition("/")[2] if ours else key
                 count = _count(amount) if part == "allocatable" else 0
                 totals[name] = totals.get(name, 0) + count
     return totals
@@ -108,6 +120,7 @@ def add_advertised(
 def check(
     index: MappingIndex,
     *,
+    policy: Policy = _USUAL,
     advertised: collections.abc.Mapping[str, int] | None = None,
     uses: Iterable[ResourceUse] = (),
     problems: Sequence[str] = (),
@@ -116,8 +129,9 @@ def check(
 
     Args:
         index: the mappings to check.
-        advertised: how many units of each resource, without domain, nodes can allocate; None if
-            unknown.
+        policy: the webhook's.
+        advertised: how many units of each resource nodes can allocate, as `add_advertised` counts
+            them with `others`; None if unknown.
         uses: what pods and workloads request.
         problems: what the reader of the mappings reported of those that can't be used, with more
             detail than the index has, such as file and line.
@@ -130,9 +144,10 @@ def check(
         *(
             finding
             for namespace in index.namespaces
-            for finding in _of_namespace(index.namespace(namespace), reported, advertised)
+            for table in index.namespace(namespace).tables
+            for finding in _of_table(table, policy, reported, advertised)
         ),
-        *_of_uses(index, uses),
+        *_of_uses(index, policy, uses),
     ]
     order = list(Code)
     return sorted(found, key=lambda one: (order.index(one.code), one.namespace, one.name))
@@ -150,7 +165,8 @@ def _unread(index: MappingIndex, reported: _Problems) -> Iterator[Finding]:
     reasons = {
         reason
         for namespace in index.namespaces
-        for reason in index.namespace(namespace).rejected.values()
+        for table in index.namespace(namespace).tables
+        for reason in table.rejected.values()
     }
     for reason, places in reported.items():
         for problem in places:
@@ -158,8 +174,9 @@ def _unread(index: MappingIndex, reported: _Problems) -> Iterator[Finding]:
                 yield Finding(Code.INVALID, "", "", problem)
 
 
-def _of_namespace(
-    mappings: NamespaceMappings,
+def _of_table(
+    mappings: NameTable,
+    policy: Policy,
     reported: _Problems,
     advertised: collections.abc.Mapping[str, int] | None,
 ) -> Iterator[Finding]:
@@ -167,21 +184,25 @@ def _of_namespace(
         for problem in reported.get(reason, [reason]):
             yield _of_rejected(mappings.namespace, name, reason, problem)
     yield from _duplicates(mappings)
-    if advertised is not None:
-        for mapping in mappings.by_name.values():
+    for mapping in mappings.by_name.values():
+        logical = logical_target(mapping, policy.prefixes)
+        if logical is not None and mapping.family is Family.ACCELERATOR:
+            message = f"stands for {logical}, which is a logical name itself"
+            yield _about(Code.LOGICAL, mapping, message)
+        elif advertised is not None:
             yield from _of_resource(mapping, advertised)
 
 
 def _of_rejected(namespace: str, name: str, reason: str, problem: str) -> Finding:
     if reason == clash(namespace, name):
         return Finding(Code.CLASH, namespace, plain(name), reason)
-    kinds = [kind for kind in KINDS if reason.startswith(f"{label(kind, namespace, name)}")]
+    kinds = [kind for kind in TABLE if reason.startswith(f"{label(kind, namespace, name)}")]
     again = any(reason == repeated(kind, namespace, name) for kind in kinds)
     code = Code.DUPLICATE if again else Code.INVALID
     return Finding(code, namespace, " ".join([*kinds, plain(name)]), problem)
 
 
-def _duplicates(mappings: NamespaceMappings) -> Iterator[Finding]:
+def _duplicates(mappings: NameTable) -> Iterator[Finding]:
     same: dict[Resolution, list[Mapping]] = {}
     for mapping in mappings.by_name.values():
         if mapping.deprecated is None:
@@ -192,7 +213,8 @@ def _duplicates(mappings: NamespaceMappings) -> Iterator[Finding]:
             shown = [plain(one.name) for one in others[:_SHOWN]]
             message = (
                 f"{listing(shown, more=len(others) - len(shown))} and this one are the same "
-                f"({resolution.resource}, mode {resolution.mode}): deprecate or delete all but one"
+                f"({resolution.resource}{_mode(', mode', resolution)}): deprecate or delete all "
+                "but one"
             )
             yield _about(Code.DUPLICATE, first, message)
 
@@ -201,36 +223,44 @@ def _of_resource(
     mapping: Mapping, advertised: collections.abc.Mapping[str, int]
 ) -> Iterator[Finding]:
     resource = mapping.resolution.resource
+    if resource.startswith(DEVICE_CLASS):
+        return  # nodes don't advertise classes
     amount = advertised.get(resource)
     if amount is None:
         message = (
-            f"no node has advertised {resource}: is there a node of mode {mapping.resolution.mode} "
-            "with it?"
+            f"no node has advertised {resource}: is there a node"
+            f"{_mode(' of mode', mapping.resolution)} with it?"
         )
         yield _about(Code.NEVER_ADVERTISED, mapping, message)
     elif amount == 0:
         message = (
-            f"nodes have advertised {resource}, but none has a healthy unit now: the card is "
+            f"nodes have advertised {resource}, but none has a healthy unit now: the device is "
             "missing, broken or programmed with another function, or the plugin isn't running"
         )
         yield _about(Code.DANGLING, mapping, message)
 
 
-def _of_uses(index: MappingIndex, uses: Iterable[ResourceUse]) -> Iterator[Finding]:
+def _mode(text: str, resolution: Resolution) -> str:
+    return f"{text} {resolution.mode}" if resolution.mode else ""
+
+
+def _of_uses(index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse]) -> Iterator[Finding]:
     for use in dict.fromkeys(uses):
-        mappings = index.namespace(use.namespace)
+        namespace = index.namespace(use.namespace)
         name = use.key.partition("/")[2]
+        tables: tuple[NameTable, ...] = (namespace,)
+        if use.key.startswith(policy.accelerator_prefixes):
+            tables = (namespace.accelerators, policy.shared(index))
+        has_it = (each for each in tables if name in each.by_name or name in each.rejected)
+        mappings = next(has_it, tables[0])
         mapping = mappings.by_name.get(name)
         requested = f"requests {plain(use.key)}"
         if mapping is not None:
-            if mapping.deprecated is not None:
-                advice = mapping.deprecated and f": {plain(mapping.deprecated)}"
-                message = f"{requested}, which is deprecated{advice}"
-                yield Finding(Code.DEPRECATED, use.namespace, use.user, message)
+            yield from _of_mapped(use, mapping)
         elif name in mappings.rejected:
             message = f"{requested}, which can't be used: {mappings.rejected[name]}"
             yield Finding(Code.UNMAPPED, use.namespace, use.user, message)
-        elif name not in mappings.by_resource:
+        elif mappings is not namespace or name not in namespace.by_resource:
             why = (
                 "a physical resource that no mapping of the namespace resolves to"
                 if names.is_physical(name)
@@ -239,6 +269,22 @@ def _of_uses(index: MappingIndex, uses: Iterable[ResourceUse]) -> Iterator[Findi
             near = nearest(name, mappings.by_name)
             question = f"; did you mean {plain(near)}?" if near else ""
             yield Finding(Code.UNMAPPED, use.namespace, use.user, f"{requested}, {why}{question}")
+
+
+def _of_mapped(use: ResourceUse, mapping: Mapping) -> Iterator[Finding]:
+    requested = f"requests {plain(use.key)}"
+    if mapping.deprecated is not None:
+        advice = mapping.deprecated and f": {plain(mapping.deprecated)}"
+        message = f"{requested}, which is deprecated{advice}"
+        yield Finding(Code.DEPRECATED, use.namespace, use.user, message)
+    effects = mapping.resolution.effects
+    placed = effects is not None and (effects.node_selector or effects.tolerations)
+    if placed and use.user.startswith("DaemonSet "):
+        message = (
+            f"{requested}, whose node selector or tolerations the DaemonSet's controller doesn't "
+            "see: put them into the template too"
+        )
+        yield Finding(Code.DAEMONSET, use.namespace, use.user, message)
 
 
 def _about(code: Code, mapping: Mapping, message: str) -> Finding:

@@ -1,7 +1,7 @@
 """AdmissionReviews of mappings: an object that pods can't use is refused when it is written.
 
-`validate` checks an AcceleratorFunction or FpgaRegion that is created or changed: whether pods can
-use it, and whether the other kind has the name already in its namespace. It warns of duplicates
+`validate` checks a mapping that is created or changed: whether pods can use it, and whether the
+other kind of its family has the name already in its namespace. It warns of duplicates
 and deprecated mappings.
 
 An update that leaves the spec unchanged always passes, and so do deletion and updates of an object
@@ -15,11 +15,13 @@ from typing import Final
 import msgspec
 
 from services.admission import review as reviews
+from services.admission.accelerators import logical_target
+from services.admission.mutate import Policy
 from services.admission.pod_warnings import MAX_WARNING
 from services.admission.review import Review, ReviewResponse, UnreadableReview, admit, decode, deny
 from services.mappings.index import MappingIndex, NamespaceMappings, clash
-from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, KINDS, Mapping, label, parse
-from services.names import DOMAIN
+from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, TABLE, Family
+from services.mappings.model import Mapping, label, parse
 from services.process.errors import InvalidMapping
 from services.process.text import clip, plain
 
@@ -92,7 +94,7 @@ class _Envelope(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Envelope)
 
 
-def validate(body: bytes, index: MappingIndex) -> ReviewResponse:
+def validate(body: bytes, index: MappingIndex, policy: Policy) -> ReviewResponse:
     """Answer the review of a validating webhook.
 
     Raises:
@@ -103,14 +105,15 @@ def validate(body: bytes, index: MappingIndex) -> ReviewResponse:
         change = _read_change(review, body)
         if isinstance(change, ReviewResponse):
             return change
-        return _evaluate(review, change, index.namespace(review.namespace))
+        return _evaluate(review, change, index.namespace(review.namespace), policy)
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
         return reviews.fail(review, error)
 
 
 def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
     """Return the mapping that is created or changed, or an answer if there is nothing to check."""
-    if review.kind.group != DOMAIN or review.kind.kind not in KINDS:
+    kind = TABLE.get(review.kind.kind)
+    if kind is None or review.kind.group != kind.group:
         if isinstance(review, UnreadableReview) and review.is_about_pod:
             return reviews.unreadable(review, UNREADABLE_MAPPING, review.problem)
         return admit(review, NOT_A_MAPPING)
@@ -126,11 +129,17 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
     return change
 
 
-def _evaluate(review: Review, change: _Change, mappings: NamespaceMappings) -> ReviewResponse:
+def _evaluate(
+    review: Review, change: _Change, mappings: NamespaceMappings, policy: Policy
+) -> ReviewResponse:
     try:
         mapping = change.new.parse(review.namespace)
     except InvalidMapping as error:
         return _object_to(review, change, INVALID_MAPPING, str(error))
+    logical = logical_target(mapping, policy.prefixes)
+    if logical is not None:
+        message = f"{mapping.label}: {logical} is a logical name itself, which nothing rewrites"
+        return _object_to(review, change, INVALID_MAPPING, message)
     if _clashes(mapping, mappings):
         other = label(_OTHER_KIND[mapping.kind], mapping.namespace, mapping.name)
         message = (
@@ -151,7 +160,9 @@ def _object_to(review: Review, change: _Change, reason: str, message: str) -> Re
 
 
 def _clashes(mapping: Mapping, mappings: NamespaceMappings) -> bool:
-    """Whether a usable object of the other kind has the name."""
+    """Whether a usable object of the other kind of its family has the name."""
+    if mapping.family is Family.ACCELERATOR:
+        return False
     known = mappings.by_name.get(mapping.name)
     if known is not None:
         return known.kind != mapping.kind
@@ -160,10 +171,11 @@ def _clashes(mapping: Mapping, mappings: NamespaceMappings) -> bool:
 
 def _warnings(mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
     """Yield the warnings about a mapping that pods can use."""
-    reason = mappings.rejected.get(mapping.name, "")
-    other = label(_OTHER_KIND[mapping.kind], mapping.namespace, mapping.name)
-    if reason.startswith(f"{other}:"):
-        yield f"neither can be used once this one is fixed: {reason}"
+    if mapping.family is Family.FPGA:
+        reason = mappings.rejected.get(mapping.name, "")
+        other = label(_OTHER_KIND[mapping.kind], mapping.namespace, mapping.name)
+        if reason.startswith(f"{other}:"):
+            yield f"neither can be used once this one is fixed: {reason}"
     if mapping.deprecated is not None:
         advice = plain(mapping.deprecated)
         yield f"deprecated: pods that use it get a warning{advice and ': '}{advice}"

@@ -3,17 +3,18 @@
 `mutate` is a function of the pod, the mappings of its namespace and the policy. For each container
 that requests a resource of our domains, `plan` finds out what its names resolve to and whether it
 may have that.
-`sharing` compares the containers, `pod_warnings` finds problems that don't prevent admission, and
-`patch` returns the operations:
+`sharing` compares the containers, `placement` merges node selectors and the like, `pod_warnings`
+finds problems that don't prevent admission, and `patch` returns the operations:
 
 1. Each logical name is removed, and its units are added to the physical name.
 2. Functions of mode region get the variables that tell the node what to program.
-3. The annotation `accelbind.dev/requested` notes what was requested by logical name.
+3. Names of accelerators also bring variables, further resources and a placement.
+4. The annotation `accelbind.dev/requested` notes what was requested by logical name.
 
 A mutated pod is unchanged by a second mutation: the validating webhook relies on that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -23,10 +24,13 @@ import msgspec
 
 from services import names
 from services.admission import patch, sharing
+from services.admission.accelerators import plan_accelerators
 from services.admission.patch import Operation
+from services.admission.placement import placement_operations
 from services.admission.plan import ContainerPlan, plan_container
 from services.admission.pod_warnings import find_warnings
-from services.mappings.index import NamespaceMappings
+from services.admission.requested import ResourceRequest
+from services.mappings.index import MappingIndex, NamespaceMappings, NameTable
 from services.mappings.model import Function, Mapping
 from services.pods.pod import ContainerRef, Pod
 from services.pods.refusals import Refusal, RefusalReason, Refusals, label, summary
@@ -56,14 +60,32 @@ class Policy:
     """The settings of the administrator."""
 
     domains: tuple[str, ...] = (names.DOMAIN,)
-    """The domains whose resources belong to accelbind."""
+    """The domains of FPGAs: both logical and physical names."""
     max_units: int = 64
     """How many units one container may request."""
+    accelerator_domains: tuple[str, ...] = (names.ACCELERATOR_DOMAIN,)
+    """The domains of names of accelerators: logical names only."""
+    shared_namespace: str = ""
+    """The namespace whose Accelerators all namespaces may use; empty if there is none."""
+
+    @cached_property
+    def fpga_prefixes(self) -> tuple[str, ...]:
+        """The prefixes of names of FPGAs."""
+        return tuple(f"{domain}/" for domain in self.domains)
+
+    @cached_property
+    def accelerator_prefixes(self) -> tuple[str, ...]:
+        """The prefixes of names of accelerators."""
+        return tuple(f"{domain}/" for domain in self.accelerator_domains)
 
     @cached_property
     def prefixes(self) -> tuple[str, ...]:
-        """The prefixes of the resource names of these domains."""
-        return tuple(f"{domain}/" for domain in self.domains)
+        """The prefixes of all these names."""
+        return self.fpga_prefixes + self.accelerator_prefixes
+
+    def shared(self, index: MappingIndex) -> NameTable:
+        """Return the names that all namespaces may use."""
+        return index.namespace(self.shared_namespace).accelerators
 
 
 class Rewrite(msgspec.Struct, frozen=True):
@@ -120,26 +142,31 @@ class Refused(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Unchanged | Patched | Refused
 
 
-def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Decision:
-    """Return what to do to a pod, with the mappings of its namespace.
+def mutate(
+    pod: Pod, mappings: NamespaceMappings, policy: Policy, shared: NameTable | None = None
+) -> Decision:
+    """Return what to do to a pod, with the mappings of its namespace and those of all namespaces.
 
     Raises:
-        InvalidReview: the env of a container that requests our resources can't be read.
+        InvalidReview: env of a container that requests our resources, or the pod's placement,
+            can't be read.
     """
     requesting = requesting_containers(pod, policy.prefixes)
     if not requesting:
         return Unchanged(UnchangedReason.NOTHING_ASKED)
+    tables = [table for table in (mappings.accelerators, shared) if table is not None]
     refusals = Refusals()
-    plans = _plan_containers(requesting, mappings, policy, refusals)
+    plans = _plan_containers(requesting, mappings, tables, policy, refusals)
     if not refusals.found and requesting[0].init:
         _refuse_sharing(plans, mappings, refusals)
+    placed = placement_operations(pod, _accelerators(plans), refusals)
     if refusals.found:
         return Refused(tuple(refusals.found))
     warnings = find_warnings(plans, mappings)
-    changed = [plan for plan in plans if plan.mapped]
+    changed = [plan for plan in plans if plan.rewritten]
     if not changed:
         return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)
-    return Patched(patch.operations(pod, changed), _rewrites(changed), warnings)
+    return Patched(patch.operations(pod, changed, placed), _rewrites(changed), warnings)
 
 
 def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, str] | None:
@@ -170,6 +197,7 @@ def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, s
 def _plan_containers(
     requesting: Sequence[ContainerRef],
     mappings: NamespaceMappings,
+    tables: Sequence[NameTable],
     policy: Policy,
     refusals: Refusals,
 ) -> list[ContainerPlan]:
@@ -187,7 +215,12 @@ def _plan_containers(
             )
             refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
             break
-        plans.append(plan_container(ref, counts, mappings, refusals))
+        general = [each for each in counts if each.key.startswith(policy.accelerator_prefixes)]
+        fpga = [each for each in counts if each not in general] if general else counts
+        accelerators = (
+            plan_accelerators(ref, general, tables, policy.prefixes, refusals) if general else None
+        )
+        plans.append(plan_container(ref, fpga, mappings, refusals, accelerators))
         if refusals.full:
             break
     return plans
@@ -202,13 +235,22 @@ def _refuse_units(ref: ContainerRef, units: int, policy: Policy, refusals: Refus
         refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
 
 
+def _accelerators(
+    plans: Sequence[ContainerPlan],
+) -> Iterator[tuple[ContainerRef, ResourceRequest]]:
+    """Yield each request by a name of an accelerator, with its container."""
+    for plan in plans:
+        for each in plan.accelerators.mapped if plan.accelerators else ():
+            yield plan.ref, each
+
+
 def _rewrites(plans: Sequence[ContainerPlan]) -> tuple[Rewrite, ...]:
     return tuple(
         [
             Rewrite(ref.container.name, ref.init, each.key, each.resource, each.units, each.mapping)
             for plan in plans
             for ref in (plan.ref,)
-            for each in plan.mapped
+            for each in plan.rewritten
             if each.mapping is not None
         ]
     )

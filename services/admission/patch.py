@@ -22,12 +22,19 @@ _REQUESTED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _NOTE = msgspec.json.Encoder(order="sorted")
 
 
-def operations(pod: Pod, plans: Sequence[ContainerPlan]) -> list[Operation]:
-    """Return the JSON Patch for the plans of containers that request logical names."""
+def operations(
+    pod: Pod, plans: Sequence[ContainerPlan], placed: Sequence[Operation]
+) -> list[Operation]:
+    """Return the JSON Patch for the plans of containers that request logical names.
+
+    `placed` are the operations for the pod's placement.
+    """
     found: list[Operation] = []
     for plan in plans:
         found += _resource_operations(plan)
+        found += _accelerator_operations(plan)
         found += _env_operations(plan)
+    found += placed
     found.append(_annotation_operation(pod, plans))
     return found
 
@@ -44,7 +51,7 @@ def _resource_operations(plan: ContainerPlan) -> list[Operation]:
     found: list[Operation] = []
     limits = f"{plan.ref.path}/resources/limits/"
     requests = f"{plan.ref.path}/resources/requests/"
-    for each in plan.mapped:
+    for each in plan.rewritten:
         member = escaped(each.key)
         found.append({"op": "remove", "path": limits + member})
         if each.in_requests:
@@ -55,6 +62,20 @@ def _resource_operations(plan: ContainerPlan) -> list[Operation]:
         found.append(_add(limits + member, units))
         if any(each.in_requests for each in of_resource):
             found.append(_add(requests + member, units))
+    return found
+
+
+def _accelerator_operations(plan: ContainerPlan) -> list[Operation]:
+    """Return the operations that set the resources behind names of accelerators, in both maps."""
+    if plan.accelerators is None:
+        return []
+    amounts = {key: str(amount) for key, amount in plan.accelerators.amounts.items()}
+    resources = plan.ref.container.resources
+    has_requests = resources is not None and resources.requests is not None
+    found = [] if has_requests else [_add(f"{plan.ref.path}/resources/requests", amounts)]
+    for part in ("limits", "requests") if has_requests else ("limits",):
+        path = f"{plan.ref.path}/resources/{part}"
+        found += [_add(f"{path}/{escaped(key)}", amount) for key, amount in amounts.items()]
     return found
 
 
@@ -80,6 +101,7 @@ def _add(path: str, value: object) -> Operation:
 def _env_operations(plan: ContainerPlan) -> list[Operation]:
     functions = [function for each in plan.mapped for function in each.functions()]
     variables = new_variables(functions, plan.written)
+    variables += plan.accelerators.variables if plan.accelerators else []
     path = f"{plan.ref.path}/env"
     if not plan.env_is_empty:
         return [_add(f"{path}/-", each) for each in variables]
@@ -103,11 +125,13 @@ def _requested(plan: ContainerPlan, noted: dict[str, int]) -> dict[str, int]:
     it: the pod may be an edited copy of another one.
     """
     if not noted:
-        return {request.key: request.units for request in plan.mapped}
+        return {request.key: request.units for request in plan.rewritten}
     physical = {request.key: request.units for request in plan.direct}
+    physical |= plan.accelerators.own if plan.accelerators else {}
     requested = {}
-    for request in plan.mapped:
+    for request in plan.rewritten:
         before = noted.get(request.key, 0)
-        covered = 0 < before <= physical.get(request.resource, 0)
+        count = request.mapping.resolution.count if request.mapping else 1
+        covered = 0 < before * count <= physical.get(request.resource, 0)
         requested[request.key] = request.units + (before if covered else 0)
     return requested

@@ -5,43 +5,20 @@ from collections import Counter
 import msgspec
 
 from services import names
+from services.admission.accelerators import AcceleratorPlan
+from services.admission.requested import ResourceRequest, refuse_name
 from services.mappings.index import NamespaceMappings
-from services.mappings.model import Function, Mapping, Mode
-from services.mappings.suggestions import known_names, nearest
+from services.mappings.model import Function, Mode
 from services.pods.functions import RESERVED, check_functions
 from services.pods.pod import ContainerRef, environment
 from services.pods.refusals import RefusalReason, Refusals
 from services.pods.requests import ResourceCount
-from services.process.text import clip, listing, plain, quote
+from services.process.text import listing, plain
 
-_REASON_SHOWN = 400  # characters of a mapping's error within a message
+_ADVICE = "; the namespace has no mappings: create an AcceleratorFunction or FpgaRegion"
 _REQUESTS_SHOWN = 4  # names that a message about modes lists
 
 _ONE_MODE = {mode: frozenset({mode}) for mode in Mode}
-
-
-class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
-    """One resource that a container requests, and what the name resolves to."""
-
-    key: str
-    """The full name that is requested, as in limits."""
-    resource: str
-    """The physical name, with domain."""
-    units: int
-    in_requests: bool
-    """Whether the name is in requests too."""
-    mapping: Mapping | None = None
-    """None for a request by physical name."""
-
-    @property
-    def function(self) -> Function | None:
-        """What is to be programmed into each unit, None if nothing is."""
-        return self.mapping.resolution.function if self.mapping else None
-
-    def functions(self) -> list[Function]:
-        """Return the function of each unit that is to be programmed."""
-        function = self.function
-        return [function] * self.units if function else []
 
 
 class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
@@ -59,6 +36,13 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
     written: dict[int, Function]
     """The functions that its env names already, by number."""
     env_is_empty: bool
+    accelerators: AcceleratorPlan | None = None
+    """What its names of accelerators need; None if it has none."""
+
+    @property
+    def rewritten(self) -> list[ResourceRequest]:
+        """The requests by logical name, of all domains."""
+        return self.mapped + self.accelerators.mapped if self.accelerators else self.mapped
 
     def wanted(self) -> dict[str, Counter[Function]]:
         """Return which functions must be in the units of each physical name, with domain."""
@@ -73,15 +57,20 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
 
 
 def plan_container(
-    ref: ContainerRef, counts: list[ResourceCount], mappings: NamespaceMappings, refusals: Refusals
+    ref: ContainerRef,
+    counts: list[ResourceCount],
+    mappings: NamespaceMappings,
+    refusals: Refusals,
+    accelerators: AcceleratorPlan | None = None,
 ) -> ContainerPlan:
     """Plan what is to be done to a container that requests something of our domains.
 
     Args:
         ref: the container.
-        counts: what it requests of our domains.
+        counts: what it requests of the domains of FPGAs.
         mappings: those of its namespace.
         refusals: receives its problems; the plan then holds the rest.
+        accelerators: the plan for its names of accelerators.
 
     Raises:
         InvalidReview: its env can't be read.
@@ -93,7 +82,7 @@ def plan_container(
     written, env_is_empty = _written_functions(ref, direct, mappings, refusals)
     programmed = {f"region-{interface_id}" for interface_id, _ in written.values()}
     modes = _common_modes(ref, mapped + direct, mappings, programmed, refusals)
-    return ContainerPlan(ref, mapped, direct, units, modes, written, env_is_empty)
+    return ContainerPlan(ref, mapped, direct, units, modes, written, env_is_empty, accelerators)
 
 
 def _name(key: str) -> str:
@@ -121,46 +110,15 @@ def _resolve(
         elif refusals.full:
             break
         else:
-            _refuse_name(ref, key, name, mappings, refusals)
+            refuse_name(ref, key, mappings, refusals, advice=_ADVICE)
     return mapped, direct
-
-
-def _refuse_name(
-    ref: ContainerRef, key: str, name: str, mappings: NamespaceMappings, refusals: Refusals
-) -> None:
-    namespace = f"namespace {quote(mappings.namespace)}"
-    if name in mappings.rejected:
-        reason = clip(mappings.rejected[name], _REASON_SHOWN)
-        message = f"{plain(key)} can't be used: {reason}"
-        refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
-        return
-    if names.is_physical(name):
-        code = RefusalReason.UNMAPPED_RESOURCE
-        message = (
-            f"{plain(key)} is a physical resource, and no mapping of {namespace} resolves to it"
-        )
-    else:
-        code = RefusalReason.UNKNOWN_NAME
-        message = f"{plain(key)} does not exist in {namespace}"
-    refusals.add(code, ref, message + _suggestion(name, mappings))
-
-
-def _suggestion(name: str, mappings: NamespaceMappings) -> str:
-    if not mappings.by_name:
-        return "; the namespace has no mappings: create an AcceleratorFunction or FpgaRegion"
-    near = nearest(name, mappings.by_name)
-    if near is not None and mappings.by_name[near].deprecated is not None:
-        twin = mappings.twin_of(mappings.by_name[near])  # better than a deprecated name
-        near = near if twin is None else plain(twin.name)
-    question = f"; did you mean {near}?" if near else "."
-    return f"{question} Available: {known_names(mappings.by_name)}"
 
 
 def _modes(
     request: ResourceRequest, mappings: NamespaceMappings, programmed: set[str]
 ) -> frozenset[Mode]:
     """Return the modes in which a node could serve a request."""
-    if request.mapping is not None:
+    if request.mapping is not None and request.mapping.resolution.mode is not None:
         return _ONE_MODE[request.mapping.resolution.mode]
     name = _name(request.key)
     return _ONE_MODE[Mode.REGION] if name in programmed else mappings.modes_of(name)

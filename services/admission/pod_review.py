@@ -53,7 +53,8 @@ def _review_pod(
         raise InvalidReview(problem or "the review has no pod in request.object")
     if pod.is_mirror and review.user is not None and review.user.is_node:
         return admit(review, MIRROR_POD)
-    decision = mutate(pod, index.namespace(review.namespace), policy)
+    mappings = index.namespace(review.namespace)
+    decision = mutate(pod, mappings, policy, policy.shared(index))
     if validating and isinstance(decision, Patched):
         return deny(review, NOT_MUTATED, _not_mutated(decision))
     audit = audit_note(pod, decision, validating=validating)

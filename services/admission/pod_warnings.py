@@ -5,6 +5,7 @@ from itertools import islice
 
 from services.admission.plan import ContainerPlan
 from services.mappings.index import NamespaceMappings
+from services.mappings.kinds import Family
 from services.mappings.model import Mapping, Mode
 from services.pods.pod import ContainerRef
 from services.process.text import clip, plain
@@ -22,7 +23,7 @@ def find_warnings(plans: Sequence[ContainerPlan], mappings: NamespaceMappings) -
     seen: dict[frozenset[Mode], ContainerRef] = {}
     for plan in plans:
         found += _mixed_modes(plan, seen)
-        for key, mapping in [(each.key, each.mapping) for each in plan.mapped if each.mapping]:
+        for key, mapping in [(each.key, each.mapping) for each in plan.rewritten if each.mapping]:
             found += _of_name(key, mapping, mappings)
     return tuple(islice(dict.fromkeys(found), MAX_WARNINGS)) if found else ()
 
@@ -44,7 +45,8 @@ def _with_modes(ref: ContainerRef, modes: frozenset[Mode]) -> str:
 def _of_name(key: str, mapping: Mapping, mappings: NamespaceMappings) -> list[str]:
     """Return the warnings about a logical name."""
     warnings = []
-    rejected = mappings.rejected.get(mapping.name)
+    table = mappings if mapping.family is Family.FPGA else mappings.accelerators
+    rejected = table.rejected.get(mapping.name) if table.namespace == mapping.namespace else None
     if rejected is not None:
         warnings.append(clip(f"{plain(key)}: {rejected}", MAX_WARNING))
     twin = None if mapping.deprecated else mappings.twin_of(mapping)

@@ -39,7 +39,7 @@ def explain_pod(
         )
     used = found.namespace or namespace or "default"
     try:
-        result = mutate(found.pod, index.namespace(used), policy)
+        result = mutate(found.pod, index.namespace(used), policy, policy.shared(index))
     except InvalidReview as error:
         raise InvalidManifest(f"{found.label}: {error}") from error
     return Explained(found, used, result)

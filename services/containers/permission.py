@@ -11,7 +11,8 @@ from enum import StrEnum
 from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
 from services.mappings.index import NamespaceMappings
-from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, Mode
+from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION
+from services.mappings.model import Mode
 from services.names import DOMAIN
 from services.process.errors import NotMapped
 from services.process.text import plain

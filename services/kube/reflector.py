@@ -25,6 +25,8 @@ from services.kube.lists import UNREADABLE, read_pages
 
 T = TypeVar("T")
 
+MISSING_SECONDS: Final = 30.0
+"""How often a kind that the API server doesn't know is asked for again, in seconds."""
 BREATH_BYTES: Final = 32 * 1024
 """Bytes of a page that are read before other tasks run."""
 
@@ -121,14 +123,16 @@ class Reflector(WatchLoop, Generic[T]):
     ) -> None:
         self._kind = path.rpartition("/")[2]
         super().__init__(connection, {"kind": self._kind}, timing)
+        self.missing = False
+        """Whether the API server doesn't know the kind, and no objects of it are known."""
         self._path = path
         self._store = store
 
     def _watch_request(self) -> tuple[str, dict[str, str | int]]:
         return self._path, {"resourceVersion": self._version, "allowWatchBookmarks": "true"}
 
-    async def _read(self, client: ClusterClient) -> None:
-        """Replace the objects of the store."""
+    async def _read(self, client: ClusterClient) -> float | None:
+        """Replace the objects of the store; a kind that isn't installed has none."""
         version, unreadable = "", 0
         self._store.start_list()
         try:
@@ -139,6 +143,8 @@ class Reflector(WatchLoop, Generic[T]):
         except BadStatus as error:
             if error.status != NOT_FOUND:
                 raise
+            if not self._store.objects:
+                return self._missing_kind()
             advice = f"knows no {self._kind}: install the custom resource definitions"
             raise BadStatus(
                 f"the API server {advice} ({error})", HttpResponse(NOT_FOUND, b"")
@@ -149,6 +155,16 @@ class Reflector(WatchLoop, Generic[T]):
             log.warning("objects without a name or not in JSON are ignored", number=unreadable)
         self._store.finish_list()
         self._version = version
+        self.missing = False
+        return None
+
+    def _missing_kind(self) -> float:
+        """Note that the API server doesn't know the kind; return when to ask again."""
+        if not self.missing:
+            log.info("the API server does not know this kind: it has no objects", kind=self._kind)
+        self.missing = True
+        self._store.finish_list()
+        return min(MISSING_SECONDS, self._timing.longest)
 
     async def _add(self, items: list[msgspec.Raw]) -> int:
         """Add the objects of a page to the list; return how many couldn't be read."""

@@ -20,7 +20,8 @@ from typing import Final, NoReturn, TypeAlias
 import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
-from services.mappings.model import API_VERSION, KINDS, Entry, Rejected, parse, reject
+from services.mappings.kinds import TABLE
+from services.mappings.model import Entry, Rejected, parse, reject
 from services.process.errors import ExternalFailure, InvalidMapping
 from services.process.files import open_regular
 from services.process.yaml import BrokenDocument, read_documents
@@ -133,7 +134,7 @@ def _read(path: Path, limit: int) -> bytes:
     return content
 
 
-_LIST_KINDS: Final = {"List": None} | {f"{kind}List": kind for kind in KINDS}
+_LIST_KINDS: Final = {"List": None} | {f"{kind.name}List": kind for kind in TABLE.values()}
 
 
 def _items(value: object) -> list[object] | None:
@@ -142,7 +143,9 @@ def _items(value: object) -> list[object] | None:
     if not isinstance(value, dict) or not isinstance(name, str) or name not in _LIST_KINDS:
         return None
     kind, items = _LIST_KINDS[name], value.get("items")
-    head = {"apiVersion": value.get("apiVersion", API_VERSION), "kind": kind} if kind else {}
+    head = {"apiVersion": kind.api_version, "kind": kind.name} if kind else {}
+    if "apiVersion" in value and kind:
+        head["apiVersion"] = value["apiVersion"]
     found: list[object] = items if isinstance(items, list) else []
     return [head | item if isinstance(item, dict) else item for item in found]
 

@@ -13,17 +13,8 @@ from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import Final
 
-from services.mappings.model import (
-    ACCELERATOR_FUNCTION,
-    FPGA_REGION,
-    KINDS,
-    Entry,
-    Function,
-    Mapping,
-    Mode,
-    Rejected,
-    label,
-)
+from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION, TABLE, Family
+from services.mappings.model import Entry, Function, Mapping, Mode, Rejected, label
 
 MAX_COMPARED: Final = 64
 """How many mappings to a thing are compared with one of them: there may be many thousands."""
@@ -37,12 +28,24 @@ _MODES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceMappings:
-    """What one namespace maps."""
+class NameTable:
+    """The names of one family in one namespace."""
 
     namespace: str
     by_name: collections.abc.Mapping[str, Mapping] = field(default_factory=dict)
     """Each logical name and its mapping."""
+    rejected: collections.abc.Mapping[str, str] = field(default_factory=dict)
+    """Each name with an object that can't be used, and the reason. A name that is in `by_name`
+    too is served nevertheless."""
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceMappings(NameTable):
+    """What one namespace maps: names of the family FPGA, and those of accelerators."""
+
     by_resource: collections.abc.Mapping[str, Collection[Mapping]] = field(default_factory=dict)
     """Each physical name and the mappings that resolve to it."""
     modes: collections.abc.Mapping[str, frozenset[Mode]] = field(default_factory=dict)
@@ -50,14 +53,15 @@ class NamespaceMappings:
     functions: collections.abc.Mapping[Function, Collection[Mapping]] = field(default_factory=dict)
     """The functions that a container of this namespace may have programmed, each with its
     mappings."""
-    rejected: collections.abc.Mapping[str, str] = field(default_factory=dict)
-    """Each name with an object that can't be used, and the reason. A name that is in `by_name`
-    too is served nevertheless."""
     counts: collections.abc.Mapping[str, int] = field(default_factory=dict)
     """How many mappings of each kind are served."""
+    accelerators: NameTable = NameTable("")
+    """The names of the family ACCELERATOR."""
 
-    def __len__(self) -> int:
-        return len(self.by_name)
+    @property
+    def tables(self) -> tuple[NameTable, NameTable]:
+        """The names of each family."""
+        return self, self.accelerators
 
     def modes_of(self, resource: str) -> frozenset[Mode]:
         """Return the modes of the mappings that resolve to a physical name."""
@@ -68,6 +72,8 @@ class NamespaceMappings:
 
         At most `MAX_COMPARED` mappings are compared.
         """
+        if mapping.family is Family.ACCELERATOR:
+            return None  # two of them mean the same to few: a selector may differ
         function, resource = mapping.resolution.function, mapping.resolution.resource
         # Most functions of a region have no twin, however many others the region has.
         same = self.by_resource.get(resource) if function is None else self.functions.get(function)
@@ -87,12 +93,13 @@ class MappingIndex:
     def counts(self) -> dict[str, int]:
         """How many mappings of each kind are served."""
         known = self._by_namespace.values()
-        return {kind: sum(mappings.counts.get(kind, 0) for mappings in known) for kind in KINDS}
+        return {kind: sum(mappings.counts.get(kind, 0) for mappings in known) for kind in TABLE}
 
     @property
     def rejected(self) -> int:
         """How many names have an object that can't be used."""
-        return sum(len(mappings.rejected) for mappings in self._by_namespace.values())
+        known = self._by_namespace.values()
+        return sum(len(table.rejected) for mappings in known for table in mappings.tables)
 
     def namespace(self, name: str) -> NamespaceMappings:
         """Return what a namespace maps; an unknown namespace maps nothing."""
@@ -109,9 +116,10 @@ class MappingIndex:
         for name, mappings in self._by_namespace.items():
             old = before.namespace(name)
             if old is not mappings:
-                for rejected, reason in mappings.rejected.items():
-                    if old.rejected.get(rejected) != reason:
-                        yield reason
+                for table, table_before in zip(mappings.tables, old.tables, strict=True):
+                    for rejected, reason in table.rejected.items():
+                        if table_before.rejected.get(rejected) != reason:
+                            yield reason
 
     def with_namespaces(self, changed: Iterable[NamespaceMappings]) -> "MappingIndex":
         """Return an index that differs in some namespaces and shares all others.
@@ -120,7 +128,11 @@ class MappingIndex:
         """
         updated = dict(self._by_namespace) | {each.namespace: each for each in changed}
         return MappingIndex(
-            {name: each for name, each in updated.items() if each.by_name or each.rejected}
+            {
+                name: each
+                for name, each in updated.items()
+                if any(table.by_name or table.rejected for table in each.tables)
+            }
         )
 
     def __len__(self) -> int:
@@ -133,24 +145,26 @@ EMPTY_INDEX: Final = MappingIndex()
 def build_namespace(namespace: str, entries: Iterable[Entry]) -> NamespaceMappings:
     """Decide which mappings of one namespace are served, and keep the reasons of the others.
 
-    Of two objects of one kind and name the first is served. Objects of different kinds with one
-    name cancel each other out: it is undefined which one a pod means.
+    Of two objects of one kind and name the first is served. Objects of different kinds of a family
+    with one name cancel each other out: it is undefined which one a pod means.
     """
-    by_kind: dict[str, dict[str, Mapping]] = {kind: {} for kind in KINDS}
-    reasons: dict[str, str] = {}
+    by_kind: dict[str, dict[str, Mapping]] = {kind: {} for kind in TABLE}
+    reasons: dict[Family, dict[str, str]] = {family: {} for family in Family}
     rejected: list[Rejected] = []
     for entry in entries:
         if isinstance(entry, Rejected):
             rejected.append(entry)
         elif by_kind[entry.kind].setdefault(entry.name, entry) is not entry:
-            reasons[entry.name] = repeated(entry.kind, namespace, entry.name)
-    for refused in sorted(rejected, key=lambda entry: KINDS.index(entry.kind)):
-        reasons.setdefault(refused.name, refused.reason)
+            reasons[entry.family][entry.name] = repeated(entry.kind, namespace, entry.name)
+    kinds = list(TABLE)
+    for refused in sorted(rejected, key=lambda entry: kinds.index(entry.kind)):
+        reasons[refused.family].setdefault(refused.name, refused.reason)
     functions, regions = by_kind[ACCELERATOR_FUNCTION], by_kind[FPGA_REGION]
     for name in functions.keys() & regions.keys():
-        reasons[name] = clash(namespace, name)
+        reasons[Family.FPGA][name] = clash(namespace, name)
         del functions[name], regions[name]
-    return _index_namespace(namespace, functions | regions, reasons)
+    accelerators = NameTable(namespace, by_kind[ACCELERATOR], reasons[Family.ACCELERATOR])
+    return _index_namespace(namespace, functions | regions, reasons[Family.FPGA], accelerators)
 
 
 def repeated(kind: str, namespace: str, name: str) -> str:
@@ -174,7 +188,7 @@ def build_index(entries: Iterable[Entry]) -> MappingIndex:
 
 
 def _index_namespace(
-    namespace: str, by_name: dict[str, Mapping], reasons: dict[str, str]
+    namespace: str, by_name: dict[str, Mapping], reasons: dict[str, str], accelerators: NameTable
 ) -> NamespaceMappings:
     by_resource: dict[str, list[Mapping]] = {}
     functions: dict[Function, list[Mapping]] = {}
@@ -183,15 +197,18 @@ def _index_namespace(
         if (function := mapping.resolution.function) is not None:
             functions.setdefault(function, []).append(mapping)
     modes = {
-        resource: _MODES[frozenset(mapping.resolution.mode for mapping in found)]
+        resource: _MODES[frozenset(filter(None, (one.resolution.mode for one in found)))]
         for resource, found in by_resource.items()
     }
     return NamespaceMappings(
         namespace,
         by_name,
-        {resource: tuple(found) for resource, found in by_resource.items()},
-        modes,
-        {function: tuple(found) for function, found in functions.items()},
         reasons,
-        Counter(mapping.kind for mapping in by_name.values()),
+        by_resource={resource: tuple(found) for resource, found in by_resource.items()},
+        modes=modes,
+        functions={function: tuple(found) for function, found in functions.items()},
+        counts=Counter(
+            mapping.kind for each in (by_name, accelerators.by_name) for mapping in each.values()
+        ),
+        accelerators=accelerators,
     )

@@ -1,13 +1,13 @@
 """Mappings: what the logical names of a namespace stand for.
 
-Two kinds of custom resources of ``fpga.intel.com/v2`` define names: an AcceleratorFunction names a
-function (of an interface ID, in a mode), an FpgaRegion names a region that its workload programs
-itself. An object's name is the name that pods of its namespace request. Mappings are the access
-control of a namespace: its pods can use only what is mapped in it.
+Three kinds of custom resources define names: an AcceleratorFunction names a function (of an
+interface ID, in a mode), an FpgaRegion names a region that its workload programs itself, and an
+Accelerator names any resource. An object's name is the name that pods of its namespace request.
+Mappings are the access control of a namespace: its pods can use only what is mapped in it.
 
 `parse` reads one object; `services.mappings.index` decides which of many are served. Each kind
-turns its spec into a `Resolution`. Pods are admitted by resolutions alone, so a new kind needs one
-more function in `_RESOLVERS`.
+turns its spec into a `Resolution`. Pods are admitted by resolutions alone, so a new kind needs a
+row in `services.mappings.kinds` and a function in `_RESOLVERS`.
 """
 
 import sys
@@ -19,13 +19,10 @@ from typing import TypeAlias
 import msgspec
 
 from services import names
+from services.mappings.accelerator import Effects, read_effects, read_target
+from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION, TABLE, Family
 from services.process.errors import InvalidMapping, InvalidName
-from services.process.text import clip, plain, quote
-
-API_VERSION = f"{names.DOMAIN}/v2"
-ACCELERATOR_FUNCTION = "AcceleratorFunction"
-FPGA_REGION = "FpgaRegion"
-KINDS = (ACCELERATOR_FUNCTION, FPGA_REGION)
+from services.process.text import clip, listing, plain, quote
 
 DEPRECATED = "accelbind.dev/deprecated"
 """The annotation of a mapping whose name is deprecated: what to use instead."""
@@ -61,11 +58,16 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
     """What a logical name stands for; equal for all names of the same thing."""
 
     resource: str
-    """Physical resource name, without its domain."""
-    mode: Mode
-    interface_id: str
+    """Physical resource name; without its domain for an FPGA, which has that of the request."""
+    mode: Mode | None = None
+    """None for what is no FPGA."""
+    interface_id: str = ""
     afu_id: str | None = None
     """None where the workload programs the region itself."""
+    count: int = 1
+    """How many of the resource a unit of the name is."""
+    effects: Effects | None = None
+    """What else a pod gets; None for an FPGA."""
 
     @property
     def function(self) -> Function | None:
@@ -85,7 +87,7 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
     kind: str
     namespace: str
     name: str
-    """The logical name; pods request ``fpga.intel.com/<name>``."""
+    """The logical name; pods request ``fpga.intel.com/<name>`` or ``accelbind.dev/<name>``."""
     resolution: Resolution
     deprecated: str | None = None
     """The hint for pods that use it, possibly empty; None for a mapping that isn't deprecated."""
@@ -94,6 +96,11 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
     def label(self) -> str:
         """The object's name in messages: ``AcceleratorFunction default/nlb0``."""
         return label(self.kind, self.namespace, self.name)
+
+    @property
+    def family(self) -> Family:
+        """The family of its kind."""
+        return TABLE[self.kind].family
 
     def is_twin_of(self, other: "Mapping") -> bool:
         """Whether both are names of the same thing, for nodes of the same mode."""
@@ -108,6 +115,11 @@ class Rejected:
     namespace: str
     name: str
     reason: str
+
+    @property
+    def family(self) -> Family:
+        """The family of its kind."""
+        return TABLE[self.kind].family
 
 
 Entry: TypeAlias = Mapping | Rejected
@@ -159,11 +171,12 @@ def _identify(obj: object) -> tuple[str, str, str]:
     if not isinstance(obj, dict):
         raise InvalidMapping("a mapping must be an object")
     kind = obj.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise InvalidMapping(f"kind must be {' or '.join(KINDS)}, {_but_is(kind)}")
-    if obj.get("apiVersion") != API_VERSION:
+    if not isinstance(kind, str) or kind not in TABLE:
+        raise InvalidMapping(f"kind must be {listing([*TABLE], last='or')}, {_but_is(kind)}")
+    version = TABLE[kind].api_version
+    if obj.get("apiVersion") != version:
         raise InvalidMapping(
-            f"{kind}: apiVersion must be {API_VERSION}, {_but_is(obj.get('apiVersion'))}"
+            f"{kind}: apiVersion must be {version}, {_but_is(obj.get('apiVersion'))}"
         )
     metadata = obj.get("metadata")
     name = _member(metadata, "name")
@@ -183,7 +196,7 @@ def _resolve(kind: str, name: str, spec: object) -> Resolution:
             "pods can't request a resource of this name: Kubernetes allows at most 63 letters, "
             "digits, '-', '_' and '.', beginning and ending with a letter or digit"
         )
-    if names.is_physical(name):
+    if TABLE[kind].family is Family.FPGA and names.is_physical(name):
         raise InvalidName("this name has the form of a physical name; choose another")
     if not isinstance(spec, dict):
         raise InvalidName("spec is missing or not an object")
@@ -212,9 +225,15 @@ def _resolve_region(spec: dict[str, object]) -> Resolution:
     return Resolution(sys.intern(names.region_name(interface_id)), Mode.REGIONDEVEL, interface_id)
 
 
+def _resolve_accelerator(spec: dict[str, object]) -> Resolution:
+    resource, count = read_target(spec)
+    return Resolution(sys.intern(resource), count=count, effects=read_effects(spec))
+
+
 _RESOLVERS: dict[str, Callable[[dict[str, object]], Resolution]] = {
     ACCELERATOR_FUNCTION: _resolve_function,
     FPGA_REGION: _resolve_region,
+    ACCELERATOR: _resolve_accelerator,
 }
 _AF, _REGION = Mode.AF, Mode.REGION  # faster than to look up the enum's members
 

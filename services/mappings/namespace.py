@@ -4,56 +4,58 @@ A node needs the mappings of a few namespaces now and then, so it lists them whe
 instead of watching those of the whole cluster.
 """
 
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-from services import names
 from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, segment
 from services.kube.lists import list_objects
 from services.mappings.index import NamespaceMappings, build_namespace
-from services.mappings.model import (
-    ACCELERATOR_FUNCTION,
-    API_VERSION,
-    FPGA_REGION,
-    Entry,
-    read_entry,
-)
-
-PLURALS: Final = {ACCELERATOR_FUNCTION: "acceleratorfunctions", FPGA_REGION: "fpgaregions"}
+from services.mappings.kinds import TABLE, Family, Kind
+from services.mappings.model import Entry, read_entry
 
 
 async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMappings:
-    """List the mappings of a namespace; raises as `list_entries`."""
-    return build_namespace(namespace, await list_entries(client, namespace))
+    """List the mappings of a namespace that a node checks; raises as `list_entries`."""
+    fpga = [kind for kind in TABLE.values() if kind.family is Family.FPGA]
+    return build_namespace(namespace, await list_entries(client, namespace, fpga))
 
 
-async def list_entries(client: ClusterClient, namespace: str | None) -> list[Entry]:
+async def list_entries(
+    client: ClusterClient, namespace: str | None, kinds: Iterable[Kind] = tuple(TABLE.values())
+) -> list[Entry]:
     """List the mappings of a namespace or, with None, of the cluster.
 
     Raises:
-        ClusterError: The API server doesn't answer, doesn't allow it, or lacks the definitions.
+        ClusterError: The API server doesn't answer, doesn't allow it, or lacks all definitions.
     """
     entries: list[Entry] = []
+    missing: BadStatus | None = None
+    served = False
     within = f"/namespaces/{segment(namespace)}" if namespace else ""
-    for kind, plural in PLURALS.items():
-        path = f"/apis/{API_VERSION}{within}/{plural}"
+    for kind in kinds:
+        path = f"/apis/{kind.api_version}{within}/{kind.plural}"
         try:
             entries += await list_objects(
                 client, path, partial(_read, kind=kind, namespace=namespace)
             )
+            served = True
         except BadStatus as error:
             if error.status != NOT_FOUND:
                 raise
-            raise BadStatus(
-                f"{error}: are the custom resource definitions of {names.DOMAIN} installed?",
-                error.answer,
-            ) from error
+            missing = error
+    if missing is not None and not served:
+        raise BadStatus(
+            f"{missing}: are the custom resource definitions of {kind.group} installed?",
+            missing.answer,
+        ) from missing
     return entries
 
 
-def _read(item: dict[str, Any], kind: str, namespace: str | None) -> Entry | None:
+def _read(item: dict[str, Any], kind: Kind, namespace: str | None) -> Entry | None:
     # kind and namespace are those of the list, whatever the item says
     metadata = item.get("metadata")
     if namespace and isinstance(metadata, dict):
         metadata = metadata | {"namespace": namespace}
-    return read_entry(item | {"kind": kind, "apiVersion": API_VERSION, "metadata": metadata})
+    identity = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
+    return read_entry(item | identity)

@@ -1,10 +1,10 @@
-"""Mappings from the API server: both kinds of all namespaces, in one index that is replaced whole.
+"""Mappings from the API server: all kinds of all namespaces, in one index that is replaced whole.
 
 A reflector for each kind fills one `Store`. The namespaces in which something has changed are
 indexed again soon after. During constant changes, that takes at most a share of the event loop's
-time. An index is published only when both kinds have been listed, since one kind alone could admit
-names that clash with the other. After that the latest index is used, however long the API server is
-away; `age` shows for how long.
+time. An index is published only when all kinds have been listed, since one kind alone could admit
+names that clash with another. A kind that the API server doesn't know has no objects. After that
+the latest index is used, however long the API server is away; `age` shows for how long.
 """
 
 import asyncio
@@ -16,26 +16,15 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from services import names
 from services.kube.client import ClusterClient
 from services.kube.connection import Connection
 from services.kube.list_watch import WatchTiming
 from services.kube.reflector import Item, Reflector, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
-from services.mappings.model import (
-    ACCELERATOR_FUNCTION,
-    API_VERSION,
-    FPGA_REGION,
-    Entry,
-    Rejected,
-    parse,
-)
+from services.mappings.kinds import TABLE
+from services.mappings.model import Entry, Rejected, parse
 from services.process.errors import InvalidMapping
 
-PATHS: Final = {
-    ACCELERATOR_FUNCTION: f"/apis/{names.DOMAIN}/v2/acceleratorfunctions",
-    FPGA_REGION: f"/apis/{names.DOMAIN}/v2/fpgaregions",
-}
 INTERVAL: Final = 0.01
 """Seconds from one index to the next, at least."""
 MAX_SHARE: Final = 0.05
@@ -61,7 +50,7 @@ class ApiServerSource:
         self.index: MappingIndex = EMPTY_INDEX
         """The mappings in use; replaced as a whole, never changed."""
         self.loaded = False
-        """Whether both kinds have been listed."""
+        """Whether all kinds have been listed."""
         self.stores: dict[str, Store[Entry]] = {}
         self._connection = Connection(connect)
         self._interval = interval
@@ -69,9 +58,9 @@ class ApiServerSource:
         self._problem_log = ProblemLog(self._clock)
         self._changed = asyncio.Event()
         self._reflectors: dict[str, Reflector[Entry]] = {}
-        for kind, path in PATHS.items():
-            store = self.stores[kind] = Store(partial(read_item, kind), self._changed.set)
-            self._reflectors[kind] = Reflector(path, self._connection, store, timing)
+        for name, kind in TABLE.items():
+            store = self.stores[name] = Store(partial(read_item, name), self._changed.set)
+            self._reflectors[name] = Reflector(kind.path, self._connection, store, timing)
 
     @property
     def rejected(self) -> int:
@@ -80,7 +69,7 @@ class ApiServerSource:
 
     @property
     def age(self) -> float:
-        """Seconds since both kinds were last known to be up to date."""
+        """Seconds since all kinds were last known to be up to date."""
         return self._clock() - min(each.last_seen for each in self._reflectors.values())
 
     @property
@@ -95,8 +84,8 @@ class ApiServerSource:
 
     @property
     def watching(self) -> bool:
-        """Whether both kinds are being watched right now."""
-        return all(each.watching for each in self._reflectors.values())
+        """Whether all kinds that the API server knows are being watched right now."""
+        return all(each.watching or each.missing for each in self._reflectors.values())
 
     async def follow(self) -> NoReturn:
         """Keep the index up to date until cancelled, whatever errors occur."""
@@ -153,7 +142,7 @@ def read_item(kind: str, item: Item) -> Entry:
     namespace, name = item.metadata.namespace, item.metadata.name
     annotations = _decoded(item.metadata.annotations)
     metadata = {"namespace": namespace, "name": name, "annotations": annotations}
-    obj = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
+    obj = {"apiVersion": TABLE[kind].api_version, "kind": kind, "metadata": metadata}
     try:
         return parse(obj | {"spec": _decoded(item.spec)})
     except InvalidMapping as error:

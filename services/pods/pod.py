@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from services.mappings.accelerator import Toleration
 from services.process.errors import InvalidQuantity, InvalidReview
 
 REQUESTED_ANNOTATION = "accelbind.dev/requested"
@@ -66,10 +67,21 @@ class Metadata(msgspec.Struct, gc=False, rename="camel"):
 
 
 class PodSpec(msgspec.Struct, gc=False, rename="camel"):
-    """A pod's containers."""
+    """A pod's containers, and where it may run, undecoded."""
 
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
+    node_selector: msgspec.Raw = msgspec.Raw(b"null")
+    tolerations: msgspec.Raw = msgspec.Raw(b"null")
+    runtime_class_name: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Placement(msgspec.Struct, frozen=True, gc=False):
+    """Where a pod may run."""
+
+    node_selector: dict[str, str]
+    tolerations: list[Toleration]
+    runtime_class: str
 
 
 class Pod(msgspec.Struct, gc=False):
@@ -113,6 +125,9 @@ class ContainerRef(msgspec.Struct, frozen=True, gc=False):
 _ESCAPE = ord("\\")  # an int: `in` with bytes is slower
 _ENVIRONMENT = msgspec.json.Decoder(list[EnvVar] | None)
 _POD = msgspec.json.Decoder(Pod)
+_SELECTOR = msgspec.json.Decoder(dict[str, str] | None)
+_TOLERATIONS = msgspec.json.Decoder(list[Toleration] | None)
+_RUNTIME_CLASS = msgspec.json.Decoder(str | None)
 _TEXT = msgspec.json.Decoder(str)
 _NULL = b"null"
 
@@ -143,6 +158,23 @@ def decode_pod(data: bytes | msgspec.Raw) -> Pod:
         return _POD.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidReview(f"the pod can't be read: {error}") from error
+
+
+def read_placement(pod: Pod) -> Placement:
+    """Return where a pod may run.
+
+    Raises:
+        InvalidReview: a field has another type than in Kubernetes.
+    """
+    spec = pod.spec or PodSpec()
+    try:
+        return Placement(
+            _SELECTOR.decode(spec.node_selector) or {},
+            _TOLERATIONS.decode(spec.tolerations) or [],
+            _RUNTIME_CLASS.decode(spec.runtime_class_name) or "",
+        )
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidReview(f"the pod can't be read: {error} in /spec") from error
 
 
 def environment(ref: ContainerRef, reserved: bytes) -> tuple[list[EnvVar], bool]:

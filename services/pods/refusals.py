@@ -33,6 +33,8 @@ class RefusalReason(StrEnum):
     """A container requests resources of different modes, but a node runs one mode."""
     ENV_NOT_ALLOWED = "env-not-allowed"
     """A container sets variables that only accelbind may set to values that no mapping allows."""
+    MAPPINGS_CONFLICT = "mappings-conflict"
+    """The mappings of two names, or a mapping and the pod, contradict each other."""
     SHARED_DEVICE = "shared-device"
     """Containers that would share a device need different functions in it."""
 

@@ -56,26 +56,36 @@ def read_counts(
     for key in sorted([key for key in limits if key.startswith(prefixes)])[:most]:
         if refusals.full:
             break
-        units = _units(ref, key, limits[key], refusals)
-        if units is None:
-            continue
-        in_requests = key in requests
-        # 1 and 1000m are equal, but nearly all are written in the same way.
-        differs = in_requests and bytes(requests[key]) != bytes(limits[key])
-        if differs and not _equal(ref, key, units, requests[key], refusals):
-            continue
-        counts.append(ResourceCount(key, units, in_requests))
+        count = read_count(ref, key, refusals)
+        if count is not None:
+            counts.append(count)
     for key in requests:
         if refusals.full:
             break
         if key not in limits and key.startswith(prefixes):
-            refusals.add(
-                RefusalReason.REQUESTS_DIFFER,
-                ref,
-                f"{plain(key)} is in requests but not in limits: accelerators can't be "
-                "overcommitted, set the same quantity in limits",
-            )
+            read_count(ref, key, refusals)
     return counts
+
+
+def read_count(ref: ContainerRef, key: str, refusals: Refusals) -> ResourceCount | None:
+    """Return how much of a resource a container requests; None if nothing, or if it can't be."""
+    resources = ref.container.resources or Resources()
+    limits, requests = resources.limits or {}, resources.requests or {}
+    in_requests = key in requests
+    if key not in limits:
+        if in_requests:
+            message = (
+                f"{plain(key)} is in requests but not in limits: accelerators can't be "
+                "overcommitted, set the same quantity in limits"
+            )
+            refusals.add(RefusalReason.REQUESTS_DIFFER, ref, message)
+        return None
+    units = _units(ref, key, limits[key], refusals)
+    # 1 and 1000m are equal, but nearly all are written in the same way.
+    differs = in_requests and bytes(requests[key]) != bytes(limits[key])
+    if units is None or (differs and not _equal(ref, key, units, requests[key], refusals)):
+        return None
+    return ResourceCount(key, units, in_requests)
 
 
 def _requests_any(resources: Resources | None, prefixes: tuple[str, ...]) -> bool:

@@ -83,6 +83,9 @@ FUNCTIONS = Resource(
     _DOMAIN, "v2", "acceleratorfunctions", "AcceleratorFunction", short_names=("af",)
 )
 REGIONS = Resource(_DOMAIN, "v2", "fpgaregions", "FpgaRegion", short_names=("fpga",))
+ACCELERATORS = Resource(
+    "accelbind.dev", "v1alpha1", "accelerators", "Accelerator", short_names=("accel",)
+)
 MUTATING = Resource(
     _HOOKS, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
 )
@@ -104,7 +107,7 @@ DEFINITIONS = Resource(
 )
 BUILT_IN = (
     *(PODS, NODES, NAMESPACES, EVENTS, SECRETS),
-    *(FUNCTIONS, REGIONS, MUTATING, VALIDATING, DEFINITIONS),
+    *(FUNCTIONS, REGIONS, ACCELERATORS, MUTATING, VALIDATING, DEFINITIONS),
 )
 
 

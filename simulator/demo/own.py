@@ -10,8 +10,9 @@ from services.admission.mutate import Policy
 from services.admission.preview import Explained, explain_pod
 from services.devices.model import PluginMode
 from services.mappings.folder import load_folder
-from services.mappings.model import API_VERSION, Mode
+from services.mappings.kinds import FPGA_VERSION
 from services.mappings.model import Mapping as OneMapping
+from services.mappings.model import Mode
 from services.names import DOMAIN, UNIT_RESOURCE
 from services.pods.manifests import FoundPod
 from services.pods.pod import quantity_text
@@ -97,7 +98,7 @@ def _object(mapping: OneMapping) -> Json:
     if mapping.resolution.afu_id is not None:
         spec |= {"afuId": mapping.resolution.afu_id, "mode": str(mapping.resolution.mode)}
     metadata = {"name": mapping.name, "namespace": mapping.namespace}
-    return {"apiVersion": API_VERSION, "kind": mapping.kind, "metadata": metadata, "spec": spec}
+    return {"apiVersion": FPGA_VERSION, "kind": mapping.kind, "metadata": metadata, "spec": spec}
 
 
 def _nodes(asked: Mapping[OneMapping, int], units: int) -> Iterator[NodePlan]:
@@ -109,7 +110,7 @@ def _nodes(asked: Mapping[OneMapping, int], units: int) -> Iterator[NodePlan]:
             return
     by_mode: dict[Mode, list[OneMapping]] = defaultdict(list)
     for mapping in asked:
-        by_mode[mapping.resolution.mode].append(mapping)
+        by_mode[mapping.resolution.mode or Mode.AF].append(mapping)
     by_mode = by_mode or {Mode.AF: []}  # for pods that ask for nothing
     for mode, mappings in by_mode.items():
         counts: Counter[str] = Counter()

@@ -3,7 +3,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 import pytest
+import yaml
 from rich.console import Console
 
 from accelbind import explain as command
@@ -348,3 +350,57 @@ def test_lines_are_broken_between_words_only(
     assert text.split() == wide_text.split()
     too_long = [line for line in text.splitlines() if len(line) > columns]
     assert [line for line in too_long if len(line.split()) > 1] == []
+
+
+GPU = """
+apiVersion: accelbind.dev/v1alpha1
+kind: Accelerator
+metadata: {name: gpu-small}
+spec:
+  target: {resource: nvidia.com/mig-1g.10gb}
+  alsoRequest: [{resource: rdma/hca, per: Container}]
+  env: [{name: TIER, value: small}]
+  nodeSelector: {a: b}
+  tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
+  runtimeClassName: nvidia
+"""
+GPU_POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers:
+  - name: app
+    image: registry/app:1
+    resources: {limits: {accelbind.dev/gpu-small: 2, nvidia.com/mig-1g.10gb: 1}}
+"""
+
+
+def test_names_of_accelerators_are_explained_and_the_patched_pod_stays(
+    explain: Explain, maps: Path
+) -> None:
+    (maps / "gpu.yaml").write_text(GPU)
+    status, text, _ = explain(GPU_POD)
+    assert status == 0
+    assert "accelbind.dev/gpu-small: 2 becomes nvidia.com/mig-1g.10gb" in text
+    for each in (
+        "1 of nvidia.com/mig-1g.10gb for each unit",
+        "1 of rdma/hca for each container",
+        "variable TIER",
+        "node selector a=b",
+        "toleration of nvidia.com/gpu",
+        "runtime class nvidia",
+    ):
+        assert each in " ".join(text.split())
+    (explained,) = explain.json(GPU_POD)
+    after = jsonpatch.apply_patch(yaml.safe_load(GPU_POD), explained["patch"])
+    resources = after["spec"]["containers"][0]["resources"]
+    wanted = {"nvidia.com/mig-1g.10gb": "3", "rdma/hca": "1"}
+    assert resources == {"limits": wanted, "requests": wanted}
+    assert "admitted unchanged" in explain(yaml.safe_dump(after))[1]
+
+
+def test_a_shared_namespace_is_read_too(explain: Explain, maps: Path) -> None:
+    (maps / "gpu.yaml").write_text(GPU.replace("gpu-small", "gpu-small, namespace: lib"))
+    assert explain(GPU_POD)[0] == 1
+    assert explain(GPU_POD, "--shared-namespace", "lib")[0] == 0

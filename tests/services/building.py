@@ -54,6 +54,19 @@ def region(name: str, *, interface: str = ARRIA, namespace: str | None = None) -
     }
 
 
+def accelerator(
+    name: str, resource: str, *, namespace: str | None = None, **spec: object
+) -> Object:
+    """An Accelerator."""
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {
+        "apiVersion": "accelbind.dev/v1alpha1",
+        "kind": "Accelerator",
+        "metadata": metadata,
+        "spec": {"target": {"resource": resource}} | spec,
+    }
+
+
 def index(*objects: Object, rejected: Sequence[Rejected] = ()) -> MappingIndex:
     return build_index([*map(parse, objects), *rejected])
 

@@ -66,3 +66,8 @@ def test_several_domains_may_be_ours() -> None:
 )
 def test_domains_that_cannot_be_ours_are_refused(domain: str, wanted: str) -> None:
     assert wanted in refusal(domain=domain)
+
+
+def test_a_domain_has_names_of_fpgas_or_of_accelerators() -> None:
+    wanted = "a.example is in --domain and in --accelerator-domain"
+    assert wanted in refusal(domain=("a.example",), accelerator_domain=("b.example", "a.example"))

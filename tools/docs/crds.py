@@ -12,13 +12,14 @@ Json = dict[str, Any]
 
 PATH: Final = "docs/crds.md"
 FOLDER: Final = Path(__file__).parents[2] / "manifests" / "crd"
-KINDS: Final = ("acceleratorfunctions", "fpgaregions")
+KINDS: Final = ("acceleratorfunctions", "fpgaregions", "accelerators")
 
 _HEAD: Final = """\
 # Custom resources
 
-Generated from `manifests/crd` by `make docs`. Both kinds are namespaced. Pods of the same namespace
-request an object by its name: `fpga.intel.com/<metadata.name>`.
+Generated from `manifests/crd` by `make docs`. All kinds are namespaced. Pods of the same namespace
+request an object by its name: `fpga.intel.com/<metadata.name>`, or
+`accelbind.dev/<metadata.name>` for an Accelerator.
 
 ```yaml
 {example}```
@@ -85,6 +86,7 @@ def _fields(schema: Json, above: str) -> Iterator[tuple[str, ...]]:
         if text:
             yield code(path), field["type"], needed, text
         yield from _fields(field, f"{path}.")
+        yield from _fields(field.get("items", {}), f"{path}[].")
 
 
 def _bounds(field: Json) -> str:
@@ -97,6 +99,10 @@ def _bounds(field: Json) -> str:
         found.append(f"Pattern: {code(field['pattern'])}.")
     elif "maxLength" in field:
         found.append(f"At most {field['maxLength']} characters.")
+    if "maximum" in field:
+        found.append(f"{field['minimum']} to {field['maximum']}.")
+    if "maxItems" in field or "maxProperties" in field:
+        found.append(f"At most {field.get('maxItems') or field['maxProperties']}.")
     return " ".join(found)
 
 
@@ -106,3 +112,4 @@ def _rules(schema: Json, above: str) -> Iterator[tuple[str, str]]:
         yield code(above.removesuffix(".") or "the object"), rule["message"]
     for name, field in schema.get("properties", {}).items():
         yield from _rules(field, f"{above}{name}.")
+        yield from _rules(field.get("items", {}), f"{above}{name}[].")

@@ -13,6 +13,7 @@ from services.admission.findings import (
     check,
     resource_uses,
 )
+from services.admission.mutate import Policy
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import Rejected, parse
 from services.pods.manifests import find_pods
@@ -21,6 +22,7 @@ from tests.services.building import (
     NLB3,
     REGION,
     STRATIX,
+    accelerator,
     container,
     deprecated,
     function,
@@ -176,3 +178,38 @@ def test_what_nodes_offer_adds_up_by_what_is_healthy() -> None:
     for node in nodes:
         assert add_advertised(totals, node, PREFIXES) is totals
     assert totals == {"x": 0, "y": 1003, "z": 0}
+
+
+def test_accelerators_are_checked_as_fpgas_are() -> None:
+    placed = {"a": "b"}
+    known = index(
+        accelerator("gpu", "nvidia.com/gpu", nodeSelector=placed),
+        accelerator("same", "nvidia.com/gpu", nodeSelector=placed),
+        accelerator("none", "a.example/gone"),
+        accelerator("class", "deviceclass.resource.kubernetes.io/gpu"),
+        accelerator("logical", "b.example/x"),
+        accelerator("shared", "nvidia.com/gpu", namespace="lib"),
+        function("gpu", "af"),
+    )
+    node = {"status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4"}}}
+    policy = Policy(accelerator_domains=("accelbind.dev", "b.example"), shared_namespace="lib")
+    uses = [
+        ResourceUse("default", "DaemonSet d", "accelbind.dev/gpu"),
+        ResourceUse("default", "Deployment d", "accelbind.dev/gpu"),
+        ResourceUse("default", "Deployment d", "accelbind.dev/shared"),
+        ResourceUse("default", "Deployment d", "accelbind.dev/gpus"),
+    ]
+    advertised = add_advertised({}, node, PREFIXES, others=True) | {
+        "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs": 1
+    }
+    assert advertised["nvidia.com/gpu"] == 8
+    found = check(known, policy=policy, advertised=advertised, uses=uses)
+    assert [(each.code.value, each.name) for each in found] == [
+        ("logical", "Accelerator logical"),
+        ("unmapped", "Deployment d"),
+        ("never-advertised", "Accelerator none"),
+        ("duplicate", "Accelerator gpu"),
+        ("daemonset", "DaemonSet d"),
+    ]
+    assert "did you mean gpu?" in found[1].message
+    assert found[2].message == ("no node has advertised a.example/gone: is there a node with it?")

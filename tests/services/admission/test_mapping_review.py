@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from services.admission import mapping_review
 from services.admission.mapping_review import validate
+from services.admission.mutate import Policy
 from services.admission.review import ReviewOutcome, ReviewResponse
 from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.mappings.model import Rejected
@@ -18,6 +19,7 @@ from tests.services.building import (
     NLB3,
     STRATIX,
     Object,
+    accelerator,
     deprecated,
     function,
     index,
@@ -57,7 +59,7 @@ def response_of(answer: ReviewResponse) -> Object:
 
 
 def ask(new: object, known: MappingIndex = EMPTY_INDEX, **more: Any) -> ReviewResponse:
-    return validate(body(new, **more), known)
+    return validate(body(new, **more), known, Policy())
 
 
 def warnings(new: object, known: MappingIndex = EMPTY_INDEX, **more: Any) -> list[str]:
@@ -155,6 +157,33 @@ def test_a_duplicate_is_warned_of_unless_the_other_is_deprecated() -> None:
     assert warnings(function("y", "af"), known, old=function("y", "af")) == []
 
 
+def accelerators(new: Object, known: MappingIndex = EMPTY_INDEX, **more: Any) -> ReviewResponse:
+    kind = {"group": "accelbind.dev", "version": "v1alpha1", "kind": "Accelerator"}
+    return ask(new, known, kind=kind, **more)
+
+
+def test_an_accelerator_is_checked_and_clashes_with_no_fpga() -> None:
+    known = index(function("x", "af"))
+    assert accelerators(accelerator("x", "nvidia.com/gpu"), known).reason == "usable"
+    answer = accelerators(accelerator("x", "cpu"))
+    assert (answer.outcome, answer.reason) == (ReviewOutcome.DENIED, "invalid-mapping")
+    assert "spec.target.resource" in answer.message
+    assert warnings(function("x", "af"), index(accelerator("x", "nvidia.com/gpu"))) == []
+
+
+def test_an_accelerator_may_not_stand_for_a_name_of_a_domain_in_force() -> None:
+    policy = Policy(domains=("a.example",))
+    kind = {"group": "accelbind.dev", "version": "v1alpha1", "kind": "Accelerator"}
+    other = [{"resource": "a.example/nic"}]
+    for obj in (
+        accelerator("x", "a.example/gpu"),
+        accelerator("x", "nvidia.com/gpu", alsoRequest=other),
+    ):
+        answer = validate(body(obj, kind=kind), EMPTY_INDEX, policy)
+        assert (answer.outcome, answer.reason) == (ReviewOutcome.DENIED, "invalid-mapping")
+        assert "is a logical name itself" in answer.message
+
+
 def test_a_deprecated_mapping_is_warned_of() -> None:
     known = index(function("y", "af"))
     told = "deprecated: pods that use it get a warning"
@@ -213,7 +242,7 @@ def test_a_review_that_cant_be_read_is_answered_with_an_error(request_: Object) 
 def test_bytes_without_a_uid_cant_be_answered() -> None:
     for broken in (b"", b"{}", b"[1]"):
         with pytest.raises(InvalidReview):
-            validate(broken, EMPTY_INDEX)
+            validate(broken, EMPTY_INDEX, Policy())
 
 
 def test_a_crash_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:

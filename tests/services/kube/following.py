@@ -10,6 +10,7 @@ from pathlib import Path
 
 from services.kube.connection import connector
 from services.kube.list_watch import USUAL_TIMING, WatchTiming
+from services.mappings.kinds import TABLE
 from services.mappings.source import ApiServerSource
 from simulator.apiserver import http_server
 from simulator.apiserver.reading import bookmark_line
@@ -161,7 +162,7 @@ def names(source: ApiServerSource, namespace: str = "default") -> set[str]:
 
 def mode_of(source: ApiServerSource, name: str) -> str:
     """The mode of a mapping in namespace default."""
-    return source.index.namespace("default").by_name[name].resolution.mode
+    return source.index.namespace("default").by_name[name].resolution.mode or ""
 
 
 async def until(predicate: Callable[[], object], what: str = "") -> None:
@@ -169,13 +170,13 @@ async def until(predicate: Callable[[], object], what: str = "") -> None:
 
 
 async def until_watching(server: MappingServer, source: ApiServerSource, *, after: int = 0) -> None:
-    """Wait until both kinds are watched, once more than `after` watches were requested."""
+    """Wait until all kinds are watched, once more than `after` watches were requested."""
     await until(
         lambda: (
             len(server.watch_versions()) > after
             and source.loaded
             and source.watching
-            and len(server.watches) == 2
+            and len(server.watches) == len(TABLE)
         ),
-        "both kinds are watched",
+        "all kinds are watched",
     )

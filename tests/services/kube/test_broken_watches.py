@@ -21,7 +21,7 @@ from simulator.apiserver.calls import StatusError
 from simulator.apiserver.faults import Answer, lists, watches
 from simulator.apiserver.http_server import Cut, Request, Response
 from simulator.apiserver.reading import event_line
-from simulator.apiserver.resources import FUNCTIONS, REGIONS
+from simulator.apiserver.resources import ACCELERATORS, FUNCTIONS, REGIONS
 from simulator.apiserver.store import encode
 from tests.services.building import function
 from tests.services.kube.following import (
@@ -41,9 +41,9 @@ pytestmark = pytest.mark.anyio
 TIMING = WatchTiming(watch=30.0)
 """The webhook's, but for `--max-staleness`."""
 MINUTE = 60.0
-MOST = 16
-"""Requests in a minute of broken watches, of mappings and of a node."""
-BOTH_KINDS = [FUNCTIONS.plural, REGIONS.plural]
+MOST = 24
+"""Requests in a minute of broken watches, of three kinds of mappings or of a node."""
+ALL_KINDS = [FUNCTIONS.plural, ACCELERATORS.plural, REGIONS.plural]
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 Break: TypeAlias = Callable[[Sleep], Answer]
@@ -109,7 +109,7 @@ async def test_broken_watches_are_cheap_logged_once_counted_and_changes_arrive_w
     tmp_path: Path, broken: Break, jitter: float
 ) -> None:
     """Counted from the start on, which is when pauses are shortest."""
-    time = SimulatedTime(3, 4 * MINUTE, jitter)
+    time = SimulatedTime(len(ALL_KINDS) + 1, 4 * MINUTE, jitter)
     requests: Counter[tuple[bool, int]] = Counter()
     ages: list[float] = []
     told: list[Mapping[str, str] | None] = []
@@ -164,7 +164,7 @@ async def test_broken_watches_are_cheap_logged_once_counted_and_changes_arrive_w
         for entry in logs
         if "not being updated" in entry["event"] and entry["log_level"] == "warning"
     ]
-    assert sorted(warned) == sorted([*BOTH_KINDS, "node"])
+    assert sorted(warned) == sorted([*ALL_KINDS, "node"])
 
 
 def put_node(server: MappingServer, **annotations: str) -> None:
@@ -213,7 +213,7 @@ async def test_a_watch_that_never_ends_is_cut_counted_logged_once_and_followed_b
                 await until(lambda: names(source) == set())
                 await until(lambda: min(source.watch_failures.values()) >= 3)
     warned = [entry["kind"] for entry in logs if entry["log_level"] == "warning"]
-    assert sorted(warned) == BOTH_KINDS
+    assert sorted(warned) == ALL_KINDS
     assert not [entry for entry in logs if "being updated again" in entry["event"]]
 
 
@@ -240,7 +240,7 @@ async def test_watches_that_work_again_are_logged_once_and_clear_the_error(
             await until(lambda: not source.error)
             assert source.age < 1
     again = [entry["kind"] for entry in logs if "being updated again" in entry["event"]]
-    assert sorted(again) == BOTH_KINDS
+    assert sorted(again) == ALL_KINDS
 
 
 async def test_a_single_watch_that_is_cut_is_logged_when_it_fails_and_when_watches_work(
@@ -256,7 +256,7 @@ async def test_a_single_watch_that_is_cut_is_logged_when_it_fails_and_when_watch
             server.end_watches()
             await until(lambda: not source.error)
     lines = [(each["log_level"], each["kind"]) for each in logs if "updated" in each["event"]]
-    assert sorted(lines) == [(level, kind) for level in ("info", "warning") for kind in BOTH_KINDS]
+    assert sorted(lines) == [(level, kind) for level in ("info", "warning") for kind in ALL_KINDS]
 
 
 async def test_only_events_and_bookmarks_of_both_kinds_keep_an_open_watch_young(
@@ -292,7 +292,7 @@ async def test_a_quiet_watch_that_ends_early_every_time_is_followed_by_a_list_an
                 assert source.age < 2
     assert set(time.slept) == {TIMING.first * 5 / 6}
     warned = [entry["kind"] for entry in logs if entry["log_level"] == "warning"]
-    assert sorted(warned) == BOTH_KINDS
+    assert sorted(warned) == ALL_KINDS
 
 
 async def test_a_server_that_is_away_for_minutes_is_asked_at_a_bounded_rate(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ async def test_a_server_that_is_away_for_minutes_is_asked_at_a_bounded_rate(tmp_
                 assert source.age > 10 * MINUTE / 3
                 assert "can't be reached" in source.error
     assert 10 < len(time.slept) < 40, "tries of two reflectors"
-    assert warnings(logs) == {(kind, 1) for kind in BOTH_KINDS}
+    assert warnings(logs) == {(kind, 1) for kind in ALL_KINDS}
 
 
 async def test_a_server_that_is_not_there_yet_or_has_moved_is_found(tmp_path: Path) -> None:
@@ -376,6 +376,6 @@ async def test_an_outage_is_logged_once_for_each_reason_and_its_length_at_the_en
             await until_watching(server, source)
             await until(lambda: not source.error)
     ended = [entry for entry in logs if "being updated again" in entry["event"]]
-    assert warnings(logs) == {(kind, 1) for kind in BOTH_KINDS}
-    assert sorted(entry["kind"] for entry in ended) == BOTH_KINDS
+    assert warnings(logs) == {(kind, 1) for kind in ALL_KINDS}
+    assert sorted(entry["kind"] for entry in ended) == ALL_KINDS
     assert all(entry["seconds"] >= 0 for entry in ended)

@@ -88,7 +88,7 @@ def test_a_file_as_clusters_have_it_works_unchanged(tmp_path: Path) -> None:
     )
     snapshot = load(tmp_path, mappings__yaml=b"\xef\xbb\xbf" + text.encode())
     assert served(snapshot) == ["default/arria10.dcp1.0-nlb0", "lab/arria10.dcp1.0"]
-    assert snapshot.index.counts == {"AcceleratorFunction": 1, "FpgaRegion": 1}
+    assert snapshot.index.counts == {"AcceleratorFunction": 1, "FpgaRegion": 1, "Accelerator": 0}
     assert snapshot.problems == ()
 
 
@@ -117,7 +117,7 @@ def test_a_bad_document_is_named_and_skipped_and_the_rest_serve(tmp_path: Path) 
     snapshot = load(tmp_path, m__yaml=text)
     assert served(snapshot) == ["default/fine", "default/good"]
     broken, invalid, namespace, scalar, unnamed = snapshot.problems
-    assert "kind must be AcceleratorFunction or FpgaRegion, not a list" in unnamed
+    assert "kind must be AcceleratorFunction, FpgaRegion or Accelerator, not a list" in unnamed
     assert broken.startswith("m.yaml, line 11 (document 2): not YAML: ")
     assert invalid.startswith(
         "m.yaml, line 12 (document 3): AcceleratorFunction default/bad: spec.mode must be"

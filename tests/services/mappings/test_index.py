@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from services.kube.reflector import Item, Metadata, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
-from services.mappings.model import KINDS, Entry, read_entry
+from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, TABLE
+from services.mappings.model import Entry, read_entry
 from services.mappings.source import indexed, read_item
 from tests.services.building import ARRIA, NLB0, NLB3, STRATIX, Object, function, region
 
@@ -25,7 +26,7 @@ def item(obj: Object) -> Item:
 
 
 def stores() -> dict[str, Store[Entry]]:
-    return {kind: Store(partial(read_item, kind), lambda: None) for kind in KINDS}
+    return {kind: Store(partial(read_item, kind), lambda: None) for kind in TABLE}
 
 
 def snapshot(found: dict[str, Store[Entry]], before: MappingIndex = EMPTY_INDEX) -> MappingIndex:
@@ -46,10 +47,10 @@ def as_if_built(index: MappingIndex) -> dict[str, object]:
 def test_namespaces_without_changes_are_shared() -> None:
     found = stores()
     for namespace in ("one", "two"):
-        found[KINDS[0]].upsert(item(function("a", "af", namespace=namespace)))
+        found[ACCELERATOR_FUNCTION].upsert(item(function("a", "af", namespace=namespace)))
     before = snapshot(found)
     assert snapshot(found, before) is before
-    found[KINDS[0]].upsert(item(function("b", "af", namespace="two")))
+    found[ACCELERATOR_FUNCTION].upsert(item(function("b", "af", namespace="two")))
     after = snapshot(found, before)
     assert after.namespace("one") is before.namespace("one")
     assert set(after.namespace("two").by_name) == {"a", "b"}
@@ -58,14 +59,14 @@ def test_namespaces_without_changes_are_shared() -> None:
 
 def test_a_refused_object_is_told_until_it_is_right_or_gone() -> None:
     found = stores()
-    found[KINDS[1]].upsert(item(region("x", interface="bad")))
+    found[FPGA_REGION].upsert(item(region("x", interface="bad")))
     first = snapshot(found)
     (reason,) = first.new_reasons(EMPTY_INDEX)
     assert first.namespace("default").rejected == {"x": reason}
-    found[KINDS[0]].upsert(item(function("y", "af")))
+    found[ACCELERATOR_FUNCTION].upsert(item(function("y", "af")))
     second = snapshot(found, first)
     assert list(second.new_reasons(first)) == []
-    found[KINDS[1]].upsert(item(region("x")))
+    found[FPGA_REGION].upsert(item(region("x")))
     third = snapshot(found, second)
     assert set(third.namespace("default").by_name) == {"x", "y"}
     assert third.rejected == 0
@@ -105,9 +106,9 @@ def test_stores_make_what_building_anew_would(steps: list[tuple[str, list[Object
     for step, chosen in steps:
         objects = chosen
         if step == "list":
-            model = {key: obj for key, obj in model.items() if key[0] != KINDS[0]}
-            objects = [obj for obj in chosen if obj["kind"] == KINDS[0]]
-            relist(found[KINDS[0]], objects)
+            model = {key: obj for key, obj in model.items() if key[0] != ACCELERATOR_FUNCTION}
+            objects = [obj for obj in chosen if obj["kind"] == ACCELERATOR_FUNCTION]
+            relist(found[ACCELERATOR_FUNCTION], objects)
         else:
             getattr(found[objects[0]["kind"]], step)(item(objects[0]))
         for obj in objects:

@@ -68,7 +68,7 @@ NAME_RULE = (
     "'-', '_' and '.', beginning and ending with a letter or digit"
 )
 PHYSICAL = "this name has the form of a physical name; choose another"
-KIND = "kind must be AcceleratorFunction or FpgaRegion"
+KIND = "kind must be AcceleratorFunction, FpgaRegion or Accelerator"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Objects of an API server as an index: what serves, what doesn't, and when it is handed out."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,13 @@ from structlog.testing import capture_logs
 from services.kube.connection import connector
 from services.kube.list_watch import WatchTiming
 from services.mappings.index import MappingIndex
-from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION
+from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION
 from services.mappings.source import ApiServerSource, ProblemLog
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request
-from simulator.apiserver.resources import REGIONS
+from simulator.apiserver.resources import ACCELERATORS, REGIONS
 from simulator.apiserver.store import encode
-from tests.services.building import ARRIA, NLB0, function, region
+from tests.services.building import ARRIA, NLB0, accelerator, function, region
 from tests.services.kube.following import (
     FakeTime,
     MappingServer,
@@ -42,7 +43,7 @@ async def test_mappings_of_both_kinds_and_all_namespaces_serve_and_are_followed(
             assert names(source, "default") == {"nlb0"}
             assert names(source, "team") == {"nlb0", "arria"}
             assert before.namespace("default").functions.keys() == {(ARRIA, NLB0)}
-            assert before.counts == {ACCELERATOR_FUNCTION: 2, FPGA_REGION: 1}
+            assert before.counts == {ACCELERATOR_FUNCTION: 2, FPGA_REGION: 1, ACCELERATOR: 0}
             assert (source.rejected, source.error) == (0, "")
             server.put_function("nlb0", mode="af")
             await until(lambda: mode_of(source, "nlb0") == "af")
@@ -186,3 +187,48 @@ def test_problems_are_logged_at_a_bounded_rate() -> None:
         "later",
         "much later",
     ]
+
+
+async def test_a_kind_that_is_missing_is_empty_until_it_is_installed(tmp_path: Path) -> None:
+    def of_accelerators(request: Request) -> bool:
+        return request.path.endswith(ACCELERATORS.plural)
+
+    async with MappingServer(tmp_path) as server:
+        server.put_function("nlb0")
+        with ExitStack() as missing:
+            missing.enter_context(server.faults.failing(404, matches=of_accelerators))
+            async with following(server) as source:
+                await until(lambda: source.loaded)
+                assert names(source) == {"nlb0"}
+                assert (source.error, source.watch_failures["Accelerator"]) == ("", 0)
+                missing.close()
+                server.put(accelerator("gpu", "nvidia.com/gpu", namespace="default"))
+                await until(lambda: source.index.namespace("default").accelerators.by_name)
+                await until_watching(server, source)
+
+
+async def test_a_kind_that_may_not_be_listed_keeps_all_from_serving(tmp_path: Path) -> None:
+    def of_accelerators(request: Request) -> bool:
+        return request.path.endswith(ACCELERATORS.plural)
+
+    async with MappingServer(tmp_path) as server:
+        server.put_function("nlb0")
+        with server.faults.failing(403, matches=of_accelerators):
+            async with following(server) as source:
+                await until(lambda: source.error)
+                assert not source.loaded
+                assert "answers 403" in source.error
+
+
+async def test_objects_of_a_kind_that_goes_missing_are_kept(tmp_path: Path) -> None:
+    def of_accelerators(request: Request) -> bool:
+        return request.path.endswith(ACCELERATORS.plural)
+
+    async with MappingServer(tmp_path) as server:
+        server.put(accelerator("gpu", "nvidia.com/gpu", namespace="default"))
+        async with following(server) as source:
+            await until_watching(server, source)
+            with server.faults.failing(404, matches=of_accelerators):
+                server.cut_watches()
+                await until(lambda: source.watch_failures["Accelerator"] > 2)
+                assert set(source.index.namespace("default").accelerators.by_name) == {"gpu"}

@@ -1,0 +1,157 @@
+"""The plan for a container's names of accelerators: resources, variables, and what contradicts.
+
+Several names may stand for one resource, and the container may request it by itself too: the
+amounts add up. What is requested once per container isn't added: the largest amount counts.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from services.admission.requested import ResourceRequest, refuse_name
+from services.mappings.index import NameTable
+from services.mappings.model import Mapping
+from services.pods.pod import ContainerRef, environment
+from services.pods.refusals import RefusalReason, Refusals
+from services.pods.requests import ResourceCount, read_count
+from services.process.text import plain
+
+_ADVICE = "; the namespace has no mappings: create an Accelerator"
+
+
+class AcceleratorPlan(msgspec.Struct, frozen=True, gc=False):
+    """What is to be done to one container for its names of accelerators."""
+
+    mapped: list[ResourceRequest]
+    """The requests by logical name; sorted by name."""
+    amounts: dict[str, int]
+    """How many of each resource the container gets, its own requests included."""
+    own: dict[str, int]
+    """How many of each of these it requests by itself."""
+    variables: list[dict[str, str]]
+    """What is added to its env."""
+
+
+def plan_accelerators(
+    ref: ContainerRef,
+    counts: Sequence[ResourceCount],
+    tables: Sequence[NameTable],
+    prefixes: tuple[str, ...],
+    refusals: Refusals,
+) -> AcceleratorPlan:
+    """Plan what is to be done for a container's names of accelerators.
+
+    Args:
+        ref: the container.
+        counts: what it requests in the domains of accelerators.
+        tables: the names of its namespace, then those of the shared one.
+        prefixes: all logical domains, each with its slash: no target may be in them.
+        refusals: receives its problems; the plan then holds the rest.
+
+    Raises:
+        InvalidReview: its env can't be read.
+    """
+    mapped = []
+    for count in counts:
+        if refusals.full:
+            break
+        mapping = _find(ref, count.key, tables, refusals)
+        if mapping is not None and _is_usable(ref, count.key, mapping, prefixes, refusals):
+            resource = mapping.resolution.resource
+            mapped.append(
+                ResourceRequest(count.key, resource, count.units, count.in_requests, mapping)
+            )
+    amounts = _amounts(mapped)
+    own = {resource: _own(ref, resource, refusals) for resource in amounts}
+    amounts = {resource: amount + own[resource] for resource, amount in amounts.items()}
+    return AcceleratorPlan(mapped, amounts, own, _variables(ref, mapped, refusals))
+
+
+def logical_target(mapping: Mapping, prefixes: tuple[str, ...]) -> str | None:
+    """Return the first resource of a mapping that is a logical name itself, None if none is."""
+    effects = mapping.resolution.effects
+    also = [each.resource for each in effects.also] if effects else []
+    resources = [mapping.resolution.resource, *also]
+    return next((each for each in resources if each.startswith(prefixes)), None)
+
+
+def _find(
+    ref: ContainerRef, key: str, tables: Sequence[NameTable], refusals: Refusals
+) -> Mapping | None:
+    """Return the mapping of the first table that has the name; one that can't be used counts."""
+    name = key.partition("/")[2]
+    for table in tables:
+        if (mapping := table.by_name.get(name)) is not None:
+            return mapping
+        if name in table.rejected:
+            refuse_name(ref, key, table, refusals, advice=_ADVICE)
+            return None
+    known = next((table for table in tables if table.by_name), tables[0])
+    refuse_name(ref, key, known, refusals, advice=_ADVICE)
+    return None
+
+
+def _is_usable(
+    ref: ContainerRef,
+    key: str,
+    mapping: Mapping,
+    prefixes: tuple[str, ...],
+    refusals: Refusals,
+) -> bool:
+    logical = logical_target(mapping, prefixes)
+    if logical is not None:
+        message = (
+            f"{plain(key)} can't be used: {mapping.label} stands for {logical}, whose domain has "
+            "logical names only"
+        )
+        refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
+    return logical is None
+
+
+def _amounts(mapped: Sequence[ResourceRequest]) -> dict[str, int]:
+    """Return how many of each resource the names stand for."""
+    amounts: dict[str, int] = {}
+    once: dict[str, int] = {}
+    for request in mapped:
+        amounts[request.resource] = amounts.get(request.resource, 0) + request.amount
+        for also in request.effects.also if request.effects else ():
+            if also.per_unit:
+                amounts[also.resource] = amounts.get(also.resource, 0) + also.count * request.units
+            else:
+                once[also.resource] = max(once.get(also.resource, 0), also.count)
+    for resource, count in once.items():
+        amounts[resource] = amounts.get(resource, 0) + count
+    return amounts
+
+
+def _own(ref: ContainerRef, resource: str, refusals: Refusals) -> int:
+    """Return how many of a resource the container requests by itself."""
+    count = read_count(ref, resource, refusals)
+    return count.units if count is not None else 0
+
+
+def _variables(
+    ref: ContainerRef, mapped: Sequence[ResourceRequest], refusals: Refusals
+) -> list[dict[str, str]]:
+    """Return the variables of the mappings that the container doesn't set itself."""
+    wanted = [
+        (request, name, value)
+        for request in mapped
+        if request.effects
+        for name, value in request.effects.env
+    ]
+    if not wanted:
+        return []
+    own = {each.name for each in environment(ref, b"")[0]}
+    added: dict[str, tuple[str, ResourceRequest]] = {}
+    for request, name, value in wanted:
+        if name in own:
+            continue
+        other, first = added.setdefault(name, (value, request))
+        if other != value:
+            message = (
+                f"{plain(first.key)} and {plain(request.key)} set {name} to different values: "
+                "set it in the container, or request them in different containers"
+            )
+            refusals.add(RefusalReason.MAPPINGS_CONFLICT, ref, message)
+    return [{"name": name, "value": value} for name, (value, _) in added.items()]

@@ -1,0 +1,82 @@
+"""What a container requests by one name, and the refusal of a name that nobody maps."""
+
+import msgspec
+
+from services import names
+from services.mappings.accelerator import Effects
+from services.mappings.index import NamespaceMappings, NameTable
+from services.mappings.model import Function, Mapping
+from services.mappings.suggestions import known_names, nearest
+from services.pods.pod import ContainerRef
+from services.pods.refusals import RefusalReason, Refusals
+from services.process.text import clip, plain, quote
+
+_REASON_SHOWN = 400  # characters of a mapping's error within a message
+
+
+class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
+    """One resource that a container requests, and what the name resolves to."""
+
+    key: str
+    """The full name that is requested, as in limits."""
+    resource: str
+    """The physical name, with domain."""
+    units: int
+    in_requests: bool
+    """Whether the name is in requests too."""
+    mapping: Mapping | None = None
+    """None for a request by physical name."""
+
+    @property
+    def amount(self) -> int:
+        """How many of the resource the units are."""
+        return self.units * (self.mapping.resolution.count if self.mapping else 1)
+
+    @property
+    def effects(self) -> Effects | None:
+        """What else the pod gets; None if nothing, or if no unit is requested."""
+        return self.mapping.resolution.effects if self.mapping and self.units else None
+
+    @property
+    def function(self) -> Function | None:
+        """What is to be programmed into each unit, None if nothing is."""
+        return self.mapping.resolution.function if self.mapping else None
+
+    def functions(self) -> list[Function]:
+        """Return the function of each unit that is to be programmed."""
+        function = self.function
+        return [function] * self.units if function else []
+
+
+def refuse_name(
+    ref: ContainerRef, key: str, table: NameTable, refusals: Refusals, *, advice: str
+) -> None:
+    """Refuse a name that a table doesn't map; `advice` is for a table without any name."""
+    name = key.partition("/")[2]
+    namespace = f"namespace {quote(table.namespace)}"
+    if name in table.rejected:
+        reason = clip(table.rejected[name], _REASON_SHOWN)
+        message = f"{plain(key)} can't be used: {reason}"
+        refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
+        return
+    if names.is_physical(name):
+        code = RefusalReason.UNMAPPED_RESOURCE
+        message = (
+            f"{plain(key)} is a physical resource, and no mapping of {namespace} resolves to it"
+        )
+    else:
+        code = RefusalReason.UNKNOWN_NAME
+        message = f"{plain(key)} does not exist in {namespace}"
+    refusals.add(code, ref, message + _suggestion(name, table, advice))
+
+
+def _suggestion(name: str, table: NameTable, advice: str) -> str:
+    if not table.by_name:
+        return advice
+    near = nearest(name, table.by_name)
+    if near is not None and isinstance(table, NamespaceMappings):
+        meant = table.by_name[near]
+        twin = table.twin_of(meant) if meant.deprecated is not None else None
+        near = near if twin is None else plain(twin.name)  # better than a deprecated name
+    question = f"; did you mean {near}?" if near else "."
+    return f"{question} Available: {known_names(table.by_name)}"

@@ -1,0 +1,391 @@
+"""Names of accelerators in pods: resources, variables, placement, and what contradicts."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.admission.mutate import Patched, Policy, Refused, Unchanged, mutate
+from services.mappings.index import MappingIndex
+from services.mappings.model import Rejected
+from services.pods.refusals import RefusalReason
+from tests.services.building import (
+    NLB0,
+    REGION,
+    Object,
+    accelerator,
+    apply,
+    container,
+    decode,
+    deprecated,
+    function,
+    index,
+    pod,
+)
+
+MIG, RDMA = "nvidia.com/mig-1g.10gb", "rdma/hca"
+TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+KNOWN = index(
+    accelerator("gpu-small", MIG),
+    accelerator("gpu-same", MIG, target={"resource": MIG, "count": 3}),
+    accelerator(
+        "gpu-rdma",
+        "nvidia.com/gpu",
+        alsoRequest=[{"resource": RDMA, "per": "Container"}, {"resource": "a/b", "count": 2}],
+    ),
+    accelerator("nic", RDMA, alsoRequest=[{"resource": "a/b", "count": 5, "per": "Container"}]),
+    accelerator("tier-a", "a/x", env=[{"name": "TIER", "value": "a"}, {"name": "B", "value": ""}]),
+    accelerator("tier-b", "a/y", env=[{"name": "TIER", "value": "b"}]),
+    accelerator("h100", "a/x", nodeSelector={"gpu/product": "H100", "b": "c"}, tolerations=[TAINT]),
+    accelerator("a100", "a/y", nodeSelector={"gpu/product": "A100"}),
+    accelerator("other-h100", "a/y", nodeSelector={"gpu/product": "H100"}, tolerations=[TAINT]),
+    accelerator("nvidia", "a/x", runtimeClassName="nvidia"),
+    accelerator("kata", "a/y", runtimeClassName="kata"),
+    accelerator("logical", "a.example/x"),
+    accelerator("plain", "a/x", namespace="shared"),
+    accelerator("gpu-small", "a/shared", namespace="shared"),
+    deprecated(accelerator("old", "a/x")),
+    function("gpu-small", "region"),
+    rejected=[Rejected("Accelerator", "default", "bad", "Accelerator default/bad: it is bad")],
+)
+USUAL = Policy()
+
+
+def ours(**counts: object) -> Object:
+    return {f"accelbind.dev/{name.replace('_', '-')}": str(n) for name, n in counts.items()}
+
+
+def judge(
+    obj: Object, policy: Policy = USUAL, known: MappingIndex = KNOWN
+) -> Unchanged | Patched | Refused:
+    mappings = known.namespace("default")
+    return mutate(decode(obj), mappings, policy, policy.shared(known))
+
+
+def mutated(obj: Object, policy: Policy = USUAL) -> Object:
+    """The pod after a patch, which a second pass leaves as it is."""
+    result = judge(obj, policy)
+    assert isinstance(result, Patched), result
+    after = apply(obj, result)
+    assert isinstance(judge(after, policy), Unchanged)
+    return after
+
+
+def resources(obj: Object, policy: Policy = USUAL) -> dict[str, str]:
+    """What the first container gets, in limits and requests alike."""
+    found = mutated(obj, policy)["spec"]["containers"][0]["resources"]
+    assert found["limits"] == found["requests"]
+    limits: dict[str, str] = found["limits"]
+    return limits
+
+
+def refusal(obj: Object, policy: Policy = USUAL) -> str:
+    result = judge(obj, policy)
+    assert isinstance(result, Refused), result
+    return result.message
+
+
+def asking(limits: Object, **more: Any) -> Object:
+    """A pod as an API server sends it: requests are those of limits."""
+    return pod(container("app", limits, requests=dict(limits), **more))
+
+
+@pytest.mark.parametrize(
+    ("limits", "given"),
+    [
+        (ours(gpu_small=2), {MIG: "2"}),
+        (ours(gpu_small=2) | {MIG: "1"}, {MIG: "3"}),
+        (ours(gpu_small=1, gpu_same=2) | {MIG: "1"}, {MIG: "8"}),
+        (ours(gpu_rdma=2), {"nvidia.com/gpu": "2", RDMA: "1", "a/b": "4"}),
+        (ours(gpu_rdma=1, nic=2), {"nvidia.com/gpu": "1", RDMA: "3", "a/b": "7"}),
+        (ours(gpu_rdma=1) | {RDMA: "2"}, {"nvidia.com/gpu": "1", RDMA: "3", "a/b": "2"}),
+        (ours(gpu_rdma=0), {"nvidia.com/gpu": "0"}),
+        (ours(gpu_small=1) | {"cpu": "1"}, {MIG: "1", "cpu": "1"}),
+    ],
+)
+def test_limits_and_requests_have_what_the_names_stand_for(limits: Object, given: Object) -> None:
+    assert resources(asking(limits)) == given
+
+
+def test_requests_are_set_where_a_template_has_none() -> None:
+    limits = ours(gpu_small=2) | {MIG: "1"}
+    after = mutated(pod(container("app", limits)))["spec"]["containers"][0]["resources"]
+    assert after == {"limits": {MIG: "3"}, "requests": {MIG: "3"}}
+
+
+def test_init_containers_and_sidecars_get_theirs() -> None:
+    init = container("init", ours(gpu_small=1), requests=ours(gpu_small=1))
+    after = mutated(pod(container("app", {"cpu": "1"}), init=[init]))
+    assert after["spec"]["initContainers"][0]["resources"]["limits"] == {MIG: "1"}
+
+
+def test_names_of_fpgas_and_accelerators_mix_and_have_names_of_their_own() -> None:
+    both = {"fpga.intel.com/gpu-small": "1"} | ours(gpu_small=1, tier_b=1)
+    after = mutated(asking(both, env=[{"name": "A", "value": "b"}]))
+    app = after["spec"]["containers"][0]
+    assert app["resources"]["limits"] == {REGION: "1", MIG: "1", "a/y": "1"}
+    assert [each["name"] for each in app["env"]] == ["A", "FPGA_REGION_1", "FPGA_AFU_1", "TIER"]
+    assert app["env"][2]["value"] == NLB0
+    noted = json.loads(after["metadata"]["annotations"]["accelbind.dev/requested"])
+    assert noted == {"app": dict.fromkeys(both, 1)}
+
+
+@pytest.mark.parametrize(
+    ("own", "after"),
+    [
+        (None, [("TIER", "a"), ("B", "")]),
+        ([{"name": "TIER", "value": "own"}], [("TIER", "own"), ("B", "")]),
+        (
+            [{"name": "TIER", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            [("TIER", None), ("B", "")],
+        ),
+    ],
+)
+def test_a_containers_own_variables_win(own: Any, after: list[tuple[str, str | None]]) -> None:
+    env = mutated(asking(ours(tier_a=1), env=own))["spec"]["containers"][0]["env"]
+    assert [(each["name"], each.get("value")) for each in env] == after
+
+
+def test_mappings_that_set_a_variable_differently_are_refused() -> None:
+    both = ours(tier_a=1, tier_b=1)
+    assert refusal(asking(both)) == (
+        'container "app": accelbind.dev/tier-a and accelbind.dev/tier-b set TIER to different '
+        "values: set it in the container, or request them in different containers"
+    )
+    mutated(asking(both, env=[{"name": "TIER", "value": "own"}]))
+    mutated(asking(ours(tier_a=1, tier_b=0)))
+    mutated(pod(*[container(name, ours(**{name: 1})) for name in ("tier_a", "tier_b")]))
+
+
+def placed(obj: Object, **spec: object) -> Object:
+    return obj | {"spec": obj["spec"] | spec}
+
+
+def test_a_placement_is_added() -> None:
+    spec = mutated(asking(ours(h100=1, nvidia=1)))["spec"]
+    assert spec["nodeSelector"] == {"gpu/product": "H100", "b": "c"}
+    assert spec["tolerations"] == [TAINT]
+    assert spec["runtimeClassName"] == "nvidia"
+    assert "nodeSelector" not in mutated(asking(ours(h100=0)))["spec"]
+
+
+def test_what_a_pod_has_of_a_placement_stays() -> None:
+    other = {"key": "x", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}
+    before = placed(
+        asking(ours(h100=1, other_h100=1, nvidia=1)),
+        nodeSelector={"a": "b", "b": "c"},
+        tolerations=[other],
+        runtimeClassName="nvidia",
+    )
+    spec = mutated(before)["spec"]
+    assert spec["nodeSelector"] == {"a": "b", "b": "c", "gpu/product": "H100"}
+    assert spec["tolerations"] == [other, TAINT]
+    assert spec["runtimeClassName"] == "nvidia"
+    again = placed(asking(ours(h100=1)), tolerations=[TAINT])
+    assert mutated(again)["spec"]["tolerations"] == [TAINT]
+
+
+def conflicts() -> Iterator[tuple[Object, str]]:
+    yield (
+        placed(asking(ours(h100=1)), nodeSelector={"gpu/product": "A100"}),
+        (
+            "accelbind.dev/h100 needs nodes with gpu/product=H100, but the pod has the node "
+            "selector gpu/product=A100"
+        ),
+    )
+    yield (
+        asking(ours(a100=1, h100=1)),
+        (
+            "accelbind.dev/h100 needs nodes with gpu/product=H100, but accelbind.dev/a100 has the "
+            "node selector gpu/product=A100"
+        ),
+    )
+    yield (
+        placed(asking(ours(nvidia=1)), runtimeClassName="runc"),
+        'accelbind.dev/nvidia needs runtime class "nvidia", but the pod has "runc"',
+    )
+    yield (
+        asking(ours(kata=1, nvidia=1)),
+        'accelbind.dev/nvidia needs runtime class "nvidia", but accelbind.dev/kata has "kata"',
+    )
+
+
+@pytest.mark.parametrize(("obj", "message"), [*conflicts()])
+def test_contradicting_placements_are_refused_with_both_names(obj: Object, message: str) -> None:
+    result = judge(obj)
+    assert isinstance(result, Refused)
+    assert [each.reason for each in result.refusals] == [RefusalReason.MAPPINGS_CONFLICT]
+    assert result.message == f'container "app": {message}'
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        (ours(gpu_smal=1), "did you mean gpu-small?"),
+        (ours(bad=1), "accelbind.dev/bad can't be used: Accelerator default/bad: it is bad"),
+        (ours(gpu_small="1.5"), "is not a whole number"),
+        (ours(gpu_small=1) | {MIG: "x"}, f"invalid quantity of {MIG}"),
+        (ours(gpu_small=65), "the limit is 64 per container"),
+        (ours(plain=1), "accelbind.dev/plain does not exist"),
+    ],
+)
+def test_what_cant_be_given_is_refused(limits: Object, problem: str) -> None:
+    assert problem in refusal(asking(limits))
+
+
+def test_a_resource_of_a_name_in_requests_only_is_refused() -> None:
+    obj = pod(container("app", ours(gpu_small=1), requests=ours(gpu_small=1) | {MIG: "1"}))
+    assert f"{MIG} is in requests but not in limits" in refusal(obj)
+
+
+def test_no_more_than_eight_problems_are_reported() -> None:
+    result = judge(asking({f"accelbind.dev/x{n}": "1" for n in range(20)}))
+    assert isinstance(result, Refused)
+    assert len(result.refusals) == 8
+
+
+def test_a_namespace_without_names_says_what_to_do() -> None:
+    empty = index(function("x", "region"))
+    result = judge(asking(ours(gpu=1)), known=empty)
+    assert isinstance(result, Refused)
+    assert "has no mappings: create an Accelerator" in result.message
+
+
+def test_a_target_in_a_domain_in_force_is_refused() -> None:
+    policy = Policy(accelerator_domains=("accelbind.dev", "a.example"))
+    assert resources(asking(ours(logical=1))) == {"a.example/x": "1"}
+    assert "stands for a.example/x, whose domain has logical names only" in refusal(
+        asking(ours(logical=1)), policy
+    )
+
+
+def test_names_that_a_namespace_does_not_map_are_those_of_the_shared_one() -> None:
+    policy = Policy(shared_namespace="shared")
+    assert resources(asking(ours(plain=1)), policy) == {"a/x": "1"}
+    assert resources(asking(ours(gpu_small=1)), policy) == {MIG: "1"}
+    assert "default/bad: it is bad" in refusal(asking(ours(bad=1)), policy)
+    only = index(accelerator("plain", "a/x", namespace="shared"))
+    result = judge(asking(ours(plian=1)), policy, only)
+    assert isinstance(result, Refused)
+    assert 'does not exist in namespace "shared"; did you mean plain?' in result.message
+
+
+def test_a_deprecated_name_is_warned_of() -> None:
+    result = judge(asking(ours(old=1)))
+    assert isinstance(result, Patched)
+    assert result.warnings == ("accelbind.dev/old is deprecated: use another",)
+
+
+def test_a_name_that_is_added_later_is_noted_with_those_before() -> None:
+    after = mutated(asking(ours(gpu_small=2)))
+    app = after["spec"]["containers"][0]
+    for part in ("limits", "requests"):
+        app["resources"][part] |= ours(gpu_small=1)
+    again = mutated(after)
+    assert again["spec"]["containers"][0]["resources"]["limits"] == {MIG: "3"}
+    noted = json.loads(again["metadata"]["annotations"]["accelbind.dev/requested"])
+    assert noted == {"app": {"accelbind.dev/gpu-small": 3}}
+
+
+@pytest.mark.parametrize("spec", [{"tolerations": 5}, {"nodeSelector": [1]}])
+def test_a_placement_that_cant_be_read_is_an_error(spec: Object) -> None:
+    with pytest.raises(Exception, match="the pod can't be read"):
+        judge(placed(asking(ours(h100=1)), **spec))
+
+
+# Whatever a pod and the webhooks after ours are like
+
+NAMES = ["gpu-small", "gpu-same", "gpu-rdma", "nic", "tier-a", "h100", "other-h100", "nvidia"]
+PHYSICAL = [MIG, RDMA, "a/x", "cpu"]
+OURS = {"nodeSelector", "tolerations", "runtimeClassName"}
+
+
+@st.composite
+def requesting(draw: st.DrawFn, name: str) -> Object:
+    keys = st.sampled_from([f"accelbind.dev/{each}" for each in NAMES] + PHYSICAL)
+    limits = draw(st.dictionaries(keys, st.sampled_from(["0", "1", "2", "3"]), max_size=4))
+    made = container(name, limits, requests=dict(limits) if draw(st.booleans()) else None)
+    own = st.sampled_from([{"name": "TIER", "value": "own"}, {"name": "A", "valueFrom": {}}])
+    return made | {"env": draw(st.lists(own, max_size=2, unique_by=str) | st.none())}
+
+
+@st.composite
+def requesting_pods(draw: st.DrawFn) -> Object:
+    names = draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True))
+    made = pod(*[draw(requesting(name)) for name in names], init=[draw(requesting("init"))])
+    before: Any = {
+        "nodeSelector": draw(st.sampled_from([None, {}, {"b": "c"}, {"x": "y"}])),
+        "tolerations": draw(st.sampled_from([None, [], [TAINT], [{"operator": "Exists"}]])),
+        "runtimeClassName": draw(st.sampled_from([None, "nvidia"])),
+    }
+    return placed(made, **{key: value for key, value in before.items() if value is not None})
+
+
+def second_webhook(data: st.DataObject, obj: Object) -> None:
+    """What another webhook may do after ours: a container, a variable, a toleration."""
+    spec = obj["spec"]
+    if data.draw(st.booleans()):
+        spec["containers"].append(container("sidecar", {"cpu": "1"}, requests={"cpu": "1"}))
+    if data.draw(st.booleans()):
+        spec["containers"][0]["env"] = [{"name": "ADDED", "value": "x"}]
+    if data.draw(st.booleans()):
+        spec["tolerations"] = [*spec.get("tolerations", ()), {"key": "k", "operator": "Exists"}]
+
+
+def bare(obj: Object) -> Object:
+    """A pod without what ours may change."""
+    spec = {key: value for key, value in obj["spec"].items() if key not in OURS}
+    for kind in ("containers", "initContainers"):
+        spec[kind] = [
+            {key: value for key, value in each.items() if key not in {"resources", "env"}}
+            for each in spec[kind]
+        ]
+    return obj | {"spec": spec, "metadata": obj["metadata"] | {"annotations": None}}
+
+
+def amounts(before: Object) -> Counter[str]:
+    """What a container's limits come to, by the mappings."""
+    total: Counter[str] = Counter()
+    once: dict[str, int] = {}
+    for key, count in before["resources"]["limits"].items():
+        domain, _, name = key.partition("/")
+        if domain != "accelbind.dev":
+            total[key] += int(count)
+            continue
+        resolution = KNOWN.namespace("default").accelerators.by_name[name].resolution
+        total[resolution.resource] += int(count) * resolution.count
+        for also in resolution.effects.also if resolution.effects and int(count) else ():
+            if also.per_unit:
+                total[also.resource] += int(count) * also.count
+            else:
+                once[also.resource] = max(also.count, once.get(also.resource, 0))
+    return total + Counter(once)
+
+
+@given(st.data())
+def test_only_what_the_mappings_say_changes_and_only_once(data: st.DataObject) -> None:
+    before = data.draw(requesting_pods())
+    result = judge(before)
+    if not isinstance(result, Patched):
+        return
+    after = apply(before, result)
+    assert isinstance(judge(after), Unchanged)
+    assert bare(after) == bare(before)
+    for kind in ("containers", "initContainers"):
+        for one, other in zip(before["spec"][kind], after["spec"][kind], strict=True):
+            limits = other["resources"]["limits"]
+            assert not [key for key in limits if key.startswith("accelbind.dev/")]
+            assert +Counter({key: int(n) for key, n in limits.items()}) == +amounts(one)
+            own = one["env"] or []
+            assert (other["env"] or [])[: len(own)] == own
+    selector = after["spec"].get("nodeSelector", {})
+    assert selector.items() >= before["spec"].get("nodeSelector", {}).items()
+    known = before["spec"].get("tolerations", [])
+    assert after["spec"].get("tolerations", [])[: len(known)] == known
+    second_webhook(data, after)
+    assert isinstance(judge(after), Unchanged)
