@@ -12,8 +12,8 @@ from services.process.yaml import BrokenDocument, read_documents
 
 T = TypeVar("T")
 
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of one file: a list of a thousand nodes has about 20 MiB."""
+MAX_BYTES: Final = 24 * 1024 * 1024
+"""Of one file: a list of a thousand nodes has about 20 MiB, and takes about a minute to read."""
 
 STDIN: Final = Path("-")
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -60,7 +60,7 @@ def _objects(path: Path, find: Callable[[object], Iterable[T]]) -> Iterator[T]:
     except OSError as error:
         raise InvalidManifest(f"{label}: {error.strerror}") from error
     if len(data) > MAX_BYTES:
-        raise InvalidManifest(f"{label} has more than {MAX_BYTES} bytes")
+        raise InvalidManifest(f"{label} is larger than {MAX_BYTES >> 20} MiB: split it")
     for document in read_documents(data, types=True):
         place = f"{label}, line {document.line}"
         if isinstance(document, BrokenDocument):

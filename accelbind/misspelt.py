@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from services.mappings.index import NamespaceMappings
-from services.mappings.suggestions import nearest
 from services.pods.manifests import FoundPod
 from services.process.text import plain, quote
 
 _ALIKE: Final = 0.6
-"""Similarity of two domains, as difflib counts it: intel.com and fpga.intel.com have 0.78."""
+"""Similarity as difflib counts it: intel.com and fpga.intel.com have 0.78."""
 _NATIVE: Final = ("cpu", "memory", "storage", "ephemeral-storage", "pods", "hugepages-")
 
 
@@ -39,10 +38,11 @@ def _meant(key: str, mappings: NamespaceMappings, domains: Sequence[str]) -> str
     if domain in domains or (not slash and key.startswith(_NATIVE)):
         return None
     ours = difflib.get_close_matches(domain, domains, n=1, cutoff=_ALIKE)
+    near = difflib.get_close_matches(name.lower(), mappings.by_name, n=1, cutoff=_ALIKE)
     if name in mappings.by_name or name in mappings.by_resource:
         known: str | None = name
     elif ours or not slash:
-        known = nearest(name, mappings.by_name)
+        known = near[0] if near else None
     else:
         known = None
     return f"{ours[0] if ours else domains[0]}/{known}" if known else None

@@ -4,13 +4,10 @@ A setting is one field. Its flag, variable, help, row in the reference and line 
 follow from the field: its name, type, default, docstring and `Flag`. A flag wins over the variable,
 the variable over the default. The variable of `scan_interval` is `ACCELBIND_SCAN_INTERVAL`.
 
-An unknown flag or variable is an error, so that a misspelled limit is never silently missing. Two
-kinds of variables are accepted nevertheless:
-
-- Containers of one pod often share their environment, so settings of the other processes are fine.
-- Kubernetes injects links to the Services of a namespace: for a Service `accelbind-metrics` it sets
-  `ACCELBIND_METRICS_PORT=tcp://10.0.0.7:9101` and more. These are ignored
-  (kubernetes.io/docs/tutorials/services/connect-applications-service, "Environment Variables").
+An unknown flag or variable is an error, so that a misspelled limit is never silently missing.
+Settings of the other processes are accepted, because containers of one pod often share their
+environment. For a Service `accelbind-metrics` Kubernetes sets `ACCELBIND_METRICS_PORT=tcp://…` in
+each pod of its namespace, so the manifests have `enableServiceLinks: false`.
 """
 
 import difflib
@@ -29,7 +26,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
@@ -40,10 +36,6 @@ from services.process.listening import ALL_ADDRESSES
 PREFIX: Final = "ACCELBIND_"
 PROCESS: Final = "Process"
 
-_SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
-_SERVICE_LINK_NAME = re.compile(
-    r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$"
-)
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|[smhd]?)")
 _LONGEST: Final = 10**10
@@ -153,16 +145,6 @@ def value_text(value: Any, field: FieldInfo) -> str:  # noqa: ANN401 - of the fi
 # The models ---------------------------------------------------------------------------------------
 
 
-class _Variables(EnvSettingsSource):
-    """The `ACCELBIND_*` variables, without the links to Services that Kubernetes injects."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        value, key, is_complex = super().get_field_value(field, field_name)
-        if value is not None and _is_service_link(variable(field_name), str(value)):
-            value = None
-        return value, key, is_complex
-
-
 class Settings(BaseSettings):
     """Base class of the settings of a process; `load` reports errors in one sentence."""
 
@@ -179,14 +161,14 @@ class Settings(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings' signature
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
+        env_settings: PydanticBaseSettingsSource,
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Use flags, then variables, and no files."""
-        return init_settings, _Variables(settings_cls)
+        return init_settings, env_settings
 
 
 class ProcessSettings(Settings):
@@ -264,19 +246,11 @@ def _scalar(value: object) -> str:
     return flow.removesuffix("\n").removesuffix("\n...")
 
 
-def _is_service_link(name: str, value: str) -> bool:
-    return bool(_SERVICE_LINK_VALUE.match(value) or _SERVICE_LINK_NAME.search(name))
-
-
 def refuse_unknown_variables(
     own: Collection[str], others: Callable[[], Collection[str]] = frozenset
 ) -> None:
     """Refuse an `ACCELBIND_*` variable that no process has; pydantic-settings ignores those."""
-    present = {
-        name.removeprefix(PREFIX).lower()
-        for name, value in os.environ.items()
-        if name.startswith(PREFIX) and not _is_service_link(name, value)
-    }
+    present = {name.removeprefix(PREFIX).lower() for name in os.environ if name.startswith(PREFIX)}
     foreign = present.difference(own)
     if not foreign:
         return
@@ -301,8 +275,7 @@ def _origin(name: str, values: Mapping[str, object]) -> str:
     """Return the flag or variable that a value comes from; empty for a default."""
     if name in values:
         return f"--{dashed(name)}"
-    value = os.environ.get(variable(name), "")
-    return variable(name) if value and not _is_service_link(variable(name), value) else ""
+    return variable(name) if os.environ.get(variable(name)) else ""
 
 
 def _sentence(model: type[Settings], error: ValidationError, values: Mapping[str, object]) -> str:

@@ -1,25 +1,22 @@
-"""Untrusted YAML: the documents of a text, each read separately and with limits.
-
-Scalars are strings, unless the caller wants the types that kubectl gives them.
+"""Untrusted YAML: the documents of a text, each read separately.
 
 PyYAML's own loaders don't fit: a syntax error ends their stream and loses the documents after it;
-they read an ID of digits as a number; they build recursively, so that deep nesting ends the process
-(the C loader crashes it); and the last of two equal keys wins. So the text is cut at its document
-markers first, and each document is built from the parser's events with an explicit stack. Aliases
-are refused: a few lines of them can stand for gigabytes.
+they build recursively, so that deep nesting ends the process (the C loader crashes it); and the
+last of two equal keys wins. So the text is cut at its `---` lines first, and each document is built
+from the parser's events with an explicit stack. Aliases are refused: a few lines of them can stand
+for gigabytes.
 
-The cut is exact: a line that starts with `---` or `...` and then a blank or nothing is a marker
-everywhere, in block and quoted scalars too (yaml.org/spec/1.2.2, 9.1.2, `c-forbidden`).
+The cut is exact: a line that starts with `---` and then a blank or nothing is a marker everywhere,
+in block and quoted scalars too (yaml.org/spec/1.2.2, 9.1.2, `c-forbidden`).
 """
 
 import itertools
-import math
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
 import yaml
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -27,14 +24,9 @@ Scalar: TypeAlias = str | int | float | bool | None
 MAX_DEPTH: Final = 100
 """The deepest nesting of lists and mappings; custom resources need about five levels."""
 
-_KNOWN_TAGS: Final = frozenset(
-    {None, "!", *(f"tag:yaml.org,2002:{kind}" for kind in ("str", "map", "seq"))}
-)
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _DIRECTIVES = rb"(?:%[^\n]*\n(?:#[^\n]*\n)*+){0,3}"
-_START = re.compile(rb"^(?:\xef\xbb\xbf)?" + _DIRECTIVES + rb"---(?=[ \t\r\n]|\Z)", re.MULTILINE)
-_END = re.compile(rb"^\.\.\.[ \t\r]*(?:#.*)?(?:\n|\Z)", re.MULTILINE)
-_BOM_8: Final = b"\xef\xbb\xbf"
-_BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
+_START = re.compile(rb"^" + _DIRECTIVES + rb"---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +61,9 @@ class _Unfit(Exception):
 def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | BrokenDocument]:
     """Read the documents of a text separately; empty ones (only comments) are skipped.
 
-    The text is YAML or JSON in UTF-8, or in UTF-16 with a byte order mark. With `types`, plain
-    scalars have the types that kubectl gives them, instead of strings.
+    The text is YAML or JSON in UTF-8. Scalars are strings, and plain nulls None. With `types`, a
+    plain scalar that JSON knows has its type there.
     """
-    if text[:2] in _BOMS_16:
-        text = text.decode("utf-16", "replace").encode()
     number = 0
     for offset, piece in _pieces(text):
         try:
@@ -89,13 +79,12 @@ def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | B
 
 
 def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Cut a text before each `---` and after each `...`; yield (lines before it, piece)."""
+    """Cut a text before each `---`; yield (lines before it, piece)."""
     cuts = {match.start() for match in _START.finditer(text)}
-    cuts |= {match.end() for match in _END.finditer(text)}
     edges = [0, *sorted(cuts - {0, len(text)}), len(text)]
     lines = 0
     for start, end in itertools.pairwise(edges):
-        yield lines, text[start:end].removeprefix(_BOM_8)
+        yield lines, text[start:end]
         lines += text.count(b"\n", start, end)
 
 
@@ -135,7 +124,6 @@ class _Build:
         self, value: list[object] | dict[str, object], event: yaml.CollectionStartEvent
     ) -> None:
         """Open a list or mapping."""
-        self.check_tag(event)
         if len(self.open) >= MAX_DEPTH:
             raise _Unfit(f"it nests more than {MAX_DEPTH} levels deep", event)
         self.add(value, event)
@@ -149,29 +137,19 @@ class _Build:
 
     def scalar(self, event: yaml.ScalarEvent) -> Scalar:
         """Return the value of a scalar; that of a key is its text."""
-        self.check_tag(event)
         text: str = event.value
         plain: bool = event.implicit[0]
-        if not plain:
+        if self.wants_key or not plain:
             return text
-        if self.wants_key and not self.types:
-            return text
-        if self.wants_key or not self.types:
-            return None if text in NULLS else text
-        if NON_FINITE.fullmatch(text):
-            raise _Unfit(f"{text} is not a number in JSON", event)
-        return typed(text)
-
-    def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
-        """Refuse tags that would change the type of a node."""
-        if self.types and event.tag not in _KNOWN_TAGS:
-            raise _Unfit(f"the tag {event.tag!r:.80} is refused", event)
+        if text in _NULLS:
+            return None
+        return _typed(text) if self.types else text
 
 
 def _build(piece: bytes, *, types: bool) -> Iterator[tuple[int, object]]:
     """Yield the documents of a piece that are not empty, each with the line of its content."""
     build, content = _Build(types), None
-    for event in yaml.parse(_END.sub(b"", piece), Loader=yaml.CBaseLoader):
+    for event in yaml.parse(piece, Loader=yaml.CBaseLoader):
         match event:
             case yaml.ScalarEvent():
                 build.add(build.scalar(event), event)
@@ -216,38 +194,10 @@ def _problem_of(error: yaml.YAMLError) -> str:
     return f"not YAML: {' '.join(str(error).split()):.200}"
 
 
-# The types of plain scalars in a manifest, as in kubectl. This is neither YAML 1.1 nor 1.2: the
-# booleans of 1.1 are known, an integer may be octal, but there are no numbers to base 60, and `=`
-# is a string (sigs.k8s.io/yaml, `goyaml.v2/resolve.go`). A date is a string, as after kubectl's
-# conversion to JSON.
-
-NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
-NON_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-"""Values that JSON can't represent, so kubectl refuses them."""
-
-_BOOLS: Final = {
-    spelling: word in {"y", "yes", "true", "on"}
-    for word in ("y", "yes", "true", "on", "n", "no", "false", "off")
-    for spelling in (word, word.capitalize(), word.upper())
-}
-_OCTAL = re.compile(r"[-+]?0[0-7]+")
-
-
-def typed(text: str) -> Scalar:
-    """Return the value of a plain scalar, itself if it is a string; `NON_FINITE` stay strings."""
-    if text in NULLS:
-        return None
-    if text in _BOOLS:
-        return _BOOLS[text]
-    if text[0] not in "+-.0123456789" or not text.isascii():
+def _typed(text: str) -> Scalar:
+    """Return the number or boolean that a plain scalar is in JSON, otherwise the text."""
+    try:
+        value: Scalar = msgspec.json.decode(text, type=bool | int | float)
+    except (msgspec.MsgspecError, ValueError):
         return text
-    digits = text if text[0] == "." else text.replace("_", "")
-    with suppress(ValueError):
-        value = int(digits, 8 if _OCTAL.fullmatch(digits) else 0)  # 0: as its prefix says
-        if -(2**63) <= value < 2**64:
-            return value
-    with suppress(ValueError):
-        number = float(digits)
-        if math.isfinite(number):
-            return number
-    return text
+    return value

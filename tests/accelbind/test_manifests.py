@@ -120,5 +120,5 @@ def test_a_file_that_can_not_be_read_is_named(
     (tmp_path / "loop.yaml").unlink()
     (tmp_path / "long.yaml").write_text(pod("a"))
     monkeypatch.setattr(manifests, "MAX_BYTES", 100)
-    with pytest.raises(InvalidManifest, match=r"long\.yaml has more than 100 bytes"):
+    with pytest.raises(InvalidManifest, match=r"long\.yaml is larger than 0 MiB: split it"):
         read_pods([tmp_path])

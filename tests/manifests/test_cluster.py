@@ -378,3 +378,11 @@ def test_the_certificates_account_creates_secrets_that_are_data_only(
     assert binding["policyName"] == "accelbind-certs-secrets"
     assert binding["validationActions"] == ["Deny"]
     assert verdict({}, secret, user, policy="accelbind-certs-secrets") is passes
+
+
+@pytest.mark.parametrize("folder", ["base", "overlays/af"])
+def test_kubernetes_sets_no_variables_of_services_in_our_pods(folder: str) -> None:
+    """A Service `accelbind-metrics` would set `ACCELBIND_METRICS_PORT` to a URL."""
+    specs = workloads(rendered(folder))
+    assert specs
+    assert {spec["enableServiceLinks"] for spec in specs.values()} == {False}

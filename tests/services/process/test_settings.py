@@ -192,31 +192,6 @@ def test_a_variable_of_another_process_is_nobody_s_error(monkeypatch: pytest.Mon
     assert "ACCELBIND_SCAN_INTERVAL is not a setting" in refusal(CERT)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("ACCELBIND_PORT", "tcp://10.0.0.1:443"),
-        ("ACCELBIND_METRICS_PORT", "tcp://10.0.0.1:9101"),
-        ("ACCELBIND_WEBHOOK_PORT", "udp://10.0.0.1:443"),
-        ("ACCELBIND_SERVICE_HOST", "10.0.0.1"),
-        ("ACCELBIND_WEBHOOK_SERVICE_HOST", "10.0.0.1"),
-        ("ACCELBIND_WEBHOOK_SERVICE_PORT", "443"),
-        ("ACCELBIND_WEBHOOK_SERVICE_PORT_HTTPS", "443"),
-        ("ACCELBIND_PORT_443_TCP", "tcp://10.0.0.1:443"),
-        ("ACCELBIND_PORT_443_TCP_PROTO", "tcp"),
-        ("ACCELBIND_PORT_443_TCP_PORT", "443"),
-        ("ACCELBIND_PORT_443_TCP_ADDR", "10.0.0.1"),
-    ],
-)
-def test_what_kubernetes_injects_for_a_service_is_no_setting(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    settings = of()
-    assert (settings.port, settings.metrics_port) == (8443, 9101)
-    assert "ACCELBIND" not in render(settings, CERT)
-
-
 def test_rendered_settings_tell_where_each_value_is_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELBIND_HOST", "::")
     flags = CERT | {"port": "3", "interval": "0.5", "quiet": None}

