@@ -9,7 +9,7 @@ import pytest
 from services.node.events import EventReason
 from tests.manifests.test_monitoring import scraped
 from tests.services.kube.kubeconfigs import write_config
-from tests.support import REPOSITORY, Processes
+from tests.support import REPOSITORY, Processes, eventually
 from tests.webhook.running import start_webhook
 from tools.docs import codes, metrics, reference, texts
 from tools.docs.__main__ import PAGES
@@ -43,7 +43,10 @@ def test_the_metrics_are_those_that_the_processes_show(
             *("--metrics-port", "0", "--ports-file", folder / "certs.json"),
         )
         found["webhook"] = scraped(webhook.metrics_port)
-        found["plugin"] = scraped(plugin.ports(folder / "plugin.json")["metrics"])
+        port = plugin.ports(folder / "plugin.json")["metrics"]
+        # Cards are composed after the ports are known, once the node's lock is held.
+        eventually(lambda: "accelbind_card_info" in scraped(port))
+        found["plugin"] = scraped(port)
         found["certs run"] = scraped(certs.ports(folder / "certs.json")["metrics"])
     finally:
         webhook.process.kill()

@@ -133,8 +133,8 @@ asyncio.run(plugin.process.run(settings))
     ("flags", "code", "text"),
     [
         (["--mode", "fpga"], 2, "error: --mode: must be 'af'"),
-        (["--mode", "region", "--kubeconfig", "/gone"], 1, "error: kubeconfig /gone can't be used"),
-        (["--metrics-port", "{port}"], 1, "error: can't listen on 127.0.0.1:{port}"),
+        (["--mode", "region", "--kubeconfig", "/gone"], 2, "error: kubeconfig /gone can't be used"),
+        (["--metrics-port", "{port}"], 2, "error: can't listen on 127.0.0.1:{port}"),
     ],
 )
 def test_what_stands_in_the_way_of_a_start_is_one_line(
