@@ -62,6 +62,7 @@ case "$1" in
         set -- "$@" --root @NODE@/root --kubelet-dir @NODE@ ;;
     fpga)
         export ACCELBIND_ROOT=@NODE@/root ACCELBIND_STATE_DIR=@NODE@/state
+        export ACCELBIND_KUBELET_DIR=@NODE@/no-kubelet  # nobody holds the port
         exec @PYTHON@ -c "from accelbind.cli import main
 from simulator.driver import SimulatedCalls
 raise SystemExit(main(driver_calls=SimulatedCalls()))" "$@" ;;
