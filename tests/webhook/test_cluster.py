@@ -183,10 +183,10 @@ async def test_watches_are_short_so_that_silence_is_soon_noticed(
         )
         source = choose_source(settings)
         following = asyncio.create_task(source.follow())
-        await eventually_async(lambda: len(server.watches) == 2, timeout=60)
+        await eventually_async(lambda: len(server.watches) == 3, timeout=60)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     requests = [seen.request for seen in server.seen if seen.request.is_watch]
     asked = [int(each.query["timeoutSeconds"]) for each in requests]
-    assert len(asked) == 2
+    assert len(asked) == 3
     assert all(each in seconds for each in asked), asked
