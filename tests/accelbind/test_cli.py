@@ -220,7 +220,7 @@ def test_a_stream_that_is_closed_changes_nothing_else(closed: str, tmp_path: Pat
 
 def test_what_a_locale_cannot_spell_is_no_mistake(tmp_path: Path) -> None:
     latin = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
-    done = run_process("doctor", "--only", "node.driver", "--root", tmp_path, "--node", env=latin)
+    done = run_process("doctor", "--only", "node.plugin", "--kubelet-dir", tmp_path, env=latin)
     assert (done.returncode, "? " in done.stdout, done.stderr) == (1, True, "")
     helped = run_process("names", "--help", env=latin)
     assert (helped.returncode, "decode" in helped.stdout, helped.stderr) == (0, True, "")
