@@ -61,7 +61,9 @@ class Host:
         """What a command that works says as JSON."""
         code, out, err = self.fpga(*arguments, "-o", "json")
         assert (code, err) == (0, "")
-        return json.loads(out)
+        document = json.loads(out)
+        assert document.pop("version") == 1
+        return document
 
     def gbs(self, afu_id: str, interface_id: str = A10_INTERFACE, **image: Any) -> Path:
         """A bitstream file whose raw bytes are those that `raw` gives."""

@@ -47,6 +47,12 @@ def test_an_init_and_an_app_container_that_want_different_functions_are_refused(
     )
 
 
+def test_no_more_than_eight_conflicts_are_looked_for() -> None:
+    init = [asks(f"setup-{n}", ("nlb0", "nlb3")[n % 2]) for n in range(40)]
+    result = refused(pod(asks("app", "nlb3"), init=init))
+    assert [refusal.reason for refusal in result.refusals] == [RefusalReason.SHARED_DEVICE] * 8
+
+
 def test_the_second_pass_sees_the_same_conflict() -> None:
     init = container("setup", {REGION: "1"}, env=pair(1))
     app = container("app", {REGION: "1"}, env=pair(1, afu=NLB3))
