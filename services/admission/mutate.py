@@ -41,6 +41,10 @@ MAX_POD_UNITS: Final = 256
 """How many units all containers of a pod together may request: the answer, and the work for it,
 grow with them. Each name counts as one unit at least."""
 
+MAX_ADDED: Final = 64 * 1024
+"""Characters of variables and placement that the mappings of a pod's names may bring: an answer
+repeats them for each container, and a character may take eight bytes there."""
+
 MAX_AUDIT: Final = 8000
 """Characters of an audit annotation: it is in every line of the audit log about the pod."""
 
@@ -203,7 +207,7 @@ def _plan_containers(
 ) -> list[ContainerPlan]:
     """Plan each container, until there are enough problems."""
     plans = []
-    left = MAX_POD_UNITS
+    left, added = MAX_POD_UNITS, 0
     for ref in requesting:
         counts = read_counts(ref, policy.prefixes, refusals, most=left + 1)
         _refuse_units(ref, sum([each.units for each in counts]), policy, refusals)
@@ -220,6 +224,16 @@ def _plan_containers(
         accelerators = (
             plan_accelerators(ref, general, tables, policy.prefixes, refusals) if general else None
         )
+        mapped = accelerators.mapped if accelerators else ()
+        added += sum([each.effects.size for each in mapped if each.effects])
+        if added > MAX_ADDED:
+            message = (
+                "variables, node selectors and tolerations of the mappings that the pod requests "
+                f"have more than {MAX_ADDED} characters together: use fewer containers or names, "
+                "or shorten the mappings"
+            )
+            refusals.add(RefusalReason.TOO_MUCH_ADDED, ref, message)
+            break
         plans.append(plan_container(ref, fpga, mappings, refusals, accelerators))
         if refusals.full:
             break

@@ -61,6 +61,16 @@ class Effects(msgspec.Struct, frozen=True, gc=False):
     tolerations: tuple[Toleration, ...] = ()
     runtime_class: str = ""
 
+    @property
+    def size(self) -> int:
+        """How many characters a pod that requests the name may gain."""
+        pairs = (*self.env, *self.node_selector)
+        return (
+            sum([len(each.resource) for each in self.also])
+            + sum([len(name) + len(value) for name, value in pairs])
+            + sum([len(each.key) + len(each.value) for each in self.tolerations])
+        )
+
 
 Spec = dict[str, object]
 

@@ -33,6 +33,8 @@ class RefusalReason(StrEnum):
     """A container requests resources of different modes, but a node runs one mode."""
     ENV_NOT_ALLOWED = "env-not-allowed"
     """A container sets variables that only accelbind may set to values that no mapping allows."""
+    TOO_MUCH_ADDED = "too-much-added"
+    """The mappings of all names that the pod requests would add too much to it."""
     MAPPINGS_CONFLICT = "mappings-conflict"
     """The mappings of two names, or a mapping and the pod, contradict each other."""
     SHARED_DEVICE = "shared-device"

@@ -249,6 +249,29 @@ def test_no_more_than_eight_problems_are_reported() -> None:
     assert len(result.refusals) == 8
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"env": [{"name": f"V{n}", "value": "\x01" * 1024} for n in range(16)]},
+        {"nodeSelector": {f"{n}{'a' * 250}/{'b' * 60}": "c" * 63 for n in range(8)}},
+        {"tolerations": [TAINT | {"key": f"{n}{'a' * 250}/{'b' * 60}"} for n in range(8)]},
+    ],
+    ids=["env", "selector", "tolerations"],
+)
+def test_what_mappings_add_to_a_pod_is_limited(spec: Object) -> None:
+    known = index(accelerator("big", "a/x", **spec))
+    few = judge(pod(container("app", ours(big=1))), known=known)
+    assert isinstance(few, Patched)
+    many = [container(f"c{n}", ours(big=1)) for n in range(256)]
+    result = judge(pod(*many), known=known)
+    assert isinstance(result, Refused)
+    assert [each.reason for each in result.refusals] == [RefusalReason.TOO_MUCH_ADDED]
+    most = max(n for n in range(1, 60) if isinstance(judge(pod(*many[:n]), known=known), Patched))
+    patched = judge(pod(*many[:most]), known=known)
+    assert isinstance(patched, Patched)
+    assert len(json.dumps(patched.operations)) < 450_000
+
+
 def test_a_namespace_without_names_says_what_to_do() -> None:
     empty = index(function("x", "region"))
     result = judge(asking(ours(gpu=1)), known=empty)
