@@ -1,6 +1,7 @@
 """Refuses to program a port that a container has."""
 
 import asyncio
+from pathlib import Path
 
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
@@ -24,7 +25,7 @@ def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> N
     try:
         holders = asyncio.run(_holders(settings))
     except (KubeletError, HardwareError) as error:
-        if not checkpoint_file(settings.kubelet_dir).exists():
+        if _is_missing(checkpoint_file(settings.kubelet_dir)):
             return  # written before a container starts: no container has had a device
         raise DeviceBusy(f"whether a container has {port} is unknown: {error}; {_FORCE}") from error
     who = sorted(
@@ -40,6 +41,17 @@ def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> N
             f"{port} is held by {listing(who)}: end that pod; the kubelet's checkpoint names it for"
             f" up to a minute longer, or until an accelbind plugin serves this node; {_FORCE}"
         )
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether there is no such file; where that cannot be seen, there may be one."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 async def _holders(settings: PluginSettings) -> Holders:

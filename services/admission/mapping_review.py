@@ -47,7 +47,7 @@ _GENERATED = "00000"  # the API server appends five characters to generateName
 _MAX_GENERATED = 58  # characters of generateName that the API server keeps
 
 MAX_BODY: Final = 256 * 1024
-"""Bytes of a review of a mapping: an object has less than 2 KiB, and the old one comes with it."""
+"""Bytes of a review of a mapping: the largest has 20 KiB of text, and the old one comes with it."""
 
 
 class _Metadata(msgspec.Struct, rename="camel"):

@@ -166,10 +166,16 @@ def test_a_port_that_a_container_has_is_programmed_by_force_only(
         assert fpga(rack, "program", port, file, *force, "--dry-run")[0] == 0
 
 
-def test_in_doubt_a_port_is_held(rack: Rack, tmp_path: Path) -> None:
+@pytest.mark.parametrize("doubt", ["broken", "unreachable"])
+def test_in_doubt_a_port_is_held(rack: Rack, tmp_path: Path, doubt: str) -> None:
     rack.add_card(CardSpec(driver="dfl"))
     has_device(rack, "af-x", "dfl-port.7")
-    (rack.root / "kubelet/device-plugins/kubelet_internal_checkpoint").write_text("{")
+    checkpoint = rack.root / "kubelet/device-plugins/kubelet_internal_checkpoint"
+    if doubt == "broken":
+        checkpoint.write_text("{")
+    else:
+        checkpoint.unlink()
+        checkpoint.symlink_to(checkpoint.name)
     file = tmp_path / "file"
     file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
     code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
