@@ -43,6 +43,7 @@ def index() -> MappingIndex:
             *(parse(_function(f"r{n}", f"{n:032x}", n, "region")) for n in range(MAPPED)),
             *(parse(_function(f"a{n}", INTERFACE, n, "af")) for n in range(MAPPED)),
             *(parse(_function(f"same{n}", INTERFACE, MAPPED, "region")) for n in range(MAPPED)),
+            *(parse(_accelerator(n)) for n in range(MAPPED)),
         ]
     )
 
@@ -53,6 +54,25 @@ def _function(name: str, interface: str, number: int, mode: str) -> object:
         "kind": "AcceleratorFunction",
         "metadata": {"name": name},
         "spec": {"interfaceId": interface, "afuId": f"{number:032x}", "mode": mode},
+    }
+
+
+def _accelerator(number: int) -> object:
+    """Each brings variables of control characters, which JSON writes with six bytes."""
+    long = f"{'a' * 60}.example/k{number}-"
+    return {
+        "apiVersion": "accelbind.dev/v1alpha1",
+        "kind": "Accelerator",
+        "metadata": {"name": f"acc{number}"},
+        "spec": {
+            "target": {"resource": f"nvidia.com/gpu-{number}"},
+            "env": [{"name": f"V{number}_{n}", "value": "\x01" * 60} for n in range(4)],
+            "nodeSelector": {f"{long}{n}": "x" for n in range(2)},
+            "tolerations": [
+                {"key": f"{long}{n}", "operator": "Exists", "effect": "NoSchedule"}
+                for n in range(2)
+            ],
+        },
     }
 
 
@@ -174,6 +194,16 @@ def _variable(name: str, value: str = "x") -> Callable[[int], str]:
     )
 
 
+def _placed(field: str, brackets: tuple[str, str], part: Callable[[int], str]) -> Pod:
+    """A pod that requests an accelerator, with as many members of its placement as fit."""
+    first, last = brackets
+    container = _container(_limits('"accelbind.dev/acc0":"1"'))
+    return lambda size: (
+        f'{{"metadata":{{"name":"p"}},"spec":{{"containers":[{container}],'
+        f'"{field}":{first}{_fill(size, part)}{last}}}}}'
+    )
+
+
 def _note(text: Callable[[int], str]) -> Pod:
     """A pod with an earlier note; quotes of `text` are written as `'`."""
 
@@ -268,6 +298,18 @@ PODS: Final[Mapping[str, Pod]] = {
         lambda n: _spelled(n * 64, 64), _asks(_REGION)
     ),
     "init containers, functions and then any": _half(_asks("fpga.intel.com/f{n}"), _asks(_REGION)),
+    "containers, an accelerator each": _containers(_asks("accelbind.dev/acc{n}")),
+    "containers, the same accelerator": _containers(_asks("accelbind.dev/acc0")),
+    "containers, an unknown accelerator each": _containers(_asks("accelbind.dev/n{n}")),
+    "containers of an accelerator, with variables": _containers(
+        _asks("accelbind.dev/acc0", more=',"env":[{"name":"V0_0","value":"y"}]')
+    ),
+    "an accelerator, many tolerations": _placed(
+        "tolerations", ("[", "]"), lambda n: f'{{"key":"t{n}","operator":"Exists"}}'
+    ),
+    "an accelerator, many node labels": _placed(
+        "nodeSelector", ("{", "}"), lambda n: f'"l{n}":"x"'
+    ),
     "sidecars, one function each": _containers(
         _asks("fpga.intel.com/f{n}", more=',"restartPolicy":"Always"'), init=True
     ),
