@@ -103,8 +103,8 @@ def test_every_alert_says_what_is_the_case_and_has_a_runbook_of_its_own() -> Non
     names = [rule["alert"] for rule in rules()]
     assert sorted(sections) == sorted(names)
     for rule in rules():
-        address, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-        assert address == "https://accelbind.dev/runbooks"
+        address, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert MANIFESTS.parent / address == FOLDER / "runbooks.md"
         assert anchor == rule["alert"].lower()
         assert "\n1. " in sections[rule["alert"]], "it says what to do"
 
