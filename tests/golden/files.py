@@ -137,7 +137,8 @@ def offers_of_snapshots() -> Iterator[str]:
     for path in sorted(_shared("hardware").glob("*.tar.*")):
         with tempfile.TemporaryDirectory() as folder:
             with tarfile.open(path) as archive:
-                archive.extractall(folder, filter=_as_it_is)  # noqa: S202 - our own snapshots
+                archive.extraction_filter = _as_it_is  # Python 3.11.3 has no argument for it
+                archive.extractall(folder)  # noqa: S202 - our own snapshots
             (root,) = [each.parent for each in Path(folder).glob("*/sys")]
             tables = adapter.Node(root).offered()
         yield _line({"snapshot": path.name.partition(".tar")[0], **tables})

@@ -16,11 +16,13 @@ from simulator.apiserver import http_server
 from simulator.apiserver.reading import bookmark_line
 from simulator.apiserver.resources import FUNCTIONS
 from simulator.apiserver.standin import ApiServerStandIn, Options
-from tests.services.building import NLB0, function, region
+from tests.services.building import NLB0, accelerator, function, region
 from tests.support import eventually_async
 
 QUICK = WatchTiming(first=0.002, longest=0.02, steady=60.0, watch=300.0)
 """For tests in real time: hardly any pauses."""
+STEADY_AT_ONCE = replace(QUICK, steady=0.0)
+"""The same, where the first event of a watch shows that it works again."""
 
 
 @dataclass
@@ -180,3 +182,11 @@ async def until_watching(server: MappingServer, source: ApiServerSource, *, afte
         ),
         "all kinds are watched",
     )
+
+
+def recovered(server: MappingServer, source: ApiServerSource) -> bool:
+    """Whether an event of each kind has shown that watches work again."""
+    server.put_function("x")
+    server.put_region("r")
+    server.put(accelerator("a", "a.example/x", namespace="default"))
+    return source.error == ""

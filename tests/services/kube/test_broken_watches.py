@@ -26,11 +26,13 @@ from simulator.apiserver.store import encode
 from tests.services.building import function
 from tests.services.kube.following import (
     QUICK,
+    STEADY_AT_ONCE,
     FakeTime,
     MappingServer,
     SimulatedTime,
     following,
     names,
+    recovered,
     until,
     until_watching,
     watching,
@@ -366,7 +368,7 @@ def warnings(logs: Sequence[EventDict]) -> set[tuple[str, int]]:
 async def test_an_outage_is_logged_once_for_each_reason_and_its_length_at_the_end(
     tmp_path: Path,
 ) -> None:
-    async with watching(tmp_path) as (server, source):
+    async with watching(tmp_path, STEADY_AT_ONCE) as (server, source):
         with capture_logs() as logs:
             with server.faults.failing(500):
                 server.cut_watches()
@@ -374,7 +376,7 @@ async def test_an_outage_is_logged_once_for_each_reason_and_its_length_at_the_en
                 with server.faults.dropping():
                     await until(lambda: min(source.watch_failures.values()) > 8)
             await until_watching(server, source)
-            await until(lambda: not source.error)
+            await until(lambda: recovered(server, source))
     ended = [entry for entry in logs if "being updated again" in entry["event"]]
     assert warnings(logs) == {(kind, 1) for kind in ALL_KINDS}
     assert sorted(entry["kind"] for entry in ended) == ALL_KINDS

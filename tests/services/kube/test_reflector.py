@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from structlog.testing import capture_logs
 from services.kube import client
 from services.kube.lists import PAGE
 from services.mappings.model import parse
-from services.mappings.source import ApiServerSource
 from simulator.apiserver.faults import lists
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.reading import event_line
@@ -20,11 +18,13 @@ from simulator.apiserver.store import encode
 from tests.services.building import function
 from tests.services.kube.following import (
     QUICK,
+    STEADY_AT_ONCE,
     FakeTime,
     MappingServer,
     following,
     mode_of,
     names,
+    recovered,
     until,
     until_watching,
     watching,
@@ -143,16 +143,6 @@ async def test_without_the_definitions_there_are_no_objects_until_they_come(
                 await until(lambda: names(source) == {"x"})
     told = [entry["kind"] for entry in logs if "does not know this kind" in entry["event"]]
     assert sorted(told) == [FUNCTIONS.plural, ACCELERATORS.plural, REGIONS.plural], "once each"
-
-
-STEADY_AT_ONCE = replace(QUICK, steady=0.0)
-
-
-def recovered(server: MappingServer, source: ApiServerSource) -> bool:
-    """Whether an event of both kinds has shown that watches work again."""
-    server.put_function("x")
-    server.put_region("r")
-    return source.error == ""
 
 
 @pytest.mark.parametrize(
