@@ -53,9 +53,9 @@ def seen(stands_in: Simulator) -> dict[str, Any]:
 
 
 def run(processes: Processes, stands_in: Simulator, *arguments: str, **env: str) -> Process:
-    return processes.start(
-        python_module("tests.e2e", *arguments), env=stands_in.environment() | env, name="e2e"
-    )
+    # a `make test PYTEST_ARGS=…` around us hands its own arguments down
+    env = stands_in.environment() | {"PYTEST_ARGS": ""} | env
+    return processes.start(python_module("tests.e2e", *arguments), env=env, name="e2e")
 
 
 @pytest.mark.long
