@@ -55,9 +55,9 @@ def info(files: Files, *, output: Output = OutputFormat.TEXT) -> None:
     [bold]Example[/bold]
       accelbind bitstream info nlb0.gbs
     """
-    found = [{"file": str(path)} | _described(read_bitstream(path)) for path in files]
-    pages = ("\n".join(fact_lines(each)) for each in found)
-    print_result(output, found, ["\n\n".join(pages)])
+    described = [{"file": str(path)} | _described(read_bitstream(path)) for path in files]
+    pages = ("\n".join(fact_lines(each)) for each in described)
+    print_result(output, described, ["\n\n".join(pages)])
 
 
 @app.command()
@@ -172,13 +172,13 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     return (*ids, plain(entry["name"], 40), _size(entry["rawBytes"]), "ok")
 
 
-def _described(found: Bitstream) -> dict[str, Any]:
-    metadata, opencl = found.metadata, found.opencl
+def _described(bitstream: Bitstream) -> dict[str, Any]:
+    metadata, opencl = bitstream.metadata, bitstream.opencl
     described: dict[str, Any] = {
-        "kind": str(found.kind),
-        "interfaceId": found.interface_id,
-        "functionId": found.function_id,
-        "storedAs": stored_name(found),
+        "kind": str(bitstream.kind),
+        "interfaceId": bitstream.interface_id,
+        "functionId": bitstream.function_id,
+        "storedAs": stored_name(bitstream),
         "afuId": metadata.afu_id,
         "name": metadata.name,
         "platform": metadata.platform,
@@ -188,7 +188,7 @@ def _described(found: Bitstream) -> dict[str, Any]:
         "clockLowMhz": metadata.clock_low,
         "contexts": metadata.contexts,
         "magic": metadata.magic,
-        "rawBytes": found.size,
+        "rawBytes": bitstream.size,
     }
     if opencl is not None:
         described["opencl"] = {

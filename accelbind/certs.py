@@ -148,8 +148,8 @@ def show(
     """
     settings = _settings(given)
     stored = from_folder(directory) if directory else asyncio.run(_read_cluster(settings))
-    found = describe(stored, utc_now())
-    print_result(output, found, _certificate_lines(found))
+    facts = describe(stored, utc_now())
+    print_result(output, facts, _certificate_lines(facts))
 
 
 @app.command()
@@ -221,7 +221,7 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.Roun
 
 
 def _print_issued(issued: folder.IssuedPaths, output: OutputFormat) -> None:
-    found = {
+    facts = {
         "ca": {
             "certificate": str(issued.ca_certificate),
             "key": str(issued.ca_key),
@@ -236,11 +236,11 @@ def _print_issued(issued: folder.IssuedPaths, output: OutputFormat) -> None:
         },
     }
     bundle = base64.b64encode(issued.ca_certificate.read_bytes()).decode()
-    lines = [*fact_lines(found), "", "caBundle for the webhook configuration:", bundle]
-    print_result(output, found | {"caBundle": bundle}, lines)
+    lines = [*fact_lines(facts), "", "caBundle for the webhook configuration:", bundle]
+    print_result(output, facts | {"caBundle": bundle}, lines)
 
 
-def _certificate_lines(found: dict[str, Any]) -> Iterator[str]:
+def _certificate_lines(facts: dict[str, Any]) -> Iterator[str]:
     rows = [
         (
             one["role"],
@@ -250,13 +250,13 @@ def _certificate_lines(found: dict[str, Any]) -> Iterator[str]:
             f"{one['daysLeft']:g}" if one["valid"] else "not valid",
             one.get("key", ""),
         )
-        for one in found["certificates"]
+        for one in facts["certificates"]
     ]
     yield from table_lines(("ROLE", "SUBJECT", "NAMES", "EXPIRES", "DAYS", "KEY"), rows)
     yield ""
-    for one in found["certificates"]:
+    for one in facts["certificates"]:
         yield f"{one['role'].ljust(8)} SHA-256 {one['fingerprint']}"
-    for one in found["bundles"]:
+    for one in facts["bundles"]:
         held = ", ".join(f"{text[:11]}…" for text in one["fingerprints"]) or "nothing"
         yield f"{one['configuration']} trusts {held}"
-    yield from (f"{name} does not exist" for name in found["missing"])
+    yield from (f"{name} does not exist" for name in facts["missing"])

@@ -156,7 +156,7 @@ def _check_folder(
         unchecked.append("whether nodes have the resources (see --nodes)")
     if not pods:
         unchecked.append("whether pods ask for names that are not mapped (see --pods)")
-    found = check(
+    findings = check(
         index,
         policy=policy,
         advertised=advertised if nodes else None,
@@ -171,8 +171,8 @@ def _check_folder(
     for pod in found_pods:
         of = pod.namespace or namespace or "default"
         for hint in misspelt_resources(pod, index.namespace(of), policy.domains):
-            found.append(Finding(Code.MISSPELT, of, pod.label, hint))
-    return index, found, unchecked
+            findings.append(Finding(Code.MISSPELT, of, pod.label, hint))
+    return index, findings, unchecked
 
 
 def _check_cluster(kubeconfig: Path | None, policy: Policy, namespace: str | None) -> Checked:
@@ -186,8 +186,8 @@ def _check_cluster(kubeconfig: Path | None, policy: Policy, namespace: str | Non
             return await survey(client, policy, namespace=namespace)
 
     seen = asyncio.run(read())
-    found = check(seen.index, policy=policy, advertised=seen.advertised, uses=seen.uses)
-    return seen.index, found, seen.missing
+    findings = check(seen.index, policy=policy, advertised=seen.advertised, uses=seen.uses)
+    return seen.index, findings, seen.missing
 
 
 def _lines(
@@ -200,9 +200,9 @@ def _lines(
             for one in findings
         )
         yield from table_lines(("FINDING", "NAMESPACE", "OF", "WHAT"), rows)
-    found = count(len(findings), "finding") if findings else "no findings"
+    amount = count(len(findings), "finding") if findings else "no findings"
     mappings, namespaces = count(len(index), "mapping"), count(len(index.namespaces), "namespace")
-    yield f"{mappings} in {namespaces}: {found}"
+    yield f"{mappings} in {namespaces}: {amount}"
     yield from (f"not checked: {what}" for what in unchecked)
 
 

@@ -108,8 +108,8 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Private, args: list[str]) -> Private:
         """The command itself, imported now."""
         self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment] # for suggestions
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, load(name) if found and name else found, rest
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load(name) if command and name else command, rest
 
 
 def load(name: str) -> Private:

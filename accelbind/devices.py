@@ -140,8 +140,8 @@ class DeviceSource:
         if self._mappings is None:
             return table
         index = load_folder(self._mappings).index
-        found = (index.namespace(namespace).by_name.values() for namespace in index.namespaces)
-        return with_names(table, chain.from_iterable(found))
+        mappings = (index.namespace(namespace).by_name.values() for namespace in index.namespaces)
+        return with_names(table, chain.from_iterable(mappings))
 
     def _from_plugin(self) -> Table:
         """The table of the running plugin."""
@@ -171,8 +171,8 @@ class DeviceSource:
         holder_source = HolderSource(
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
         )
-        found = asyncio.run(holder_source.snapshot())
-        advertised = with_held_ports(advertised, inventory, found.holders)
+        snapshot = asyncio.run(holder_source.snapshot())
+        advertised = with_held_ports(advertised, inventory, snapshot.holders)
         problems = (problem.message for problem in inventory.problems)
         denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(
@@ -181,8 +181,8 @@ class DeviceSource:
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
-            devices=rows(advertised, found.holders),
-            problems=(*filter(None, [note]), *problems, *denied, *found.problems),
+            devices=rows(advertised, snapshot.holders),
+            problems=(*filter(None, [note]), *problems, *denied, *snapshot.problems),
         )
 
     def _inventory(self) -> Inventory:

@@ -48,11 +48,11 @@ def lines(table: Table, width: int = 0) -> list[str]:
     """The lines of a table; if `width` columns are too few, ids are cut. 0 is no limit."""
     if not table.devices:
         return [f"no devices on node {plain(table.node)} in mode {plain(table.mode)}"]
-    found = [*table_lines(TITLES, map(cells, table.devices), _GAP)]
-    if width and any(len(line) > width for line in found):
+    table_rows = [*table_lines(TITLES, map(cells, table.devices), _GAP)]
+    if width and any(len(line) > width for line in table_rows):
         short = (cells(row, digits=_SHORT) for row in table.devices)
-        found = [*table_lines(TITLES, short, _GAP)]
-    return found
+        table_rows = [*table_lines(TITLES, short, _GAP)]
+    return table_rows
 
 
 def cells(row: Row, digits: int = 0) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ def _from_cluster(kubeconfig: Path | None, namespaces: Iterable[str]) -> Mapping
 
 def _as_object(one: Explained) -> dict[str, Any]:
     result = one.result
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "kind": one.found.kind,
         "pod": one.found.name,
         "namespace": one.namespace,
@@ -158,10 +158,10 @@ def _as_object(one: Explained) -> dict[str, Any]:
             {"code": refusal.reason, "container": refusal.container, "message": refusal.message}
             for refusal in result.refusals
         ]
-        return found | {"outcome": "refused", "reasons": reasons, "message": result.message}
+        return facts | {"outcome": "refused", "reasons": reasons, "message": result.message}
     if isinstance(result, Unchanged):
         reason = {"code": result.reason, "container": "", "message": _UNCHANGED[result.reason]}
-        return found | {"outcome": "unchanged", "reasons": [reason]}
+        return facts | {"outcome": "unchanged", "reasons": [reason]}
     rewrites = [
         {
             "container": rewrite.container,
@@ -174,7 +174,7 @@ def _as_object(one: Explained) -> dict[str, Any]:
         }
         for rewrite in result.rewrites
     ]
-    return found | {"patch": result.operations, "rewrites": rewrites}
+    return facts | {"patch": result.operations, "rewrites": rewrites}
 
 
 # Text ---------------------------------------------------------------------------------------------
@@ -243,19 +243,19 @@ def _rewrite_lines(rewrite: Rewrite) -> Iterator[Line]:
 
 
 def _why(mapping: Mapping) -> str:
-    found = mapping.resolution
-    if found.mode is None:
-        return f"{mapping.label}: {', '.join(_brings(found))}"
-    what = f"interface {found.interface_id}"
-    if found.afu_id is not None:
-        what = f"function {found.afu_id} of {what}"
-    return f"{mapping.label}: {what}, mode {found.mode}: {_MODES[found.mode]}"
+    resolution = mapping.resolution
+    if resolution.mode is None:
+        return f"{mapping.label}: {', '.join(_brings(resolution))}"
+    what = f"interface {resolution.interface_id}"
+    if resolution.afu_id is not None:
+        what = f"function {resolution.afu_id} of {what}"
+    return f"{mapping.label}: {what}, mode {resolution.mode}: {_MODES[resolution.mode]}"
 
 
-def _brings(found: Resolution) -> Iterator[str]:
+def _brings(resolution: Resolution) -> Iterator[str]:
     """Yield what each unit of an Accelerator is, and what the pod gets with it."""
-    yield f"{found.count} of {found.resource} for each unit"
-    effects = found.effects or Effects()
+    yield f"{resolution.count} of {resolution.resource} for each unit"
+    effects = resolution.effects or Effects()
     for also in effects.also:
         yield f"{also.count} of {also.resource} for each {'unit' if also.per_unit else 'container'}"
     for name, _ in effects.env:

@@ -43,14 +43,14 @@ def read_objects(
     """
     if paths.count(STDIN) > 1:
         raise InvalidSettings("stdin (-) can be read only once")
-    found: list[tuple[str, T]] = []
+    objects: list[tuple[str, T]] = []
     for path in paths:
-        before = len(found)
+        before = len(objects)
         for file in _files(path) if path != STDIN and path.is_dir() else [path]:
-            found += ((_label(file), each) for each in _objects(file, find))
-        if len(found) == before:
+            objects += ((_label(file), each) for each in _objects(file, find))
+        if len(objects) == before:
             raise InvalidManifest(f"{_label(path)} contains {what}")
-    return found
+    return objects
 
 
 def _objects(path: Path, find: Callable[[object], Iterable[T]]) -> Iterator[T]:
@@ -74,10 +74,10 @@ def _objects(path: Path, find: Callable[[object], Iterable[T]]) -> Iterator[T]:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        found = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)
+        manifests = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)
     except OSError as error:
         raise InvalidManifest(f"{_label(folder)}: {error.strerror}") from error
-    files = [path for path in found if not path.is_dir()]
+    files = [path for path in manifests if not path.is_dir()]
     if not files:
         raise InvalidManifest(f"{_label(folder)} has no .yaml, .yml or .json file")
     return files

@@ -52,8 +52,8 @@ def region(interface: Interface, *, output: Output = OutputFormat.TEXT) -> None:
       accelbind names region ce48969398f05f33946d560708be108a
     """
     resource = f"{DOMAIN}/{region_name(interface)}"
-    found = {"resource": resource, "interfaceId": canonical_id(interface)}
-    print_result(output, found, [resource])
+    facts = {"resource": resource, "interfaceId": canonical_id(interface)}
+    print_result(output, facts, [resource])
 
 
 @app.command("decode")
@@ -72,9 +72,9 @@ def decode_(
     [bold]Example[/bold]
       accelbind names decode af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs
     """
-    found = decode(resource)
+    name = decode(resource)
     facts = {"resource": f"{DOMAIN}/{resource.removeprefix(f'{DOMAIN}/')}"}
-    facts["interfaceId"] = found.interface_id
-    if isinstance(found, FunctionName):
-        facts["afuId"] = found.afu_id
+    facts["interfaceId"] = name.interface_id
+    if isinstance(name, FunctionName):
+        facts["afuId"] = name.afu_id
     print_result(output, facts, fact_lines(facts))

@@ -82,7 +82,7 @@ class Survey:
 
 async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None = None) -> Survey:
     """Read a cluster, or what one namespace of it has."""
-    found = Survey(await read_index(client, [namespace]))
+    result = Survey(await read_index(client, [namespace]))
 
     async def listed(
         kind: _Kind, within: str | None, read: Callable[[dict[str, Any]], T]
@@ -94,7 +94,7 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
         except BadStatus as error:
             if error.status == FORBIDDEN:
                 permission = _permission([(kind.plural, kind.api_version)], within)
-                found.missing.append(f"{kind.plural}: {permission}")
+                result.missing.append(f"{kind.plural}: {permission}")
             elif error.status != NOT_FOUND:
                 raise
         return None
@@ -106,11 +106,11 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
         totals: Counter[str] = Counter()
         for offered in nodes:
             totals.update(offered)
-        found.advertised = totals
+        result.advertised = totals
     for kind in _POD_KINDS:
         for uses in await listed(kind, namespace, lambda obj: [*_uses(obj, policy.prefixes)]) or ():
-            found.uses += uses
-    return found
+            result.uses += uses
+    return result
 
 
 async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) -> MappingIndex:
@@ -165,7 +165,7 @@ def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUs
     if any(owner.get("controller") for owner in owners) or status.get("phase") in _ENDED:
         return
     try:
-        for found in find_pods(obj):
-            yield from resource_uses(found, prefixes, namespace="default")
+        for pod in find_pods(obj):
+            yield from resource_uses(pod, prefixes, namespace="default")
     except InvalidManifest:
         return  # it can't run

@@ -207,7 +207,7 @@ class CertificateReconciler:
         It settles from when it is read back: in the round that writes it, it is not yet in place.
         """
         in_place = True
-        for one in configurations.found:
+        for one in configurations.present:
             try:
                 written = await write_bundle(client, one, bundle, self._at)
             except Conflict:

@@ -69,7 +69,7 @@ async def from_cluster(client: ClusterClient, at: CertificateLocations) -> Store
         f"Secret {at.namespace}/{at.serving}",
         {
             f"{one.name}[{number}]": bundle
-            for one in configurations.found
+            for one in configurations.present
             for number, bundle in enumerate(one.bundles(ours))
         },
         tuple(configurations.missing),

@@ -73,13 +73,13 @@ class Configuration:
 class Configurations:
     """The webhook configurations as a round read them."""
 
-    found: list[Configuration] = field(default_factory=list)
+    present: list[Configuration] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def authorities(self, at: CertificateLocations) -> tuple[x509.Certificate, ...]:
         """The CAs in the bundles of our entries."""
-        bundles = [bundle for one in self.found for bundle in one.bundles(at)]
+        bundles = [bundle for one in self.present for bundle in one.bundles(at)]
         return unique(one for bundle in bundles for one in read_certificates(bundle))
 
 
@@ -88,14 +88,14 @@ async def read_configurations(client: ClusterClient, at: CertificateLocations) -
     read = Configurations()
     for name in (f"{plural}/{segment(one)}" for plural in PLURALS for one in at.configurations):
         try:
-            found = await read_object(client, f"{GROUP}/{name}")
+            stored = await read_object(client, f"{GROUP}/{name}")
         except BadStatus as error:
             read.problems.append(str(error))
             continue
-        if found is None:
+        if stored is None:
             read.missing.append(name)
         else:
-            read.found.append(Configuration(found, name))
+            read.present.append(Configuration(stored, name))
     return read
 
 

@@ -43,10 +43,10 @@ Identity = tuple[int, int]
 def identify(path: Path) -> Identity | None:
     """The identity of the file at a path; None if there is none, or it can't be read."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 class KubeletFolder:

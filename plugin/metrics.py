@@ -150,8 +150,8 @@ def _of_devices(devices: Iterable[Device], holders: HolderSource) -> Iterator[Me
         ("device", "resource", "namespace", "pod", "container"),
         {
             (key, resource, each.namespace, each.pod, each.container): 1
-            for (resource, key), found in sorted(holders.holders.items())
+            for (resource, key), owners in sorted(holders.holders.items())
             if key in here
-            for each in found
+            for each in owners
         },
     )

@@ -74,8 +74,8 @@ class Client:
             decoded = {"message": answer.body[:300].decode(errors="replace")}
         if answer.status >= 300:
             raise Refused(f"{method} {path}", answer.status, decoded)
-        found: Json = decoded
-        return found
+        document: Json = decoded
+        return document
 
     async def _send(self, method: str, path: str, **given: Any) -> HttpResponse:  # noqa: ANN401 - those of ClusterClient.request
         return await self._client.request(method, path, **given)

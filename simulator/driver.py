@@ -227,12 +227,12 @@ class DriverStandIn:
             self.begun.append(port.name)
             self.go_on.wait()
             time.sleep(self.seconds)  # what a card takes
-            found = _RAW.match(data)
-            if self.refuse or found is None:
+            match = _RAW.match(data)
+            if self.refuse or match is None:
                 self._note("refused", port.name, "")
                 raise OSError(errno.EIO, "the hardware refuses")
-            _write(self._root, port / "afu_id", found[1].decode())
-            self._note("programmed", port.name, found[1].decode())
+            _write(self._root, port / "afu_id", match[1].decode())
+            self._note("programmed", port.name, match[1].decode())
 
     def _card(self, engine: str) -> threading.Lock:
         with self._lock:

@@ -21,8 +21,8 @@ def poll_until(
     deadline, problem = time.monotonic() + seconds, ""
     while True:
         try:
-            if found := poll():
-                return found
+            if value := poll():
+                return value
         except ignoring as error:
             problem = f": {error}"
         if time.monotonic() > deadline:

@@ -171,15 +171,15 @@ class AdmissionHandler:
         self._metrics.sizes.observe(len(body))
         begun = time.perf_counter()
         try:
-            found = endpoint.review(body, self._mappings.index, self._policy)
+            answer = endpoint.review(body, self._mappings.index, self._policy)
         except InvalidReview as error:
             raise Rejection(400, RejectionReason.INVALID_REVIEW, str(error)) from error
-        if not self._mappings.loaded and _depends_on_mappings(endpoint, found):
+        if not self._mappings.loaded and _depends_on_mappings(endpoint, answer):
             raise Rejection(503, RejectionReason.NOT_LOADED, _NOT_LOADED_MESSAGE)
         self._metrics.seconds.observe(time.perf_counter() - begun)
-        self._metrics.count(endpoint.name, found.outcome, found.reason)
-        _log_review(endpoint, found, verbose=self._verbose)
-        return found.body
+        self._metrics.count(endpoint.name, answer.outcome, answer.reason)
+        _log_review(endpoint, answer, verbose=self._verbose)
+        return answer.body
 
     def _reject(self, endpoint: Endpoint, rejection: Rejection) -> tuple[int, bytes]:
         self._metrics.count(endpoint.name, REJECTED, rejection.reason)

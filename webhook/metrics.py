@@ -120,9 +120,9 @@ class WebhookCollector(Collector):
             family = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
             documentation = GAUGES.get(name) or COUNTERS[name]
             if isinstance(value, Mapping):
-                found = family(f"accelbind_{name}", documentation, labels=(LABELS[name],))
+                metric = family(f"accelbind_{name}", documentation, labels=(LABELS[name],))
                 for label, amount in value.items():
-                    found.add_metric((label,), amount)
-                yield found
+                    metric.add_metric((label,), amount)
+                yield metric
             else:
                 yield family(f"accelbind_{name}", documentation, value=float(value))

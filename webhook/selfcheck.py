@@ -46,10 +46,10 @@ _REVIEW: Final = msgspec.json.encode(
 
 def check_ourselves() -> str:
     """Mutate a small pod; return what is wrong, or an empty text."""
-    found = answer(_REVIEW, _INDEX, _POLICY, validating=False)
-    if found.error is not None:
-        return f"a review of our own was not answered: {found.error!r:.200}"
-    resources = [rewrite.resource for rewrite in found.rewrites]
-    if found.outcome is not ReviewOutcome.PATCHED or resources != [_RESOURCE]:
+    result = answer(_REVIEW, _INDEX, _POLICY, validating=False)
+    if result.error is not None:
+        return f"a review of our own was not answered: {result.error!r:.200}"
+    resources = [rewrite.resource for rewrite in result.rewrites]
+    if result.outcome is not ReviewOutcome.PATCHED or resources != [_RESOURCE]:
         return "a review of our own was answered wrongly"
     return ""

@@ -38,8 +38,8 @@ def check_cdi(node: Node) -> Iterator[Line]:
     options = node.options
     usual = [options.root / "etc/cdi", options.root / "var/run/cdi"]
     folders = [options.cdi_dir] if options.cdi_dir else usual
-    found = [path for each in folders if each.is_dir() for path in each.iterdir()]
-    files = sorted(path for path in found if path.suffix in _SUFFIXES and path.is_file())
+    entries = [path for each in folders if each.is_dir() for path in each.iterdir()]
+    files = sorted(path for path in entries if path.suffix in _SUFFIXES and path.is_file())
     owner: dict[str, Path] = {}
     ours = 0
     for path in files:

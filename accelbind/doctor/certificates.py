@@ -63,13 +63,13 @@ def check_served(cluster: Cluster) -> Iterator[Line]:
             text = f"{hook.label} has no caBundle: the API server does not trust the webhook"
             yield failed(text, "accelbind certs run sets it: see its log")
             continue
-        bundle, found = hook.bundle, _addresses(cluster, hook)
-        if isinstance(found, Line):
-            if found not in problems:
-                yield found
-            problems.add(found)
+        bundle, addresses = hook.bundle, _addresses(cluster, hook)
+        if isinstance(addresses, Line):
+            if addresses not in problems:
+                yield addresses
+            problems.add(addresses)
             continue
-        for address in found:
+        for address in addresses:
             if (address, bundle) not in checked:
                 checked.add((address, bundle))
                 yield _handshake_line(f"{hook.label}: {address}", address, bundle)
@@ -116,10 +116,10 @@ def _pods_behind(
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     addresses = [
         ServiceAddress(str(address), int(target.get("port") or HTTPS), f"{name}.{namespace}.svc")
-        for found in cluster.items(path, of_service)
-        for target in found.get("ports") or ()
+        for endpoint_slice in cluster.items(path, of_service)
+        for target in endpoint_slice.get("ports") or ()
         if (target.get("name") or "") == ports[port]
-        for endpoint in found.get("endpoints") or ()
+        for endpoint in endpoint_slice.get("endpoints") or ()
         if part(endpoint, "conditions").get("ready") is not False
         for address in endpoint.get("addresses") or ()
     ]

@@ -77,8 +77,8 @@ class Cluster(Subject):
 
     def read_version(self) -> str:
         """The API server's version; empty if it is unknown."""
-        found = self._query(lambda client: _get(client, "/version")) or {}
-        return plain(str(found.get("gitVersion", "")))
+        answer = self._query(lambda client: _get(client, "/version")) or {}
+        return plain(str(answer.get("gitVersion", "")))
 
     def _query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
         async def whole() -> T:
@@ -108,8 +108,8 @@ def check_api_server(cluster: Cluster) -> Iterator[Line]:
             str(error), "check --kubeconfig and $KUBECONFIG; kubectl get --raw /version should work"
         )
         return
-    found = _VERSION.match(version)
-    if found and (int(found[1]), int(found[2])) < _OLDEST:
+    numbers = _VERSION.match(version)
+    if numbers and (int(numbers[1]), int(numbers[2])) < _OLDEST:
         yield warning(
             f"Kubernetes {version} is older than 1.{_OLDEST[1]}",
             "the manifests need matchConditions and admission policies: docs/migration.md",

@@ -113,14 +113,14 @@ class Result:
 
 def run_checks(checks: Sequence[Check], seconds: float) -> list[Result]:
     """Run checks in parallel, each for so many seconds at most; the results are in order."""
-    found: dict[str, list[Line]] = {check.id: [] for check in checks}
-    calls = {check.id: partial(_collect, check, found[check.id]) for check in checks}
+    lines: dict[str, list[Line]] = {check.id: [] for check in checks}
+    calls = {check.id: partial(_collect, check, lines[check.id]) for check in checks}
     taken = BlockingCalls().run_each(calls, timeout=seconds, what="a check")
     return [
         Result(
             check.id,
             check.title,
-            [*found[check.id], *([] if check.id in taken else [_timeout(check, seconds)])],
+            [*lines[check.id], *([] if check.id in taken else [_timeout(check, seconds)])],
             taken.get(check.id, seconds),
         )
         for check in checks

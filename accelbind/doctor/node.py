@@ -75,15 +75,15 @@ def check_cards(node: Node) -> Iterator[Line]:
 def _device_problems(node: Node) -> dict[str, list[Line]]:
     """Problems that show only in the devices made of cards, such as a port without an engine."""
     known = {problem for card in node.inventory.cards for _, problem in _problems(card)}
-    found: dict[str, list[Line]] = {}
+    by_card: dict[str, list[Line]] = {}
     advertised = advertise(node.inventory, node.mode, units=node.options.units)
     for device in (*advertised.devices(), *advertised.not_offered):
         for problem in device.reasons:
             if problem not in known:
                 known.add(problem)
                 text = f"{device.card}: {plain(problem.message, 400)}"
-                found.setdefault(device.card, []).append(failed(text, remedy(problem.reason)))
-    return found
+                by_card.setdefault(device.card, []).append(failed(text, remedy(problem.reason)))
+    return by_card
 
 
 def _card_lines(card: Card) -> Iterator[Line]:

@@ -55,15 +55,15 @@ def check_policy(cluster: Cluster) -> Iterator[Line]:
 
 def _policy_line(cluster: Cluster, policy: Policy) -> Line | None:
     """What is wrong with a policy or its bindings, of which one that denies is enough."""
-    found = cluster.get(f"{GROUP}/validatingadmissionpolicies/{policy.name}")
-    if found is None:
+    stored = cluster.get(f"{GROUP}/validatingadmissionpolicies/{policy.name}")
+    if stored is None:
         text = f"there is no {_POLICY} {policy.name}: {policy.risk}"
         return warning(text, f"{APPLY}; before Kubernetes 1.30 use cert-manager")
     bindings = cluster.items(f"{GROUP}/validatingadmissionpolicybindings")
     specs = [part(each, "spec") for each in bindings]
     ours = [spec for spec in specs if spec.get("policyName") == policy.name]
     actions = {str(one) for each in ours for one in each.get("validationActions") or ()}
-    if len(part(found, "spec").get("validations") or ()) < policy.validations:
+    if len(part(stored, "spec").get("validations") or ()) < policy.validations:
         return failed(f"{policy.name}: validations are missing: {policy.risk}", APPLY)
     if not ours:
         return failed(f"no {_POLICY}Binding names {policy.name}: {policy.risk}", APPLY)

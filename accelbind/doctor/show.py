@@ -99,16 +99,16 @@ def _with_causes(results: Sequence[Result]) -> Iterator[tuple[object, Result]]:
 
 def _result_lines(result: Result, *, verbose: bool) -> Iterator[StyledLine]:
     """Yield the problems of a check, or if there are none, what is well."""
-    found = [line for line in result.lines if line.state not in _FINE] or result.lines
-    most = len(found) if verbose else MOST
-    for line in found[:most]:
+    shown = [line for line in result.lines if line.state not in _FINE] or result.lines
+    most = len(shown) if verbose else MOST
+    for line in shown[:most]:
         mark = "" if line.state in _FINE else f"{line.state}: "
         text = plain(" ".join(line.what.split()), _MESSAGE)
         yield COLOURS.get(line.state), f"{_INDENT}{mark}{text}"
         if line.todo:
             yield None, f"{_INDENT}→ {plain(line.todo, _MESSAGE)}"
-    if len(found) > most:
-        yield None, f"{_INDENT}… and {len(found) - most} more {_MORE}"
+    if len(shown) > most:
+        yield None, f"{_INDENT}… and {len(shown) - most} more {_MORE}"
 
 
 def _counts(results: Sequence[Result]) -> Counter[str]:

@@ -156,8 +156,8 @@ def info(
     [bold]Example[/bold]
       accelbind fpga info dfl-port.0
     """
-    found = in_time(device, lambda: device_info.describe(settings.root, device), timeout)
-    print_result(output, found, fact_lines(device_info.facts(found)))
+    facts = in_time(device, lambda: device_info.describe(settings.root, device), timeout)
+    print_result(output, facts, fact_lines(device_info.facts(facts)))
 
 
 @app.command()

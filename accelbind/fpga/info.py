@@ -40,7 +40,7 @@ def describe(root: Path, device: str) -> dict[str, Any]:
     place = find_device(scan(root), device)
     files = DeviceFiles(root, place)
     engine = place if isinstance(place, EnginePlace) else place.engine
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "device": place.name,
         "kind": "port" if isinstance(place, PortPlace) else "fme",
         "driver": place.card.driver,
@@ -52,7 +52,7 @@ def describe(root: Path, device: str) -> dict[str, Any]:
     problems = engine.fme.problems if engine else ()
     if isinstance(place, PortPlace):
         clock = read_user_clock(files)
-        found |= {
+        described |= {
             "fme": engine.name if engine else "",
             "number": place.port.number,
             "interfaceId": place.interface_id,
@@ -62,17 +62,17 @@ def describe(root: Path, device: str) -> dict[str, Any]:
         }
         problems += place.port.problems
         if engine:
-            found["socketId"] = DeviceFiles(root, engine).text("socket_id")
+            described["socketId"] = DeviceFiles(root, engine).text("socket_id")
     else:
-        found["interfaceId"] = place.fme.interface_id
-        found |= {name: files.text(file) for name, file in _FME_FILES.items()}
-    found |= _driver_answers(place, files)
+        described["interfaceId"] = place.fme.interface_id
+        described |= {name: files.text(file) for name, file in _FME_FILES.items()}
+    described |= _driver_answers(place, files)
     if engine:
         (sensors,) = SensorReader(root, BlockingCalls()).read_sync([engine.card])
         for key, readings in (("temperatures", sensors.temperatures), ("powers", sensors.powers)):
-            found[key] = {each.label or "fme": each.value for each in readings}
+            described[key] = {each.label or "fme": each.value for each in readings}
     errors = read_errors(files, place).items()
-    return found | {
+    return described | {
         "problems": as_objects(problems),
         "errors": {name: f"{value:#x}" for name, value in errors},
     }
@@ -85,8 +85,8 @@ def _pci(root: Path, card: Card) -> dict[str, Any]:
     files = Sysfs(root)
     entry = files.resolve(f"{CLASSES[card.driver]}/{card.name}") or ""
     _, folder = function_folder(files, entry)
-    found = {"address": pci.address, "physicalFunction": pci.physfn, "numaNode": pci.numa_node}
-    return found | {
+    described = {"address": pci.address, "physicalFunction": pci.physfn, "numaNode": pci.numa_node}
+    return described | {
         name: files.text(f"{folder}/{file}") if folder else "" for name, file in _PCI_FILES.items()
     }
 
@@ -96,35 +96,35 @@ def _driver_answers(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[
     try:
         with opened_node(files.node(), f"{place.name} can't be opened", place) as node:
             try:
-                found: dict[str, Any] = {"apiVersion": node.api_version()}
+                answers: dict[str, Any] = {"apiVersion": node.api_version()}
                 if isinstance(place, PortPlace):
-                    found |= _regions(node)
-                found["usedBy"] = node.calls.holders(node)
+                    answers |= _regions(node)
+                answers["usedBy"] = node.calls.holders(node)
             except OSError as error:
                 raise translated(error, f"{place.name} does not answer") from error
     except HardwareError as error:
         return {"driverSays": str(error)}
-    return found
+    return answers
 
 
 def _regions(node: DriverNode) -> dict[str, Any]:
     port = node.port_info()
-    found: dict[str, Any] = {"umsgs": port.umsgs}
+    answers: dict[str, Any] = {"umsgs": port.umsgs}
     if port.capability is not None:
-        found |= {"capability": f"{port.capability:#x}", "interrupts": port.irqs}
+        answers |= {"capability": f"{port.capability:#x}", "interrupts": port.irqs}
     regions = [node.region_info(index) for index in range(min(port.regions, MAX_REGIONS))]
-    found["regions"] = [
+    answers["regions"] = [
         {"index": each.index, "size": each.size, "offset": each.offset, "access": each.access}
         for each in regions
     ]
-    return found
+    return answers
 
 
-def facts(found: dict[str, Any]) -> dict[str, Any]:
+def facts(described: dict[str, Any]) -> dict[str, Any]:
     """The same for people: with units, and the problems as a sentence."""
-    problems = "; ".join(each["message"] for each in found["problems"]) or "none"
-    shown = found | {"problems": problems}
+    problems = "; ".join(each["message"] for each in described["problems"]) or "none"
+    shown = described | {"problems": problems}
     for key, unit in (("temperatures", "°C"), ("powers", "W")):
-        if key in found:
-            shown[key] = {name: f"{value:g} {unit}" for name, value in found[key].items()}
+        if key in described:
+            shown[key] = {name: f"{value:g} {unit}" for name, value in described[key].items()}
     return shown

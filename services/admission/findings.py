@@ -139,7 +139,7 @@ def check(
     reported: dict[str, list[str]] = {}
     for problem in dict.fromkeys(problems):
         reported.setdefault(problem.partition(": ")[2], []).append(problem)
-    found = [
+    findings = [
         *_unread(index, reported),
         *(
             finding
@@ -150,7 +150,7 @@ def check(
         *_of_uses(index, policy, uses),
     ]
     order = list(Code)
-    return sorted(found, key=lambda one: (order.index(one.code), one.namespace, one.name))
+    return sorted(findings, key=lambda one: (order.index(one.code), one.namespace, one.name))
 
 
 def _count(amount: object) -> int:

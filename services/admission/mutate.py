@@ -161,11 +161,11 @@ def mutate(
     tables = [table for table in (mappings.accelerators, shared) if table is not None]
     refusals = Refusals()
     plans = _plan_containers(requesting, mappings, tables, policy, refusals)
-    if not refusals.found and requesting[0].init:
+    if not refusals.listed and requesting[0].init:
         _refuse_sharing(plans, mappings, refusals)
     placed = placement_operations(pod, _accelerators(plans), refusals)
-    if refusals.found:
-        return Refused(tuple(refusals.found))
+    if refusals.listed:
+        return Refused(tuple(refusals.listed))
     warnings = find_warnings(plans, mappings)
     changed = [plan for plan in plans if plan.rewritten]
     if not changed:

@@ -29,14 +29,14 @@ def operations(
 
     `placed` are the operations for the pod's placement.
     """
-    found: list[Operation] = []
+    changes: list[Operation] = []
     for plan in plans:
-        found += _resource_operations(plan)
-        found += _accelerator_operations(plan)
-        found += _env_operations(plan)
-    found += placed
-    found.append(_annotation_operation(pod, plans))
-    return found
+        changes += _resource_operations(plan)
+        changes += _accelerator_operations(plan)
+        changes += _env_operations(plan)
+    changes += placed
+    changes.append(_annotation_operation(pod, plans))
+    return changes
 
 
 def escaped(member: str) -> str:
@@ -48,21 +48,21 @@ _NOTE_PATH = f"/metadata/annotations/{escaped(REQUESTED_ANNOTATION)}"
 
 
 def _resource_operations(plan: ContainerPlan) -> list[Operation]:
-    found: list[Operation] = []
+    changes: list[Operation] = []
     limits = f"{plan.ref.path}/resources/limits/"
     requests = f"{plan.ref.path}/resources/requests/"
     for each in plan.rewritten:
         member = escaped(each.key)
-        found.append({"op": "remove", "path": limits + member})
+        changes.append({"op": "remove", "path": limits + member})
         if each.in_requests:
-            found.append({"op": "remove", "path": requests + member})
+            changes.append({"op": "remove", "path": requests + member})
     for resource in dict.fromkeys([each.resource for each in plan.mapped]):
         of_resource = [each for each in plan.mapped + plan.direct if each.resource == resource]
         units, member = str(plan.units[resource]), escaped(resource)
-        found.append(_add(limits + member, units))
+        changes.append(_add(limits + member, units))
         if any(each.in_requests for each in of_resource):
-            found.append(_add(requests + member, units))
-    return found
+            changes.append(_add(requests + member, units))
+    return changes
 
 
 def _accelerator_operations(plan: ContainerPlan) -> list[Operation]:
@@ -72,11 +72,11 @@ def _accelerator_operations(plan: ContainerPlan) -> list[Operation]:
     amounts = {key: str(amount) for key, amount in plan.accelerators.amounts.items()}
     resources = plan.ref.container.resources
     has_requests = resources is not None and resources.requests is not None
-    found = [] if has_requests else [_add(f"{plan.ref.path}/resources/requests", amounts)]
+    changes = [] if has_requests else [_add(f"{plan.ref.path}/resources/requests", amounts)]
     for part in ("limits", "requests") if has_requests else ("limits",):
         path = f"{plan.ref.path}/resources/{part}"
-        found += [_add(f"{path}/{escaped(key)}", amount) for key, amount in amounts.items()]
-    return found
+        changes += [_add(f"{path}/{escaped(key)}", amount) for key, amount in amounts.items()]
+    return changes
 
 
 def _annotation_operation(pod: Pod, plans: Sequence[ContainerPlan]) -> Operation:

@@ -9,7 +9,7 @@ from services.admission.accelerators import AcceleratorPlan
 from services.admission.requested import ResourceRequest, refuse_name
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Function, Mode
-from services.pods.functions import RESERVED, check_functions
+from services.pods.functions import RESERVED, permitted_functions
 from services.pods.pod import ContainerRef, environment
 from services.pods.refusals import RefusalReason, Refusals
 from services.pods.requests import ResourceCount
@@ -172,7 +172,7 @@ def _written_functions(
     units: Counter[str] = Counter()
     for request in direct:
         units[_name(request.key)] += request.units
-    written = check_functions(variables, mappings, units)
+    written = permitted_functions(variables, mappings, units)
     for problem in written.problems:
         refusals.add(RefusalReason.ENV_NOT_ALLOWED, ref, problem)
     return written.by_number, is_empty

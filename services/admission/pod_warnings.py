@@ -19,13 +19,13 @@ MAX_WARNING = 120
 
 def find_warnings(plans: Sequence[ContainerPlan], mappings: NamespaceMappings) -> tuple[str, ...]:
     """Return the warnings about a pod that is admitted."""
-    found: list[str] = []
+    warnings: list[str] = []
     seen: dict[frozenset[Mode], ContainerRef] = {}
     for plan in plans:
-        found += _mixed_modes(plan, seen)
+        warnings += _mixed_modes(plan, seen)
         for key, mapping in [(each.key, each.mapping) for each in plan.rewritten if each.mapping]:
-            found += _of_name(key, mapping, mappings)
-    return tuple(islice(dict.fromkeys(found), MAX_WARNINGS)) if found else ()
+            warnings += _of_name(key, mapping, mappings)
+    return tuple(islice(dict.fromkeys(warnings), MAX_WARNINGS)) if warnings else ()
 
 
 def _mixed_modes(plan: ContainerPlan, seen: dict[frozenset[Mode], ContainerRef]) -> Iterator[str]:

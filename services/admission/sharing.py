@@ -60,9 +60,9 @@ def conflicts(uses: Iterable[RegionUse]) -> Iterator[Conflict]:
         for resource, units in use.units.items():
             pool = pools.setdefault(resource, _Pool())
             wanted = use.wanted.get(resource, Counter())
-            found = _conflict(resource, pool, use.ref, units, wanted)
-            if found:
-                yield found
+            conflict = _conflict(resource, pool, use.ref, units, wanted)
+            if conflict:
+                yield conflict
             _use_devices(pool, use.ref, units, wanted)
 
 

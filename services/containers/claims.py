@@ -22,7 +22,7 @@ from services.containers.identity import (
     pod_of_uid,
     pods_of_folders,
 )
-from services.containers.permission import check_functions, check_resource
+from services.containers.permission import require_mapped_functions, require_mapped_resource
 from services.containers.wanted import (
     StartingPod,
     WantedFunctions,
@@ -173,9 +173,9 @@ class StartClaims:
             if pod.namespace not in mapped:
                 mapped[pod.namespace] = await source.mappings(pod.namespace)
             if self._mode is PluginMode.REGION:
-                check_functions(wanted, mapped[pod.namespace])
+                require_mapped_functions(wanted, mapped[pod.namespace])
             else:
-                check_resource(wanted.who, resource, mapped[pod.namespace], self._mode)
+                require_mapped_resource(wanted.who, resource, mapped[pod.namespace], self._mode)
         return every
 
     def _approved(

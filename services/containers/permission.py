@@ -36,7 +36,7 @@ def is_enforced(enforce: Enforce, mode: PluginMode) -> bool:
     return mode in (_MAPPED if enforce is Enforce.ALWAYS else _PROGRAMMING)
 
 
-def check_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> None:
+def require_mapped_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> None:
     """Refuse a container that wants functions that its namespace doesn't map in mode region."""
     for function in wanted.functions:
         if (wanted.interface_id, function) not in mappings.functions:
@@ -48,7 +48,9 @@ def check_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> Non
             )
 
 
-def check_resource(who: str, resource: str, mappings: NamespaceMappings, mode: PluginMode) -> None:
+def require_mapped_resource(
+    who: str, resource: str, mappings: NamespaceMappings, mode: PluginMode
+) -> None:
     """Refuse a resource that the namespace doesn't map, in mode af or regiondevel."""
     if Mode(mode.value) in mappings.modes_of(resource.removeprefix(f"{DOMAIN}/")):
         return

@@ -57,21 +57,21 @@ def evaluate_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str
     `what` is the start of the reason: `afu-id` or `interface-id`. `file` and `owner` are for the
     message.
     """
-    found = canonical_id(reading.text)
-    if _ID.fullmatch(found) and found != CRASHED:
-        return found, None
-    return "", _id_problem(what, file, owner, reading, found)
+    shown_id = canonical_id(reading.text)
+    if _ID.fullmatch(shown_id) and shown_id != CRASHED:
+        return shown_id, None
+    return "", _id_problem(what, file, owner, reading, shown_id)
 
 
-def _id_problem(what: str, file: str, owner: str, reading: Reading, found: str) -> Problem:
+def _id_problem(what: str, file: str, owner: str, reading: Reading, shown_id: str) -> Problem:
     if reading.failure is Failure.MISSING:
         return Problem(f"{what}-missing", f"{owner} has no {file}")
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
         return Problem(f"{what}-unreadable", text)
-    if not found:
+    if not shown_id:
         return Problem(f"{what}-empty", f"{file} of {owner} is empty")
-    if _ALL_F.fullmatch(found):
+    if _ALL_F.fullmatch(shown_id):
         text = f"{file} of {owner} is all f: the card's firmware has crashed"
         return Problem(f"{what}-all-f", text)
     text = f"{file} of {owner} is not {ID_DIGITS} hex digits: {_shown(reading)}"
@@ -105,9 +105,9 @@ def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> R
     unreadable = f"{reason}-unreadable"
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
-        found = Problem(unreadable, text)
+        problem = Problem(unreadable, text)
         is_dead = reading.failure is Failure.DEAD
-        return RegisterStatus(problem=found) if is_dead else RegisterStatus(remark=found)
+        return RegisterStatus(problem=problem) if is_dead else RegisterStatus(remark=problem)
     value = register_value(reading.text)
     if value is None:
         text = f"{file} of {owner} is not a hex number: {_shown(reading)}"
@@ -119,8 +119,8 @@ def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> R
 
 def register_value(text: str) -> int | None:
     """The value of a register, which drivers write in hex, with or without `0x`."""
-    found = _HEX.fullmatch(text)
-    return int(found[1], 16) if found else None
+    match = _HEX.fullmatch(text)
+    return int(match[1], 16) if match else None
 
 
 def _shown(reading: Reading) -> str:

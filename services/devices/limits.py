@@ -74,7 +74,7 @@ def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
 
 
 def limit_problems(
-    found: Iterable[CardSensors], limits: Limits, before: Mapping[str, Problem] | None = None
+    readings: Iterable[CardSensors], limits: Limits, before: Mapping[str, Problem] | None = None
 ) -> dict[str, Problem]:
     """The problem of each card that is beyond a limit, by its name; heat comes before power.
 
@@ -84,7 +84,7 @@ def limit_problems(
     """
     known, problems = before or {}, dict[str, Problem]()
     power_relief = RELIEF_SHARE * (limits.max_power or 0)
-    for sensors in found:
+    for sensors in readings:
         last = known.get(sensors.card)
         for reason, gauges, limit, relief, flag, unit in (
             (TOO_MUCH_POWER, sensors.powers, limits.max_power, power_relief, "--max-power", "W"),

@@ -122,10 +122,10 @@ def advertise(
     placed: list[_Placed] = []
     for card in inventory.cards:
         if card.failure is None:
-            found = _without_ports(card, node) or _MAKERS[mode](card, node)
+            devices = _without_ports(card, node) or _MAKERS[mode](card, node)
             if mode is PluginMode.BDF:
-                found = _under_known_ids(card, found, known)
-            placed.extend((card.place, _remember(card, device, known)) for device in found)
+                devices = _under_known_ids(card, devices, known)
+            placed.extend((card.place, _remember(card, device, known)) for device in devices)
     present = {device.id for _, device in placed}
     for card in inventory.cards:
         carried = _carry_over(card, mode, known)

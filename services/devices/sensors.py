@@ -86,8 +86,8 @@ def board_watts(text: str) -> float | None:
     The N6000's driver wrote mW for µW before Linux 6.10, and the C6100's does. A board that runs
     draws more than a watt (10⁶ µW) and less than a kilowatt (10⁶ mW).
     """
-    found = watts(text, unit=1e-6)
-    return watts(text, unit=1e-3) if found is not None and found < 1 else found
+    power = watts(text, unit=1e-6)
+    return watts(text, unit=1e-3) if power is not None and power < 1 else power
 
 
 def _measured(text: str, unit: float, least: float, most: float) -> float | None:
@@ -102,10 +102,10 @@ def label(*words: str) -> str:
     return _UNPRINTABLE.sub("?", " ".join(filter(None, words)))[:MAX_LABEL].strip()
 
 
-def gauges(found: Iterable[tuple[str, float | None]]) -> tuple[Gauge, ...]:
+def gauges(readings: Iterable[tuple[str, float | None]]) -> tuple[Gauge, ...]:
     """Sensors by label, with the labels made unique, without those that measure nothing."""
     named: dict[str, float] = {}
-    for text, value in found:
+    for text, value in readings:
         name, count = text, 1
         while name in named:
             count += 1
@@ -120,5 +120,5 @@ def aer_total(text: str) -> int | None:
 
     Linux, `Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats`.
     """
-    found = _TOTAL.search(text)
-    return int(found[1]) if found else None
+    match = _TOTAL.search(text)
+    return int(match[1]) if match else None

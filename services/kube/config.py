@@ -199,8 +199,8 @@ class _Merged:
 
     def _add(self, section: str, entries: list[dict[str, Any]] | None, path: Path) -> None:
         for entry in entries or ():
-            found = entry.get(section) or {}, path.absolute().parent
-            self._entries.setdefault((section, str(entry.get("name"))), found)
+            value = entry.get(section) or {}, path.absolute().parent
+            self._entries.setdefault((section, str(entry.get("name"))), value)
 
     def get(self, section: str, name: str) -> tuple[dict[str, Any], Path]:
         try:
@@ -217,8 +217,8 @@ def _from_files(files: Sequence[str]) -> Access:
     if not merged.context:
         raise ClusterError("it has no current-context: set one (kubectl config use-context)")
     context = msgspec.convert(merged.get("context", merged.context)[0], _Context)
-    found, cluster_folder = merged.get("cluster", context.cluster or "")
-    cluster = msgspec.convert(found, _Cluster)
+    section, cluster_folder = merged.get("cluster", context.cluster or "")
+    cluster = msgspec.convert(section, _Cluster)
     if not context.user:
         raise ClusterError("its current-context names no user: set one that does")
     entry, user_folder = merged.get("user", context.user)

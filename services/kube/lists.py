@@ -80,10 +80,10 @@ async def list_objects(
         try:
             async with aclosing(read_pages(client, path)) as pages:
                 return [
-                    found
+                    converted
                     async for page in pages
                     for item in page.items or ()
-                    if (found := read(decode(item, path, dict[str, Any]))) is not None
+                    if (converted := read(decode(item, path, dict[str, Any]))) is not None
                 ]
         except BadStatus as error:
             if error.status != GONE or attempt == _ATTEMPTS:

@@ -85,8 +85,8 @@ def _decode_object(body: bytes, path: str) -> dict[str, Any]:
     metadata = item.get("metadata") if isinstance(item, dict) else None
     if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
         raise ClusterError(f"{path} can't be read: it has no metadata.resourceVersion")
-    found: dict[str, Any] = item
-    return found
+    obj: dict[str, Any] = item
+    return obj
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +100,20 @@ class Secret:
 
 async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
     """Read a Secret."""
-    found = await read_object(client, secret_path(namespace, name))
-    if found is None:
+    stored = await read_object(client, secret_path(namespace, name))
+    if stored is None:
         raise ClusterError(
             f"Secret {namespace}/{name} does not exist: `accelbind certs run` creates it, and so"
             " does applying the manifests"
         )
-    return _secret(found)
+    return _secret(stored)
 
 
 async def ensure_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
     """Read a Secret; create it, empty, where it does not exist."""
     path = secret_path(namespace, name)
-    if (found := await read_object(client, path)) is not None:
-        return _secret(found)
+    if (stored := await read_object(client, path)) is not None:
+        return _secret(stored)
     answer = await client.request(
         "PATCH",
         path,
@@ -156,9 +156,9 @@ def secret_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{segment(namespace)}/secrets/{segment(name)}"
 
 
-def _secret(found: NamedObject) -> Secret:
-    data = found.item.get("data") or {}
-    return Secret(found, {str(key): decode_base64(value) for key, value in data.items()})
+def _secret(stored: NamedObject) -> Secret:
+    data = stored.item.get("data") or {}
+    return Secret(stored, {str(key): decode_base64(value) for key, value in data.items()})
 
 
 def decode_base64(value: object) -> bytes:

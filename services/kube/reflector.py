@@ -72,9 +72,9 @@ class Store(Generic[T]):
 
     def add(self, item: Item) -> None:
         """Add an object of the list; one that is known already stays the same object."""
-        found, (namespace, name) = self._read(item), _key(item)
+        value, (namespace, name) = self._read(item), _key(item)
         known = self.objects.get(namespace, {}).get(name)
-        self._incoming.setdefault(namespace, {})[name] = found if known != found else known
+        self._incoming.setdefault(namespace, {})[name] = value if known != value else known
 
     def finish_list(self) -> None:
         """Replace all objects by those that were added."""
@@ -88,10 +88,10 @@ class Store(Generic[T]):
 
     def upsert(self, item: Item) -> None:
         """Store an object that is new or has changed."""
-        found, (namespace, name) = self._read(item), _key(item)
+        value, (namespace, name) = self._read(item), _key(item)
         known = self.objects.setdefault(namespace, {})
-        if known.get(name) != found:
-            known[name] = found
+        if known.get(name) != value:
+            known[name] = value
             self._mark([namespace])
 
     def remove(self, item: Item) -> None:

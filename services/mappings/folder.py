@@ -146,8 +146,8 @@ def _items(value: object) -> list[object] | None:
     head = {"apiVersion": kind.api_version, "kind": kind.name} if kind else {}
     if "apiVersion" in value and kind:
         head["apiVersion"] = value["apiVersion"]
-    found: list[object] = items if isinstance(items, list) else []
-    return [head | item if isinstance(item, dict) else item for item in found]
+    members: list[object] = items if isinstance(items, list) else []
+    return [head | item if isinstance(item, dict) else item for item in members]
 
 
 class FolderSource:
@@ -203,18 +203,18 @@ class FolderSource:
 
     async def _poll(self) -> None:
         try:
-            found = _signature(self._directory)
+            signature = _signature(self._directory)
             overdue = time.monotonic() - self._confirmed > MAX_WAIT
-            if found != self._signature and (found == self._pending or overdue):
+            if signature != self._signature and (signature == self._pending or overdue):
                 self._swap(await asyncio.to_thread(load_folder, self._directory))
-                self._signature = found
-            self._pending = found
+                self._signature = signature
+            self._pending = signature
         except ExternalFailure as error:
             self._log_error(str(error))
         except Exception as error:  # noqa: BLE001 - of ours; the next poll tries again
             self._log_error(f"accelbind failed while reading {self._directory}: {error!r:.200}")
         else:
-            if found == self._signature:
+            if signature == self._signature:
                 self._settle()
 
     def _settle(self) -> None:

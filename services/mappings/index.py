@@ -197,16 +197,16 @@ def _index_namespace(
         if (function := mapping.resolution.function) is not None:
             functions.setdefault(function, []).append(mapping)
     modes = {
-        resource: _MODES[frozenset(filter(None, (one.resolution.mode for one in found)))]
-        for resource, found in by_resource.items()
+        resource: _MODES[frozenset(filter(None, (one.resolution.mode for one in mappings)))]
+        for resource, mappings in by_resource.items()
     }
     return NamespaceMappings(
         namespace,
         by_name,
         reasons,
-        by_resource={resource: tuple(found) for resource, found in by_resource.items()},
+        by_resource={resource: tuple(mappings) for resource, mappings in by_resource.items()},
         modes=modes,
-        functions={function: tuple(found) for function, found in functions.items()},
+        functions={function: tuple(mappings) for function, mappings in functions.items()},
         counts=Counter(
             mapping.kind for each in (by_name, accelerators.by_name) for mapping in each.values()
         ),

@@ -97,7 +97,7 @@ class CardCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
         inventory = self.state.inventory
-        yield from _of_cards(inventory.cards if inventory else (), self.sensing.found)
+        yield from _of_cards(inventory.cards if inventory else (), self.sensing.readings)
         yield GaugeMetricFamily(
             "accelbind_hanging_reads",
             "Cards and class folders of sysfs whose reading hangs now.",

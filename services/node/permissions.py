@@ -87,12 +87,12 @@ class Needs:
 
 def missing(needs: Needs, inventory: Inventory) -> tuple[Missing, ...]:
     """Every permission that is missing, each path once; reads the system, so it is for a thread."""
-    found: dict[str, Missing] = {}
+    by_path: dict[str, Missing] = {}
     for each in (*_of_kubelet(needs), *_of_folders(needs), *_of_cards(needs, inventory.cards)):
-        known = found.get(each.path, each)
+        known = by_path.get(each.path, each)
         loss = known.loss if each.loss in known.loss else f"{known.loss}; {each.loss}"
-        found[each.path] = replace(known, loss=loss)
-    return tuple(found.values())
+        by_path[each.path] = replace(known, loss=loss)
+    return tuple(by_path.values())
 
 
 def _of_kubelet(needs: Needs) -> Iterator[Missing]:
@@ -139,8 +139,8 @@ def _of_cards(needs: Needs, cards: tuple[Card, ...]) -> Iterator[Missing]:
     if needs.clear_errors and needs.serve:
         files = Sysfs(needs.root)
         firsts = [(card.driver, card.name, card.ports[0].name) for card in cards if card.ports]
-        found = (clearing_file(files, *first) for first in firsts)
-        paths = [needs.root / path.lstrip("/") for path in found if path]
+        names = (clearing_file(files, *first) for first in firsts)
+        paths = [needs.root / path.lstrip("/") for path in names if path]
         yield from _first(paths, WRITE, _ERRORS_STAY)
 
 
@@ -153,16 +153,16 @@ def _nodes(card: Card) -> Iterator[str]:
 
 def _first(paths: list[Path], mode: int, loss: str) -> Iterator[Missing]:
     """The first of many paths of one kind that lacks a permission, and how many others do."""
-    found = [each for path in paths for each in _lacks(path, mode, loss)]
-    if found:
-        more = f"; the same for {len(found) - 1} more" if len(found) > 1 else ""
-        yield replace(found[0], loss=f"{found[0].loss}{more}")
+    lacking = [each for path in paths for each in _lacks(path, mode, loss)]
+    if lacking:
+        more = f"; the same for {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        yield replace(lacking[0], loss=f"{lacking[0].loss}{more}")
 
 
 def _lacks(path: Path, mode: int, loss: str) -> Iterator[Missing]:
     """What this process lacks of a permission: of the path, or of a folder on the way there."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - as os.access below, which has no better name
+        status = os.stat(path)  # noqa: PTH116 - as os.access below, which has no better name
     except PermissionError:
         closed = next((each for each in reversed(path.parents) if not _may(each, SEARCH)), None)
         if closed is not None:
@@ -175,7 +175,7 @@ def _lacks(path: Path, mode: int, loss: str) -> Iterator[Missing]:
     if not lacking:
         return
     permission = " and ".join(word for word, _ in lacking)
-    if stat.S_ISSOCK(found.st_mode):
+    if stat.S_ISSOCK(status.st_mode):
         permission = "connect (which takes write)"
     yield Missing(str(path), permission, loss, _remedy(path, "".join(each for _, each in lacking)))
 
@@ -195,13 +195,13 @@ def _nearest(path: Path) -> Path:
 def _remedy(path: Path, letters: str) -> str:
     """What gives a permission. Access lists don't outlive a socket, and sysfs has none."""
     try:
-        found, flags = os.stat(path), os.statvfs(path).f_flag  # noqa: PTH116 - as above
+        status, flags = os.stat(path), os.statvfs(path).f_flag  # noqa: PTH116 - as above
     except OSError:
         return "run as a user that may"
-    if "w" in letters and flags & os.ST_RDONLY and not stat.S_ISSOCK(found.st_mode):
+    if "w" in letters and flags & os.ST_RDONLY and not stat.S_ISSOCK(status.st_mode):
         return "mount it rw: its file system is read-only"
-    owner = f"run as its owner, user {found.st_uid}"
-    if stat.S_ISSOCK(found.st_mode) or stat.S_ISREG(found.st_mode):
+    owner = f"run as its owner, user {status.st_uid}"
+    if stat.S_ISSOCK(status.st_mode) or stat.S_ISREG(status.st_mode):
         return owner
     return f"{owner}, or let user {os.geteuid()}: setfacl -m u:{os.geteuid()}:{letters} {path}"
 

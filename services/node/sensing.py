@@ -55,8 +55,8 @@ class Sensing:
         self._cards: tuple[Card, ...] = ()
         self._read: tuple[tuple[str, str], ...] = ()
         self._due = Due()
-        self._found: tuple[CardSensors, ...] = ()
-        self._found_at = float("-inf")
+        self._readings: tuple[CardSensors, ...] = ()
+        self._read_at = float("-inf")
         self._over: Mapping[str, Problem] = {}
         self._outage = Outage(log, "sensors can't be read", "sensors can be read again")
         self._silent: frozenset[str] = frozenset()
@@ -65,12 +65,12 @@ class Sensing:
         """Whether those of one hang for longer than that."""
 
     @property
-    def found(self) -> tuple[CardSensors, ...]:
+    def readings(self) -> tuple[CardSensors, ...]:
         """The last values of the sensors of the present cards, if they are recent."""
-        if time.monotonic() - self._found_at > STALE_INTERVALS * self._interval + SPACING_SECONDS:
+        if time.monotonic() - self._read_at > STALE_INTERVALS * self._interval + SPACING_SECONDS:
             return ()
         here = {_key(card) for card in self._cards}
-        return tuple(each for each in self._found if (each.card, each.address) in here)
+        return tuple(each for each in self._readings if (each.card, each.address) in here)
 
     @property
     def hanging(self) -> int:
@@ -103,13 +103,13 @@ class Sensing:
         self._read = tuple(map(_key, cards))
         before = frozenset(self._reader.hanging)
         try:
-            found = await self._reader.read(cards)
+            readings = await self._reader.read(cards)
         except HardwareError as error:
             self._update((), [str(error)], {})
             return
         hung = {
             each.card: each.problem
-            for each in found
+            for each in readings
             if each.problem is not None and each.problem.reason == SENSORS_HUNG
         }
         if not hung.keys() <= self._silent:
@@ -120,17 +120,17 @@ class Sensing:
             for card, problem in hung.items()
             if card in self._over or card in before
         }
-        self._update(found, [problem.message for problem in hung.values()], held)
+        self._update(readings, [problem.message for problem in hung.values()], held)
 
     def _update(
         self,
-        found: tuple[CardSensors, ...],
+        readings: tuple[CardSensors, ...],
         errors: Iterable[str],
         held: Mapping[str, Problem],
     ) -> None:
         self._outage.update("; ".join(errors))
-        self._found, self._found_at = found, time.monotonic()
-        over = {**limit_problems(found, self._limits, self._over), **held}
+        self._readings, self._read_at = readings, time.monotonic()
+        over = {**limit_problems(readings, self._limits, self._over), **held}
         if over != self._over:
             self._over = over
             self._request_rescan()

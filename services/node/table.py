@@ -74,8 +74,8 @@ def rows(tree: AdvertisedResources, holders: Holders) -> tuple[Row, ...]:
     """
     owners: dict[str, set[Holder]] = {}
     resources: dict[str, str] = {}
-    for (resource, key), found in sorted(holders.items()):
-        owners.setdefault(key, set()).update(found)
+    for (resource, key), users in sorted(holders.items()):
+        owners.setdefault(key, set()).update(users)
         resources[key] = resource
     devices = sorted((*tree.devices(), *tree.not_offered), key=lambda device: _order(device.id))
     here = {device.id for device in devices}
@@ -134,5 +134,5 @@ def _names(row: Row, names: dict[tuple[str, str], list[str]]) -> tuple[str, ...]
     carried = [afu_id for afu_id in row.afu_ids if afu_id]
     if row.resource.startswith(f"{DOMAIN}/region-"):
         carried.append("")
-    found = {name for afu_id in carried for name in names.get((row.interface_id, afu_id), ())}
-    return tuple(sorted(found))
+    unique = {name for afu_id in carried for name in names.get((row.interface_id, afu_id), ())}
+    return tuple(sorted(unique))

@@ -47,8 +47,8 @@ def read_functions(variables: Iterable[EnvVar], *, other_forms: bool = False) ->
     With `other_forms`, a reserved name of another form is ignored rather than a problem.
     """
     values: dict[str, dict[int, str]] = {"REGION": {}, "AFU": {}}
-    found = _unreadable(variables, values, other_forms=other_forms)
-    problems = list(islice(found, MAX_REFUSALS))
+    refusals = _unreadable(variables, values, other_forms=other_forms)
+    problems = list(islice(refusals, MAX_REFUSALS))
     if problems:
         return WrittenFunctions(problems=problems)
     regions, afus = values["REGION"], values["AFU"]
@@ -56,7 +56,7 @@ def read_functions(variables: Iterable[EnvVar], *, other_forms: bool = False) ->
     return WrittenFunctions(functions, list(islice(_unpaired(regions, afus), MAX_REFUSALS)))
 
 
-def check_functions(
+def permitted_functions(
     variables: Iterable[EnvVar], mappings: NamespaceMappings, units: Mapping[str, int]
 ) -> WrittenFunctions:
     """Read the functions that env names, and check that this container may have them.
@@ -66,12 +66,12 @@ def check_functions(
     written = read_functions(variables)
     functions = written.by_number
     mapped = {number: each for number, each in functions.items() if each in mappings.functions}
-    found = chain(
+    refusals = chain(
         written.problems,
         _not_mapped(functions, mappings),
         _not_covered(mapped, units),
     )
-    problems = list(islice(found, MAX_REFUSALS))
+    problems = list(islice(refusals, MAX_REFUSALS))
     return WrittenFunctions(problems=problems) if problems else written
 
 

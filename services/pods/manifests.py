@@ -82,12 +82,12 @@ def _members(kind: str, item: object) -> Iterator[FoundPod]:
 
 
 def _descend(document: Object, kind: str, path: tuple[str, ...]) -> Object:
-    found: object = document
+    value: object = document
     for member in path:
-        found = found.get(member) if isinstance(found, dict) else None
-    if not isinstance(found, dict):
+        value = value.get(member) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
         raise InvalidManifest(f"a {kind} must have an object at {'.'.join(path)}")
-    return found
+    return value
 
 
 def _found(kind: str, document: Object, manifest: Object) -> FoundPod:

@@ -54,15 +54,15 @@ class Refusal:
 class Refusals:
     """Collects the problems of a pod; `full` once there are `MAX_REFUSALS`."""
 
-    found: list[Refusal] = field(default_factory=list)
+    listed: list[Refusal] = field(default_factory=list)
     full: bool = False
 
     def add(self, reason: RefusalReason, ref: ContainerRef, message: str) -> None:
         """Add a problem of a container; the container's name goes before the message."""
         if not self.full:
             text = f"{label(ref)}: {message}"
-            self.found.append(Refusal(reason, ref.container.name, text))
-            self.full = len(self.found) >= MAX_REFUSALS
+            self.listed.append(Refusal(reason, ref.container.name, text))
+            self.full = len(self.listed) >= MAX_REFUSALS
 
 
 def label(ref: ContainerRef) -> str:

@@ -29,18 +29,18 @@ def requesting_containers(pod: Pod, prefixes: tuple[str, ...]) -> list[Container
 
     `prefixes` are the domains, each with its slash.
     """
-    found: list[ContainerRef] = []
+    containers: list[ContainerRef] = []
     if pod.spec is None:
-        return found
+        return containers
     for n, container in enumerate(pod.spec.init_containers or ()):
         if _requests_any(container.resources, prefixes):
             sidecar = container.restart_policy == "Always"
             path = f"/spec/initContainers/{n}"
-            found.append(ContainerRef(container, path, init=True, sidecar=sidecar))
+            containers.append(ContainerRef(container, path, init=True, sidecar=sidecar))
     for n, container in enumerate(pod.spec.containers or ()):
         if _requests_any(container.resources, prefixes):
-            found.append(ContainerRef(container, f"/spec/containers/{n}"))
-    return found
+            containers.append(ContainerRef(container, f"/spec/containers/{n}"))
+    return containers
 
 
 def read_counts(

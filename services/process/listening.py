@@ -44,8 +44,8 @@ def _listen(host: str, port: int) -> socket.socket:
             if isinstance(error, OSError) and error.errno not in _NO_IPV6:
                 raise
             host = "0.0.0.0"  # noqa: S104 - all addresses were asked for
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = found[0]
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = addresses[0]
     return socket.create_server((address[0], address[1]), family=family, backlog=_BACKLOG)
 
 

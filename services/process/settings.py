@@ -203,7 +203,7 @@ def load(
     Raises:
         InvalidSettings: In one sentence, with the flag or variable: it is unknown, or does not fit.
     """
-    values = given_values(given)
+    values = flag_values(given)
     refuse_unknown_variables(model.model_fields, others)
     try:
         return model(**values)
@@ -211,7 +211,7 @@ def load(
         raise InvalidSettings(_sentence(model, error, values)) from error
 
 
-def given_values(given: Mapping[str, object]) -> dict[str, Any]:
+def flag_values(given: Mapping[str, object]) -> dict[str, Any]:
     """Return the flags that were given; repeated ones are joined with commas."""
     return {
         name: ",".join(map(str, value)) if isinstance(value, list) else value
@@ -222,7 +222,7 @@ def given_values(given: Mapping[str, object]) -> dict[str, Any]:
 
 def render(settings: Settings, given: Mapping[str, object]) -> str:
     """Return the settings as YAML, each with the source of its value."""
-    values = given_values(given)
+    values = flag_values(given)
     dumped = settings.model_dump(mode="json")
     rows = [(f"{dashed(name)}: {_scalar(value)}", name) for name, value in dumped.items()]
     width = max((len(text) for text, _ in rows), default=0)

@@ -140,13 +140,13 @@ class CertificateSource:
                 _trust(fresh, trusted, self._client_ca)
         try:
             load_pair(fresh, certificate, key)
-            found = x509.load_pem_x509_certificate(certificate)
+            serving = x509.load_pem_x509_certificate(certificate)
         except (ssl.SSLError, ValueError, x509.InvalidVersion) as error:
             raise CertificateError(
                 f"{self._certificate} and {self._key} are not a certificate and its"
                 f" unencrypted key: {getattr(error, 'reason', None) or error}"
             ) from error
-        begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
+        begins, ends = serving.not_valid_before_utc, serving.not_valid_after_utc
         now = datetime.fromtimestamp(self._clock(), UTC)
         if ends <= now and self.validity and self.validity.ends > now.timestamp():
             raise CertificateError(f"{self._certificate} expired on {ends.isoformat()}")

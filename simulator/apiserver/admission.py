@@ -153,14 +153,14 @@ def matches_labels(selector: Json, labels: Mapping[str, str]) -> bool:
 
 
 def _meets(requirement: Json, labels: Mapping[str, str]) -> bool:
-    found = labels.get(requirement["key"])
+    value = labels.get(requirement["key"])
     match requirement["operator"]:
         case "In":
-            return found in requirement["values"]
+            return value in requirement["values"]
         case "NotIn":
-            return found not in requirement["values"]
+            return value not in requirement["values"]
         case operator:
-            return (found is not None) is (operator == "Exists")
+            return (value is not None) is (operator == "Exists")
 
 
 class WebhookClient:

@@ -103,8 +103,8 @@ class App:
     async def _answer(self, request: Request) -> Response:
         if request.headers.get("authorization") != f"Bearer {self.token}":
             raise StatusError(401, "Unauthorized")
-        if found := discover(request.path, self._table):
-            return Response(200, encode(found))
+        if document := discover(request.path, self._table):
+            return Response(200, encode(document))
         target = parse(request.path, self._table)
         if target is None:
             raise StatusError(404, "the server could not find the requested resource")

@@ -159,9 +159,9 @@ def _check(schema: Json, value: object, path: str, old: object = None) -> Iterat
         return
     expected = schema.get("type", "")
     if not isinstance(value, _TYPES.get(expected, object)):
-        found = next((name for name, kind in _TYPES.items() if isinstance(value, kind)), "null")
-        why = f'{path} in body must be of type {expected}: "{found}"'
-        yield invalid_value(path, found, why)
+        type_ = next((name for name, kind in _TYPES.items() if isinstance(value, kind)), "null")
+        why = f'{path} in body must be of type {expected}: "{type_}"'
+        yield invalid_value(path, type_, why)
     elif value not in schema.get("enum", [value]):
         known = ", ".join(f'"{one}"' for one in schema["enum"])
         yield Cause(path, f'Unsupported value: "{value}": supported values: {known}')

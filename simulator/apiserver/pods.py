@@ -97,10 +97,10 @@ def validate(pod: Json) -> None:
 
 def amount_of(quantity: object) -> Fraction:
     """The amount of a quantity; StatusError 400 for a text that is none."""
-    found = _QUANTITY.fullmatch(str(quantity))
-    if found is None:
+    match = _QUANTITY.fullmatch(str(quantity))
+    if match is None:
         raise bad_request(f"quantities must be numbers with a suffix: {quantity!r}")
-    digits, exponent, suffix = found.groups(default="")
+    digits, exponent, suffix = match.groups(default="")
     if suffix.endswith("i"):
         return Fraction(digits) * Fraction(1024) ** ("KMGTPE".index(suffix[0]) + 1)
     power = _POWERS.get(suffix, 18)
@@ -176,10 +176,12 @@ class Scheduler:
         pending.sort(key=lambda pod: int(pod["metadata"]["resourceVersion"]))
         for pod in pending:
             asked = _sum(requests_of(pod), _ONE_POD)
-            found = {node["metadata"]["name"]: _problems(pod, asked, node, taken) for node in nodes}
-            fitting = [name for name, problems in found.items() if not problems]
+            by_node = {
+                each["metadata"]["name"]: _problems(pod, asked, each, taken) for each in nodes
+            }
+            fitting = [name for name, problems in by_node.items() if not problems]
             if not fitting:
-                self._report(pod, unschedulable_text(found.values()))
+                self._report(pod, unschedulable_text(by_node.values()))
                 continue
             chosen = min(fitting, key=lambda name: (taken[name].get("pods", 0), name))
             taken[chosen] = _sum(taken[chosen], asked)
@@ -277,6 +279,6 @@ def unschedulable_text(problems: Iterable[list[str]]) -> str:
     by_node = list(problems)
     if not by_node:
         return "no nodes available to schedule pods"
-    reasons = Counter(reason for found in by_node for reason in found)
+    reasons = Counter(reason for texts in by_node for reason in texts)
     counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
     return f"0/{len(by_node)} nodes are available: {counted}."

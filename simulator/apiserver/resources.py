@@ -203,8 +203,8 @@ def discover(path: str, table: ResourceTable) -> Json | None:  # noqa: PLR0911 -
             return {"kind": "APIVersions", "versions": ["v1"]}
         case ["apis"]:
             groups = sorted({resource.group for resource in table} - {""})
-            found = [_group(name, table) for name in groups]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
+            described = [_group(name, table) for name in groups]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": described}
         case ["openapi", "v3"]:
             urls = {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in by_root}
             return {"paths": urls}
@@ -218,8 +218,8 @@ def discover(path: str, table: ResourceTable) -> Json | None:  # noqa: PLR0911 -
 
 
 def _group(name: str, table: ResourceTable) -> Json:
-    found = {one.api_version: one.version for one in table if one.group == name}
-    versions = [{"groupVersion": key, "version": found[key]} for key in sorted(found)]
+    by_version = {one.api_version: one.version for one in table if one.group == name}
+    versions = [{"groupVersion": key, "version": by_version[key]} for key in sorted(by_version)]
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 

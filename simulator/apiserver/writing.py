@@ -108,10 +108,10 @@ class Writer:
 
     def existing(self, target: Target) -> Json:
         """The object of a target, or an error 404."""
-        found = self._store.get(target.resource, target.path)
-        if found is None:
+        item = self._store.get(target.resource, target.path)
+        if item is None:
             raise not_found(target.resource, target.name)
-        return found
+        return item
 
     async def _change(self, call: ApiCall, old: Json, item: Json) -> Json | None:
         """Store a changed object; None where the stored one changed during its review."""
@@ -200,12 +200,12 @@ class Writer:
 def _decoded(call: ApiCall, item: Json) -> Json:
     """The object of a body with its defaults; unknown fields of custom resources dropped."""
     resource = call.target.resource
-    found = (
+    kind = (
         item.setdefault("apiVersion", resource.api_version),
         item.setdefault("kind", resource.kind),
     )
-    if found != (resource.api_version, resource.kind):
-        raise bad_request(f"{' '.join(found)} is no {resource.api_version} {resource.kind}")
+    if kind != (resource.api_version, resource.kind):
+        raise bad_request(f"{' '.join(kind)} is no {resource.api_version} {resource.kind}")
     item = without_nulls(item)
     item["metadata"] = dict(item.get("metadata") or {})
     if resource.schema is not None:
@@ -272,8 +272,8 @@ def merge(target: Json, patch: Json) -> Json:
         if value is None or name.startswith("$"):
             result.pop(name, None)
         elif isinstance(value, dict):
-            found = result.get(name)
-            result[name] = merge(found if isinstance(found, dict) else {}, value)
+            before = result.get(name)
+            result[name] = merge(before if isinstance(before, dict) else {}, value)
         else:
             result[name] = value
     return result

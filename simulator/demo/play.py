@@ -45,8 +45,8 @@ class Player:
 
     def show_nodes(self, plans: tuple[NodePlan, ...]) -> None:
         """Wait for the nodes' capacity and show it."""
-        found = [(plan, await_capacity(self.api, plan, self.until)) for plan in plans]
-        self.console.print(show.title("Nodes"), show.nodes(found))
+        capacities = [(plan, await_capacity(self.api, plan, self.until)) for plan in plans]
+        self.console.print(show.title("Nodes"), show.nodes(capacities))
 
     def play(self, pods: tuple[DemoPod, ...]) -> list[PodReport]:
         """Create pods one after the other, show each, and end with a table of all."""

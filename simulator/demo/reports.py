@@ -40,13 +40,13 @@ class PodReport:
     @property
     def asked_for(self) -> list[str]:
         """The resources that its author wrote, without our domain, with counts above 1."""
-        found: dict[str, None] = {}
+        texts: dict[str, None] = {}
         for container in containers(self.plan.pod):
             for name, count in (container.get("resources", {}).get("limits") or {}).items():
                 if is_ours(name):
                     text = name.removeprefix(f"{DOMAIN}/")
-                    found[text if str(count) == "1" else f"{count} x {text}"] = None
-        return list(found)
+                    texts[text if str(count) == "1" else f"{count} x {text}"] = None
+        return list(texts)
 
     @property
     def devices(self) -> list[str]:
@@ -80,8 +80,8 @@ def has_capacity(node: Json, plan: NodePlan) -> bool:
 def given(pod: Json) -> dict[str, Json]:
     """What the kubelet gave each container: environment, devices, allocated ids."""
     text = pod.get("metadata", {}).get("annotations", {}).get(GIVEN_ANNOTATION, "{}")
-    found: dict[str, Json] = json.loads(text)
-    return found
+    environment: dict[str, Json] = json.loads(text)
+    return environment
 
 
 def containers(pod: Json) -> list[Json]:

@@ -98,8 +98,8 @@ class Stage:
 
         def checked() -> T | None:
             self._check()
-            if found := poll():
-                return found
+            if value := poll():
+                return value
             if ended := next((part for part in self.parts if part.ended), None):
                 code = ended.process.returncode
                 raise ExternalFailure(f"{ended.name} ended with {code} before {what}")

@@ -109,8 +109,8 @@ class ResourceTable:
 
     def healthy(self) -> dict[str, list[str]]:
         """The healthy devices by resource, sorted, as the checkpoint keeps them."""
-        found = sorted(self.registered.items())
-        return {name: sorted(each.healthy) for name, each in found if each.devices is not None}
+        resources = sorted(self.registered.items())
+        return {name: sorted(each.healthy) for name, each in resources if each.devices is not None}
 
     def node_resources(self) -> NodeResources:
         """What the node's status reports now."""

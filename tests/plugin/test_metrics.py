@@ -36,7 +36,7 @@ class Node:
 
     state: NodeState = field(default_factory=lambda: NodeState(PluginMode.AF))
     holders: Holders = field(default_factory=dict)
-    found: tuple[CardSensors, ...] = ()
+    readings: tuple[CardSensors, ...] = ()
     hanging: Any = 1
     missing: tuple[Missing, ...] = ()
     registry: CollectorRegistry = field(default_factory=new_registry)
@@ -119,7 +119,7 @@ def test_a_device_that_a_container_has_names_it(node: Node) -> None:
 
 
 def test_a_card_shows_what_it_measures(node: Node) -> None:
-    node.state.inventory, node.found = Inventory((CARD,)), (SENSORS,)
+    node.state.inventory, node.readings = Inventory((CARD,)), (SENSORS,)
     card, place = {"card": "region0"}, {"pci_address": "0000:5e:00.0"}
     assert node.value("card_info", driver="dfl", numa_node="1", **place, **card) == 1
     assert node.value("card_temperature_celsius", sensor="Board", **card) == 38.5
@@ -130,13 +130,13 @@ def test_a_card_shows_what_it_measures(node: Node) -> None:
     assert node.value("pci_errors_total", severity="fatal", **bus) == 0
     assert node.value("pci_errors_total", severity="nonfatal", **bus) is None
     assert (node.value("hanging_reads"), node.value("hanging_sensors")) == (2, 1)
-    node.state.inventory, node.found = Inventory(), ()
+    node.state.inventory, node.readings = Inventory(), ()
     assert "region0" not in node.text()
 
 
 def test_a_card_that_measures_nothing_has_no_series(node: Node) -> None:
     node.state.inventory = Inventory((Card("dfl", "region1", None, None),))
-    node.found = (CardSensors("region1", "", problem=Problem("sensors-hung", "m")),)
+    node.readings = (CardSensors("region1", "", problem=Problem("sensors-hung", "m")),)
     shown = [line for line in node.text().splitlines() if "region1" in line]
     assert shown == [
         'accelbind_card_info{card="region1",driver="dfl",numa_node="",pci_address=""} 1.0'

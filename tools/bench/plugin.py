@@ -262,8 +262,8 @@ def _allocations(node: Node) -> Iterator[Row]:
 
 def _socket_of(node: Node) -> Path:
     folder = node.folder / "device-plugins"
-    (found,) = folder.glob("accelbind-*.sock")
-    return found
+    (path,) = folder.glob("accelbind-*.sock")
+    return path
 
 
 async def _again(node: Node) -> float:

@@ -96,8 +96,8 @@ def ports_of(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]
         return ports.exists()
 
     poll_until(written, "the server")
-    found: dict[str, int] = json.loads(ports.read_text())
-    return found
+    by_name: dict[str, int] = json.loads(ports.read_text())
+    return by_name
 
 
 def rows() -> Iterator[Row]:
@@ -127,9 +127,9 @@ def _costs(server: Server, bodies: list[bytes]) -> Iterator[tuple[float, ...]]:
             raise AssertionError("a review is not answered with a patch")
         rounds = [cycle(bodies) for _ in TARGETS]
         for number in range(ROUNDS + 1):
-            found = tuple(map(_cost, [server] * len(TARGETS), connections, TARGETS, rounds))
+            costs = tuple(map(_cost, [server] * len(TARGETS), connections, TARGETS, rounds))
             if number:  # the first one warms up
-                yield found
+                yield costs
 
 
 def _cost(server: Server, connection: HTTPSConnection, path: str, bodies: Iterator[bytes]) -> float:

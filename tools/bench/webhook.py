@@ -70,5 +70,5 @@ def _is_ready(server: Server) -> bool:
 
 
 def _resident_mib(pid: int) -> float:
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return float(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return float(match[1]) / 1024 if match else 0.0

@@ -53,8 +53,8 @@ def _of_pods() -> Iterator[tuple[str, str, str]]:
     yield from ((code(each), code("allowed"), text) for each, text in members(UnchangedReason))
     yield from ((code(each), code("denied"), text) for each, text in members(RefusalReason))
     for name, text in (*stated(pod_review), *stated(review)):
-        found = re.search(r"(admitted|denied)", text)
-        outcome = {"admitted": "allowed", "denied": "denied"}[found[1]] if found else "errored"
+        match = re.search(r"(admitted|denied)", text)
+        outcome = {"admitted": "allowed", "denied": "denied"}[match[1]] if match else "errored"
         yield name, code(outcome), text
     yield from ((code(each), code(REJECTED), text) for each, text in members(RejectionReason))
     yield code(REWRITTEN), "", f"Only in the audit log, for a patched pod, with `{REWRITES}`."

@@ -90,20 +90,20 @@ def _fields(schema: Json, above: str) -> Iterator[tuple[str, ...]]:
 
 
 def _bounds(field: Json) -> str:
-    found = []
+    texts = []
     if "enum" in field:
-        found.append(f"One of {', '.join(map(code, field['enum']))}.")
+        texts.append(f"One of {', '.join(map(code, field['enum']))}.")
     if "default" in field:
-        found.append(f"Default: {code(str(field['default']))}.")
+        texts.append(f"Default: {code(str(field['default']))}.")
     if "pattern" in field:
-        found.append(f"Pattern: {code(field['pattern'])}.")
+        texts.append(f"Pattern: {code(field['pattern'])}.")
     elif "maxLength" in field:
-        found.append(f"At most {field['maxLength']} characters.")
+        texts.append(f"At most {field['maxLength']} characters.")
     if "maximum" in field:
-        found.append(f"{field['minimum']} to {field['maximum']}.")
+        texts.append(f"{field['minimum']} to {field['maximum']}.")
     if "maxItems" in field or "maxProperties" in field:
-        found.append(f"At most {field.get('maxItems') or field['maxProperties']}.")
-    return " ".join(found)
+        texts.append(f"At most {field.get('maxItems') or field['maxProperties']}.")
+    return " ".join(texts)
 
 
 def _rules(schema: Json, above: str) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ def attribute_docstrings(of: type[Any] | ModuleType) -> dict[str, str]:
     """Return the docstrings below assignments in a class or module, by name."""
     tree = ast.parse(inspect.getsource(of))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else tree.body
-    found = {}
+    texts = {}
     for node, following in pairwise(body):
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if (
@@ -22,8 +22,8 @@ def attribute_docstrings(of: type[Any] | ModuleType) -> dict[str, str]:
             and isinstance(following, ast.Expr)
             and isinstance(following.value, ast.Constant)
         ):
-            found[target.id] = " ".join(str(following.value.value).split())
-    return found
+            texts[target.id] = " ".join(str(following.value.value).split())
+    return texts
 
 
 def members(kind: type[Enum]) -> Iterator[tuple[Any, str]]:

@@ -35,10 +35,10 @@ def bill(lock: str, dpkg: str, os_release: str, only: Sequence[str] = ()) -> dic
         only: the Python packages to list; all that are installed if empty.
     """
     allowed = hashes(lock)
-    found = {_normal(each.name): each for each in distributions() if each.name}
+    packages = {_normal(each.name): each for each in distributions() if each.name}
     if only:
-        found = {name: each for name, each in found.items() if name in only}
-    python = [_python(each, allowed.get(name, [])) for name, each in sorted(found.items())]
+        packages = {name: each for name, each in packages.items() if name in only}
+    python = [_python(each, allowed.get(name, [])) for name, each in sorted(packages.items())]
     of_debian = sorted(debian(dpkg, os_release), key=lambda each: str(each["purl"]))
     own = [each for each in python if each["name"] == "accelbind"]
     others = [each for each in python if each["name"] != "accelbind"]
@@ -139,8 +139,8 @@ def main() -> int:
         path.read_text(errors="replace") if path.exists() else ""
         for path in (DPKG, Path("/etc/os-release"))
     )
-    found = bill(Path(sys.argv[1]).read_text(), dpkg, os_release, only=sys.argv[2:])
-    json.dump(found, sys.stdout, indent=1, sort_keys=True)
+    document = bill(Path(sys.argv[1]).read_text(), dpkg, os_release, only=sys.argv[2:])
+    json.dump(document, sys.stdout, indent=1, sort_keys=True)
     return 0
 
 

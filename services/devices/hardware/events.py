@@ -103,17 +103,17 @@ async def follow_card_events(
 
 async def _receive(source: socket.socket) -> bool:
     """Wait for messages and read all that are there; whether one of them was about a card."""
-    found = False
+    is_wanted = False
     try:
         message = await asyncio.get_running_loop().sock_recv(source, MAX_MESSAGE)
         for _ in range(AT_ONCE):
-            found = found or is_relevant(message)
+            is_wanted = is_wanted or is_relevant(message)
             message = source.recv(MAX_MESSAGE)
     except BlockingIOError:
-        return found
+        return is_wanted
     except OSError as error:
         if error.errno != errno.ENOBUFS:
             raise
         log.debug("uevents were lost")
         return True
-    return found or is_relevant(message)
+    return is_wanted or is_relevant(message)

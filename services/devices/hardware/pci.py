@@ -16,8 +16,8 @@ _ACCELERATOR = "0x1200"
 
 def address_in(path: str) -> tuple[str, str]:
     """The innermost PCI address among the folders of a path, and the path up to it, or empty."""
-    found = _INNERMOST.fullmatch(path)
-    return (found[2], found[1]) if found else ("", "")
+    match = _INNERMOST.fullmatch(path)
+    return (match[2], match[1]) if match else ("", "")
 
 
 def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciFunction:
@@ -66,9 +66,9 @@ def function_folder(files: Sysfs, entry: str) -> tuple[str, str]:
 
 def accelerators(files: Sysfs) -> list[str]:
     """Addresses of the processing accelerators on the PCI bus, whatever their driver."""
-    found = []
+    addresses = []
     for name in sorted(files.names_if_listable(DEVICES)):
         folder = files.resolve(f"{DEVICES}/{name}")
         if folder and files.text(f"{folder}/class").startswith(_ACCELERATOR):
-            found.append(name)
-    return found
+            addresses.append(name)
+    return addresses

@@ -167,14 +167,14 @@ def _monitor(files: Sysfs, folder: str) -> Iterator[_Reading]:
     power = board_watts if "bmc" in owner else _MICRO_WATTS
     seen: set[str] = set()
     for name in _by_number(files.names_if_listable(folder)):
-        found = _CHANNEL.fullmatch(name)
+        match = _CHANNEL.fullmatch(name)
         channel = name.partition("_")[0]
-        if found is None or channel in seen:
+        if match is None or channel in seen:
             continue
         seen.add(channel)
         own_label = label(files.text(f"{folder}/{channel}_label"))
-        parse = _MILLI_CELSIUS if found[1] == "temp" else power
-        yield found[1], own_label or label(owner, channel), parse(files.text(f"{folder}/{name}"))
+        parse = _MILLI_CELSIUS if match[1] == "temp" else power
+        yield match[1], own_label or label(owner, channel), parse(files.text(f"{folder}/{name}"))
 
 
 def _sensor(files: Sysfs, folder: str) -> Iterator[_Reading]:

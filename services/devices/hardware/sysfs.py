@@ -63,11 +63,11 @@ class Sysfs:
 
     def _real_path(self, path: str) -> str | None:
         try:
-            found = os.path.realpath(self._real + path, strict=True)
+            target = os.path.realpath(self._real + path, strict=True)
         except OSError:
             return None
-        is_inside = found == self._real or found.startswith(f"{self._real}/")
-        return found[len(self._real) :] if is_inside else None
+        is_inside = target == self._real or target.startswith(f"{self._real}/")
+        return target[len(self._real) :] if is_inside else None
 
     def read(self, path: str) -> Reading:
         """The content of an attribute; links in its folders must have been resolved before."""

@@ -2,9 +2,9 @@ import pytest
 
 from services.containers.permission import (
     Enforce,
-    check_functions,
-    check_resource,
     is_enforced,
+    require_mapped_functions,
+    require_mapped_resource,
 )
 from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
@@ -46,7 +46,7 @@ def test_mappings_are_asked_where_they_should(enforce: Enforce, modes: set[Plugi
 
 def test_functions_that_are_mapped_may_be_had() -> None:
     known = mappings(function("a", "region"), function("b", "region", afu=NLB3))
-    check_functions(WantedFunctions(WHO, (NLB0, NLB3, NLB0), ARRIA), known)
+    require_mapped_functions(WantedFunctions(WHO, (NLB0, NLB3, NLB0), ARRIA), known)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_functions_that_are_mapped_may_be_had() -> None:
 )
 def test_functions_that_are_not_mapped_may_not(known: tuple[Object, ...], interface: str) -> None:
     with pytest.raises(NotMapped, match=r"wants AFU .* no AcceleratorFunction of mode region in"):
-        check_functions(WantedFunctions(WHO, (NLB0, NLB3), interface), mappings(*known))
+        require_mapped_functions(WantedFunctions(WHO, (NLB0, NLB3), interface), mappings(*known))
 
 
 def test_a_resource_that_is_mapped_may_be_had() -> None:
-    check_resource(WHO, AF_NLB0, mappings(function("a", "af")), PluginMode.AF)
-    check_resource(WHO, REGION, mappings(region("r")), PluginMode.REGIONDEVEL)
+    require_mapped_resource(WHO, AF_NLB0, mappings(function("a", "af")), PluginMode.AF)
+    require_mapped_resource(WHO, REGION, mappings(region("r")), PluginMode.REGIONDEVEL)
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_a_resource_that_is_not_mapped_may_not(
     resource: str, known: tuple[Object, ...], mode: PluginMode, kind: str
 ) -> None:
     with pytest.raises(NotMapped, match=f"was given {resource}, and no {kind} in namespace def"):
-        check_resource(WHO, resource, mappings(*known), mode)
+        require_mapped_resource(WHO, resource, mappings(*known), mode)

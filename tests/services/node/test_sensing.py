@@ -79,10 +79,10 @@ async def test_a_card_that_goes_takes_its_values_along_at_once(rack: Rack) -> No
     address = rack.add_card(CardSpec(driver="opae"))
     bench = Bench(rack)
     await bench.read()
-    assert [each.card for each in bench.sensing.found] == ["intel-fpga-dev.0", "region0"]
+    assert [each.card for each in bench.sensing.readings] == ["intel-fpga-dev.0", "region0"]
     rack.remove_card(address)
     bench.scan()
-    assert [each.card for each in bench.sensing.found] == ["region0"]
+    assert [each.card for each in bench.sensing.readings] == ["region0"]
 
 
 async def test_a_card_that_comes_is_read_soon(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ async def test_a_card_that_comes_is_read_soon(rack: Rack, monkeypatch: pytest.Mo
         rack.add_card(CardSpec())
         bench.scan()
         await eventually_async(
-            lambda: [len(each.temperatures) for each in bench.sensing.found] == [1]
+            lambda: [len(each.temperatures) for each in bench.sensing.readings] == [1]
         )
 
 
@@ -103,10 +103,10 @@ async def test_values_that_are_old_are_not_told(
     rack.add_card(CardSpec())
     bench = Bench(rack)
     await bench.read()
-    assert bench.sensing.found
+    assert bench.sensing.readings
     later = time.monotonic() + (sensing.STALE_INTERVALS + 1) * 30
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert bench.sensing.found == ()
+    assert bench.sensing.readings == ()
 
 
 async def test_sensors_that_hang_are_said_once_and_have_no_values(rack: Rack) -> None:
@@ -121,7 +121,7 @@ async def test_sensors_that_hang_are_said_once_and_have_no_values(rack: Rack) ->
         for _ in range(3):
             await bench.read()
     assert shown(logs) == ["sensors can't be read"]
-    assert [(each.temperatures, each.powers) for each in bench.sensing.found] == [((), ())]
+    assert [(each.temperatures, each.powers) for each in bench.sensing.readings] == [((), ())]
     assert bench.sensing.hanging == 1
     assert bench.reasons() == [TOO_HOT]  # for all that anybody can tell
     barrier.release_all()

@@ -7,8 +7,8 @@ import pytest
 from services.admission.mutate import Policy, Refused, Unchanged, mutate
 from services.pods.functions import (
     FUNCTION_VARIABLES,
-    check_functions,
     new_variables,
+    permitted_functions,
     read_functions,
 )
 from services.pods.pod import EnvVar, decode_pod
@@ -233,7 +233,7 @@ def test_numbers_are_given_from_one_past_those_that_are_taken(
     ids=["another form", "unpaired", "not mapped"],
 )
 def test_no_more_problems_are_looked_for_than_are_shown(variables: list[EnvVar]) -> None:
-    checked = check_functions(variables, usual(), {})
+    checked = permitted_functions(variables, usual(), {})
     assert len(checked.problems) == MAX_REFUSALS
     assert len(read_functions(variables).problems) in (0, MAX_REFUSALS)
 

@@ -31,11 +31,11 @@ class Numbered:
 
         One search for all names takes a tenth of the time of one search for each.
         """
-        found: list[str] = self._folders.findall(f"/{'/'.join(names)}/")
-        if len(found) > 1:
-            found.sort()
-            found.sort(key=len)
-        return found
+        folders: list[str] = self._folders.findall(f"/{'/'.join(names)}/")
+        if len(folders) > 1:
+            folders.sort()
+            folders.sort(key=len)
+        return folders
 
     def is_on(self, path: str) -> bool:
         """Whether a folder of this kind is on a path."""
@@ -54,17 +54,17 @@ class FilePattern:
 
     def find(self, files: Sysfs, folder: str) -> list[str]:
         """The paths that may be there, by number. Only names with numbers are looked up."""
-        found = [folder]
+        folders = [folder]
         for step in self._steps:
             if isinstance(step, str):
-                found = [f"{each}/{step}" for each in found]
+                folders = [f"{each}/{step}" for each in folders]
             else:
-                found = [
+                folders = [
                     f"{each}/{name}"
-                    for each in found
+                    for each in folders
                     for name in step.among(files.names_if_listable(each))
                 ]
-        return found
+        return folders
 
 
 class Register:
