@@ -1,40 +1,28 @@
 """Mappings from a folder of YAML files in the format of the custom resources.
 
-For clusters whose mappings are in a ConfigMap, for Docker Compose and for the demo. The files
-`*.yaml`, `*.yml` and `*.json` of the folder are read in the order of their names. Hidden files and
-subfolders are ignored, so that a mounted ConfigMap (kubernetes.io/docs/concepts/storage/volumes,
-`..data`) is read once. A document with an error is reported and skipped.
-
-Changes are found by polling: name, inode, times and size of each file, several times a second. A
-change is loaded once two polls agree, so that a file that is being written isn't read half. The
-inode's change time counts because, unlike the modification time, no program can set it back.
+For clusters whose mappings are in a ConfigMap, for Docker Compose and for the demo. The files are
+read in the order of their names. A document with an error is reported and skipped.
+`services.process.folder` finds changes.
 """
 
-import asyncio
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NoReturn, TypeAlias
+from typing import Final
 
 import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.kinds import TABLE
 from services.mappings.model import Entry, Rejected, parse, reject
-from services.process.errors import ExternalFailure, InvalidMapping
-from services.process.files import open_regular
+from services.process.errors import InvalidMapping
+from services.process.folder import INTERVAL, FolderPoll, read_file, yaml_files
 from services.process.yaml import BrokenDocument, read_documents
 
-SUFFIXES: Final = (".yaml", ".yml", ".json")
+WHAT: Final = "mappings"
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Bytes of all files together: enough for far more than 100,000 mappings."""
-INTERVAL: Final = 0.25
-MAX_WAIT: Final = 5.0
-"""Seconds after which a folder that keeps changing is loaded as it is."""
 MAX_LOGGED: Final = 100
-
-Signature: TypeAlias = tuple[tuple[object, ...], ...]
 
 log = structlog.get_logger(component="mappings")
 
@@ -55,23 +43,11 @@ def load_folder(directory: Path) -> FolderSnapshot:
         ExternalFailure: The folder doesn't exist or can't be listed.
     """
     loading = _Loading(MAX_BYTES)
-    for path in _files(directory):
+    for path in yaml_files(directory, what=WHAT):
         loading.add_file(path)
     index = build_index(loading.entries)
     loading.problems += _clashes(index, loading.entries)
     return FolderSnapshot(index, tuple(loading.problems))
-
-
-def _files(directory: Path) -> list[Path]:
-    try:
-        paths = sorted(directory.iterdir())
-    except OSError as error:
-        raise ExternalFailure(f"the folder of mappings {directory}: {error.strerror}") from error
-    return [
-        path
-        for path in paths
-        if path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".")
-    ]
 
 
 def _clashes(index: MappingIndex, entries: list[Entry]) -> Iterator[str]:
@@ -127,8 +103,7 @@ class _Loading:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    with open_regular(path, follow_links=True) as file:
-        content = file.read(limit + 1)
+    content = read_file(path, limit)
     if len(content) > limit:
         raise ValueError(f"the folder holds more than {MAX_BYTES // 1024**2} MiB")
     return content
@@ -150,28 +125,23 @@ def _items(value: object) -> list[object] | None:
     return [head | item if isinstance(item, dict) else item for item in members]
 
 
-class FolderSource:
+class FolderSource(FolderPoll[FolderSnapshot]):
     """The latest mappings of a folder that could be read, polled every `interval` seconds."""
 
     def __init__(self, directory: Path, *, interval: float = INTERVAL) -> None:
+        super().__init__(
+            directory,
+            what=WHAT,
+            load=load_folder,
+            on_load=self._swap,
+            log=log,
+            interval=interval,
+        )
         self.snapshot = FolderSnapshot()
         """The mappings in use; replaced as a whole, never changed."""
         self.index = self.snapshot.index
         """The snapshot's index, which every request reads."""
-        self.loaded = False
-        self.error = ""
-        """Why the folder can't be read now; empty if it can."""
-        self._directory = directory
-        self._interval = interval
-        self._confirmed = time.monotonic()
-        self._signature: Signature | None = None
-        self._pending: Signature | None = None
         self._logged: frozenset[str] = frozenset()
-
-    @property
-    def age(self) -> float:
-        """Seconds since the last poll that found the mappings in use unchanged."""
-        return time.monotonic() - self._confirmed
 
     @property
     def watch_failures(self) -> Mapping[str, int]:
@@ -183,51 +153,9 @@ class FolderSource:
         """How many files, documents and mappings can't be used."""
         return len(self.snapshot.problems)
 
-    def load(self) -> None:
-        """Load the folder at the start.
-
-        Raises:
-            ExternalFailure: It can't be read.
-        """
-        self._signature = _signature(self._directory)
-        self._swap(load_folder(self._directory))
-
-    async def follow(self) -> NoReturn:
-        """Poll for changes and load them until cancelled, whatever errors occur."""
-        while True:
-            begun = time.perf_counter()
-            await self._poll()
-            # A folder that takes long to poll is polled less often.
-            cost = time.perf_counter() - begun
-            await asyncio.sleep(max(self._interval, 20 * cost))
-
-    async def _poll(self) -> None:
-        try:
-            signature = _signature(self._directory)
-            overdue = time.monotonic() - self._confirmed > MAX_WAIT
-            if signature != self._signature and (signature == self._pending or overdue):
-                self._swap(await asyncio.to_thread(load_folder, self._directory))
-                self._signature = signature
-            self._pending = signature
-        except ExternalFailure as error:
-            self._log_error(str(error))
-        except Exception as error:  # noqa: BLE001 - of ours; the next poll tries again
-            self._log_error(f"accelbind failed while reading {self._directory}: {error!r:.200}")
-        else:
-            if signature == self._signature:
-                self._settle()
-
-    def _settle(self) -> None:
-        self._confirmed = time.monotonic()
-        if self.error:
-            log.info("the folder of mappings can be read again", folder=str(self._directory))
-            self.error = ""
-
     def _swap(self, snapshot: FolderSnapshot) -> None:
         self.snapshot = snapshot
         self.index = snapshot.index
-        self.loaded = True
-        self._settle()
         log.info(
             "mappings loaded",
             mappings=len(snapshot.index),
@@ -240,25 +168,3 @@ class FolderSource:
         if len(new) > MAX_LOGGED:
             log.warning("more mappings skipped", number=len(new) - MAX_LOGGED)
         self._logged = frozenset(snapshot.problems)
-
-    def _log_error(self, error: str) -> None:
-        if error != self.error:
-            log.warning("mappings not loaded, the previous ones stay in use", reason=error)
-        self.error = error
-
-
-def _signature(directory: Path) -> Signature:
-    """Return the state of a folder for comparison.
-
-    Raises:
-        ExternalFailure: The folder can't be listed.
-    """
-    return tuple((path.name, *_state(path)) for path in _files(directory))
-
-
-def _state(path: Path) -> tuple[object, ...]:
-    try:
-        state = path.stat()
-    except OSError as error:
-        return (error.errno,)
-    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from services.mappings import folder
 from services.mappings.folder import FolderSnapshot, FolderSource, load_folder
+from services.process import folder as polling
 from services.process.errors import ExternalFailure
 from tests.support import eventually_async, require_shared
 
@@ -247,9 +248,9 @@ async def test_changes_are_followed_and_old_indexes_stay_as_they_were(tmp_path: 
 async def test_a_folder_that_never_stops_changing_is_loaded_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "MAX_WAIT", 0.1)
+    monkeypatch.setattr(polling, "MAX_WAIT", 0.1)
     changes = iter(range(10**9))
-    monkeypatch.setattr(folder, "_signature", lambda _: ((next(changes),),))
+    monkeypatch.setattr(polling, "signature", lambda *_, **__: ((next(changes),),))
     (tmp_path / "a.yaml").write_text(function("one"))
     async with following(tmp_path) as source:
         (tmp_path / "a.yaml").write_text(function("two"))
@@ -345,7 +346,7 @@ async def test_a_mistake_of_ours_while_loading_leaves_the_old_mappings_and_is_lo
     async with following(tmp_path) as source:
         with capture_logs() as logs:
             with monkeypatch.context() as patched:
-                patched.setattr(folder, "load_folder", None)
+                patched.setattr(folder, "build_index", None)
                 (tmp_path / "a.yaml").write_text(function("two"))
                 await eventually_async(lambda: source.error and source.age > 0.1)
                 assert "accelbind failed while reading" in source.error
