@@ -21,6 +21,7 @@ from services.process import logging
 from services.process.errors import AccelbindError, ClusterError
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import write_ports
+from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.process.signals import stop_signals
 
@@ -50,8 +51,14 @@ class Process:
         self._metrics = CertsMetrics(registry)
         self._reconciler = CertificateReconciler(settings.policy, settings.locations, self._metrics)
         self._backoff = Backoff()
+        self._outage = Outage(
+            log,
+            "certificates cannot be reconciled",
+            "certificates are reconciled again",
+            level="error",
+            count=self._metrics.failures.inc,
+        )
         self._error = "the first round is not done"
-        self._failing_since: float | None = None
         self._missing: frozenset[str] = frozenset()
         self._ended = time.monotonic()
         routes = {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
@@ -123,22 +130,13 @@ class Process:
         return self._backoff.pause(requested_pause(error))
 
     def _set_error(self, error: str) -> None:
-        """Show an error, and log it when it begins, changes and ends; empty means there is none."""
-        now, since = time.monotonic(), self._failing_since
+        """Show an error; empty means there is none."""
+        self._error = error
+        self._outage.update(error)
         self._metrics.failing.set(bool(error))
         self._metrics.ready.set(not error)
-        if error:
-            self._metrics.failures.inc()
-            self._failing_since = now if since is None else since
-            if since is None or error != self._error:
-                seconds = round(now - self._failing_since)
-                log.error("certificates cannot be reconciled", error=error, seconds=seconds)
-        else:
+        if not error:
             self._metrics.succeeded.set_to_current_time()
-            self._failing_since = None
-            if since is not None:
-                log.info("certificates are reconciled again", seconds=round(now - since))
-        self._error = error
 
     async def _probe_health(self) -> tuple[int, str]:
         silent = time.monotonic() - self._ended

@@ -1,15 +1,11 @@
-"""The webhook's metrics, cheap enough to update for every request.
+"""The webhook's metrics: counts of requests, and the state that a scrape asks for."""
 
-Only the event loop changes these plain numbers; a scrape turns them into metric families.
-prometheus_client's own counters look up labels and take a lock each time.
-"""
-
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -17,29 +13,14 @@ SECONDS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 
 BYTES: Final = (2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 524_288, 1_048_576, 3_145_728)
 
 
-class Histogram:
-    """A histogram; the upper bounds of its buckets ascend, and `+Inf` is added."""
+def _seconds() -> Histogram:
+    name, text = "accelbind_admission_seconds", "Time from a whole request to its answer."
+    return Histogram(name, text, buckets=SECONDS, registry=None)
 
-    __slots__ = ("_bounds", "_counts", "_sum")
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def family(self, name: str, documentation: str) -> HistogramMetricFamily:
-        """Return the metric family; each bucket includes those before it."""
-        total, buckets = 0, []
-        bounds = [*map(str, self._bounds), "+Inf"]
-        for bound, count in zip(bounds, self._counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        return HistogramMetricFamily(name, documentation, buckets=buckets, sum_value=self._sum)
+def _sizes() -> Histogram:
+    name, text = "accelbind_admission_request_bytes", "Sizes of requests' bodies."
+    return Histogram(name, text, buckets=BYTES, registry=None)
 
 
 @dataclass(slots=True)
@@ -47,11 +28,13 @@ class AdmissionMetrics:
     """Counts of all requests since the start."""
 
     requests: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
-    sizes: Histogram = field(default_factory=lambda: Histogram(BYTES))
+    seconds: Histogram = field(default_factory=_seconds)
+    sizes: Histogram = field(default_factory=_sizes)
 
     def count(self, endpoint: str, outcome: str, reason: str) -> None:
         """Count a request; no label value comes from a client."""
+        # A plain number, changed by the event loop only: prometheus_client's counters look up their
+        # labels for each request.
         key = (endpoint, outcome, reason)
         self.requests[key] = self.requests.get(key, 0) + 1
 
@@ -110,12 +93,8 @@ class WebhookCollector(Collector):
         for labels, number in self._metrics.requests.items():
             requests.add_metric(labels, number)
         yield requests
-        yield self._metrics.seconds.family(
-            "accelbind_admission_seconds", "Time from a whole request to its answer."
-        )
-        yield self._metrics.sizes.family(
-            "accelbind_admission_request_bytes", "Sizes of requests' bodies."
-        )
+        yield from self._metrics.seconds.collect()
+        yield from self._metrics.sizes.collect()
         for name, value in self._state().items():
             family = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
             documentation = GAUGES.get(name) or COUNTERS[name]

@@ -26,6 +26,7 @@ import structlog
 from cryptography import x509
 
 from services.process.errors import CertificateError
+from services.process.outage import Outage
 from services.process.pairs import load_pair, read_pem
 
 INTERVAL: Final = 1.0
@@ -59,10 +60,6 @@ class CertificateSource:
     ) -> None:
         self.validity: Validity | None = None
         """That of the certificate in use; None before one is loaded."""
-        self.failures = 0
-        """How often new contents couldn't be used."""
-        self.error = ""
-        """Why the latest files aren't used; empty if they are."""
         self._certificate = certificate
         self._key = key
         self._client_ca = client_ca
@@ -71,6 +68,9 @@ class CertificateSource:
         self._tried: tuple[bytes, ...] | None = None
         """The contents that were tried last; None if the files couldn't be read."""
         self._clock = clock
+        self._outage = Outage(
+            log, "certificate files not used, the old stay in use", "certificate files used again"
+        )
         self.context = self._new_context()
         """The context for the server; it stays the same object."""
         self.context.sni_callback = self._switch
@@ -81,16 +81,23 @@ class CertificateSource:
         """Whether a certificate is in use."""
         return self.validity is not None
 
+    @property
+    def error(self) -> str:
+        """Why the latest files aren't used; empty if they are."""
+        return self._outage.reason
+
+    @property
+    def failures(self) -> int:
+        """How often files couldn't be read, or new contents not be used."""
+        return self._outage.failures
+
     def load(self) -> None:
         """Load the files at the start."""
         self._tried = self._read()
         self._use(*self._tried)
 
     def refresh(self) -> bool:
-        """Read the files, and use new contents; return whether there are any.
-
-        New contents that can't be used are logged once, and `error` says why.
-        """
+        """Read the files, and use new contents; return whether there are any."""
         try:
             before, self._tried = self._tried, None
             self._tried = self._read()
@@ -98,12 +105,13 @@ class CertificateSource:
                 return False
             self._use(*self._tried)
         except CertificateError as error:
-            if str(error) != self.error:
-                self.error = str(error)
-                self.failures += 1
-                log.warning("certificate files not used, the old stay in use", reason=self.error)
+            self._outage.failed(str(error))
             return False
-        self.error = ""
+        except Exception as error:  # noqa: BLE001 - of ours; the next reading tries again
+            self._tried = None
+            self._outage.failed(f"accelbind failed while reading them: {error!r:.200}")
+            return False
+        self._outage.ended()
         return True
 
     def _read(self) -> tuple[bytes, ...]:
@@ -111,13 +119,10 @@ class CertificateSource:
         return tuple([read_pem(path) for path in paths if path])
 
     async def follow(self, interval: float = INTERVAL) -> NoReturn:
-        """Refresh every `interval` seconds until cancelled, whatever errors occur."""
+        """Refresh every `interval` seconds until cancelled."""
         while True:
             await asyncio.sleep(interval)
-            try:
-                self.refresh()
-            except Exception:
-                log.exception("certificate files not read, the old certificate stays in use")
+            self.refresh()
 
     def _use(self, certificate: bytes, key: bytes, authorities: bytes = b"") -> None:
         """Load contents into a new context, and switch to it.

@@ -52,7 +52,7 @@ def test_buckets_hold_what_is_not_above_their_bound_and_all_before() -> None:
     assert 'accelbind_admission_seconds_bucket{le="0.5"} 3.0' in lines
     assert 'accelbind_admission_seconds_bucket{le="+Inf"} 4.0' in lines
     assert "accelbind_admission_seconds_count 4.0" in lines
-    assert 'accelbind_admission_request_bytes_bucket{le="2048"} 1.0' in lines
+    assert 'accelbind_admission_request_bytes_bucket{le="2048.0"} 1.0' in lines
     assert "accelbind_admission_request_bytes_sum 4097.0" in lines
 
 

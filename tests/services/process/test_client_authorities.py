@@ -102,7 +102,7 @@ def test_the_authorities_are_followed_and_bad_ones_leave_the_old(tmp_path: Path)
             assert (await server.ask(*client), await server.ask(*later)) == ("['early']", "")
             old.path.write_bytes(b"# both \xc3\xbc\n" + old.pem + fresh.pem)
             assert certificates.refresh()
-            assert (certificates.error, certificates.failures) == ("", 1)
+            assert (certificates.error, certificates.failures) == ("", 2)
             assert await server.ask(*client) == "['early']"
             assert await server.ask(*later) == "['later']"
             old.path.write_bytes(fresh.pem)

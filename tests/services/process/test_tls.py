@@ -199,6 +199,25 @@ def test_files_that_come_back_are_used_again(tmp_path: Path) -> None:
     assert certificates.error == ""
 
 
+def test_after_a_mistake_of_ours_the_files_are_read_again(tmp_path: Path) -> None:
+    broken = False
+
+    def clock() -> float:
+        if broken:
+            raise RuntimeError("a mistake")
+        return BEGINS.timestamp()
+
+    certificates = CertificateSource(*write(tmp_path, pair()), clock=clock)
+    certificates.load()
+    broken = True
+    write(tmp_path, pair())
+    assert not certificates.refresh()
+    assert "RuntimeError('a mistake')" in certificates.error
+    broken = False
+    assert certificates.refresh()
+    assert certificates.error == ""
+
+
 def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_counts(
     tmp_path: Path,
 ) -> None:
