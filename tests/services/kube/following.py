@@ -184,9 +184,13 @@ async def until_watching(server: MappingServer, source: ApiServerSource, *, afte
     )
 
 
+def put_one_of_each_kind(server: MappingServer) -> None:
+    server.put_function("x")
+    server.put_region("y")
+    server.put(accelerator("a", "a.example/x", namespace="default"))
+
+
 def recovered(server: MappingServer, source: ApiServerSource) -> bool:
     """Whether an event of each kind has shown that watches work again."""
-    server.put_function("x")
-    server.put_region("r")
-    server.put(accelerator("a", "a.example/x", namespace="default"))
+    put_one_of_each_kind(server)
     return source.error == ""

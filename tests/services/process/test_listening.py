@@ -20,6 +20,14 @@ def test_all_addresses_are_those_of_both_families() -> None:
                 assert connection.getpeername()[1] == port_of(listener)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", ALL_ADDRESSES])
+def test_connections_send_answers_of_several_writes_without_delay(host: str) -> None:
+    with listen(host, 0) as listener, socket.create_connection(("127.0.0.1", port_of(listener))):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 @pytest.mark.parametrize("error", [OSError(97, "no IPv6"), ValueError("no dual stack")])
 def test_where_there_is_no_ipv6_all_addresses_are_ipv4(
     monkeypatch: pytest.MonkeyPatch, error: Exception
