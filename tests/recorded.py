@@ -1,9 +1,11 @@
-"""Nodes where accelbind has programmed already."""
+"""Nodes that have been in use: what accelbind has programmed, which devices containers have."""
 
+import json
 from pathlib import Path
 
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
+from services.kubelet.sockets import checkpoint_file
 from services.node.last_mode import FILE
 from services.programming.port import DeviceFiles, PortPlace
 from services.programming.records import FOLDER, PortRecords
@@ -24,3 +26,20 @@ def write_last_mode(plugins: Path, mode: PluginMode = PluginMode.REGION) -> None
     """Leave the file of a plugin that has served a mode, so that records count."""
     (plugins / FILE).parent.mkdir(parents=True, exist_ok=True)
     (plugins / FILE).write_text(f"{mode}\n")
+
+
+def write_checkpoint(kubelet_dir: Path, *held: tuple[str, str]) -> Path:
+    """Write the checkpoint of a kubelet whose container `c` of pod `u` has devices, by resource."""
+    entries = [
+        {
+            "PodUID": "u",
+            "ContainerName": "c",
+            "ResourceName": f"fpga.intel.com/{resource}",
+            "DeviceIDs": {"-1": [device]},
+        }
+        for resource, device in held
+    ]
+    path = checkpoint_file(kubelet_dir)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+    return path

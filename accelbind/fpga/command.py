@@ -17,6 +17,7 @@ from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
+from services.devices.model import Inventory
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.error_registers import clear_device_errors
@@ -177,7 +178,7 @@ def program(
         typer.Option(
             "--force",
             help="Program it even if the port has the function already, or a container has the"
-            " port.",
+            " port or may have it.",
         ),
     ] = False,
     settings: PluginSettings,
@@ -196,20 +197,21 @@ def program(
       accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
     """
     programmer = _programmer(context, settings, timeout)
-    inventory = scan(settings.root)
-    port = port_meant(inventory, port)
+    port = _find_port(settings.root, port)
     image = Image.from_bitstream(read_bitstream(bitstream))
-    if not force:
-        in_time(port, lambda: require_free(inventory, port, settings), timeout)
-    if dry_run:
-        done = programmer.check(port, image, force=force)
-    else:
-        with show.progress(port, quiet=output is OutputFormat.JSON) as on_step:
 
-            def ensure() -> Programmed:
-                return programmer.ensure(port, image, force=force, on_step=on_step)
+    def require(inventory: Inventory) -> None:
+        if not force:
+            require_free(inventory, port, settings)
 
-            done = in_time(port, ensure, timeout)
+    with show.progress(port, quiet=dry_run or output is OutputFormat.JSON) as on_step:
+
+        def work() -> Programmed:
+            if dry_run:
+                return programmer.check(port, image, force=force, require=require)
+            return programmer.ensure(port, image, force=force, require=require, on_step=on_step)
+
+        done = in_time(port, work, timeout)
     for remark in filter(None, (done.slow_clock, *done.remarks)):
         typer.echo(f"warning: {remark}", err=True)
     sentence = show.program_sentence(done, dry_run=dry_run)

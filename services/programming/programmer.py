@@ -2,7 +2,8 @@
 
 `Programmer.ensure` does all of it, in this order:
 
-1. the card is locked, against other processes and threads (`card_lock`);
+1. the card is locked, against other processes and threads (`card_lock`), and the caller may refuse
+   a port;
 2. the port is opened alone: its driver refuses while somebody else has it, and nobody can open it
    meanwhile (`port_session`);
 3. the bitstream must fit the region: its interface id is the engine's;
@@ -71,6 +72,9 @@ _VERIFY_INTERVAL: Final = 0.01
 
 OnStep = Callable[[str], None]
 """Called with each step as it starts, for progress displays."""
+
+Require = Callable[[Inventory], None]
+"""Raises if a port must be left alone, with the cards as they are now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +161,17 @@ class Programmer:
         self._lock_seconds = lock_seconds
 
     def ensure(
-        self, port: str, image: Image, *, force: bool = False, on_step: OnStep = lambda _: None
+        self,
+        port: str,
+        image: Image,
+        *,
+        force: bool = False,
+        require: Require = lambda _: None,
+        on_step: OnStep = lambda _: None,
     ) -> Programmed:
         """Make a port carry a function, freshly reset; `force` programs it even if it is there.
+
+        `require` is called under the card's lock, before the port is opened.
 
         Raises:
             InvalidBitstream: The bitstream doesn't fit the region.
@@ -170,7 +182,9 @@ class Programmer:
         """
         on_step("waiting for the card")
         with self._locked(find_port(self._scan(), port).card):
-            place = find_port(self._scan(), port)  # the holder of the lock may have changed it
+            inventory = self._scan()  # the holder of the lock may have changed it
+            require(inventory)
+            place = find_port(inventory, port)
             engine = _fitting_engine(place, image)
             with port_session(self._root, place, self._calls) as session:
                 started = time.monotonic()
@@ -249,9 +263,18 @@ class Programmer:
             " programmed: the bitstream's metadata may name another function than is in it"
         )
 
-    def check(self, port: str, image: Image, *, force: bool = False) -> Programmed:
+    def check(
+        self,
+        port: str,
+        image: Image,
+        *,
+        force: bool = False,
+        require: Require = lambda _: None,
+    ) -> Programmed:
         """What `ensure` would do; nothing is opened or changed. Raises the same errors."""
-        place = find_port(self._scan(), port)
+        inventory = self._scan()
+        require(inventory)
+        place = find_port(inventory, port)
         _fitting_engine(place, image)
         files = DeviceFiles(self._root, place)
         if holders := holders_of(files.node()):

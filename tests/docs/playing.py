@@ -21,6 +21,7 @@ from simulator.driver import raw_bitstream
 from tests.docs.blocks import Command
 from tests.docs.cluster import INTERFACE, Cluster
 from tests.docs.elsewhere import who_runs
+from tests.recorded import write_checkpoint
 from tests.support import REPOSITORY, clean_environment, require
 
 PROGRAMS = {"accelbind", "kubectl", "python", "cat", "cd", "echo", "export", "mkdir", "printf"}
@@ -62,7 +63,7 @@ case "$1" in
         set -- "$@" --root @NODE@/root --kubelet-dir @NODE@ ;;
     fpga)
         export ACCELBIND_ROOT=@NODE@/root ACCELBIND_STATE_DIR=@NODE@/state
-        export ACCELBIND_KUBELET_DIR=@NODE@/no-kubelet  # nobody holds the port
+        export ACCELBIND_KUBELET_DIR=@NODE@/idle  # nobody holds the port
         exec @PYTHON@ -c "from accelbind.cli import main
 from simulator.driver import SimulatedCalls
 raise SystemExit(main(driver_calls=SimulatedCalls()))" "$@" ;;
@@ -87,6 +88,7 @@ class Scene:
         (self.home / ".kube").mkdir()
         shutil.copy(cluster.kubeconfig, self.home / ".kube" / "config")
         (self.home / "nlb3.gbs").write_bytes(make_gbs(INTERFACE, NLB3, raw_bitstream(NLB3)))
+        write_checkpoint(cluster.folder / "idle")
         known = {
             "@PYTHON@": sys.executable,
             "@REPOSITORY@": str(REPOSITORY),

@@ -15,6 +15,7 @@ import pytest
 
 from simulator.bitstreams import gbs_metadata, gbs_of
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from tests.recorded import write_checkpoint
 from tests.support import (
     Process,
     Processes,
@@ -43,8 +44,11 @@ class Host:
     def flags(self, command: str) -> tuple[str | Path, ...]:
         """Flags that keep records out of this machine's own folders."""
         state = ("--state-dir", self.folder / "state") if command in STATEFUL else ()
-        kubelet = ("--kubelet-dir", self.folder / "kubelet") if command == "program" else ()
-        return state + kubelet
+        if command != "program":
+            return state
+        kubelet = self.folder / "kubelet"
+        write_checkpoint(kubelet)
+        return (*state, "--kubelet-dir", kubelet)
 
     def start(self, *arguments: str | Path) -> Process:
         """Start `accelbind fpga …`."""

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import SimulatedCalls
 from tests.accelbind.running import Done, run
+from tests.recorded import write_checkpoint
 from tests.support import holding
 
 DRIVERS = ("opae", "dfl")
@@ -21,7 +24,9 @@ DRIVERS = ("opae", "dfl")
 
 @pytest.fixture
 def rack(tmp_path: Path) -> Rack:
-    return Rack(tmp_path / "root")
+    made = Rack(tmp_path / "root")
+    write_checkpoint(made.root / "kubelet")
+    return made
 
 
 def fpga(rack: Rack, *arguments: object) -> Done:
@@ -131,21 +136,6 @@ def test_what_a_dry_run_finds_is_told_in_a_sentence(
     assert "take one made for it" in told["other"][2]
 
 
-def has_device(rack: Rack, resource: str, device: str) -> None:
-    """Let the kubelet's checkpoint say that a container has a device."""
-    entry = {
-        "PodUID": "u",
-        "ContainerName": "c",
-        "ResourceName": f"fpga.intel.com/{resource}",
-        "DeviceIDs": {"-1": [device]},
-    }
-    path = rack.root / "kubelet/device-plugins/kubelet_internal_checkpoint"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
-    logs = rack.root / "logs/ns_p_u"
-    logs.mkdir(parents=True)
-
-
 @pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=str)
 @pytest.mark.parametrize(
     ("resource", "device"), [("af-x", "dfl-port.0"), ("region-x", "dfl-fme.0")]
@@ -155,31 +145,44 @@ def test_a_port_that_a_container_has_is_programmed_by_force_only(
 ) -> None:
     rack.add_card(CardSpec(driver="dfl"))
     rack.add_card(CardSpec(driver="dfl"))
-    has_device(rack, resource, device)
+    write_checkpoint(rack.root / "kubelet", (resource, device))
+    (rack.root / "logs/ns_p_u").mkdir(parents=True)
     file = tmp_path / "file"
     file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
     logs = ("--pod-logs-dir", rack.root / "logs")
     code, _, err = fpga(rack, "program", "dfl-port.0", file, *flags, *logs)
     assert code == 3
-    assert "dfl-port.0 is held by container c of pod ns/p: end that pod" in err
+    assert "dfl-port.0 is held by container c of pod ns/p: end that pod, or use --force" in err
     for port, force in (("dfl-port.1", ()), ("dfl-port.0", ("--force",))):
         assert fpga(rack, "program", port, file, *force, "--dry-run")[0] == 0
 
 
-@pytest.mark.parametrize("doubt", ["broken", "unreachable"])
-def test_in_doubt_a_port_is_held(rack: Rack, tmp_path: Path, doubt: str) -> None:
+def broken(checkpoint: Path) -> None:
+    checkpoint.write_text("{")
+
+
+def unreachable(checkpoint: Path) -> None:
+    checkpoint.unlink()
+    checkpoint.symlink_to(checkpoint.name)
+
+
+def without_kubelet(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint.parent.parent)
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=str)
+@pytest.mark.parametrize("doubt", [broken, unreachable, Path.unlink, without_kubelet])
+def test_in_doubt_a_port_is_held(
+    rack: Rack, tmp_path: Path, doubt: Callable[[Path], None], flags: tuple[str, ...]
+) -> None:
     rack.add_card(CardSpec(driver="dfl"))
-    has_device(rack, "af-x", "dfl-port.7")
-    checkpoint = rack.root / "kubelet/device-plugins/kubelet_internal_checkpoint"
-    if doubt == "broken":
-        checkpoint.write_text("{")
-    else:
-        checkpoint.unlink()
-        checkpoint.symlink_to(checkpoint.name)
+    doubt(write_checkpoint(rack.root / "kubelet", ("af-x", "dfl-port.7")))
     file = tmp_path / "file"
     file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
-    code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
+    code, _, err = fpga(rack, "program", "dfl-port.0", file, *flags)
     assert (code, "whether a container has dfl-port.0 is unknown" in err) == (3, True)
+    assert "if no kubelet runs on this machine, use --force" in err
+    assert fpga(rack, "program", "dfl-port.0", file, "--force", "--dry-run")[0] == 0
 
 
 @pytest.mark.parametrize(

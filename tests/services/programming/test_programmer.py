@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from services.devices.hardware.scan import scan
+from services.devices.model import Inventory
 from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
 from services.programming.clock import ClockCheck, UserClock
@@ -258,6 +259,20 @@ def test_a_card_that_somebody_works_on_is_busy(dfl: Bench) -> None:
             with pytest.raises(DeviceBusy, match=f"card {address} is busy"):
                 call(dfl.port)
     assert dfl.done == []
+
+
+def test_a_port_that_must_be_left_alone_is_so_once_the_card_is_free(dfl: Bench) -> None:
+    """A container may get it while somebody else works on the card."""
+    address = dfl.card()
+
+    def require(inventory: Inventory) -> None:
+        (card,) = inventory.cards
+        with card_lock(dfl.state / "locks", card.address, seconds=0):
+            pytest.fail("the card is not locked")
+
+    with pytest.raises(DeviceBusy, match=f"card {address} is busy"):
+        dfl.programmer.ensure(dfl.port, image(), require=require)
+    assert (dfl.done, dfl.unfinished) == ([], frozenset())
 
 
 @pytest.mark.parametrize(
