@@ -119,7 +119,7 @@ def test_every_test_asserts() -> None:
 
 def _checks_something(function: ast.AST, helpers: Collection[str]) -> bool:
     """Whether it has an assertion, or calls what fails where something is wrong."""
-    checks = re.compile(r"raises|fnmatch_lines|fail|assert|check|expect|eventually|until")
+    checks = re.compile(r"raises|fnmatch_lines|fail|assert|check|require_|expect|eventually|until")
     for node in ast.walk(function):
         if isinstance(node, ast.Assert):
             return True
