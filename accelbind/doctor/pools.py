@@ -126,7 +126,9 @@ def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Li
         yield warning(
             f"{plain(resource)} is offered in mode region ({_list_nodes(programmed[resource])}) and"
             f" in mode regiondevel ({_list_nodes(developed[resource])}): a pod for one mode can be"
-            " scheduled to the other, where it does not start and keeps the device",
+            " scheduled to the other, where it does not start and keeps the device; with"
+            " --enforce-mappings=never a pod for mode region starts there and can program the"
+            " region",
             "use one of these modes per interface ID, or node selectors in the pods: docs/pools.md",
         )
 

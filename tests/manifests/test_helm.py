@@ -390,7 +390,7 @@ def test_notes_warn_of_two_modes_that_share_a_resource(
     assert done.returncode == 0, done.stderr
     notes = done.stdout.rpartition("NOTES:")[2]
     assert "kind: AcceleratorFunction" in notes
-    assert ("WARNING" in notes) is warned
+    assert ("WARNING" in notes) is ("--enforce-mappings=never" in notes) is warned
 
 
 def test_commands_of_the_documents_name_flags_that_helm_has() -> None:

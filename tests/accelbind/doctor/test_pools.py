@@ -113,7 +113,8 @@ async def test_one_region_resource_in_two_modes_is_reported(
     pods = [cluster.plugin_on("n1"), cluster.plugin_on("n2")]
     answers = cluster.pools([cluster.daemonset(mode="regiondevel")], pods)
     words = "" if state == "ok" else f"{REGION} is offered in mode region (node n2) and in mode"
-    await expect(api, "cluster.pools", state, words, answers=answers)
+    result = await expect(api, "cluster.pools", state, words, answers=answers)
+    assert ("--enforce-mappings=never a pod" in str(result.lines)) is (state == "warning")
 
 
 async def test_two_plugins_on_a_node_are_a_fault(api: ApiServerStandIn) -> None:
