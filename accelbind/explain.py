@@ -1,7 +1,6 @@
 """`accelbind explain`: what the webhook would do to a pod, and why."""
 
 import asyncio
-import copy
 import difflib
 import sys
 import textwrap
@@ -9,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import jsonpatch
 import typer
 import yaml
 from rich.console import Console
@@ -20,6 +18,7 @@ from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
     AcceleratorDomains,
     Domains,
+    Guard,
     Kubeconfig,
     Mappings,
     SharedNamespace,
@@ -37,7 +36,7 @@ from services.admission.mutate import (
     Unchanged,
     UnchangedReason,
 )
-from services.admission.preview import Explained, explain_pod
+from services.admission.preview import Explained, explain_pod, mutated_manifest
 from services.kube.connection import connector
 from services.mappings.accelerator import Effects
 from services.mappings.index import MappingIndex
@@ -77,6 +76,7 @@ def explain(
     domain: Domains = None,
     accelerator_domain: AcceleratorDomains = None,
     shared_namespace: SharedNamespace = "",
+    guard: Guard = None,
 ) -> None:
     """Show what the webhook would do to a pod, and why.
 
@@ -94,7 +94,9 @@ def explain(
       kubectl create job x --image=i --dry-run=client -o yaml |
         accelbind explain -f - -n team --mappings maps -o json
     """
-    policy = policy_of(domain, accelerator_domain, shared_namespace, max_units=max_units)
+    policy = policy_of(
+        domain, accelerator_domain, shared_namespace, max_units=max_units, guard=guard
+    )
     if mappings is not None and kubeconfig is not None:
         raise InvalidSettings("--mappings and --kubeconfig exclude each other")
     pods = [pod for _, pod in read_pods(filename)]
@@ -270,7 +272,7 @@ def _brings(resolution: Resolution) -> Iterator[str]:
 
 def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Text]:
     """Yield a unified diff of the pod as YAML, whose lines are never broken."""
-    after = jsonpatch.apply_patch(copy.deepcopy(manifest), result.operations)
+    after = mutated_manifest(manifest, result)
     lines = difflib.unified_diff(
         _as_yaml(manifest), _as_yaml(after), "as written", "as admitted", lineterm=""
     )

@@ -111,6 +111,16 @@ SharedNamespace = Annotated[
     ),
 ]
 
+Guard = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--guard",
+        metavar="RESOURCE",
+        help="As the webhook's, for pods of guarded namespaces; repeat it for more.",
+        show_default=False,
+    ),
+]
+
 
 def namespace_option(text: str, default: str) -> Any:  # noqa: ANN401 - the same
     """`--namespace` or `-n`."""

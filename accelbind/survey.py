@@ -146,6 +146,7 @@ def policy_of(
     shared_namespace: str,
     *,
     max_units: int = Policy().max_units,
+    guard: list[str] | None = None,
 ) -> Policy:
     """Return the policy of a webhook with such settings."""
     usual = Policy()
@@ -154,6 +155,7 @@ def policy_of(
         max_units,
         tuple(accelerator_domains or usual.accelerator_domains),
         shared_namespace,
+        tuple(guard or ()),
     )
 
 

@@ -17,7 +17,7 @@ import structlog
 
 from services.admission import mapping_review
 from services.admission.mutate import Policy
-from services.admission.pod_review import answer
+from services.admission.pod_review import answer, answer_guard
 from services.admission.review import ReviewOutcome, ReviewResponse
 from services.mappings.index import MappingIndex
 from services.process.errors import InvalidReview
@@ -103,6 +103,13 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
         partial(answer, validating=True),
         "Check a pod after all mutation",
         "Refuses a pod that `/mutate` would still have to change.",
+    ),
+    "/guard": Endpoint(
+        "guard",
+        "pod",
+        answer_guard,
+        "Check a pod of a guarded namespace after all mutation",
+        "Refuses a pod that has more of a guarded resource than its names stand for.",
     ),
     "/validate-mapping": Endpoint(
         VALIDATE_MAPPING,

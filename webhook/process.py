@@ -73,6 +73,7 @@ class Webhook:
                 settings.max_units,
                 settings.accelerator_domain,
                 settings.shared_namespace,
+                settings.guard,
             ),
             metrics,
             max_body=settings.max_body,

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from services.admission.mutate import MAX_POD_UNITS
+from services.mappings.accelerator import DEVICE_CLASS
 from services.names import ACCELERATOR_DOMAIN, DOMAIN
 from services.process.listening import ALL_ADDRESSES
 from services.process.settings import TIME, CommaSeparated, Flag, Port, ProcessSettings, Seconds
@@ -19,6 +20,7 @@ MAPPINGS: Final = "Mappings"
 REVIEWS: Final = "Reviews"
 
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_PATTERN = re.compile(r"[^/*]+/([-A-Za-z0-9_.]+\*?|\*)")
 _RESERVED = ("kubernetes.io", "k8s.io")
 _NAMESPACE = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"
 _UNITS = {"": 1, "Ki": 1024, "Mi": 1024**2}
@@ -40,6 +42,17 @@ def _domains(value: tuple[str, ...]) -> tuple[str, ...]:
             raise ValueError(f"{domain!r:.80} is not a DNS name")
         if domain in _RESERVED or domain.endswith(tuple(f".{name}" for name in _RESERVED)):
             raise ValueError(f"resources of {domain} belong to Kubernetes itself")
+    return tuple(dict.fromkeys(value))
+
+
+def _guarded(value: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in value:
+        if not _PATTERN.fullmatch(pattern):
+            raise ValueError(
+                f"{pattern!r:.80} is not a resource such as nvidia.com/gpu or nvidia.com/*"
+            )
+        if not pattern.startswith(DEVICE_CLASS):
+            _domains((pattern.partition("/")[0],))
     return tuple(dict.fromkeys(value))
 
 
@@ -79,6 +92,11 @@ class WebhookSettings(ProcessSettings):
     """Domain of the names of Accelerators."""
     shared_namespace: Annotated[str, Field(pattern=_NAMESPACE), Flag("NAME", REVIEWS, "none")] = ""
     """Namespace whose Accelerators serve names that the pod's namespace doesn't map."""
+    guard: Annotated[
+        CommaSeparated, AfterValidator(_guarded), Flag("RESOURCE", REVIEWS, "none")
+    ] = ()
+    """Resource that pods of guarded namespaces get by names of Accelerators only, such as
+    nvidia.com/*."""
     max_body: Annotated[
         int,
         BeforeValidator(_bytes),
@@ -107,4 +125,11 @@ class WebhookSettings(ProcessSettings):
                 f"{min(both)} is in --domain and in --accelerator-domain: a domain has names of"
                 " FPGAs or of Accelerators"
             )
+        names = (*self.domain, *self.accelerator_domain)
+        for pattern in self.guard:
+            if pattern.startswith(tuple(f"{domain}/" for domain in names)):
+                raise ValueError(
+                    f"--guard {pattern}: this domain has names that are always reviewed; guard"
+                    " what Accelerators stand for"
+                )
         return self

@@ -57,6 +57,12 @@ class Hook:
         """The CAs that it is verified by; empty if there are none."""
         return decode_base64(self.client.get("caBundle") or "")
 
+    @property
+    def is_guard(self) -> bool:
+        """Whether it is the guard, which reviews pods with resources of others."""
+        path = part(self.client, "service").get("path") or self.client.get("url")
+        return str(path).endswith("/guard")
+
     def covers(self, resource: str) -> bool:
         """Whether one of its rules covers a resource."""
         rules = self.entry.get("rules") or ()
@@ -64,7 +70,7 @@ class Hook:
 
     def asks_for(self, review: Review) -> bool:
         """Whether it is called for a kind of review."""
-        return self.kind == review.kind and self.covers(review.resource)
+        return self.kind == review.kind and self.covers(review.resource) and not self.is_guard
 
     def is_ours(self, namespace: str) -> bool:
         """Whether it calls our webhook, which runs in this namespace."""
@@ -101,7 +107,8 @@ def check_webhooks(cluster: Cluster) -> Iterator[Line]:
         else:
             yield (failed if review.resource == _PODS else warning)(text, APPLY)
     for hook in ours:
-        for text in pod_faults(hook.entry, cluster.prefixes) if hook.covers(_PODS) else ():
+        prefixes = () if hook.is_guard else cluster.prefixes
+        for text in pod_faults(hook.entry, prefixes) if hook.covers(_PODS) else ():
             yield failed(f"{hook.label} {text}", APPLY)
 
 

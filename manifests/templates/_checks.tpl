@@ -10,7 +10,7 @@ images.certs: &image [digest, repository, tag]
 images.hookInstaller: *image
 images.plugin: *image
 images.webhook: *image
-webhook: [affinity, args, env, extraVolumeMounts, extraVolumes, hostNetwork, logLevel, nodeSelector, podAnnotations, podLabels, replicas, resources, tolerations]
+webhook: [affinity, args, env, extraVolumeMounts, extraVolumes, guard, hostNetwork, logLevel, nodeSelector, podAnnotations, podLabels, replicas, resources, tolerations]
 certificates: [affinity, args, caBundle, env, existingSecret, extraVolumeMounts, extraVolumes, logLevel, nodeSelector, podAnnotations, podLabels, replicas, resources, source, tolerations]
 pool: [affinity, args, cdi, enforceMappings, env, extraVolumeMounts, extraVolumes, logLevel, mode, name, nodeSelector, podAnnotations, podLabels, priorityClassName, programming, resources, tolerations, units, updateStrategy]
 kubelet: [root]

@@ -2,8 +2,12 @@
 
 Several names may stand for one resource, and the container may request it by itself too: the
 amounts add up. What is requested once per container isn't added: the largest amount counts.
+
+A pod may be mutated again after another webhook added names. Those of the earlier mutation are in
+its note, and their resources in its limits: then both are evaluated together.
 """
 
+from collections.abc import Mapping as ReadOnly
 from collections.abc import Sequence
 
 import msgspec
@@ -26,8 +30,10 @@ class AcceleratorPlan(msgspec.Struct, frozen=True, gc=False):
     """The requests by logical name; sorted by name."""
     amounts: dict[str, int]
     """How many of each resource the container gets, its own requests included."""
-    own: dict[str, int]
-    """How many of each of these it requests by itself."""
+    noted: dict[str, int]
+    """The units of each name to note, those of an earlier mutation included."""
+    stale: list[str]
+    """Names that an earlier note has, and whose resources the container doesn't request."""
     variables: list[dict[str, str]]
     """What is added to its env."""
 
@@ -38,6 +44,8 @@ def plan_accelerators(
     tables: Sequence[NameTable],
     prefixes: tuple[str, ...],
     refusals: Refusals,
+    *,
+    earlier: ReadOnly[str, int],
 ) -> AcceleratorPlan:
     """Plan what is to be done for a container's names of accelerators.
 
@@ -47,6 +55,7 @@ def plan_accelerators(
         tables: the names of its namespace, then those of the shared one.
         prefixes: all logical domains, each with its slash: no target may be in them.
         refusals: receives its problems; the plan then holds the rest.
+        earlier: the units of each name of accelerators that an earlier mutation noted.
 
     Raises:
         InvalidReview: its env can't be read.
@@ -61,10 +70,19 @@ def plan_accelerators(
             mapped.append(
                 ResourceRequest(count.key, resource, count.units, count.in_requests, mapping)
             )
-    amounts = _amounts(mapped)
-    own = {resource: _own(ref, resource, refusals) for resource in amounts}
-    amounts = {resource: amount + own[resource] for resource, amount in amounts.items()}
-    return AcceleratorPlan(mapped, amounts, own, _variables(ref, mapped, refusals))
+    noted = {each.key: each.units for each in mapped}
+    before = _earlier_amounts(ref, earlier, tables, refusals)
+    if before is not None:
+        noted = {key: noted.get(key, 0) + earlier.get(key, 0) for key in [*earlier, *noted]}
+        amounts = _amounts(_resolve(noted, tables) or ())
+    else:
+        before, amounts = {}, _amounts(mapped)
+    stale = [key for key in earlier if key not in noted]
+    amounts = {
+        resource: amount - before.get(resource, 0) + _own(ref, resource, refusals)
+        for resource, amount in amounts.items()
+    }
+    return AcceleratorPlan(mapped, amounts, noted, stale, _variables(ref, mapped, refusals))
 
 
 def logical_target(mapping: Mapping, prefixes: tuple[str, ...]) -> str | None:
@@ -106,6 +124,39 @@ def _is_usable(
         )
         refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
     return logical is None
+
+
+def _earlier_amounts(
+    ref: ContainerRef,
+    earlier: ReadOnly[str, int],
+    tables: Sequence[NameTable],
+    refusals: Refusals,
+) -> dict[str, int] | None:
+    """Return what an earlier note stands for, None if the container doesn't request all of it.
+
+    The pod may be an edited copy of another one, or somebody wrote the note.
+    """
+    requests = _resolve(earlier, tables) if earlier else None
+    if requests is None:
+        return None
+    amounts = _amounts(requests)
+    there = all(amount <= _own(ref, each, refusals) for each, amount in amounts.items())
+    return amounts if there else None
+
+
+def _resolve(
+    noted: ReadOnly[str, int], tables: Sequence[NameTable]
+) -> list[ResourceRequest] | None:
+    """Return the requests of a note, None if it has a name that can't be used."""
+    requests = []
+    for key, units in noted.items():
+        name = key.partition("/")[2]
+        found = next((each for table in tables if (each := table.by_name.get(name))), None)
+        if found is None or units < 0:
+            return None
+        resource = found.resolution.resource
+        requests.append(ResourceRequest(key, resource, units, in_requests=False, mapping=found))
+    return requests
 
 
 def _amounts(mapped: Sequence[ResourceRequest]) -> dict[str, int]:

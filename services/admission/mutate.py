@@ -15,6 +15,7 @@ A mutated pod is unchanged by a second mutation: the validating webhook relies o
 """
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as ReadOnly
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -71,6 +72,8 @@ class Policy:
     """The domains of names of accelerators: logical names only."""
     shared_namespace: str = ""
     """The namespace whose Accelerators all namespaces may use; empty if there is none."""
+    guard: tuple[str, ...] = ()
+    """Resources that pods of guarded namespaces get by names only; a `*` at the end is any rest."""
 
     @cached_property
     def fpga_prefixes(self) -> tuple[str, ...]:
@@ -86,6 +89,18 @@ class Policy:
     def prefixes(self) -> tuple[str, ...]:
         """The prefixes of all these names."""
         return self.fpga_prefixes + self.accelerator_prefixes
+
+    @cached_property
+    def guarded_prefixes(self) -> tuple[str, ...]:
+        """The beginnings of guarded names; `is_guarded` decides."""
+        return tuple(pattern.removesuffix("*") for pattern in self.guard)
+
+    def is_guarded(self, resource: str) -> bool:
+        """Return whether a resource is guarded."""
+        return any(
+            resource.startswith(pattern[:-1]) if pattern.endswith("*") else resource == pattern
+            for pattern in self.guard
+        )
 
     def shared(self, index: MappingIndex) -> NameTable:
         """Return the names that all namespaces may use."""
@@ -160,7 +175,8 @@ def mutate(
         return Unchanged(UnchangedReason.NOTHING_ASKED)
     tables = [table for table in (mappings.accelerators, shared) if table is not None]
     refusals = Refusals()
-    plans = _plan_containers(requesting, mappings, tables, policy, refusals)
+    note = patch.read_note(pod) if pod.is_noted else {}
+    plans = plan_containers(requesting, mappings, tables, policy, refusals, note=note)
     if not refusals.listed and requesting[0].init:
         _refuse_sharing(plans, mappings, refusals)
     placed = placement_operations(pod, _accelerators(plans), refusals)
@@ -198,14 +214,28 @@ def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, s
     return {REASON + again: decision.reason.value}
 
 
-def _plan_containers(
+def plan_containers(
     requesting: Sequence[ContainerRef],
     mappings: NamespaceMappings,
     tables: Sequence[NameTable],
     policy: Policy,
     refusals: Refusals,
+    *,
+    note: ReadOnly[str, dict[str, int]],
 ) -> list[ContainerPlan]:
-    """Plan each container, until there are enough problems."""
+    """Plan each container, until there are enough problems.
+
+    Args:
+        requesting: the containers, in the kubelet's start order.
+        mappings: those of the pod's namespace.
+        tables: the names of accelerators: of the namespace, then the shared ones.
+        policy: the limits.
+        refusals: receives the problems; there may be fewer plans than containers then.
+        note: what an earlier mutation noted: container, logical name, units.
+
+    Raises:
+        InvalidReview: a container's env can't be read.
+    """
     plans = []
     left, added = MAX_POD_UNITS, 0
     for ref in requesting:
@@ -221,9 +251,15 @@ def _plan_containers(
             break
         general = [each for each in counts if each.key.startswith(policy.accelerator_prefixes)]
         fpga = [each for each in counts if each not in general] if general else counts
-        accelerators = (
-            plan_accelerators(ref, general, tables, policy.prefixes, refusals) if general else None
-        )
+        accelerators = None
+        if general:
+            noted = note.get(ref.container.name[: patch.MAX_NAME], {})
+            earlier = {
+                key: noted[key] for key in noted if key.startswith(policy.accelerator_prefixes)
+            }
+            accelerators = plan_accelerators(
+                ref, general, tables, policy.prefixes, refusals, earlier=earlier
+            )
         mapped = accelerators.mapped if accelerators else ()
         added += sum([each.effects.size for each in mapped if each.effects])
         if added > MAX_ADDED:

@@ -17,7 +17,7 @@ Operation: TypeAlias = dict[str, object]
 """One operation: ``op``, ``path``, and for ``add`` a ``value``."""
 
 _MAX_NOTE = 64 * 1024  # characters; ours have less, and the answer repeats them
-_MAX_NAME = 63  # characters of a container's name, which Kubernetes checks after this webhook
+MAX_NAME = 63  # characters of a container's name, which Kubernetes checks after this webhook
 _REQUESTED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _NOTE = msgspec.json.Encoder(order="sorted")
 
@@ -81,15 +81,14 @@ def _accelerator_operations(plan: ContainerPlan) -> list[Operation]:
 
 def _annotation_operation(pod: Pod, plans: Sequence[ContainerPlan]) -> Operation:
     """Return the operation that notes in an annotation what was requested by logical name."""
-    annotations = pod.metadata.annotations if pod.metadata else None
-    noted = _noted(annotations.requested if annotations else None)
+    noted = read_note(pod)
     for plan in plans:
-        container = noted.setdefault(plan.ref.container.name[:_MAX_NAME], {})
-        container.update(_requested(plan, container))
+        name = plan.ref.container.name[:MAX_NAME]
+        noted[name] = _requested(plan, noted.get(name, {}))
     text = _NOTE.encode(noted).decode()
     if pod.metadata is None:
         return _add("/metadata", {"annotations": {REQUESTED_ANNOTATION: text}})
-    if annotations is None:
+    if pod.metadata.annotations is None:
         return _add("/metadata/annotations", {REQUESTED_ANNOTATION: text})
     return _add(_NOTE_PATH, text)
 
@@ -108,8 +107,13 @@ def _env_operations(plan: ContainerPlan) -> list[Operation]:
     return [_add(path, variables)] if variables else []
 
 
-def _noted(text: str | None) -> dict[str, dict[str, int]]:
-    """Return the note of an earlier mutation; a long note, or one in another form, is ignored."""
+def read_note(pod: Pod) -> dict[str, dict[str, int]]:
+    """Return the note of an earlier mutation: container, logical name, units.
+
+    A long note, or one in another form, is ignored.
+    """
+    annotations = pod.metadata.annotations if pod.metadata else None
+    text = annotations.requested if annotations else None
     if text is None or len(text) > _MAX_NOTE:
         return {}
     try:
@@ -121,17 +125,18 @@ def _noted(text: str | None) -> dict[str, dict[str, int]]:
 def _requested(plan: ContainerPlan, noted: dict[str, int]) -> dict[str, int]:
     """Return the units requested by each logical name, those of an earlier mutation included.
 
-    An earlier note counts only if the container still requests the physical units that belong to
-    it: the pod may be an edited copy of another one.
+    An earlier note of an FPGA counts only if the container still requests the physical units that
+    belong to it: the pod may be an edited copy of another one. `services.admission.accelerators`
+    decides for the other names.
     """
-    if not noted:
-        return {request.key: request.units for request in plan.rewritten}
+    requested = dict(noted)
     physical = {request.key: request.units for request in plan.direct}
-    physical |= plan.accelerators.own if plan.accelerators else {}
-    requested = {}
-    for request in plan.rewritten:
+    for request in plan.mapped:
         before = noted.get(request.key, 0)
-        count = request.mapping.resolution.count if request.mapping else 1
-        covered = 0 < before * count <= physical.get(request.resource, 0)
+        covered = 0 < before <= physical.get(request.resource, 0)
         requested[request.key] = request.units + (before if covered else 0)
+    if plan.accelerators:
+        for key in plan.accelerators.stale:
+            del requested[key]
+        requested |= plan.accelerators.noted
     return requested

@@ -3,10 +3,22 @@
 `answer` is the complete path of a review of a pod, and what the webhook calls.
 """
 
+from collections.abc import Callable
+
 from services.admission import review as reviews
-from services.admission.mutate import Patched, Policy, Refused, Unchanged, audit_note, mutate
+from services.admission.guard import guard
+from services.admission.mutate import (
+    REASON,
+    Patched,
+    Policy,
+    Refused,
+    Unchanged,
+    audit_note,
+    mutate,
+)
 from services.admission.review import Review, ReviewResponse, UnreadableReview, admit, decode, deny
 from services.mappings.index import MappingIndex
+from services.pods.pod import Pod
 from services.process.errors import InvalidReview
 from services.process.text import listing, plain
 
@@ -21,6 +33,11 @@ MIRROR_POD = "mirror-pod"
 UNREADABLE_POD = "unreadable-pod"
 """Reason: the review has no pod, or the pod can't be read."""
 
+WITHIN_NAMES = "within-names"
+"""Reason: at `/guard` all guarded resources of the pod come from its names, so it is admitted."""
+NOTHING_GUARDED = "nothing-guarded"
+"""Reason: `/guard` is called, but `--guard` is not set, so the pod is denied."""
+
 _REWRITES_SHOWN = 4
 
 
@@ -33,18 +50,29 @@ def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool
     Raises:
         InvalidReview: the body isn't a review, or has no uid to answer to.
     """
+    return _answer(
+        body, lambda review, pod: _review_pod(review, pod, index, policy, validating=validating)
+    )
+
+
+def answer_guard(body: bytes, index: MappingIndex, policy: Policy) -> ReviewResponse:
+    """Answer a review of a pod of a guarded namespace, after all mutation; raises as `answer`."""
+    return _answer(body, lambda review, pod: _guard_pod(review, pod, index, policy))
+
+
+def _answer(body: bytes, decide: Callable[[Review, Pod], ReviewResponse]) -> ReviewResponse:
     review = decode(body)
     try:
-        return _review_pod(review, index, policy, validating=validating)
+        pod = _new_pod(review)
+        return pod if isinstance(pod, ReviewResponse) else decide(review, pod)
     except InvalidReview as error:
         return reviews.unreadable(review, UNREADABLE_POD, str(error))
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
         return reviews.fail(review, error)
 
 
-def _review_pod(
-    review: Review, index: MappingIndex, policy: Policy, *, validating: bool
-) -> ReviewResponse:
+def _new_pod(review: Review) -> Pod | ReviewResponse:
+    """Return the pod that is created, or the answer if there is none to review."""
     pod = review.pod
     if not review.is_about_pod or review.operation != "CREATE":
         return admit(review, NOT_CREATED if review.is_about_pod else NOT_A_POD)
@@ -53,6 +81,12 @@ def _review_pod(
         raise InvalidReview(problem or "the review has no pod in request.object")
     if pod.is_mirror and review.user is not None and review.user.is_node:
         return admit(review, MIRROR_POD)
+    return pod
+
+
+def _review_pod(
+    review: Review, pod: Pod, index: MappingIndex, policy: Policy, *, validating: bool
+) -> ReviewResponse:
     mappings = index.namespace(review.namespace)
     decision = mutate(pod, mappings, policy, policy.shared(index))
     if validating and isinstance(decision, Patched):
@@ -69,6 +103,17 @@ def _review_pod(
         warnings=decision.warnings,
         audit=audit,
     )
+
+
+def _guard_pod(review: Review, pod: Pod, index: MappingIndex, policy: Policy) -> ReviewResponse:
+    if not policy.guard:
+        message = "the webhook configuration calls the guard, but the webhook runs without --guard"
+        return deny(review, NOTHING_GUARDED, message)
+    refused = guard(pod, index.namespace(review.namespace), policy, policy.shared(index))
+    if refused is None:
+        return admit(review, WITHIN_NAMES, audit={REASON: WITHIN_NAMES})
+    audit = audit_note(pod, refused, validating=True)
+    return deny(review, refused.refusals[0].reason, refused.message, audit=audit)
 
 
 def _not_mutated(result: Patched) -> str:

@@ -1,10 +1,16 @@
 """What the webhook would do to the pods of a manifest."""
 
+import copy
+import json
 from dataclasses import dataclass
 
-from services.admission.mutate import Decision, Policy, Refused, mutate
+import jsonpatch
+
+from services.admission.guard import guard
+from services.admission.mutate import Decision, Patched, Policy, Refused, mutate
 from services.mappings.index import MappingIndex
-from services.pods.manifests import FoundPod
+from services.pods.manifests import FoundPod, Object
+from services.pods.pod import decode_pod
 from services.process.errors import InvalidManifest, InvalidReview
 from services.process.text import plain
 
@@ -26,7 +32,7 @@ class Explained:
 def explain_pod(
     found: FoundPod, index: MappingIndex, policy: Policy, *, namespace: str | None
 ) -> Explained:
-    """Return what the webhook would do to a pod.
+    """Return what the webhook would do to a pod, in a guarded namespace if `policy` has a guard.
 
     `namespace` is that of pods that name none; None means `default`.
 
@@ -39,7 +45,24 @@ def explain_pod(
         )
     used = found.namespace or namespace or "default"
     try:
-        result = mutate(found.pod, index.namespace(used), policy, policy.shared(index))
+        result = _decide(found, index, policy, used)
     except InvalidReview as error:
         raise InvalidManifest(f"{found.label}: {error}") from error
     return Explained(found, used, result)
+
+
+def mutated_manifest(manifest: Object, result: Patched) -> Object:
+    """Return a pod's manifest after its patch."""
+    after: Object = jsonpatch.apply_patch(copy.deepcopy(manifest), result.operations)
+    return after
+
+
+def _decide(found: FoundPod, index: MappingIndex, policy: Policy, namespace: str) -> Decision:
+    mappings, shared = index.namespace(namespace), policy.shared(index)
+    result = mutate(found.pod, mappings, policy, shared)
+    if not policy.guard or isinstance(result, Refused):
+        return result
+    pod = found.pod
+    if isinstance(result, Patched):
+        pod = decode_pod(json.dumps(mutated_manifest(found.manifest, result)).encode())
+    return guard(pod, mappings, policy, shared) or result

@@ -39,6 +39,10 @@ class RefusalReason(StrEnum):
     """The mappings of two names, or a mapping and the pod, contradict each other."""
     SHARED_DEVICE = "shared-device"
     """Containers that would share a device need different functions in it."""
+    GUARDED_RESOURCE = "guarded-resource"
+    """A container has more of a guarded resource than its names stand for."""
+    GUARDED_SELECTOR = "guarded-selector"
+    """The pod lacks the node selector of a name that its guarded resources come from."""
 
 
 @dataclass(frozen=True, slots=True)

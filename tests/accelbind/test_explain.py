@@ -404,3 +404,18 @@ def test_a_shared_namespace_is_read_too(explain: Explain, maps: Path) -> None:
     (maps / "gpu.yaml").write_text(GPU.replace("gpu-small", "gpu-small, namespace: lib"))
     assert explain(GPU_POD)[0] == 1
     assert explain(GPU_POD, "--shared-namespace", "lib")[0] == 0
+
+
+def test_a_guard_is_explained_for_the_pod_after_its_patch(explain: Explain, maps: Path) -> None:
+    (maps / "gpu.yaml").write_text(GPU)
+    guard = ("--guard", "nvidia.com/*")
+    status, text, _ = explain(GPU_POD, *guard)
+    assert status == 1
+    assert "the container has 3, but the names" in " ".join(text.split())
+    assert "[guarded-resource]" in text
+    by_name = GPU_POD.replace(", nvidia.com/mig-1g.10gb: 1", "")
+    assert explain(by_name, *guard)[0] == 0
+    physical = GPU_POD.replace("accelbind.dev/gpu-small: 2, ", "")
+    assert explain(physical)[0] == 0
+    assert explain(physical, *guard)[0] == 1
+    assert explain(by_name.replace("gpu-small", "gpu"), *guard)[0] == 1

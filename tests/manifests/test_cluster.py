@@ -265,6 +265,24 @@ def test_mirror_pods_of_kubelets_are_not_reviewed_and_all_others_are(
     assert holds is reviewed
 
 
+def test_the_guard_is_called_for_containers_with_guarded_resources_only(tmp_path: Path) -> None:
+    pytest.importorskip("cel_expr_python")
+    kind = "ValidatingWebhookConfiguration"
+    guard = one(own_overlay(tmp_path, "guard"), kind, "accelbind")["webhooks"][-1]
+    (expression, _) = [compile_expression(each["expression"]) for each in guard["matchConditions"]]
+
+    def called(**spec: list[Json]) -> bool:
+        containers = {"containers": [{"resources": {"limits": {"cpu": "1"}}}]}
+        return expression.holds({"object": {"spec": containers | spec}})
+
+    guarded, other = {"nvidia.com/gpu": "1"}, {"nvidia.example/gpu": "1", "accelbind.dev/x": "1"}
+    for resources, expected in ((guarded, True), (other, False)):
+        for part in ("limits", "requests"):
+            one_container: list[Json] = [{"name": "a"}, {"resources": {part: resources}}]
+            assert called(containers=one_container) is expected
+            assert called(initContainers=one_container) is expected
+
+
 # What the certificates' account may change, by the expressions of its policy
 
 

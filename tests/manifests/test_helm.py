@@ -134,6 +134,7 @@ WITH_NAMESPACE: Json = {"namespace": {"create": True}}
 COMPONENTS: dict[str, Json] = {
     "kubelet-root": {"kubelet": {"root": "/var/lib/k0s/kubelet"}},
     "nfd": {"nodeFeatureRule": {"enabled": True}},
+    "guard": {"webhook": {"guard": ["nvidia.com/*"]}},
     "cdi": pool(cdi=True),
     "enforce-mappings": pool(enforceMappings="always"),
     "tolerate-taints": pool(tolerations=[{"operator": "Exists", "effect": "NoSchedule"}]),
@@ -321,6 +322,15 @@ def test_conditions_of_the_webhooks_are_those_of_the_domains(kind: str) -> None:
     either = "k.startsWith('fpga.intel.com/') || k.startsWith('b.example/')"
     assert found.count(either) == 2
     assert found.replace(either, "k.startsWith('fpga.intel.com/')") == known
+
+
+def test_the_guard_is_called_for_the_resources_of_the_value_and_no_others() -> None:
+    kind = "ValidatingWebhookConfiguration"
+    items = with_values({"webhook": {"guard": ["nvidia.com/gpu*", "rdma/hca"]}})
+    guard = one(items, kind, "accelbind")["webhooks"][-1]
+    either = "k.startsWith('nvidia.com/gpu') || k == 'rdma/hca'"
+    assert guard["matchConditions"][0]["expression"].count(either) == 2
+    assert "nvidia.com/'" not in guard["matchConditions"][0]["expression"]
 
 
 def test_a_bundle_of_ones_own_is_in_every_webhook() -> None:

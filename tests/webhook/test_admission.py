@@ -127,9 +127,11 @@ def test_requests_are_counted_by_endpoint_outcome_and_reason() -> None:
     bench.ask("/mutate", body(pod("cpu")))
     bench.ask("/mutate", b"{")
     bench.ask("/mutate", body(), headers=[])
+    bench.ask("/guard", body(pod("cpu")))
     assert bench.figures.requests == {
         ("mutate", "patched", ""): 2,
         ("validate", "denied", "not-mutated"): 1,
+        ("guard", "denied", "nothing-guarded"): 1,
         ("mutate", "denied", "unknown-name"): 1,
         ("mutate", "allowed", "nothing-asked"): 1,
         ("mutate", "rejected", "invalid-review"): 1,

@@ -71,3 +71,27 @@ def test_domains_that_cannot_be_ours_are_refused(domain: str, wanted: str) -> No
 def test_a_domain_has_names_of_fpgas_or_of_accelerators() -> None:
     wanted = "a.example is in --domain and in --accelerator-domain"
     assert wanted in refusal(domain=("a.example",), accelerator_domain=("b.example", "a.example"))
+
+
+def test_guarded_resources_are_names_or_all_names_that_begin_so() -> None:
+    listed = "nvidia.com/*, rdma/hca,deviceclass.resource.kubernetes.io/gpu-*,rdma/hca"
+    assert of(guard=listed).guard == (
+        *("nvidia.com/*", "rdma/hca", "deviceclass.resource.kubernetes.io/gpu-*"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("nvidia.com", "is not a resource such as nvidia.com/gpu or nvidia.com/*"),
+        ("*/gpu", "is not a resource"),
+        ("nvidia.com/g*u", "is not a resource"),
+        ("nvidia.com/", "is not a resource"),
+        ("NVIDIA.com/gpu", "is not a DNS name"),
+        ("kubernetes.io/batch-cpu", "belong to Kubernetes itself"),
+        ("accelbind.dev/*", "this domain has names that are always reviewed"),
+        ("fpga.intel.com/*", "this domain has names that are always reviewed"),
+    ],
+)
+def test_what_cant_be_guarded_is_refused(pattern: str, wanted: str) -> None:
+    assert wanted in refusal(guard=("a.example/x", pattern))

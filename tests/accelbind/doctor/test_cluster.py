@@ -1,6 +1,7 @@
 """`accelbind doctor` on clusters, over TLS: what is well, and each thing that isn't."""
 
 import base64
+import copy
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -118,6 +119,22 @@ async def test_an_entry_about_pods_that_lets_pods_through(
     for each in (mutating, validating):
         api.put(each)
     await expect(api, "cluster.webhooks", "failed" if words else "ok", words)
+
+
+async def test_the_guard_is_no_last_check_and_needs_no_domains_of_ours(
+    api: ApiServerStandIn,
+) -> None:
+    mutating, validating = cluster.configurations("https://h", b"x")
+    last = validating["webhooks"][0]
+    guard = copy.deepcopy(last) | conditions("'nvidia.com/' in initContainers")
+    guard["clientConfig"]["url"] = "https://h/guard"
+    validating["webhooks"].append(guard)
+    for each in (mutating, validating):
+        api.put(each)
+    await expect(api, "cluster.webhooks", "ok")
+    validating["webhooks"].remove(last)
+    api.put(validating)
+    await expect(api, "cluster.webhooks", "failed", "changes by other webhooks are not checked")
 
 
 # Certificates ------------------------------------------------------------------------------------

@@ -315,6 +315,37 @@ def test_a_name_that_is_added_later_is_noted_with_those_before() -> None:
     assert noted == {"app": {"accelbind.dev/gpu-small": 3}}
 
 
+def asking_again(before: Object, limits: Object, **app: Any) -> Object:
+    """A mutated pod to which another webhook has added names; `app` replaces what it has."""
+    after = mutated(before)
+    one = after["spec"]["containers"][0]
+    one["resources"] |= app
+    for part in ("limits", "requests"):
+        one["resources"][part] = one["resources"][part] | limits
+    return after
+
+
+def test_what_goes_with_names_once_per_container_stays_once_in_a_second_mutation() -> None:
+    again = asking_again(asking(ours(nic=2)), ours(nic=1, gpu_rdma=1))
+    assert resources(again) == {RDMA: "4", "a/b": "7", "nvidia.com/gpu": "1"}
+    both = ours(nic=3, gpu_rdma=1)
+    assert resources(asking(both)) == resources(again)
+
+
+@pytest.mark.parametrize(
+    "note", [ours(gpu_small=5), ours(nothing=1), ours(gpu_small=-1), {"x.example/gpu-small": 1}]
+)
+def test_a_note_without_the_resources_it_stands_for_is_dropped(note: Object) -> None:
+    counts = {key: int(count) for key, count in note.items()}
+    before = asking(ours(gpu_same=1))
+    before["metadata"]["annotations"] = {"accelbind.dev/requested": json.dumps({"app": counts})}
+    after = mutated(before)
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {MIG: "3"}
+    noted = json.loads(after["metadata"]["annotations"]["accelbind.dev/requested"])
+    others = {key: n for key, n in counts.items() if not key.startswith("accelbind.dev/")}
+    assert noted == {"app": {"accelbind.dev/gpu-same": 1} | others}
+
+
 @pytest.mark.parametrize("spec", [{"tolerations": 5}, {"nodeSelector": [1]}])
 def test_a_placement_that_cant_be_read_is_an_error(spec: Object) -> None:
     with pytest.raises(Exception, match="the pod can't be read"):

@@ -1,0 +1,130 @@
+"""The guard: a pod has guarded resources only by names of accelerators.
+
+It runs after all mutation, in namespaces that are guarded. The annotation `accelbind.dev/requested`
+says which names a pod requested. They are evaluated again, as if each container requested them: an
+annotation that somebody else wrote gives a pod no more than requesting its names.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from services.admission.mutate import Policy, Refused, plan_containers
+from services.admission.patch import MAX_NAME, read_note
+from services.admission.plan import ContainerPlan
+from services.mappings.index import NamespaceMappings, NameTable
+from services.pods.pod import Container, ContainerRef, Pod, Resources, read_placement
+from services.pods.refusals import RefusalReason, Refusals
+from services.pods.requests import read_count, requesting_containers
+from services.process.text import listing, plain
+
+_NAMES_SHOWN: Final = 4
+
+
+def guard(
+    pod: Pod, mappings: NamespaceMappings, policy: Policy, shared: NameTable | None = None
+) -> Refused | None:
+    """Return why a pod may not have its guarded resources, None if it may.
+
+    Args:
+        pod: the pod after all mutation.
+        mappings: those of its namespace.
+        policy: its `guard` says what is guarded.
+        shared: the names that all namespaces may use.
+
+    Raises:
+        InvalidReview: the pod's node selector can't be read.
+    """
+    tables = [table for table in (mappings.accelerators, shared) if table is not None]
+    holding = requesting_containers(pod, policy.guarded_prefixes)
+    if not holding:
+        return None
+    note = read_note(pod)
+    refusals = Refusals()
+    names = [
+        _requesting(ref, note.get(ref.container.name[:MAX_NAME], {}), policy) for ref in holding
+    ]
+    plans = plan_containers(names, mappings, tables, policy, refusals, note={})
+    if not refusals.listed:
+        selector = read_placement(pod).node_selector
+        for ref, plan in zip(holding, plans, strict=True):
+            held = _check_amounts(ref, plan, tables, policy, refusals)
+            _check_selector(plan, held, selector, refusals)
+    return Refused(tuple(refusals.listed)) if refusals.listed else None
+
+
+def _requesting(ref: ContainerRef, noted: dict[str, int], policy: Policy) -> ContainerRef:
+    """Return a container that requests the noted names of accelerators, and nothing else."""
+    limits = {
+        key: msgspec.Raw(str(units).encode())
+        for key, units in noted.items()
+        if key.startswith(policy.accelerator_prefixes)
+    }
+    container = Container(ref.container.name, Resources(limits))
+    return ContainerRef(container, ref.path, ref.init, ref.sidecar)
+
+
+def _check_amounts(
+    ref: ContainerRef,
+    plan: ContainerPlan,
+    tables: Sequence[NameTable],
+    policy: Policy,
+    refusals: Refusals,
+) -> set[str]:
+    """Refuse more of a guarded resource than the names stand for; return what there is."""
+    resources = ref.container.resources or Resources()
+    held = set()
+    for key in sorted({*(resources.limits or ()), *(resources.requests or ())}):
+        if not policy.is_guarded(key):
+            continue
+        count = read_count(ref, key, refusals)
+        units = count.units if count is not None else 0
+        allowed = plan.accelerators.amounts.get(key, 0) if plan.accelerators else 0
+        if units > allowed:
+            message = (
+                f"{plain(key)} is guarded: the container has {units}, but the names in annotation "
+                f"accelbind.dev/requested stand for {allowed}; {_advice(key, tables)}"
+            )
+            refusals.add(RefusalReason.GUARDED_RESOURCE, ref, message)
+        elif units:
+            held.add(key)
+    return held
+
+
+def _advice(key: str, tables: Sequence[NameTable]) -> str:
+    """Return which names stand for a resource."""
+    names = (
+        plain(name)
+        for table in tables
+        for name, mapping in table.by_name.items()
+        if mapping.resolution.resource == key
+    )
+    shown = [*islice(names, _NAMES_SHOWN)]
+    if not shown:
+        return "no Accelerator of the namespace stands for it"
+    return f"request {listing(shown, last='or')} instead"
+
+
+def _check_selector(
+    plan: ContainerPlan, held: set[str], selector: dict[str, str], refusals: Refusals
+) -> None:
+    """Refuse a pod without the node selectors of the names that its resources come from."""
+    for key, label, value in _labels(plan, held):
+        if selector.get(label) != value:
+            message = (
+                f"{plain(key)} needs nodes with {label}={value}, but the pod's node selector "
+                "lacks it: was it removed after accelbind's mutating webhook?"
+            )
+            refusals.add(RefusalReason.GUARDED_SELECTOR, plan.ref, message)
+
+
+def _labels(plan: ContainerPlan, held: set[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield each name that stands for what is held, with each label of its node selector."""
+    for request in plan.accelerators.mapped if plan.accelerators else ():
+        if effects := request.effects:
+            resources = {request.resource, *(also.resource for also in effects.also)}
+            if not held.isdisjoint(resources):
+                for label, value in effects.node_selector:
+                    yield request.key, label, value

@@ -1,0 +1,229 @@
+"""The guard: what a pod holds of guarded resources follows from the names that it requested."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.admission.guard import guard
+from services.admission.mutate import Patched, Policy, Refused
+from services.admission.pod_review import answer_guard
+from services.admission.review import ReviewOutcome
+from services.pods.refusals import RefusalReason
+from tests.services.admission import test_accelerators as accelerators
+from tests.services.admission.test_pod_review import body, response, review
+from tests.services.building import Object, accelerator, apply, container, decode, index, pod
+
+NOTE = "accelbind.dev/requested"
+GPU, MIG, RDMA = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "rdma/hca"
+KNOWN = index(
+    accelerator("gpu-small", MIG),
+    accelerator("gpu-pair", GPU, target={"resource": GPU, "count": 2}),
+    accelerator("h100", GPU, nodeSelector={"gpu/product": "H100", "a": "b"}),
+    accelerator("a100", GPU, nodeSelector={"gpu/product": "A100"}),
+    accelerator("nic", "b/nic", alsoRequest=[{"resource": RDMA, "per": "Container"}]),
+    accelerator("elsewhere", GPU, namespace="team-b"),
+    accelerator("everywhere", GPU, namespace="lib"),
+)
+POLICY = Policy(guard=("nvidia.com/*", RDMA))
+H100 = {"gpu/product": "H100", "a": "b"}
+
+
+def guarded(
+    *containers: Object,
+    note: object = None,
+    selector: Object | None = None,
+    init: Object | None = None,
+    policy: Policy = POLICY,
+) -> Refused | None:
+    text = note if isinstance(note, str) else json.dumps(note)
+    obj = pod(*containers, annotations={NOTE: text}, init=[init] if init else ())
+    if selector is not None:
+        obj["spec"]["nodeSelector"] = selector
+    return guard(decode(obj), KNOWN.namespace("default"), policy, policy.shared(KNOWN))
+
+
+def app(**limits: object) -> Object:
+    """A container with some of nvidia.com/gpu, nvidia.com/mig-1g.10gb or rdma/hca."""
+    keys = {"gpu": GPU, "mig": MIG, "hca": RDMA, "nic": "b/nic", "cpu": "cpu"}
+    return container("app", {keys[name]: str(count) for name, count in limits.items()})
+
+
+def noted(**units: int) -> dict[str, dict[str, int]]:
+    names = {f"accelbind.dev/{name.replace('_', '-')}": count for name, count in units.items()}
+    return {"app": names}
+
+
+@pytest.mark.parametrize(
+    ("one", "note", "selector"),
+    [
+        (app(cpu=1), "[[[", None),
+        (app(mig=0), None, None),
+        (app(mig=2), noted(gpu_small=2), None),
+        (app(mig=1), noted(gpu_small=2), None),
+        (app(gpu=4, mig=1), noted(gpu_pair=2, gpu_small=1), {}),
+        (app(gpu=1), noted(h100=1), H100 | {"more": "x"}),
+        (app(nic=2, hca=1), noted(nic=2), None),
+        (app(mig=1), noted(gpu_small=1, h100=1), None),
+        (app(mig=1), {"app": {"accelbind.dev/gpu-small": 1, "fpga.intel.com/x": 9}, "b": {}}, None),
+    ],
+)
+def test_what_follows_from_the_names_passes_whoever_wrote_the_note(
+    one: Object, note: object, selector: Object | None
+) -> None:
+    assert guarded(one, note=note, selector=selector) is None
+
+
+HAS = 'container "app": {} is guarded: the container has {}, but the names in annotation '
+STANDS = "accelbind.dev/requested stand for {}; "
+ADVICE = "request gpu-pair, h100 or a100 instead"
+
+
+@pytest.mark.parametrize(
+    ("one", "note", "message"),
+    [
+        (app(mig=1), None, HAS.format(MIG, 1) + STANDS.format(0) + "request gpu-small instead"),
+        (app(gpu=3), noted(gpu_pair=1), HAS.format(GPU, 3) + STANDS.format(2) + ADVICE),
+        (app(gpu=1), {"other": noted(gpu_pair=1)["app"]}, STANDS.format(0) + ADVICE),
+        (
+            app(hca=1),
+            noted(gpu_small=1),
+            STANDS.format(0) + "no Accelerator of the namespace stands for it",
+        ),
+        (app(gpu=1), {"app": {"fpga.intel.com/gpu-pair": 1}}, STANDS.format(0) + ADVICE),
+        (app(gpu=1), {"app": {"gpu-pair": 1}}, STANDS.format(0) + ADVICE),
+        (app(gpu=1), {"app": {"accelbind.dev/gpu-pair": "1"}}, STANDS.format(0) + ADVICE),
+    ],
+)
+def test_more_than_the_names_stand_for_is_refused(one: Object, note: object, message: str) -> None:
+    result = guarded(one, note=note)
+    assert result is not None
+    assert [each.reason for each in result.refusals] == [RefusalReason.GUARDED_RESOURCE]
+    assert result.message.endswith(message)
+
+
+@pytest.mark.parametrize(
+    ("note", "reason", "message"),
+    [
+        (noted(nothing=1), RefusalReason.UNKNOWN_NAME, "nothing does not exist in namespace"),
+        (noted(elsewhere=1), RefusalReason.UNKNOWN_NAME, "elsewhere does not exist in namespace"),
+        (noted(gpu_pair=65), RefusalReason.TOO_MANY_UNITS, "the limit is 64 per container"),
+        (noted(gpu_pair=-1), RefusalReason.INVALID_QUANTITY, "is negative"),
+        (noted(gpu_pair=10**4000), RefusalReason.INVALID_QUANTITY, "is not a quantity"),
+    ],
+)
+def test_a_note_gives_no_more_than_asking(
+    note: object, reason: RefusalReason, message: str
+) -> None:
+    result = guarded(app(gpu=1), note=note)
+    assert result is not None
+    assert [each.reason for each in result.refusals] == [reason]
+    assert message in result.message
+
+
+@pytest.mark.parametrize("selector", [None, {}, {"gpu/product": "A100", "a": "b"}, {"a": "b"}])
+def test_the_node_selector_of_the_names_must_be_there(selector: Object | None) -> None:
+    result = guarded(app(gpu=1), note=noted(h100=1), selector=selector)
+    assert result is not None
+    assert {each.reason for each in result.refusals} == {RefusalReason.GUARDED_SELECTOR}
+    assert "accelbind.dev/h100 needs nodes with gpu/product=H100" in result.message
+
+
+def test_a_resource_cant_come_from_the_name_without_a_selector_of_two() -> None:
+    both = noted(h100=1, gpu_pair=1)
+    assert guarded(app(gpu=1), note=both, selector={}) is not None
+    assert guarded(app(gpu=1), note=noted(h100=0, gpu_pair=1), selector={}) is None
+
+
+@pytest.mark.parametrize("policy", [{}, {"restartPolicy": "Always"}], ids=["init", "sidecar"])
+def test_init_containers_and_sidecars_need_names_of_their_own(policy: Object) -> None:
+    init = container("setup", {MIG: "1"}) | policy
+    result = guarded(app(mig=1), note=noted(gpu_small=1), init=init)
+    assert result is not None
+    assert result.message.startswith('init container "setup": nvidia.com/mig-1g.10gb is guarded')
+    note = noted(gpu_small=1) | {"setup": {"accelbind.dev/gpu-small": 1}}
+    assert guarded(app(mig=1), note=note, init=init) is None
+
+
+def test_a_request_without_a_limit_is_refused() -> None:
+    one = container("app", {"cpu": "1"}, requests={MIG: "1"})
+    result = guarded(one, note=noted(gpu_small=1))
+    assert result is not None
+    assert "is in requests but not in limits" in result.message
+
+
+def test_names_of_the_shared_namespace_count_where_they_are_served() -> None:
+    note = noted(everywhere=1)
+    assert guarded(app(gpu=1), note=note) is not None
+    assert guarded(app(gpu=1), note=note, policy=Policy((), shared_namespace="lib")) is None
+    shared = Policy(shared_namespace="lib", guard=("nvidia.com/*",))
+    assert guarded(app(gpu=1), note=note, policy=shared) is None
+
+
+def test_only_what_is_listed_is_guarded() -> None:
+    policy = Policy(guard=("nvidia.com/gpu", "deviceclass.resource.kubernetes.io/big*"))
+    shared = {"nvidia.com/gpu.shared": "1", "deviceclass.resource.kubernetes.io/small": "1"}
+    assert guarded(container("app", shared), policy=policy) is None
+    listed = {"deviceclass.resource.kubernetes.io/bigger": "1"}
+    assert guarded(container("app", listed), policy=policy) is not None
+
+
+# Reviews
+
+
+def asked(obj: Object, policy: Policy = POLICY, **request: Any) -> tuple[ReviewOutcome, str, Any]:
+    answered = answer_guard(body(review(obj, **request)), KNOWN, policy)
+    return answered.outcome, answered.reason, response(answered)
+
+
+def test_a_review_is_answered_with_its_reason() -> None:
+    physical = pod(app(gpu=1))
+    outcome, reason, made = asked(physical)
+    assert (outcome, reason) == (ReviewOutcome.DENIED, "guarded-resource")
+    assert made["auditAnnotations"] == {"reason": "guarded-resource"}
+    assert made["status"]["code"] == 403
+    note = {NOTE: json.dumps(noted(gpu_pair=1))}
+    outcome, reason, made = asked(pod(app(gpu=1), annotations=note))
+    assert (outcome, reason) == (ReviewOutcome.ALLOWED, "within-names")
+    assert made["auditAnnotations"] == {"reason": "within-names"}
+    assert asked(physical, operation="UPDATE")[:2] == (ReviewOutcome.ALLOWED, "not-created")
+
+
+def test_a_webhook_without_guard_refuses_what_it_is_asked() -> None:
+    outcome, reason, made = asked(pod(app(gpu=1)), Policy())
+    assert (outcome, reason) == (ReviewOutcome.DENIED, "nothing-guarded")
+    assert "runs without --guard" in made["status"]["message"]
+
+
+def test_a_pod_that_cant_be_read_is_refused() -> None:
+    obj = pod(app(gpu=1), annotations={NOTE: json.dumps(noted(h100=1))})
+    obj["spec"]["nodeSelector"] = 5
+    assert asked(obj)[:2] == (ReviewOutcome.ERRORED, "unreadable-pod")
+
+
+# Whatever our webhook has made of a pod
+
+
+@given(st.data())
+def test_what_the_webhook_made_of_names_passes_the_guard(data: st.DataObject) -> None:
+    names = [f"accelbind.dev/{name}" for name in accelerators.NAMES]
+    limits = st.dictionaries(st.sampled_from(names), st.sampled_from(["0", "1", "2"]), max_size=3)
+    policy = Policy(guard=("nvidia.com/*", "a/*", "rdma/hca"))
+    made = pod(
+        *[container(name, data.draw(limits)) for name in "ab"],
+        init=[container("init", data.draw(limits))],
+    )
+    for _ in range(3):
+        result = accelerators.judge(made, policy)
+        if isinstance(result, Refused):
+            return
+        if isinstance(result, Patched):
+            made = apply(made, result)
+        mappings = accelerators.KNOWN.namespace("default")
+        assert guard(decode(made), mappings, policy) is None
+        one = data.draw(st.sampled_from(made["spec"]["containers"]))
+        for key, count in data.draw(limits).items():  # a second webhook asks for more names
+            for part in ("limits", "requests"):
+                one.setdefault("resources", {}).setdefault(part, {})[key] = count
