@@ -1,12 +1,16 @@
-"""A port that was reprogrammed while a container has it is not handed out twice."""
+"""What waits until nobody has a port: another function, and the clearing of errors."""
+
+from functools import partial
 
 import pytest
 
 from services.containers import holder_source
 from services.devices.model import PluginMode
 from services.names import function_name
+from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, CardSpec
 from tests.plugin.support import AF, NLB0, NLB3, REGION, Bed, container, functions, serving
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -62,3 +66,24 @@ async def test_a_region_that_a_container_has_is_no_free_port_after_a_change_of_m
         assert bed.kubelet.allocatable[AF] == 0
         await bed.kubelet.delete_pod(state)
         await bed.offers(1)
+
+
+async def test_errors_that_a_container_left_are_cleared_once_nobody_has_the_port(bed: Bed) -> None:
+    card = bed.rack.add_card(CardSpec("opae"))
+    async with bed.running() as plugin:
+        sample = plugin.parts.registry.get_sample_value
+        cleared = partial(sample, "accelbind_errors_cleared_total", {"outcome": "cleared"})
+        await bed.offers(1)
+        started = await bed.start("p", container("c", AF))
+        bed.rack.break_(card, Fault.PORT_ERRORS)
+        await bed.offers(0)
+        assert cleared() == 0
+        await bed.kubelet.delete_pod(started)
+        await eventually_async(lambda: cleared() == 1)
+        bed.rack.heal(card, Fault.PORT_ERRORS)  # as the driver does
+        await bed.offers(1)
+        bed.rack.break_(card, Fault.PORT_ERRORS)  # without a container
+        await bed.offers(0)
+        scans = sample("accelbind_scan_seconds_count")
+        await eventually_async(lambda: sample("accelbind_scan_seconds_count") != scans)
+        assert cleared() == 1

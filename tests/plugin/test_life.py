@@ -453,27 +453,6 @@ async def test_a_port_that_breaks_is_unhealthy_heals_and_may_move_to_another_res
         await bed.kubelet.until(lambda: sorted(bed.kubelet.capacity.values()) == [1, 1])
 
 
-async def test_errors_that_a_container_left_are_cleared_once_nobody_has_the_port(bed: Bed) -> None:
-    card = bed.rack.add_card(CardSpec("opae"))
-    async with bed.running() as plugin:
-        sample = plugin.parts.registry.get_sample_value
-        cleared = partial(sample, "accelbind_errors_cleared_total", {"outcome": "cleared"})
-        await bed.offers(1)
-        started = await bed.start("p", container("c", AF))
-        bed.rack.break_(card, Fault.PORT_ERRORS)
-        await bed.offers(0)
-        assert cleared() == 0
-        await bed.kubelet.delete_pod(started)
-        await eventually_async(lambda: cleared() == 1)
-        bed.rack.heal(card, Fault.PORT_ERRORS)  # as the driver does
-        await bed.offers(1)
-        bed.rack.break_(card, Fault.PORT_ERRORS)  # without a container
-        await bed.offers(0)
-        scans = sample("accelbind_scan_seconds_count")
-        await eventually_async(lambda: sample("accelbind_scan_seconds_count") != scans)
-        assert cleared() == 1
-
-
 @pytest.mark.usefixtures("card")
 async def test_a_card_that_comes_or_goes_with_a_uevent_is_streamed_at_once(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, figure: Callable[[str], None]
