@@ -1,8 +1,9 @@
 """Count the modules that a way through the product enters, as orientation: `python -m tools.ways`.
 
-Each process runs in a child that notes the module of every function that is called. The stand-ins
-for API server, kubelet and drivers run in this process and don't count. What a process does in the
-background meanwhile, such as checking the kubelet's folder, does count.
+Each process runs in a child that notes the module of every function that is called, except while
+modules are imported. The stand-ins for API server, kubelet and drivers run in this process and
+don't count. What a process does in the background meanwhile, such as checking the kubelet's folder,
+does count.
 """
 
 import asyncio
@@ -43,8 +44,10 @@ def child(main: str, out: str, *arguments: str) -> int:
     entered: set[str] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a function
-            entered.add(frame.f_globals.get("__name__", ""))
+        name = frame.f_globals.get("__name__", "")
+        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        if event == "call" and is_function and name not in entered and not is_importing(frame):
+            entered.add(name)
 
     def write(*_: object) -> None:
         names = sorted(each for each in entered if each.partition(".")[0] in PRODUCT)
@@ -63,6 +66,16 @@ def child(main: str, out: str, *arguments: str) -> int:
         return run(list(arguments))
     finally:
         write()
+
+
+def is_importing(frame: FrameType) -> bool:
+    """Whether a function is called by the body of a module that is being imported."""
+    each: FrameType | None = frame
+    while each is not None:
+        if each.f_code.co_name == "<module>" and each.f_globals["__name__"] != "__main__":
+            return True
+        each = each.f_back
+    return False
 
 
 class Traced:
@@ -188,7 +201,7 @@ def way_of_a_pod(folder: Path) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def node(folder: Path, mode: str) -> AsyncIterator[tuple[Rack, KubeletStandIn, Traced]]:
+async def node(folder: Path, mode: str, scans: str) -> AsyncIterator[tuple[Rack, KubeletStandIn, Traced]]:
     """A node with a card, and a plugin in a mode that offers it."""
     folder = folder / mode
     rack = Rack(folder / "root")
@@ -215,7 +228,7 @@ async def node(folder: Path, mode: str) -> AsyncIterator[tuple[Rack, KubeletStan
             "--metrics-host": "127.0.0.1",
             "--metrics-port": 0,
             "--ports-file": folder / "ports",
-            "--scan-interval": "0.2",
+            "--scan-interval": scans,
         }
         flags = [word for pair in values.items() for word in pair]
         process = Traced(folder, "plugin", *flags)
@@ -231,7 +244,7 @@ async def node(folder: Path, mode: str) -> AsyncIterator[tuple[Rack, KubeletStan
 async def ways_of_a_node(folder: Path) -> dict[str, list[str]]:
     """A card and a reason in mode af, a start in mode region."""
     entered = {}
-    async with node(folder, "af") as (rack, kubelet, process):
+    async with node(folder, "af", "0.2") as (rack, kubelet, process):
         rack.add_card(CardSpec())
         await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 2)
         entered["a card to the stream"] = process.modules()
@@ -244,7 +257,7 @@ async def ways_of_a_node(folder: Path) -> dict[str, list[str]]:
             await asyncio.to_thread(urllib.request.urlopen, url)
         await asyncio.sleep(SETTLE_SECONDS)
         entered["a reason to metric, Event and people"] = process.modules()
-    async with node(folder, "region") as (_, kubelet, process):
+    async with node(folder, "region", "1h") as (_, kubelet, process):
         state = await kubelet.settled(await kubelet.admit(POD))
         if not state["c"].running:
             raise RuntimeError("the container does not run")
