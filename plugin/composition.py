@@ -5,7 +5,6 @@ it is handed to the next one. `plugin.process` says when.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,6 @@ from services.bitstreams.storage import BitstreamStorage
 from services.containers.approvals import Approvals
 from services.containers.claims import PodSource, StartClaims
 from services.containers.holder_source import HolderSource
-from services.containers.hook_starts import HookStarts
 from services.containers.permission import Enforce, is_enforced
 from services.devices.cdi import Hook
 from services.devices.model import Device, PluginMode
@@ -146,7 +144,6 @@ class ModeParts:
                 self.permissions.on_scan,
             ),
         )
-        self._hook_starts = HookStarts(time.monotonic)
         self._policy = self._start_policy()
         self.collectors = (
             DeviceCollector(self.node.state, process.mode, self.holders, self.permissions),
@@ -249,7 +246,6 @@ class ModeParts:
         return HookStartPolicy(
             self._claims(),
             require_cdi=self.cdi.require,
-            starts=self._hook_starts,
             on_missing=self._process.metrics.hook_calls.labels("missing").inc,
             record_event=self._process.record_event,
         )
@@ -262,7 +258,6 @@ class ModeParts:
             policy=self._region_policy(),
             calls=self._process.calls,
             count=lambda outcome: hook_calls.labels(outcome).inc(),
-            on_call=self._hook_starts.called,
         )
 
     def _is_enforced(self) -> bool:

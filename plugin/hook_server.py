@@ -37,8 +37,7 @@ log = structlog.get_logger(component="plugin")
 class HookServer:
     """Answers hooks on a socket.
 
-    `count` counts the outcome of each call: allowed, refused, failed. `on_call` is called for each
-    container that a hook was called for.
+    `count` counts the outcome of each call: allowed, refused, failed.
     """
 
     def __init__(
@@ -49,14 +48,12 @@ class HookServer:
         policy: RegionStartPolicy,
         calls: BlockingCalls,
         count: Callable[[str], None],
-        on_call: Callable[[], None],
     ) -> None:
         self._path = path
         self._checkpoint = checkpoint
         self._policy = policy
         self._calls = calls
         self._count = count
-        self._on_call = on_call
 
     async def serve(self) -> None:
         """Answer hooks until cancelled.
@@ -113,7 +110,6 @@ class HookServer:
         Raises:
             AccelbindError: It may not.
         """
-        self._on_call()
         entries = await self._calls.run(
             "kubelet files",
             lambda: read_checkpoint(self._checkpoint),

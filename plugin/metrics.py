@@ -57,7 +57,7 @@ class PluginMetrics:
             registry,
             "hook_calls",
             "Calls of the OCI hook, by outcome (allowed, refused, failed; missing: a start was"
-            " refused, since the runtime did not call the hook, or would not find it).",
+            " refused, since the runtime would not call the hook).",
             ("outcome",),
         )
 

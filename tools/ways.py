@@ -201,7 +201,9 @@ def way_of_a_pod(folder: Path) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def node(folder: Path, mode: str, scans: str) -> AsyncIterator[tuple[Rack, KubeletStandIn, Traced]]:
+async def node(
+    folder: Path, mode: str, scans: str
+) -> AsyncIterator[tuple[Rack, KubeletStandIn, Traced]]:
     """A node with a card, and a plugin in a mode that offers it."""
     folder = folder / mode
     rack = Rack(folder / "root")

@@ -1,4 +1,4 @@
-"""The message of an OCI hook about the container that a runtime is about to start.
+"""The containers that start with an OCI hook, and the hook's message about one of them.
 
 The runtime's annotations in the container's configuration, which pods can't set, identify the
 container; containerd and CRI-O use different names for them. Nothing else that the container says
@@ -14,8 +14,8 @@ import msgspec
 from services.containers.identity import ContainerIdentity
 from services.kubelet.values import Entry
 from services.names import DOMAIN, RegionName, decode
-from services.process.errors import InvalidInput, InvalidName
-from services.process.text import plain
+from services.process.errors import HookMissing, InvalidInput, InvalidName
+from services.process.text import listing, plain, quote
 
 _NAMES: Final = (
     ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
@@ -82,6 +82,23 @@ def held_regions(call: HookCall, entries: Iterable[Entry]) -> dict[str, tuple[st
             " ask for a region as a resource"
         )
     return {resource: tuple(sorted(names)) for resource, names in held.items()}
+
+
+def require_no_plain_nodes(allocations: Iterable[Entry]) -> None:
+    """Refuse a container that was given device nodes otherwise than through CDI.
+
+    The kubelet keeps what a container was allocated until its pod is deleted. A container that was
+    allocated devices before hook mode gets its nodes from there, even if nothing calls the hook.
+    """
+    for each in allocations:
+        if each.nodes != ():
+            nodes = listing([plain(node) for node in (each.nodes or ["unknown nodes"])[:8]])
+            raise HookMissing(
+                f"container {quote(each.container)} was allocated its devices before this node"
+                f" used --programming=oci-hook: the kubelet gives it {nodes} without CDI, and so"
+                " without the OCI hook that programs them; delete the pod; a new one gets"
+                " its devices through CDI"
+            )
 
 
 def _is_region(resource: str) -> bool:

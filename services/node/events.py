@@ -47,7 +47,7 @@ class EventReason(StrEnum):
     USER_CLOCK_SLOW = "UserClockSlow"
     """A port's user clock is below what the function asks for: the container starts."""
     HOOK_MISSING = "HookMissing"
-    """The runtime did not call the OCI hook for a pod, or would not find it: no start."""
+    """The runtime would not call the OCI hook for a pod: no start."""
 
     @property
     def warning(self) -> bool:

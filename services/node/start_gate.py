@@ -1,14 +1,14 @@
 """May a container start? The node checks before each start, and this module has the checks.
 
 The kubelet calls `PreStartContainer` of one resource (`plugin.server`), which calls
-`StartPolicy.authorize_start`. `plugin.start_policies` chooses the policy by the node's mode:
+`StartPolicy.authorize_start`. `plugin.composition` chooses the policy by the node's mode:
 
 - `RegionStartPolicy`, mode region: makes the container's functions ready in its regions, by
   programming if needed;
 - `FunctionStartPolicy`, mode region with `--programming=none`: compares the functions with what the
   regions carry;
 - `HookStartPolicy`, mode region with `--programming=oci-hook`: allows the functions, and refuses
-  the start if the hook would not be called, or was not called for the last start;
+  the start if the container would get its device nodes without the hook;
 - `MappingStartPolicy`, modes regiondevel and af: its namespace must map what it was given.
 
 A policy raises one of these errors. Its text becomes an event of the pod, and the kubelet tries
@@ -19,7 +19,7 @@ again every 10 to 20 s:
     is the pod of this UID on this node,
       which functions does it want (`wanted`)   NotAllowed        FAILED_PRECONDITION
     does its namespace map them (`permission`)  NotMapped         PERMISSION_DENIED
-    was the OCI hook called (`hook_starts`)     HookMissing       UNAVAILABLE
+    is there a hook to call (`hook_call`)       HookMissing       UNAVAILABLE
     what the regions carry                      NotAllowed        FAILED_PRECONDITION
     is there a bitstream (`node.regions`)       BitstreamMissing  NOT_FOUND
     programming (`node.regions`)                DeviceRefused     INTERNAL
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from services.containers.claims import StartClaims
-from services.containers.hook_starts import HookStarts, check_nodes
+from services.containers.hook_call import require_no_plain_nodes
 from services.containers.identity import ContainerIdentity
 from services.containers.wanted import WantedFunctions
 from services.kube.events import EventRecord, ObjectReference
@@ -144,10 +144,8 @@ class FunctionStartPolicy:
 class HookStartPolicy:
     """Lets a container start if it may have its functions and its hook will be called.
 
-    Whether the functions are ready is checked when the OCI hook is called, after this. So the
-    container must get its device nodes from the CDI file that brings the hook, that file must be
-    there, and the hook must have been called for the container's last start. `on_missing` is called
-    for a start that is refused for that.
+    Whether the functions are ready is checked when the OCI hook is called, after this. `on_missing`
+    is called for a start that is refused because the hook would not be called.
     """
 
     def __init__(
@@ -155,40 +153,27 @@ class HookStartPolicy:
         claims: StartClaims,
         *,
         require_cdi: Callable[[Sequence[str]], Awaitable[None]],
-        starts: HookStarts,
         on_missing: Callable[[], None],
         record_event: Callable[[EventRecord], None],
     ) -> None:
         self._claims = claims
         self._require_cdi = require_cdi
-        self._starts = starts
         self._on_missing = on_missing
         self._record_event = record_event
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
         """As `StartPolicy` says."""
         async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
-            await self._check(resource, ids)
-
-    async def _check(self, resource: str, ids: Sequence[str]) -> None:
-        allocated = await self._claims.allocations(resource, ids)
-        containers = frozenset(
-            ContainerIdentity(each.pod_uid, each.container) for each in allocated
-        )
-        devices = sorted(set(ids))
-        wanted = None
-        try:
+            allocated = await self._claims.allocations(resource, ids)
             wanted = await self._claims.wanted(resource, ids)
-            check_nodes(allocated)
-            await self._require_cdi(devices)
-            self._starts.check(containers, resource, devices)
-        except AccelbindError as error:
-            self._starts.withdraw(containers, resource)
-            if wanted is not None and isinstance(error, HookMissing):
+            try:
+                # Device nodes and hook come from one CDI file: without it there are none of both.
+                require_no_plain_nodes(allocated)
+                await self._require_cdi(sorted(set(ids)))
+            except HookMissing as error:
                 self._on_missing()
                 _record_pod_event(self._record_event, wanted, EventReason.HOOK_MISSING, str(error))
-            raise
-        self._starts.allow(containers, resource)
+                raise
 
 
 class MappingStartPolicy:

@@ -181,33 +181,6 @@ async def test_a_cdi_file_that_was_removed_is_there_again_before_a_container_sta
         assert file.exists()
 
 
-@pytest.mark.usefixtures("card", "driver")
-async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
-    bed: Bed, runtime: Runtime
-) -> None:
-    events: list[EventRecord] = []
-    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    bed.record_ports()
-    async with hooked(bed, events=events) as plugin:
-        unhooked = await bed.wants("p", NLB0)
-        assert is_running(unhooked)
-        await bed.kubelet.restart_container(unhooked, "c")
-        assert not is_running(unhooked)
-        assert "has not called accelbind's OCI hook for the last start with" in bed.said
-        assert "containerd 1.7 or newer with enable_cdi, or CRI-O" in bed.said
-        assert hook_calls(plugin, "missing")
-        missing = [each for each in events if each.reason == "HookMissing"]
-        assert {(each.object.kind, each.object.name, each.warning) for each in missing} == {
-            ("Pod", "p", True)
-        }
-        # Somebody repairs the runtime, and another container of the node is started by its hook.
-        started = (await bed.wants("other", NLB0))["c"]
-        assert started.running
-        (device,) = (each.partition("=")[2] for each in started.granted.cdi_devices)
-        assert await runtime.start("uid-of-other", region=device) == (0, "")
-        await bed.runs(unhooked)
-
-
 @pytest.mark.usefixtures("driver")
 async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_until_it_is_deleted(
     bed: Bed, card: str
@@ -219,13 +192,17 @@ async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_unti
         before = await bed.wants("p", NLB0)
         assert is_running(before)
     bed.rack.set_afu(card, NLB3)
-    async with hooked(bed, events=events):
+    async with hooked(bed, events=events) as plugin:
         await bed.offers(1, REGION)
         await bed.kubelet.restart_container(before, "c")
         assert not is_running(before)
         assert "the kubelet gives it /dev/dfl-port.0 without CDI" in bed.said
         assert "delete the pod" in bed.said
-        assert {each.reason for each in events if each.warning} == {"HookMissing"}
+        missing = [each for each in events if each.warning]
+        assert {(each.reason, each.object.kind, each.object.name) for each in missing} == {
+            ("HookMissing", "Pod", "p")
+        }
+        assert hook_calls(plugin, "missing")
         await bed.kubelet.delete_pod(before)
         assert (await bed.wants("after", NLB0))["c"].running
 

@@ -1,10 +1,18 @@
 import json
+from contextlib import nullcontext
 
 import pytest
 
-from services.containers.hook_call import HookCall, InvalidHookCall, held_regions, parse
+from services.containers.hook_call import (
+    HookCall,
+    InvalidHookCall,
+    held_regions,
+    parse,
+    require_no_plain_nodes,
+)
 from services.containers.identity import ContainerIdentity
 from services.kubelet.values import Entry
+from services.process.errors import HookMissing
 from tests.services.cards import REGION
 
 CONTAINERD = {
@@ -67,3 +75,21 @@ def test_a_containers_regions_are_those_of_the_checkpoint() -> None:
 def test_a_region_that_was_not_allocated_is_refused(entries: list[Entry]) -> None:
     with pytest.raises(InvalidHookCall, match=r"dfl-fme.0, which the kubelet has not allocated"):
         held_regions(CALL, entries)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([()], None),
+        ([(), ()], None),
+        ([("/dev/dfl-port.0",)], "the kubelet gives it /dev/dfl-port.0 without CDI"),
+        ([(), ("/dev/a", "/dev/b")], "the kubelet gives it /dev/a and /dev/b without CDI"),
+        ([None], "the kubelet gives it unknown nodes without CDI"),
+    ],
+)
+def test_device_nodes_that_come_without_the_hook_are_refused(
+    nodes: list[tuple[str, ...] | None], said: str | None
+) -> None:
+    allocated = [Entry("u", "c", "r", frozenset({"a"}), each) for each in nodes]
+    with nullcontext() if said is None else pytest.raises(HookMissing, match=said):
+        require_no_plain_nodes(allocated)
