@@ -15,7 +15,7 @@ certificates: [affinity, args, caBundle, env, existingSecret, extraVolumeMounts,
 pool: [affinity, args, cdi, enforceMappings, env, extraVolumeMounts, extraVolumes, logLevel, mode, name, nodeSelector, podAnnotations, podLabels, priorityClassName, programming, resources, tolerations, units, updateStrategy]
 kubelet: [root]
 bitstreams: [hostPath, volume]
-crds: [install]
+crds: [fpga, install]
 namespace: [create, labels]
 networkPolicies: [enabled]
 monitoring: [enabled, labels, namespace, runbookUrl]

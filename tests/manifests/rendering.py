@@ -30,7 +30,10 @@ OVERLAYS = _folders("overlays")
 COMPONENTS = _folders("components")
 TWO_POOLS = "../examples/pools"
 WHOLE = (*(f"overlays/{name}" for name in OVERLAYS), TWO_POOLS)
-"""The kustomizations that install all of accelbind."""
+"""The kustomizations that install accelbind."""
+NAMES = "overlays/names"
+WITH_PLUGINS = tuple(folder for folder in WHOLE if folder != NAMES)
+"""Those that serve devices."""
 KUSTOMIZATIONS = ("crd", "base", *WHOLE, "samples")
 INCLUDED = dict.fromkeys(("mapping-access", "pod-logs"), "enforce-mappings")
 """Components that another one includes; they exclude each other."""

@@ -150,7 +150,9 @@ def test_the_defaults_are_the_default_overlay_without_its_namespace() -> None:
 @pytest.mark.parametrize("name", [*OVERLAYS, "pools"])
 def test_each_overlay_has_values_that_render_to_the_same(name: str) -> None:
     folder = TWO_POOLS if name == "pools" else f"overlays/{name}"
-    compare(with_values(example(name) | WITH_NAMESPACE), rendered(folder))
+    values = example(name)
+    namespace = values.get("namespace", {}) | WITH_NAMESPACE["namespace"]
+    compare(with_values(values | {"namespace": namespace}), rendered(folder))
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
@@ -399,7 +401,8 @@ def test_notes_warn_of_two_modes_that_share_a_resource(
     done = run_helm("install", "x", CHART, "--dry-run=client", "--values", values)
     assert done.returncode == 0, done.stderr
     notes = done.stdout.rpartition("NOTES:")[2]
-    assert "kind: AcceleratorFunction" in notes
+    assert ("kind: AcceleratorFunction" in notes) is bool(modes)
+    assert ("kind: Accelerator\n" in notes) is not bool(modes)
     assert ("WARNING" in notes) is ("--enforce-mappings=never" in notes) is warned
 
 

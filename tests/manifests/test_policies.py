@@ -8,11 +8,14 @@ import pytest
 
 from accelbind.doctor.pools import untolerated_taints
 from services.kube.client import MAX_BODY
+from services.mappings.kinds import TABLE
 from tests.manifests.rendering import (
     DEFAULT,
+    NAMES,
     NAMESPACE,
     TWO_POOLS,
     WHOLE,
+    WITH_PLUGINS,
     Json,
     check_network_policies,
     containers,
@@ -24,6 +27,7 @@ from tests.manifests.rendering import (
     pod_spec,
     rendered,
 )
+from tests.manifests.rights import rights_of
 
 PROGRAMMING = ("overlays/region", "overlays/region-hook")
 PRIVILEGED = {
@@ -102,10 +106,37 @@ def test_the_role_view_reads_mappings_and_no_stock_role_writes_them() -> None:
         if role["metadata"]["name"] == "accelbind-view-mappings":
             assert aggregated == {"rbac.authorization.k8s.io/aggregate-to-view"}
             kinds = [each for rule in role["rules"] for each in rule["resources"]]
-            assert kinds == ["acceleratorfunctions", "fpgaregions", "accelerators"]
+            assert kinds == [kind.plural for kind in TABLE.values()]
             assert all(set(rule["verbs"]) == {"get", "list", "watch"} for rule in role["rules"])
         else:
             assert not aggregated
+
+
+def test_names_alone_need_no_plugin_and_no_kinds_of_fpgas_but_the_rights_to_watch_them() -> None:
+    """An API server checks rights before it says that it does not know a kind."""
+    items, whole = rendered(NAMES), rendered(DEFAULT)
+    assert set(ours(NAMES)) == {"accelbind-webhook", "accelbind-certs"}
+    assert [each["metadata"]["name"] for each in of_kind(items, "CustomResourceDefinition")] == [
+        "accelerators.accelbind.dev"
+    ]
+    assert rights_of(items, "accelbind-webhook") == rights_of(whole, "accelbind-webhook")
+    watched = {right.resource for right in rights_of(items, "accelbind-webhook")}
+    assert watched == {kind.plural for kind in TABLE.values()}
+    assert "accelbind-plugin" not in {name for each in items for name in _names(each)}
+    assert set(_levels(items)) == {"restricted"}
+    assert set(_levels(whole)) == {"privileged"}
+
+
+def _names(item: Json) -> Iterator[str]:
+    """The names of an object and of the accounts in it, without what follows a mode."""
+    for each in (item["metadata"], *item.get("subjects", ())):
+        yield each["name"].removesuffix("-mappings").removesuffix("-region")
+
+
+def _levels(items: list[Json]) -> Iterator[str]:
+    """The Pod Security levels of our namespace."""
+    labels = one(items, "Namespace", NAMESPACE)["metadata"]["labels"]
+    return (value for key, value in labels.items() if key.startswith("pod-security."))
 
 
 def test_no_image_is_whatever_is_newest() -> None:
@@ -176,7 +207,7 @@ def labelled(node: Json, pool: str = "a", **taint: str) -> Json:
     return {"metadata": metadata, "spec": {"taints": [taint]} if taint else node["spec"]}
 
 
-@pytest.mark.parametrize("folder", WHOLE)
+@pytest.mark.parametrize("folder", WITH_PLUGINS)
 def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
     spec = ours(folder)["accelbind-plugin"]
     selector = spec["nodeSelector"].items()
@@ -186,7 +217,7 @@ def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
     assert untolerated_taints(spec, labelled(WORKER)) == []
 
 
-@pytest.mark.parametrize("folder", WHOLE)
+@pytest.mark.parametrize("folder", WITH_PLUGINS)
 def test_only_the_taint_for_cards_is_tolerated(folder: str) -> None:
     spec = ours(folder)["accelbind-plugin"]
     assert untolerated_taints(spec, CONTROL_PLANE)
@@ -197,7 +228,7 @@ def test_only_the_taint_for_cards_is_tolerated(folder: str) -> None:
     assert untolerated_taints(spec, other) == ["example.com/team:NoSchedule"]
 
 
-@pytest.mark.parametrize("folder", WHOLE)
+@pytest.mark.parametrize("folder", WITH_PLUGINS)
 def test_the_first_pool_keeps_its_name_and_its_immutable_selector(folder: str) -> None:
     daemonset = one(rendered(folder), "DaemonSet", "accelbind-plugin")
     assert daemonset["spec"]["selector"] == {
