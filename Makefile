@@ -11,12 +11,14 @@ NOT_IN_THE_HOOK := _bz2 _hashlib _lzma _ssl inspect pkgutil typing unittest
 PYTHON_IN_VENV := .venv/bin/python
 # In the order of folders: sorted by their number of tests, the longest files would come last.
 ALL_TESTS := -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-branch --cov-fail-under=100
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' accelbind/__init__.py)
+KIND_IMAGES := webhook plugin certs
 SOAK_FOR := $(if $(filter command line,$(origin SECONDS)),SOAK_SECONDS=$(SECONDS))
 SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test e2e test-compose lint format bench golden docs soak hook lock proto clean
+.PHONY: help setup demo test e2e test-compose lint format bench golden docs soak hook lock proto kind release-files publish clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -77,6 +79,21 @@ lock: ## Resolve the dependencies of pyproject.toml again (needs a package index
 proto: setup ## Generate the gRPC stubs from services/kubelet/*.proto
 	@$(PYTHON_IN_VENV) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. \
 		services/kubelet/*.proto
+
+kind: ## Create a kind cluster with accelbind and synthetic cards (needs Docker, kind and kubectl)
+	@for image in $(KIND_IMAGES); do docker build --quiet --target $$image --tag accelbind-$$image:$(VERSION) .; done
+	@kind create cluster
+	@kind load docker-image $(KIND_IMAGES:%=accelbind-%:$(VERSION))
+	@kubectl label --overwrite nodes --all accelbind.dev/plugin=true
+	@kubectl apply --server-side -k examples/kind
+	@kubectl -n accelbind-system rollout status deployment/accelbind-webhook --timeout 5m
+	@kubectl -n accelbind-system rollout status daemonset/accelbind-plugin --timeout 5m
+
+release-files: setup ## Write what a release has into dist/release (REGISTRY=HOST/OWNER SOURCE=URL [TAG=vVERSION])
+	@$(PYTHON_IN_VENV) -m tools.release files
+
+publish: setup ## Push and sign images and chart, and create the release (REGISTRY, SOURCE, REVISION, TAG)
+	@$(PYTHON_IN_VENV) -m tools.release publish
 
 clean: ## Remove .venv and everything that tools leave behind
 	@rm -rf .venv .venv-lock .venv.flock .mypy_cache .ruff_cache .pytest_cache .hypothesis \

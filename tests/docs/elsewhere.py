@@ -14,12 +14,16 @@ _SUITE = f"{_ENGINE}::test_the_suite_comes_up_healthy_tries_the_pods_and_goes_do
 _BUILT = f"{_ENGINE}::test_images_are_small"
 _MAKE = "tests/docs/test_make.py"
 _TARGETS = f"{_MAKE}::test_targets_start_what_they_are_for"
+_RELEASE = "tests/tools/test_release.py"
 _E2E = "tests/e2e/test_e2e.py"
 
 ELSEWHERE = {
     r"make demo": _DEMO,
     r"make (test|lint|test-compose|setup)": CI,
     r"make (test PYTEST_ARGS=.*|bench.*|e2e HELP=1|golden|docs|format|proto)": _TARGETS,
+    r"make kind": f"{_RELEASE}::test_make_kind_runs_the_commands_of_the_quickstart",
+    r"make release-files .*": f"{_RELEASE}::test_a_release_has_installations_chart_and_notes",
+    r"ls dist/release": f"{_RELEASE}::test_a_release_has_installations_chart_and_notes",
     r"make lock": BY_HAND,
     r"make soak .*": f"{_MAKE}::test_make_soak_takes_its_length_and_its_seed",
     r"make e2e SIMULATOR=1": f"{_E2E}::test_the_suite_passes_and_leaves_nothing",

