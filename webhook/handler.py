@@ -82,8 +82,6 @@ class Endpoint:
     """Answers the bytes of a review; raises `InvalidReview`."""
     summary: str
     description: str
-    max_body: int | None = None
-    """Bytes of a review; None for `--max-body`."""
 
 
 _MUTATE: Final = Endpoint(
@@ -120,7 +118,6 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
             "Refuses a mapping that no pod could use, or whose name the other kind of its family "
             "has in its namespace."
         ),
-        mapping_review.MAX_BODY,
     ),
 }
 """By path; webhook configurations of the Intel webhook use `/pods`."""
@@ -168,9 +165,8 @@ class AdmissionHandler:
     ) -> tuple[int, bytes]:
         """Answer a request with these headers and body; return HTTP status and body."""
         try:
-            limit = min(self._max_body, endpoint.max_body or self._max_body)
-            _check_headers(headers, limit)
-            return 200, self._review(endpoint, await _read_body(stream, limit))
+            _check_headers(headers, self._max_body)
+            return 200, self._review(endpoint, await _read_body(stream, self._max_body))
         except Rejection as rejection:
             return self._reject(endpoint, rejection)
 

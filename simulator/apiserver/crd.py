@@ -23,6 +23,7 @@ from simulator.apiserver.store import Change, Store, decode
 try:
     from cel_expr_python import cel as library
     from cel_expr_python.ext.ext_optional import ExtOptional
+    from cel_expr_python.ext.ext_strings import ExtStrings
 except ImportError:
     library = None
 
@@ -67,7 +68,8 @@ def compile_expression(text: str) -> Expression:
         _log.warning("CEL is not evaluated: cel-expr-python is not installed; all conditions hold")
         return Expression(None)
     environment = library.NewEnv(
-        variables=dict.fromkeys(_VARIABLES, library.Type.DYN), extensions=[ExtOptional()]
+        variables=dict.fromkeys(_VARIABLES, library.Type.DYN),
+        extensions=[ExtOptional(), ExtStrings()],
     )
     try:
         return Expression(environment.compile(text))

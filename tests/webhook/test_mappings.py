@@ -3,11 +3,18 @@
 import json
 from typing import Any
 
+import yaml
 from structlog.testing import capture_logs
 
+from services.admission.mapping_review import MAX_SPEC
+from simulator.apiserver import crd
+from tests.support import REPOSITORY
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import AFU, INTERFACE, NAME, response_of, review
+from webhook.settings import MAX_BODY
 
+MAX_ANNOTATIONS = 256 * 1024
+"""Bytes that Kubernetes allows for all annotations of an object."""
 KIND = {"group": "fpga.intel.com", "version": "v2", "kind": "AcceleratorFunction"}
 
 
@@ -68,11 +75,55 @@ def test_a_refused_mapping_is_logged_as_one() -> None:
     assert "pod" not in refused.keys() | admitted.keys()
 
 
-def test_a_review_of_a_mapping_may_have_256_kib() -> None:
-    bench = Bench(max_body=2**20)
-    noted = mapping() | {"status": "x" * 2**18}
-    status, _, answer = bench.ask("/validate-mapping", body(noted))
-    assert (status, "at most 262144 bytes" in json.loads(answer)["message"]) == (413, True)
+def largest() -> dict[str, Any]:
+    """An Accelerator with all that its schema allows, as an API server has it."""
+    resource, escaped = "a" * 253 + "/" + "b" * 62, "\u2028" * 1024  # six bytes each in JSON
+    key = "c" * 253 + "/" + "d" * 62
+    spec: dict[str, Any] = {
+        "target": {"resource": resource + "t", "count": 1024},
+        "alsoRequest": [
+            {"resource": f"{resource}{n}", "count": 1024, "per": "Container"} for n in range(4)
+        ],
+        "env": [{"name": "E" * 61 + f"{n:02}", "value": escaped} for n in range(16)],
+        "nodeSelector": {f"{key}{n}": "v" * 63 for n in range(8)},
+        "tolerations": [
+            {"key": f"{key}{n}", "operator": "Equal", "value": "v" * 63, "effect": "NoSchedule"}
+            for n in range(8)
+        ],
+        "runtimeClassName": "r" * 253,
+    }
+    metadata: dict[str, Any] = {"name": "n" * 63, "namespace": "default"}
+    found = {
+        "apiVersion": "accelbind.dev/v1alpha1",
+        "kind": "Accelerator",
+        "metadata": metadata,
+        "spec": spec,
+    }
+    applied = json.dumps(found)
+    metadata["annotations"] = {
+        "kubectl.kubernetes.io/last-applied-configuration": applied,
+        "more": "x" * (MAX_ANNOTATIONS - len(applied) - 100),
+    }
+    fields: dict[str, Any] = {
+        f"f:{name}": {} for each in (spec, spec["nodeSelector"]) for name in each
+    }
+    fields |= {f'k:{{"name":"{each["name"]}"}}': {".": {}} for each in spec["env"]}
+    metadata["managedFields"] = [{"fieldsType": "FieldsV1", "fieldsV1": fields}] * 4
+    return found
+
+
+def test_the_largest_accelerator_can_be_changed() -> None:
+    schema = yaml.safe_load((REPOSITORY / "manifests/crd/accelerators.yaml").read_text())
+    (version,) = schema["spec"]["versions"]
+    accelerator = largest()
+    assert crd.validate(version["schema"]["openAPIV3Schema"], accelerator, None) == []
+    assert 100_000 < len(json.dumps(accelerator["spec"])) < MAX_SPEC
+    kind = {"group": "accelbind.dev", "version": "v1alpha1", "kind": "Accelerator"}
+    old = accelerator | {"spec": accelerator["spec"] | {"runtimeClassName": "r"}}
+    text = json.dumps(review(accelerator, kind=kind, operation="UPDATE", oldObject=old)).encode()
+    assert len(text) > 750_000
+    status, _, answer = Bench(max_body=MAX_BODY).ask("/validate-mapping", text)
+    assert (status, response_of(answer)["allowed"]) == (200, True)
 
 
 def test_what_a_mapping_has_beside_metadata_and_spec_is_not_read() -> None:

@@ -203,7 +203,7 @@ def test_a_generated_name_is_judged_by_its_beginning() -> None:
     assert warnings(obj) == []
     assert warnings(obj | {"metadata": {"generateName": "n" * 200}}) == []
     assert "form of a physical" in refusal(obj | {"metadata": {"generateName": PHYSICAL[:20]}})
-    assert "metadata.name is missing" in refusal(obj | {"metadata": {"generateName": 5}})
+    assert "metadata.name is missing" in refusal(obj | {"metadata": {"generateName": ""}})
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,13 @@ def test_a_mapping_that_is_being_deleted_may_lose_its_finalizers() -> None:
 
 @pytest.mark.parametrize(
     "request_",
-    [{"object": None}, {"object": [1]}, {"oldObject": 5}, {"kind": 5}],
+    [
+        {"object": None},
+        {"object": [1]},
+        {"object": function("x", "af") | {"metadata": {"generateName": 5}}},
+        {"oldObject": 5},
+        {"kind": 5},
+    ],
 )
 def test_a_review_that_cant_be_read_is_answered_with_an_error(request_: Object) -> None:
     answer = ask(function("x", "af"), **request_)
@@ -268,3 +274,18 @@ def test_no_object_is_left_without_an_answer(new: Object, old: object) -> None:
     answer = ask(new | {"kind": "FpgaRegion"}, old=old)
     assert answer.reason != "internal-error"
     response_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (b"[" + b"[]," * 90_000 + b"[]]", "spec has more than 262144 bytes"),
+        (b'{"mode": "\xff"}', "spec can't be read"),
+    ],
+    ids=["large", "no text"],
+)
+def test_a_spec_that_costs_much_or_is_no_json_is_refused(spec: bytes, problem: str) -> None:
+    data = body(function("x", "af") | {"spec": "SPEC"}).replace(b'"SPEC"', spec)
+    answer = validate(data, EMPTY_INDEX, Policy())
+    assert (answer.outcome, answer.reason) == (ReviewOutcome.DENIED, "invalid-mapping")
+    assert answer.message.startswith(f"AcceleratorFunction default/x: {problem}")
