@@ -26,7 +26,7 @@ from accelbind import __version__
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MANIFESTS = REPOSITORY / "manifests"
-INSTALLATIONS = ("af", "region")
+INSTALLATIONS = ("af", "region", "names")
 """Overlays of which a release has a file."""
 IMAGES = ("webhook", "plugin", "certs", "hook-installer")
 PLATFORMS = "linux/amd64,linux/arm64"
