@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from accelbind.exits import Exit
 from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
 from accelbind.run import with_settings
 from plugin.settings import PluginSettings
-from services.bitstreams.model import Bitstream
+from services.bitstreams.model import Bitstream, Kind
 from services.bitstreams.parse import stored_name
 from services.bitstreams.storage import (
     BitstreamStorage,
@@ -17,7 +18,7 @@ from services.bitstreams.storage import (
     read_bitstream,
 )
 from services.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id
-from services.process.text import plain
+from services.process.text import count, plain
 
 Files = Annotated[
     list[Path], typer.Argument(metavar="FILE", help="GBS or AOCX files.", readable=False)
@@ -101,10 +102,11 @@ def list_(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> No
     [bold]Example[/bold]
       accelbind bitstream list -o json
     """
-    stored = _stored(settings.bitstreams)
+    stored, strays = _stored(settings.bitstreams)
     headings = ("INTERFACE", "FUNCTION", "KIND", "NAME", "SIZE", "STATE")
     none = [f"no bitstreams in {settings.bitstreams}"]
-    print_result(output, stored, table_lines(headings, map(_row, stored)) if stored else none)
+    table = table_lines(headings, map(_row, stored)) if stored else none
+    print_result(output, _document(stored, strays), [*table, *map(_ignored, strays)])
 
 
 @app.command()
@@ -112,16 +114,20 @@ def list_(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> No
 def verify(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> None:
     """Read all bitstreams of this node; exit code 1 if one can't be used.
 
+    Names everything else in the folder too, such as a bitstream that was copied
+    there and not installed: it can't be used either.
+
     [bold]Example[/bold]
       accelbind bitstream verify && echo all good
     """
-    stored = _stored(settings.bitstreams)
+    stored, strays = _stored(settings.bitstreams)
     bad = [each for each in stored if not each["ok"]]
     unusable = f", {len(bad)} of them can't be used" if bad else ""
-    summary = f"{len(stored)} bitstreams in {settings.bitstreams}{unusable}"
-    print_result(output, stored, [*(each["problem"] for each in bad), summary])
-    if bad:
-        raise typer.Exit(1)
+    summary = f"{count(len(stored), 'bitstream')} in {settings.bitstreams}{unusable}"
+    problems = [*(each["problem"] for each in bad), *map(_ignored, strays)]
+    print_result(output, _document(stored, strays), [*problems, summary])
+    if bad or any(_is_bitstream(each) for each in strays):
+        raise typer.Exit(Exit.NO)
 
 
 @app.command()
@@ -147,9 +153,25 @@ def remove(
     print_result(output, done, (f"removed {path}" for path in gone))
 
 
-def _stored(folder: Path) -> list[dict[str, Any]]:
+def _stored(folder: Path) -> tuple[list[dict[str, Any]], list[Path]]:
+    """The bitstreams of a node, and what else is in their folder."""
+    storage = BitstreamStorage(folder)
     # one at a time: each may be as large as a card's flash
-    return [_entry(each) for each in BitstreamStorage(folder).entries()]
+    return [_entry(each) for each in storage.entries()], [*storage.strays()]
+
+
+def _document(stored: list[dict[str, Any]], strays: list[Path]) -> dict[str, Any]:
+    return {"items": stored, "ignored": list(map(str, strays))}
+
+
+def _is_bitstream(path: Path) -> bool:
+    return path.suffix in {f".{kind}" for kind in Kind}
+
+
+def _ignored(path: Path) -> str:
+    shown = plain(str(path), 400)
+    advice = f"; add it with: accelbind bitstream install {shown}" if _is_bitstream(path) else ""
+    return f"ignored: {shown} is not named INTERFACE/FUNCTION.gbs or .aocx{advice}"
 
 
 def _entry(stored: Stored) -> dict[str, Any]:
@@ -200,5 +222,5 @@ def _described(bitstream: Bitstream) -> dict[str, Any]:
     return described
 
 
-def _size(count: int) -> str:
-    return f"{count / 1024 / 1024:.1f} MiB" if count >= 1024 * 1024 else f"{count} bytes"
+def _size(size: int) -> str:
+    return f"{size / 1024 / 1024:.1f} MiB" if size >= 1024 * 1024 else count(size, "byte")

@@ -17,7 +17,7 @@ from accelbind.options import (
     find_kubeconfig,
     parse_duration,
 )
-from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
+from accelbind.output import Output, OutputFormat, fact_lines, line_width, print_result, table_lines
 from accelbind.run import Given, load_settings, settings_command, with_settings
 from certs import folder, keeper
 from certs.authority import utc_now
@@ -255,7 +255,10 @@ def _certificate_lines(facts: dict[str, Any]) -> Iterator[str]:
     yield from table_lines(("ROLE", "SUBJECT", "NAMES", "EXPIRES", "DAYS", "KEY"), rows)
     yield ""
     for one in facts["certificates"]:
-        yield f"{one['role'].ljust(8)} SHA-256 {one['fingerprint']}"
+        line = f"{one['role'].ljust(8)} SHA-256 {one['fingerprint']}"
+        if 0 < line_width() < len(line):
+            line = f"{line[:-47]} {line[-47:]}"  # in two words, since lines break between words
+        yield line
     for one in facts["bundles"]:
         held = ", ".join(f"{text[:11]}…" for text in one["fingerprints"]) or "nothing"
         yield f"{one['configuration']} trusts {held}"

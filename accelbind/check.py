@@ -22,14 +22,14 @@ from accelbind.options import (
     manifests_option,
     namespace_option,
 )
-from accelbind.output import Output, OutputFormat, count, print_result, table_lines
+from accelbind.output import Output, OutputFormat, print_result, table_lines
 from accelbind.survey import Survey, policy_of, read_folder, survey
 from services.admission.findings import Code, Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.kube.connection import connector
 from services.mappings.index import MappingIndex
 from services.process.errors import ClusterError, InvalidSettings
-from services.process.text import plain
+from services.process.text import count, plain
 
 app = typer.Typer(
     name="check",

@@ -10,8 +10,10 @@ an object on stderr. Options for files are declared `readable=False`, since Type
 unreadable files without the reason.
 """
 
+import inspect
 import os
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
 from accelbind import __version__
@@ -42,6 +44,11 @@ Private: TypeAlias = Any
 """A type that Typer does not export: contexts, commands and resolved commands."""
 
 _JSON = {"-ojson", "-o=json", "--output=json", ("-o", "json"), ("--output", "json")}
+
+_LINE_ENDS: Final = re.compile(r"(?<=[^\s\]])\n(?=[^\s\[])")
+"""Between the lines of a paragraph; examples and tables are indented."""
+
+_HELP_NAMES: Final = ["-h", "--help"]
 
 RUN = "Run"
 INSPECT = "Inspect"
@@ -121,6 +128,32 @@ def load(name: str) -> Private:
         holder.command(name)(target)
     command: Private = get_command(holder)
     command.name = name
+    return with_plain_help(command)
+
+
+class _Argument(TyperArgument):
+    """An argument whose help shows its name, and no `<str>` beside it."""
+
+    def __init__(self, argument: TyperArgument) -> None:
+        vars(self).update(vars(argument))
+
+    def display_type_rich(self, ctx: Private) -> str | None:  # noqa: ARG002 - Typer's signature
+        """Nothing: the name says what it is."""
+        return None
+
+
+def with_plain_help(command: Private) -> Private:
+    """Show no `<bool>` and `<str>` in the help of a command, and let its paragraphs fill lines."""
+    command.params = [
+        _Argument(each) if isinstance(each, TyperArgument) else each for each in command.params
+    ]
+    for each in command.get_params(typer.Context(command, help_option_names=_HELP_NAMES)):
+        if each.metavar is None and getattr(each, "is_flag", False):
+            each.metavar = ""
+    if command.help:
+        command.help = _LINE_ENDS.sub(" ", inspect.cleandoc(command.help))
+    for inner in getattr(command, "commands", {}).values():
+        with_plain_help(inner)
     return command
 
 
@@ -148,7 +181,7 @@ app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": _HELP_NAMES},
     pretty_exceptions_enable=False,
 )
 
@@ -215,7 +248,7 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _run(arguments: Sequence[str] | None, options: Options) -> int:
     given = sys.argv[1:] if arguments is None else [*arguments]
     try:
-        result = get_command(app).main(
+        result = with_plain_help(get_command(app)).main(
             args=given, prog_name="accelbind", standalone_mode=False, obj=options
         )
     except BrokenPipeError:

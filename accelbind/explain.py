@@ -37,11 +37,13 @@ from services.admission.mutate import (
     UnchangedReason,
 )
 from services.admission.preview import Explained, explain_pod, mutated_manifest
-from services.kube.connection import connector
+from services.kube.client import ClusterClient
+from services.kube.config import NO_KUBECONFIG, Access, load_config
 from services.mappings.accelerator import Effects
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode, Resolution
-from services.process.errors import ClusterError, InvalidSettings
+from services.pods.known_fields import manifest_problems
+from services.process.errors import InvalidSettings
 from services.process.text import plain
 
 _DEFAULT: Final = "default"
@@ -55,6 +57,16 @@ _MODES: Final = {
     Mode.REGION: "the container starts only with the function in its region",
     Mode.REGIONDEVEL: "the container programs the region itself",
 }
+_CREATES_PODS: Final = {
+    "CronJob": "job",
+    "DaemonSet": "daemonset",
+    "Deployment": "replicaset",
+    "Job": "job",
+    "ReplicaSet": "replicaset",
+    "ReplicationController": "replicationcontroller",
+    "StatefulSet": "statefulset",
+}
+"""The kind whose Events say why the pods of a workload are refused."""
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -66,7 +78,8 @@ def explain(
     mappings: Mappings = None,
     kubeconfig: Kubeconfig = None,
     namespace: Annotated[
-        str | None, namespace_option("Namespace of pods that name none.", _DEFAULT)
+        str | None,
+        namespace_option("Namespace of pods that name none.", f"the kubeconfig's, or {_DEFAULT}"),
     ] = None,
     output: Output = OutputFormat.TEXT,
     max_units: Annotated[
@@ -82,8 +95,9 @@ def explain(
 
     Reads pods and the pod templates of Kubernetes' workloads: Deployments, Jobs
     and so on. Mappings come from the folder --mappings, or else from the
-    cluster. A mapping without a namespace belongs to namespace default, as in
-    the webhook; -n does not change that.
+    cluster; then pods that name no namespace are of the kubeconfig's. A mapping
+    without a namespace belongs to namespace default, as in the webhook; -n does
+    not change that. Fields that Kubernetes does not know get a warning.
 
     Exit code 0: all pods would be admitted; 1: a pod would be refused; 2: there
     is no answer (no pod, unreadable files, wrong options).
@@ -102,12 +116,16 @@ def explain(
     pods = [pod for _, pod in read_pods(filename)]
     if mappings is not None:
         snapshot = read_folder(mappings)
-        index, problems = snapshot.index, snapshot.problems
+        index, problems, default = snapshot.index, snapshot.problems, _DEFAULT
     else:
-        namespaces = {pod.namespace or namespace or _DEFAULT for pod in pods}
+        access = _access(find_kubeconfig(kubeconfig))
+        default = access.namespace or _DEFAULT
+        namespaces = {pod.namespace or namespace or default for pod in pods}
         namespaces |= {shared_namespace} - {""}
-        index, problems = _from_cluster(find_kubeconfig(kubeconfig), sorted(namespaces)), ()
-    explained = [explain_pod(pod, index, policy, namespace=namespace) for pod in pods]
+        index, problems = _from_cluster(access, sorted(namespaces)), ()
+    explained = [
+        explain_pod(pod, index, policy, namespace=namespace, default=default) for pod in pods
+    ]
     hints = [
         [*misspelt_resources(one.found, index.namespace(one.namespace), policy.domains)]
         for one in explained
@@ -126,17 +144,22 @@ def explain(
         raise typer.Exit(1)
 
 
-def _from_cluster(kubeconfig: Path | None, namespaces: Iterable[str]) -> MappingIndex:
+def _access(kubeconfig: Path | None) -> Access:
+    """How to reach the cluster whose mappings count."""
+    access = load_config(kubeconfig)
+    if access is None:
+        raise InvalidSettings(f"{NO_KUBECONFIG}, or use --mappings")
+    return access
+
+
+def _from_cluster(access: Access, namespaces: Iterable[str]) -> MappingIndex:
     """Read only the pods' namespaces, since users often may list no others."""
 
     async def read() -> MappingIndex:
-        async with connector(kubeconfig)() as client:
+        async with ClusterClient(access) as client:
             return await read_index(client, namespaces)
 
-    try:
-        return asyncio.run(read())
-    except ClusterError as error:
-        raise InvalidSettings(str(error)) from error  # exit code 1 means a refusal here
+    return asyncio.run(read())
 
 
 # JSON ---------------------------------------------------------------------------------------------
@@ -153,7 +176,7 @@ def _as_object(one: Explained) -> dict[str, Any]:
         "message": "",
         "patch": [],
         "rewrites": [],
-        "warnings": [] if isinstance(result, Refused) else list(result.warnings),
+        "warnings": _warnings(one),
     }
     if isinstance(result, Refused):
         reasons = [
@@ -177,6 +200,13 @@ def _as_object(one: Explained) -> dict[str, Any]:
         for rewrite in result.rewrites
     ]
     return facts | {"patch": result.operations, "rewrites": rewrites}
+
+
+def _warnings(one: Explained) -> list[str]:
+    """The warnings of the webhook, and what is wrong with the manifest itself."""
+    result = one.result
+    own = [] if isinstance(result, Refused) else result.warnings
+    return [*own, *manifest_problems(one.found)]
 
 
 # Text ---------------------------------------------------------------------------------------------
@@ -219,20 +249,24 @@ def _wrapped(indent: str, text: Text, width: int) -> Iterator[Text]:
 def _lines(one: Explained) -> Iterator[Line]:
     result = one.result
     title = Text(f"{one.found.label} in namespace {plain(one.namespace)}: ", style="bold")
+    if one.found.template_at:
+        title.append("its pods would be ")
     if isinstance(result, Refused):
         yield "", title.append("refused", style="bold red")
         for refusal in result.refusals:
             text = Text(f"✗ {refusal.message}")
             yield "  ", text.append(f" [{refusal.reason}]", style="dim")
-        return
-    if isinstance(result, Unchanged):
+        if kind := _CREATES_PODS.get(one.found.kind):
+            shown = f"kubectl -n {plain(one.namespace)} describe {kind} shows why it has no pods"
+            yield "  ", Text(f"the {one.found.kind} itself is accepted; {shown}")
+    elif isinstance(result, Unchanged):
         yield "", title.append("admitted unchanged", style="bold green")
         yield "  ", Text(_UNCHANGED[result.reason])
     else:
         yield "", title.append("admitted, rewritten", style="bold green")
         for rewrite in result.rewrites:
             yield from _rewrite_lines(rewrite)
-    for warning in result.warnings:
+    for warning in _warnings(one):
         yield "  ", Text(f"warning: {warning}", style="yellow")
 
 

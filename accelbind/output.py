@@ -5,9 +5,10 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -19,6 +20,9 @@ JSON_VERSION: Final = 1
 _ACRONYMS: Final = {
     word.lower(): word for word in ("AFU", "CA", "CPUs", "FME", "MHz", "NUMA", "PCI")
 }
+
+StyledLine: TypeAlias = tuple[str | None, str]
+"""A colour, and a line of output."""
 
 
 class OutputFormat(StrEnum):
@@ -60,32 +64,83 @@ def print_json(value: Mapping[str, Any] | Sequence[object], *, err: bool = False
 
 
 def print_result(
-    output: OutputFormat, value: Mapping[str, Any] | Sequence[object], lines: Iterable[str]
+    output: OutputFormat,
+    value: Mapping[str, Any] | Sequence[object],
+    lines: Iterable[str | StyledLine],
 ) -> None:
     """Print a value as JSON, or its lines for people."""
     if output is OutputFormat.JSON:
         print_json(value)
         return
+    width = line_width()
     for line in lines:
-        typer.echo(line)
+        colour, text = (None, line) if isinstance(line, str) else line
+        for part in wrapped(text, width):
+            typer.echo(styled(part, colour))
 
 
-def table_lines(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], gap: str = GAP
-) -> Iterator[str]:
-    """Columns as wide as their longest text, since scripts may read them; `-` if it is empty."""
+def wrapped(text: str, width: int, hanging: int | None = None) -> Iterator[str]:
+    """Yield a line as lines of at most so many columns, 0 being no limit.
+
+    It is broken between words only, so that a long name can be copied. Further lines begin with as
+    many blanks as `hanging`, or two more than the first.
+    """
+    if not width or len(text) <= width:
+        yield text
+        return
+    indent = text[: len(text) - len(text.lstrip())]
+    yield from textwrap.wrap(
+        text.lstrip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  " if hanging is None else " " * hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def table_lines(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as their longest text; `-` if it is empty.
+
+    On a terminal that is too narrow, the widest columns go below their row.
+    """
     lines = [list(headings), *([text or "-" for text in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = (text.ljust(width) for text, width in zip(line, widths, strict=True))
-        yield gap.join(cells).rstrip()
+    beside, screen = [*range(len(widths))], line_width()
+    while screen and len(beside) > 1 and _columns(widths[each] for each in beside) > screen:
+        beside.remove(max(reversed(beside[1:]), key=widths.__getitem__))
+    for number, line in enumerate(lines):
+        yield GAP.join(line[each].ljust(widths[each]) for each in beside).rstrip()
+        if number:
+            others = (each for each in range(len(line)) if each not in beside)
+            named = (f"{headings[each]} {line[each]}" for each in others if line[each] != "-")
+            yield from _packed(named, screen)
+
+
+def _columns(widths: Iterable[int]) -> int:
+    """How many columns of a terminal some columns of a table need."""
+    every = list(widths)
+    return sum(every) + len(GAP) * (len(every) - 1)
+
+
+def _packed(texts: Iterable[str], width: int) -> Iterator[str]:
+    """Yield indented lines, each with as many of the texts as fit."""
+    line = ""
+    for text in texts:
+        if line and len(line) + len(GAP) + len(text) <= width:
+            line += f"{GAP}{text}"
+            continue
+        yield from wrapped(line, width) if line else ()
+        line = f"  {text}"
+    yield from wrapped(line, width) if line else ()
 
 
 def fact_lines(facts: Mapping[str, object]) -> Iterator[str]:
     """What JSON output has too, as a name and a value per line, without empty ones."""
-    rows = [*_facts("", facts)]
-    width = max((len(name) for name, _ in rows), default=0)
-    return (f"{name.ljust(width)}  {value}" for name, value in rows)
+    rows, screen = [*_facts("", facts)], line_width()
+    width = max((len(name) for name, _ in rows), default=0) + 2
+    for name, value in rows:
+        yield from wrapped(f"{name.ljust(width)}{value}", screen, min(width, screen // 2))
 
 
 def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
@@ -109,8 +164,3 @@ def _spelled(key: str) -> str:
     """A key of JSON in words: `interfaceId` is `interface id`, `afuId` is `AFU id`."""
     words = re.findall(r"[A-Z][a-z]+|[^A-Z]+", key)
     return " ".join(_ACRONYMS.get(word.lower(), word.lower()) for word in words)
-
-
-def count(number: int, noun: str) -> str:
-    """A number and its noun: `1 card`, `2 cards`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -13,6 +13,7 @@ from services.node.state import NodeState
 from services.node.table import Table, rows
 from services.process.errors import KubeletError
 from services.process.http import Json, Route
+from services.process.text import count
 
 CALL_SECONDS: Final = 2.0
 """For a socket of ours to answer a probe."""
@@ -100,7 +101,7 @@ async def healthz(registrations: Mapping[str, Registration]) -> ProbeResult:
     errors = [each for each in await asyncio.gather(*map(_error_of, registered)) if each]
     if errors:
         return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*errors)
-    return HTTPStatus.OK, _lines(f"ok: {len(registered)} sockets answer")
+    return HTTPStatus.OK, _lines(f"ok: {count(len(registered), 'socket')} answered")
 
 
 async def _error_of(registration: Registration) -> str:
@@ -136,8 +137,8 @@ def readyz(state: NodeState, registrations: Mapping[str, Registration]) -> Probe
 
 def _line(registration: Registration) -> str:
     error = f": {registration.error}" if registration.error else ""
-    count = len(registration.devices)
-    return f"{registration.resource} {registration.state} ({count} devices){error}"
+    devices = count(len(registration.devices), "device")
+    return f"{registration.resource} {registration.state} ({devices}){error}"
 
 
 def _lines(*lines: str) -> str:

@@ -9,10 +9,9 @@ import msgspec
 
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen
 from accelbind.doctor.node import Node
-from accelbind.output import count
 from plugin.settings import Programming
 from services.devices.cdi import FILE_NAME, KIND
-from services.process.text import plain
+from services.process.text import count, plain
 from services.process.yaml import BrokenDocument, read_documents
 
 _SUFFIXES: Final = frozenset({".json", ".yaml"})

@@ -36,7 +36,7 @@ from accelbind.options import (
     namespace_option,
     time_option,
 )
-from accelbind.output import Output, OutputFormat, print_result, styled
+from accelbind.output import Output, OutputFormat, print_result
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.admission.mutate import Policy
@@ -165,9 +165,8 @@ def doctor(
         checks += checks_of(CLUSTER, Cluster(config, namespace, prefixes, address))
     if not checks:
         raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
-    results = _run(checks, only or (), skip or (), time_limit)
-    lines = show.lines(results, verbose=verbose)
-    print_result(output, show.document(results), (styled(line, colour) for colour, line in lines))
+    results = show.with_absence(_run(checks, only or (), skip or (), time_limit))
+    print_result(output, show.document(results), show.lines(results, verbose=verbose))
     states = {result.state for result in results}
     if CheckStatus.FAILED in states:
         raise typer.Exit(Exit.NO)

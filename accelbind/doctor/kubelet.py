@@ -13,14 +13,13 @@ from typing import Final
 
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
-from accelbind.output import count
 from accelbind.plain_port import NoAnswer
 from services.kubelet.sockets import (
     KUBELET_SOCKET,
     plugins_folder,
 )
 from services.names import DOMAIN, UNIT_RESOURCE
-from services.process.text import plain
+from services.process.text import count, plain
 
 CONNECT_SECONDS: Final = 2.0
 

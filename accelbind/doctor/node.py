@@ -6,7 +6,6 @@ It reads below `--root` and `--kubelet-dir`, as the plugin does, and writes noth
 from collections.abc import Iterator
 
 from accelbind.doctor.model import AS_ROOT, Line, Subject, failed, ok, skipped, unseen, warning
-from accelbind.output import count
 from accelbind.plain_port import PlainPort
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import scan
@@ -15,7 +14,7 @@ from services.devices.reasons import remedy
 from services.devices.resources import advertise
 from services.node.table import Table
 from services.process.errors import AccelbindError
-from services.process.text import plain
+from services.process.text import count, plain
 
 
 class Node(Subject):

@@ -14,11 +14,10 @@ from typing import Final, TypeAlias, TypeVar
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import CheckStatus, Line, failed, ok, skipped, warning
 from accelbind.doctor.workloads import MODE_ANNOTATION, read_nodes
-from accelbind.output import count
 from services.admission.findings import add_advertised
 from services.devices.model import PluginMode
 from services.names import DOMAIN, UNIT_RESOURCE
-from services.process.text import plain
+from services.process.text import count, plain
 
 E = TypeVar("E", bound=StrEnum)
 Place: TypeAlias = tuple[str, ...]

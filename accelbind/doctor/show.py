@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from accelbind.doctor.model import CheckStatus, Result, failed
-from accelbind.output import count
-from services.process.text import plain
+from accelbind.output import StyledLine
+from services.process.text import count, plain
 
 MOST: Final = 20
 """Lines of one check in text output, unless it is verbose."""
@@ -39,8 +39,18 @@ _OF_INSTALLATION: Final = frozenset(
 )
 """The checks that can't be passed then."""
 
-StyledLine = tuple[str | None, str]
-"""A colour, and a line of text."""
+
+def with_absence(results: Sequence[Result]) -> list[Result]:
+    """The results; if accelbind is not installed, the checks that need it fail for that reason."""
+    installed = [each for each in results if each.id in ("cluster.workloads", "cluster.served")]
+    if len(installed) < 2 or any(each.state is not CheckStatus.SKIPPED for each in installed):
+        return [*results]
+    return [
+        replace(result, lines=[_NOT_INSTALLED, *result.lines])
+        if result.id in _OF_INSTALLATION
+        else result
+        for result in results
+    ]
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
@@ -81,16 +91,14 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
     yield None, ""
     counts = _counts(results)
     parts = [f"{counts[state]} {state}" for state in reversed(CheckStatus) if state in counts]
-    yield None, f"{len(results)} checks: {', '.join(parts) or 'none'}"
+    yield None, f"{count(len(results), 'check')}: {', '.join(parts) or 'none'}"
 
 
 def _with_causes(results: Sequence[Result]) -> Iterator[tuple[object, Result]]:
     """Yield each result with its cause; those with one cause are shown as one."""
-    installed = [each for each in results if each.id in ("cluster.workloads", "cluster.served")]
-    is_absent = len(installed) == 2 and all(each.state is CheckStatus.SKIPPED for each in installed)
     for result in results:
-        if is_absent and result.id in _OF_INSTALLATION:
-            yield _NOT_INSTALLED, replace(result, lines=[_NOT_INSTALLED])
+        if result.lines[0] is _NOT_INSTALLED:
+            yield _NOT_INSTALLED, result
         elif result.state is CheckStatus.UNSEEN:
             yield tuple(result.lines), result
         else:

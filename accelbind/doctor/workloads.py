@@ -6,10 +6,9 @@ from typing import Final
 from accelbind.doctor.cluster import Cluster, Json, full_name, name_of, part
 from accelbind.doctor.model import Line, failed, ok, skipped, warning
 from accelbind.doctor.webhooks import other_hooks
-from accelbind.output import count
 from services.admission.findings import add_advertised
 from services.names import UNIT_RESOURCE, is_physical
-from services.process.text import plain
+from services.process.text import count, plain
 
 MODE_ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
 _OTHER_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
@@ -74,7 +73,7 @@ def check_nodes(cluster: Cluster) -> Iterator[Line]:
             )
         offering += any(amounts.values())
     if offering:
-        yield ok(f"{offering} node{' offers' if offering == 1 else 's offer'} accelerators")
+        yield ok(f"{count(offering, 'node')} offer{'s' if offering == 1 else ''} accelerators")
     else:
         yield failed(
             f"none of {count(len(nodes), 'node')} offers an accelerator",

@@ -20,8 +20,6 @@ from services.pods.refusals import RefusalReason, Refusals
 from services.pods.requests import ResourceCount, read_count
 from services.process.text import plain
 
-_ADVICE = "; the namespace has no mappings: create an Accelerator"
-
 
 class AcceleratorPlan(msgspec.Struct, frozen=True, gc=False):
     """What is to be done to one container for its names of accelerators."""
@@ -102,10 +100,10 @@ def _find(
         if (mapping := table.by_name.get(name)) is not None:
             return mapping
         if name in table.rejected:
-            refuse_name(ref, key, table, refusals, advice=_ADVICE)
+            refuse_name(ref, key, table, refusals)
             return None
     known = next((table for table in tables if table.by_name), tables[0])
-    refuse_name(ref, key, known, refusals, advice=_ADVICE)
+    refuse_name(ref, key, known, refusals)
     return None
 
 

@@ -15,7 +15,6 @@ from services.pods.refusals import RefusalReason, Refusals
 from services.pods.requests import ResourceCount
 from services.process.text import listing, plain
 
-_ADVICE = "; the namespace has no mappings: create an AcceleratorFunction or FpgaRegion"
 _REQUESTS_SHOWN = 4  # names that a message about modes lists
 
 _ONE_MODE = {mode: frozenset({mode}) for mode in Mode}
@@ -110,7 +109,7 @@ def _resolve(
         elif refusals.full:
             break
         else:
-            refuse_name(ref, key, mappings, refusals, advice=_ADVICE)
+            refuse_name(ref, key, mappings, refusals)
     return mapped, direct
 
 

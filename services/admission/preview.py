@@ -30,11 +30,16 @@ class Explained:
 
 
 def explain_pod(
-    found: FoundPod, index: MappingIndex, policy: Policy, *, namespace: str | None
+    found: FoundPod,
+    index: MappingIndex,
+    policy: Policy,
+    *,
+    namespace: str | None,
+    default: str = "default",
 ) -> Explained:
     """Return what the webhook would do to a pod, in a guarded namespace if `policy` has a guard.
 
-    `namespace` is that of pods that name none; None means `default`.
+    A pod that names no namespace is of `namespace`, or if that is None, of `default`.
 
     Raises:
         InvalidManifest: the pod can't be read, or names another namespace.
@@ -43,7 +48,7 @@ def explain_pod(
         raise InvalidManifest(
             f"{found.label} is of namespace {plain(found.namespace or '')}, not of {namespace}"
         )
-    used = found.namespace or namespace or "default"
+    used = found.namespace or namespace or default
     try:
         result = _decide(found, index, policy, used)
     except InvalidReview as error:

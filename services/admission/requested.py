@@ -48,10 +48,8 @@ class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
         return [function] * self.units if function else []
 
 
-def refuse_name(
-    ref: ContainerRef, key: str, table: NameTable, refusals: Refusals, *, advice: str
-) -> None:
-    """Refuse a name that a table doesn't map; `advice` is for a table without any name."""
+def refuse_name(ref: ContainerRef, key: str, table: NameTable, refusals: Refusals) -> None:
+    """Refuse a name that a table doesn't map."""
     name = key.partition("/")[2]
     namespace = f"namespace {quote(table.namespace)}"
     if name in table.rejected:
@@ -67,12 +65,12 @@ def refuse_name(
     else:
         code = RefusalReason.UNKNOWN_NAME
         message = f"{plain(key)} does not exist in {namespace}"
-    refusals.add(code, ref, message + _suggestion(name, table, advice))
+    refusals.add(code, ref, message + _suggestion(name, table))
 
 
-def _suggestion(name: str, table: NameTable, advice: str) -> str:
+def _suggestion(name: str, table: NameTable) -> str:
     if not table.by_name:
-        return advice
+        return "; the namespace has no mappings: ask an administrator for one"
     near = nearest(name, table.by_name)
     if near is not None and isinstance(table, NamespaceMappings):
         meant = table.by_name[near]

@@ -15,7 +15,7 @@ import msgspec
 from services.bitstreams.model import MAX_FILE, Bitstream, Metadata
 from services.names import CRASHED, check_id
 from services.process.errors import InvalidBitstream, InvalidName
-from services.process.text import quote
+from services.process.text import count, quote
 
 MAGIC: Final = struct.pack("<QQ", 0x414750466E6F6558, 0x31303076534247B7)
 
@@ -82,7 +82,7 @@ def parse_start(data: bytes | bytearray | memoryview) -> tuple[Metadata, int]:
         raise InvalidBitstream("it doesn't start as a GBS does")
     start = len(MAGIC) + _LENGTH.size
     if len(head) < start:
-        raise InvalidBitstream(f"it ends within its header, after {len(head)} bytes")
+        raise InvalidBitstream(f"it ends within its header, after {count(len(head), 'byte')}")
     (length,) = _LENGTH.unpack_from(head, len(MAGIC))
     if not 1 <= length <= MAX_METADATA:
         raise InvalidBitstream(

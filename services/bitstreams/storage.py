@@ -109,6 +109,17 @@ class BitstreamStorage:
                 problem = str(error)
             yield Stored(*named, bitstream, problem)
 
+    def strays(self) -> Iterator[Path]:
+        """Yield the files and folders that don't fit the layout, and are ignored."""
+        for name in _listed(self.folder):
+            folder = self.folder / name
+            if interface_of(name) is None or not _is_folder(folder):
+                yield folder
+                continue
+            for each in _listed(folder):
+                if not function_of(each) and not _HALF.fullmatch(each):
+                    yield folder / each
+
     def install(
         self, source: Path, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Path, InstallResult]:
@@ -157,9 +168,8 @@ class BitstreamStorage:
             folder, interface_id = self.folder / name, interface_of(name)
             if interface_id is None:
                 continue
-            with _failing(folder, "read"):
-                if not folder.is_dir():
-                    continue
+            if not _is_folder(folder):
+                continue
             for each in _listed(folder):
                 if named := function_of(each):
                     yield folder / each, interface_id, *named
@@ -207,6 +217,11 @@ def _read(path: Path) -> bytes:
         if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise StorageError(f"{path} is being written: try again once it is whole")
         return data
+
+
+def _is_folder(path: Path) -> bool:
+    with _failing(path, "read"):
+        return path.is_dir()
 
 
 def _is_there(path: Path) -> bool:

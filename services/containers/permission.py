@@ -43,8 +43,8 @@ def require_mapped_functions(wanted: WantedFunctions, mappings: NamespaceMapping
             raise NotMapped(
                 f"{wanted.who} wants AFU {plain(function, 48)} in interface {wanted.interface_id},"
                 f" and no {ACCELERATOR_FUNCTION} of mode region in namespace"
-                f" {plain(mappings.namespace)} maps that: create one, or ask for a name that is"
-                " mapped"
+                f" {plain(mappings.namespace)} maps that: request a name that is mapped, or"
+                " ask an administrator for a mapping"
             )
 
 
@@ -57,5 +57,6 @@ def require_mapped_resource(
     kind = FPGA_REGION if mode is PluginMode.REGIONDEVEL else f"{ACCELERATOR_FUNCTION} of mode af"
     raise NotMapped(
         f"{who} was given {plain(resource)}, and no {kind} in namespace"
-        f" {plain(mappings.namespace)} maps that: create one, or ask for a name that is mapped"
+        f" {plain(mappings.namespace)} maps that: request a name that is mapped, or ask an"
+        " administrator for a mapping"
     )

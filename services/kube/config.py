@@ -62,6 +62,8 @@ class Access:
     """How to reach an API server, and as whom."""
 
     server: str
+    namespace: str = ""
+    """Of the context or of the pod: where kubectl works unless a namespace is named."""
     authority: bytes | None = None
     """The CAs of its certificate, PEM; None for those of the system."""
     insecure: bool = False
@@ -143,8 +145,13 @@ def _from_service_account(folder: str, environment: Mapping[str, str]) -> Access
     host = environment["KUBERNETES_SERVICE_HOST"]
     port = environment.get("KUBERNETES_SERVICE_PORT") or "443"
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    authority = Path(folder, "ca.crt").read_bytes()
-    return Access(server, authority, token_file=Path(folder, "token"))
+    namespace = Path(folder, "namespace")
+    return Access(
+        server,
+        namespace=namespace.read_text() if namespace.exists() else "",
+        authority=Path(folder, "ca.crt").read_bytes(),
+        token_file=Path(folder, "token"),
+    )
 
 
 class _Config(msgspec.Struct, rename="kebab"):
@@ -157,6 +164,7 @@ class _Config(msgspec.Struct, rename="kebab"):
 class _Context(msgspec.Struct):
     cluster: str | None = None
     user: str | None = None
+    namespace: str | None = None
 
 
 class _Cluster(msgspec.Struct, rename="kebab"):
@@ -238,6 +246,7 @@ def _from_files(files: Sequence[str]) -> Access:
     certificate = _content(user.client_certificate_data, user.client_certificate, user_folder)
     return Access(
         server=_checked_url(cluster.server or ""),
+        namespace=context.namespace or "",
         authority=authority,
         insecure=insecure,
         server_name=cluster.tls_server_name or "",

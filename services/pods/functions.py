@@ -17,7 +17,7 @@ from services.mappings.model import Function
 from services.names import canonical_id
 from services.pods.pod import EnvVar
 from services.pods.refusals import MAX_REFUSALS
-from services.process.text import plain, quote
+from services.process.text import count, plain, quote
 
 RESERVED = b"FPGA_"
 """The prefix of the names of all variables that these rules are about."""
@@ -137,7 +137,8 @@ def _not_covered(functions: Mapping[int, Function], units: Mapping[str, int]) ->
         if named > requested:
             last = max(number for number, function in functions.items() if function[0] == region)
             yield (
-                f"the variables up to FPGA_REGION_{last} name {named} functions for "
-                f"region-{region}, but only {requested} units are requested by that name: remove "
-                "the variables, accelbind sets them for functions requested by logical name"
+                f"the variables up to FPGA_REGION_{last} name {count(named, 'function')} for"
+                f" region-{region}, but the container requests only {count(requested, 'unit')} by"
+                " that name: remove the variables, accelbind sets them for functions requested by"
+                " logical name"
             )

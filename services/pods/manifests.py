@@ -49,6 +49,11 @@ class FoundPod:
         """Its name in messages: ``Pod nlb0``."""
         return _label(self.kind, self.name)
 
+    @property
+    def template_at(self) -> str:
+        """Where the pod is in that object, such as ``spec.template``; empty if it is the object."""
+        return ".".join(_TEMPLATE_AT.get(self.kind, ()))
+
 
 def find_pods(document: object) -> Iterator[FoundPod]:
     """Yield the pods of one document, as decoded from YAML or JSON; other kinds have none.

@@ -39,6 +39,11 @@ def listing(items: Sequence[str], *, more: int = 0, last: str = "and") -> str:
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
+def count(number: int, noun: str) -> str:
+    """A number and its noun: `1 card`, `2 cards`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def numbered(sentences: Iterable[str], *, limit: int) -> str:
     """Join sentences into one text of at most `limit` characters; several are numbered."""
     parts = list(sentences)

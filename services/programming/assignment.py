@@ -18,7 +18,7 @@ from typing import TypeAlias
 from services.devices.model import Fme, Inventory, Port, Problem
 from services.devices.topology import Topology
 from services.process.errors import ExternalFailure, NotAllowed
-from services.process.text import listing, plain
+from services.process.text import count, listing, plain
 
 Contents: TypeAlias = Mapping[str, str]
 """By port name: the AFU id or OpenCL program id that its record says, if the record counts."""
@@ -115,7 +115,8 @@ def plan(
     given = list(dict.fromkeys(ids))
     if len(functions) > len(given):
         raise NotAllowed(
-            f"{who} names {len(functions)} functions and was given {len(given)} regions:"
+            f"{who} names {count(len(functions), 'function')} and was given"
+            f" {count(len(given), 'region')}:"
             " request as many regions as functions"
         )
     present = [_present(each, regions, interface_id) for each in given]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from services.process.errors import AccelbindError, ClusterError
+from services.process.text import count
 from simulator.cards import lay_out
 from simulator.client import Client, Refused
 from simulator.demo import cluster, show
@@ -53,7 +54,7 @@ def lay_out_nodes(given: argparse.Namespace) -> bool:
         new = lay_out_node(given.dir / plan.name, plan)
         sys.stdout.write(
             f"{plan.name}: {len(plan.cards)} x {plan.driver}, mode {plan.mode},"
-            f" {len(plan.bitstreams)} bitstreams{'' if new else ' (as they were)'}\n"
+            f" {count(len(plan.bitstreams), 'bitstream')}{'' if new else ' (as they were)'}\n"
         )
     return True
 

@@ -82,6 +82,25 @@ def test_verify_names_what_cannot_be_used_and_says_no(gbs: Path, storage: Path) 
     assert "not what its name says" in bitstream("list", "--bitstreams", storage)[1]
 
 
+def test_verify_names_what_is_not_in_the_layout(gbs: Path, storage: Path) -> None:
+    bitstream("install", gbs, "--bitstreams", storage)
+    (storage / "READ\x1bME").touch()
+    (storage / INTERFACE / f".{AFU}.gbs.new").touch()  # of an install that runs
+    readme = (
+        "ignored: " + str(storage) + "/READ\\x1bME is not named INTERFACE/FUNCTION.gbs or .aocx"
+    )
+    summary = f"1 bitstream in {storage}"
+    assert bitstream("verify", "--bitstreams", storage) == (0, f"{readme}\n{summary}\n", "")
+    copied = storage / INTERFACE / "nlb0.gbs"
+    copied.write_bytes(gbs.read_bytes())
+    code, out, _ = bitstream("verify", "--bitstreams", storage)
+    assert (code, out.count("\n")) == (1, 3)
+    assert f"{copied} is not named" in out
+    assert f"add it with: accelbind bitstream install {copied}\n" in out
+    code, out, _ = bitstream("list", "--bitstreams", storage, "-o", "json")
+    assert (code, json.loads(out)["ignored"]) == (0, [str(storage / "READ\x1bME"), str(copied)])
+
+
 def test_a_dry_run_tells_what_would_come_of_it_and_writes_nothing(gbs: Path, storage: Path) -> None:
     def outcome(*flags: str) -> str:
         done = bitstream("install", gbs, "--bitstreams", storage, "-o", "json", *flags)

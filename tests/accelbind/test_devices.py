@@ -194,12 +194,13 @@ def test_what_a_stranger_says_is_shown_on_one_line() -> None:
     assert head.split()[0] == "DEVICE"
 
 
-def test_ids_are_cut_where_the_terminal_is_narrow() -> None:
-    row = Row("p0", interface_id="ab" * 16, afu_ids=("cd" * 16, ""))
-    wide = devices_show.lines(Table(devices=(row,)), 300)
-    narrow = devices_show.lines(Table(devices=(row,)), 100)
-    assert f"{'ab' * 16}/{'cd' * 16},?" in wide[1]
-    assert "abababab…/cdcdcdcd…,?" in narrow[1]
+def test_ids_are_below_their_device_where_the_terminal_is_narrow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table(devices=(Row("p0", interface_id="ab" * 16, afu_ids=("cd" * 16, "")),))
+    assert f"{'ab' * 16}/{'cd' * 16},?" in devices_show.lines(table)[1]
+    monkeypatch.setenv("COLUMNS", "80")
+    assert devices_show.lines(table)[2] == f"  FUNCTION {'ab' * 16}/{'cd' * 16},?"
 
 
 # --watch -----------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -9,7 +10,10 @@ import yaml
 from rich.console import Console
 
 from accelbind import explain as command
-from tests.accelbind.running import Done, run
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.running import Done, run, run_process
+
+pytestmark = pytest.mark.anyio
 
 ARRIA = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
@@ -334,6 +338,99 @@ def test_a_resource_that_was_probably_meant_to_be_ours_gets_a_hint(
     assert err == (hint if meant else "")
     (explained,) = explain.json(pod(json.dumps({key: 1})))
     assert [f"hint: Pod p: {each}\n" for each in explained["hints"]] == ([hint] if meant else [])
+
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: team}
+spec:
+  template:
+    metadata: {}
+    spec:
+      containers: [{name: app, resources: {limits: {fpga.intel.com/nlb0: 1}}}]
+"""
+
+
+def test_a_workload_is_accepted_and_its_pods_are_refused(explain: Explain) -> None:
+    code, out, _ = explain(DEPLOYMENT)
+    assert code == 1
+    title, _, advice = out.splitlines()
+    assert title == "Deployment web in namespace team: its pods would be refused"
+    assert advice == (
+        "  the Deployment itself is accepted; kubectl -n team describe replicaset shows why it has"
+        " no pods"
+    )
+    assert "ask an administrator" in out
+    code, out, _ = explain(DEPLOYMENT.replace("fpga.intel.com/nlb0", "cpu"))
+    assert out.startswith("Deployment web in namespace team: its pods would be admitted unchanged")
+
+
+def test_a_template_that_nothing_creates_pods_of_gets_no_advice(explain: Explain) -> None:
+    template = yaml.safe_load(DEPLOYMENT)
+    manifest = {"kind": "PodTemplate", "template": template["spec"]["template"]}
+    code, out, _ = explain(yaml.safe_dump(manifest))
+    assert (code, "is accepted" in out) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "warning"),
+    [
+        (
+            POD.replace("resources:", "resource:"),
+            'has no field "spec.containers[0].resource"; did you mean "resources"?',
+        ),
+        (
+            POD.replace("limits:", "limit:"),
+            'has no field "spec.containers[0].resources.limit"; did you mean "limits"?',
+        ),
+        (
+            POD.replace("valueFrom:", "xyz:"),
+            'has no field "spec.containers[0].env[0].xyz"',
+        ),
+        (
+            DEPLOYMENT.replace("containers", "initContainer"),
+            'has no field "spec.template.spec.initContainer"; did you mean "initContainers"?',
+        ),
+        ("{kind: Pod, metadata: {name: a}}", "spec is missing"),
+        (DEPLOYMENT.replace("containers:", "initContainers:"), "spec.template.spec.containers is"),
+    ],
+)
+def test_what_kubernetes_does_not_know_or_misses_is_warned_of(
+    explain: Explain, manifest: str, warning: str
+) -> None:
+    _, out, _ = explain(manifest)
+    (line,) = [each for each in out.splitlines() if warning in each]
+    (explained,) = explain.json(manifest)
+    assert line.removeprefix("  warning: ") in explained["warnings"]
+
+
+async def test_the_namespace_of_the_kubeconfig_counts_where_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(pod('{"fpga.intel.com/nlb0-af": 1}'))
+    async with ApiServerStandIn(tmp_path) as api:
+        for mapping in yaml.safe_load_all(MAPPINGS):
+            metadata = mapping["metadata"] | {"namespace": "team"}
+            api.put(mapping | {"metadata": metadata})
+        config = yaml.safe_load(api.kubeconfig_path.read_text())
+        for namespace, words in (
+            ("", "namespace default: refused"),
+            ("team", "namespace team: admitted, rewritten"),
+        ):
+            config["contexts"][0]["context"]["namespace"] = namespace
+            path = tmp_path / "kubeconfig.yaml"
+            path.write_text(yaml.safe_dump(config))
+            flags = ("-f", tmp_path / "pod.yaml", "--kubeconfig", path)
+            done = await asyncio.to_thread(run_process, "explain", *flags)
+            assert words in done.stdout, done
+
+
+def test_without_mappings_and_cluster_there_is_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(POD)
+    done = run_process("explain", "-f", tmp_path / "pod.yaml", env={"HOME": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: no kubeconfig was found: set --kubeconfig or $KUBECONFIG, or use --mappings\n"
+    )
 
 
 @pytest.mark.parametrize("columns", [30, 80])

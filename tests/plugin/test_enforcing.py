@@ -61,8 +61,8 @@ async def test_devices_are_for_namespaces_that_map_them(
         assert not started["c"].started
         assert "code = PermissionDenied" in bed.said
         assert (
-            f'container "c" of pod ns/p was given {resource}, and {text} that: create one, or ask'
-            " for a name that is mapped"
+            f'container "c" of pod ns/p was given {resource}, and {text} that: request a'
+            " name that is mapped, or ask an administrator for a mapping"
         ) in bed.said
         bed.pods.mapped = mapping_both_functions("af")
         await bed.runs(started)

@@ -76,7 +76,7 @@ async def test_cards_are_registered_and_listed(bed: Bed) -> None:
         assert order.index("GetDevicePluginOptions") < order.index("Registered")
         lines = [f"{name} is registered ({n} devices)\n" for name, n in kubelet.capacity.items()]
         assert await plugin.probes.readyz() == (200, "".join(["ok\n", *sorted(lines)]))
-        assert await plugin.probes.healthz() == (200, "ok: 2 sockets answer\n")
+        assert await plugin.probes.healthz() == (200, "ok: 2 sockets answered\n")
     await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 0)
     assert [path.name for path in plugins_folder(bed.folder / "k").glob("*.sock")] == [
         "kubelet.sock"
@@ -141,7 +141,7 @@ async def test_a_kubelet_that_comes_later_is_waited_for(
         await eventually_async(lambda: state(plugin) is RegistrationState.WAITING)
         status, text = await plugin.probes.readyz()
         assert status == 503
-        assert f"{AF} waits for the kubelet (1 devices)" in text
+        assert f"{AF} waits for the kubelet (1 device)" in text
         assert (await plugin.probes.healthz())[0] == 200
         async with KubeletStandIn(short_dir / "k", node_name="n1") as kubelet:
             await kubelet.until(lambda: kubelet.allocatable == {AF: 1})

@@ -60,10 +60,10 @@ async def test_alive_means_that_registered_sockets_answer() -> None:
     replaced = FakeRegistration("d/x")
     replaced.server = FakeServer("gone", replaces=replaced)
     one, other = FakeRegistration("d/r", server=good), FakeRegistration("d/q", server=deaf)
-    assert await healthz(named()) == (200, "ok: 0 sockets answer\n")
-    assert await healthz(named(one, waiting)) == (200, "ok: 1 sockets answer\n")
-    assert await healthz(named(FakeRegistration(server=None))) == (200, "ok: 1 sockets answer\n")
-    assert await healthz(named(replaced)) == (200, "ok: 1 sockets answer\n")
+    assert await healthz(named()) == (200, "ok: 0 sockets answered\n")
+    assert await healthz(named(one, waiting)) == (200, "ok: 1 socket answered\n")
+    assert await healthz(named(FakeRegistration(server=None))) == (200, "ok: 1 socket answered\n")
+    assert await healthz(named(replaced)) == (200, "ok: 1 socket answered\n")
     assert await healthz(named(one, other)) == (503, "d/q is deaf\n")
 
 
@@ -83,17 +83,17 @@ IDLE = FakeRegistration("d/q", RegistrationState.IDLE, devices={})
 @pytest.mark.parametrize(
     ("state", "registrations", "status", "text"),
     [
-        (known(Inventory()), [REGISTERED], 200, "ok\nd/r is registered (1 devices)\n"),
+        (known(Inventory()), [REGISTERED], 200, "ok\nd/r is registered (1 device)\n"),
         (
             known(Inventory()),
             [REGISTERED, FAILED],
             503,
             (
-                "not ready\nd/q could not register (1 devices): nothing answers\n"
-                "d/r is registered (1 devices)\n"
+                "not ready\nd/q could not register (1 device): nothing answers\n"
+                "d/r is registered (1 device)\n"
             ),
         ),
-        (known(Inventory()), [REGISTERED, IDLE], 200, "ok\nd/r is registered (1 devices)\n"),
+        (known(Inventory()), [REGISTERED, IDLE], 200, "ok\nd/r is registered (1 device)\n"),
         (
             known(NO_CARDS, BROKEN),
             [],

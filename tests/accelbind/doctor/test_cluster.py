@@ -67,9 +67,12 @@ async def test_who_may_see_nothing_gets_one_cause(
 
 
 async def test_a_cluster_without_accelbind_is_one_finding(api: ApiServerStandIn) -> None:
-    results = [*(await looked(api)).values()]
+    results = show.with_absence([*(await looked(api)).values()])
     text = "\n".join(line for _, line in show.lines(results))
     assert text.count("failed: ") == text.count("accelbind is not installed in this cluster") == 1
+    counts = show.document(results)["counts"]
+    assert text.splitlines()[-1].startswith(f"{len(results)} checks: {counts['failed']} failed, ")
+    assert counts["failed"] == 6
 
 
 async def test_an_old_cluster_is_warned_of(api: ApiServerStandIn) -> None:

@@ -276,7 +276,7 @@ def test_a_namespace_without_names_says_what_to_do() -> None:
     empty = index(function("x", "region"))
     result = judge(asking(ours(gpu=1)), known=empty)
     assert isinstance(result, Refused)
-    assert "has no mappings: create an Accelerator" in result.message
+    assert "has no mappings: ask an administrator for one" in result.message
 
 
 def test_a_target_in_a_domain_in_force_is_refused() -> None:

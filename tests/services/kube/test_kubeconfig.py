@@ -189,6 +189,11 @@ def test_a_pod_has_its_service_account(tmp_path: Path) -> None:
     host = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     access = load_config(environment=host, service_account=str(tmp_path))
     assert access is not None
+    assert access.namespace == ""
+    (tmp_path / "namespace").write_text("team-a")
+    access = load_config(environment=host, service_account=str(tmp_path))
+    assert access is not None
+    assert access.namespace == "team-a"
     assert (access.server, access.authority) == ("https://[fd00::1]:443", b"c")
     assert access.token_file == tmp_path / "token"
     (tmp_path / "ca.crt").unlink()

@@ -81,8 +81,8 @@ def test_ids_are_compared_in_canonical_spelling(env: list[Object]) -> None:
 def test_a_function_that_is_mapped_in_mode_af_may_not_be_programmed() -> None:
     (problem,) = problems(pod(container("app", {AF_NLB0: "1"}, env=pair(1))))
     assert problem.startswith(
-        f'container "app": the variables up to FPGA_REGION_1 name 1 functions for region-{ARRIA}, '
-        "but only 0 units are requested"
+        f'container "app": the variables up to FPGA_REGION_1 name 1 function for region-{ARRIA}, '
+        "but the container requests only 0 units by that name"
     )
 
 
@@ -157,14 +157,14 @@ def test_variables_may_not_name_a_region_more_often_than_it_is_asked_for() -> No
     (problem,) = problems(pod(container("app", {REGION: "1", STRATIX_REGION: "1"}, env=env)))
     assert problem == (
         f'container "app": the variables up to FPGA_REGION_3 name 2 functions for region-{ARRIA}, '
-        "but only 1 units are requested by that name: remove the variables, accelbind sets them "
-        "for functions requested by logical name"
+        "but the container requests only 1 unit by that name: remove the variables, accelbind "
+        "sets them for functions requested by logical name"
     )
 
 
 def test_units_that_are_asked_for_by_logical_name_bring_their_own_variables() -> None:
     (problem,) = problems(pod(container("app", {LOGICAL + "nlb0": "1"}, env=pair(1))))
-    assert f"name 1 functions for region-{ARRIA}, but only 0 units are requested" in problem
+    assert f"name 1 function for region-{ARRIA}, but the container requests only" in problem
 
 
 def test_a_new_request_takes_the_lowest_free_numbers() -> None:

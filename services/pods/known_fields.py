@@ -1,0 +1,83 @@
+"""Fields of a manifest that Kubernetes does not know, as far down as accelbind reads it.
+
+The API server ignores such a field with a warning, and kubectl refuses it. Without them,
+`resource:` for `resources:` would look like a pod that asks for nothing.
+"""
+
+import difflib
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from services.pods.manifests import FoundPod
+from services.process.text import plain, quote
+
+Place: TypeAlias = tuple[str, object, frozenset[str]]
+"""A path, what is there, and the fields that an object there may have."""
+
+
+def _fields(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+VERSION: Final = "1.36"
+"""Of Kubernetes, whose fields these are (https://kubernetes.io/docs/reference/kubernetes-api/)."""
+
+_POD: Final = _fields("apiVersion kind metadata spec status")
+_TEMPLATE: Final = _fields("metadata spec")
+_METADATA: Final = _fields("""
+    annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers
+    generateName generation labels managedFields name namespace ownerReferences resourceVersion
+    selfLink uid
+""")
+_SPEC: Final = _fields("""
+    activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy
+    enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers
+    hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead
+    preemptionPolicy priority priorityClassName readinessGates resourceClaims resources
+    restartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup securityContext
+    serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain
+    terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef
+""")
+_CONTAINER: Final = _fields("""
+    args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports
+    readinessProbe resizePolicy resources restartPolicy restartPolicyRules securityContext
+    startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty volumeDevices
+    volumeMounts workingDir
+""")
+_RESOURCES: Final = _fields("claims limits requests")
+_VARIABLE: Final = _fields("name value valueFrom")
+
+
+def manifest_problems(found: FoundPod) -> Iterator[str]:
+    """Yield a sentence for each unknown field of a pod, and for what it cannot be without."""
+    root = f"{found.template_at}." if found.template_at else ""
+    for path, value, known in _places(found, root):
+        for name in value if isinstance(value, dict) else ():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                meant = f'; did you mean "{near[0]}"?' if near else ""
+                text = plain(f"{path}{name}", 200)
+                yield f"Kubernetes {VERSION} has no field {quote(text, 200)}{meant}"
+    if found.pod.spec is None or not found.pod.spec.containers:
+        yield f"{root}spec{'' if found.pod.spec is None else '.containers'} is missing"
+
+
+def _places(found: FoundPod, root: str) -> Iterator[Place]:
+    """Yield the objects whose fields are checked."""
+    pod, spec = found.manifest, found.manifest.get("spec")
+    yield root, pod, _TEMPLATE if root else _POD
+    yield f"{root}metadata.", pod.get("metadata"), _METADATA
+    yield f"{root}spec.", spec, _SPEC
+    for group in ("initContainers", "containers"):
+        for number, container in enumerate(_items(spec, group)):
+            path = f"{root}spec.{group}[{number}]."
+            yield path, container, _CONTAINER
+            yield f"{path}resources.", container.get("resources"), _RESOURCES
+            for place, variable in enumerate(_items(container, "env")):
+                yield f"{path}env[{place}].", variable, _VARIABLE
+
+
+def _items(value: object, name: str) -> list[dict[str, object]]:
+    """The objects in a list of an object; the types of a `FoundPod` are those of Kubernetes."""
+    items = value.get(name) if isinstance(value, dict) else None
+    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
