@@ -73,7 +73,8 @@ class Rack:
     def __init__(self, root: Path, *, devices: bool = False) -> None:
         self.root = root
         self._devices = devices
-        self._functions: dict[str, Function] = {}
+        self.functions: dict[str, Function] = {}
+        """By PCI address."""
         self._steps = itertools.count()
         self._taken: dict[tuple[str, str], set[int]] = {}
         for folder in ("sys/bus/pci/devices", "sys/class", "sys/devices", "dev", _STAGING):
@@ -84,12 +85,12 @@ class Rack:
     @property
     def addresses(self) -> tuple[str, ...]:
         """PCI addresses of its cards, in the order they came."""
-        return tuple(self._functions)
+        return tuple(self.functions)
 
     def add_card(self, spec: CardSpec) -> str:
         """Add a card; returns its PCI address."""
         address = spec.address or self._free_address()
-        if address in self._functions:
+        if address in self.functions:
             raise ValueError(f"{address} is taken")
         function = self._function(
             address, spec.driver, spec.interface_id, spec.numa_node, engine=True
@@ -105,9 +106,9 @@ class Rack:
 
     def remove_card(self, address: str) -> None:
         """Remove a card, with its virtual functions."""
-        for virtual in list(self._functions[address].virtual):
+        for virtual in list(self.functions[address].virtual):
             self.remove_card(virtual)
-        function = self._functions.pop(address)
+        function = self.functions.pop(address)
         for link, _ in links(function):
             if not link.startswith(function.folder):
                 self._discard(self.root / "sys" / link)
@@ -116,14 +117,14 @@ class Rack:
         self._discard(self.root / "sys" / function.folder)
         self._release_numbers(function)
         if function.physfn is not None:
-            physical = self._functions[function.physfn]
+            physical = self.functions[function.physfn]
             self._discard(self._virtual_link(address, physical))
             physical.virtual.remove(address)
             self._rewrite_function_file(physical, "sriov_numvfs")
 
     def move_to_vf(self, address: str, port: int = 0) -> str:
         """Split a port of a card off to a virtual function; return that one's address."""
-        physical = self._functions[address]
+        physical = self.functions[address]
         moved = physical.ports.pop(port)
         self._discard(self._entry(physical) / physical.port_name(moved))
         self._discard(self.root / "dev" / physical.port_name(moved))
@@ -144,8 +145,8 @@ class Rack:
 
     def move_back(self, address: str) -> None:
         """Remove a virtual function and give its ports back to the physical one."""
-        virtual = self._functions[address]
-        physical = self._functions[str(virtual.physfn)]
+        virtual = self.functions[address]
+        physical = self.functions[str(virtual.physfn)]
         returned, virtual.ports = virtual.ports, []
         self.remove_card(address)
         for port in returned:
@@ -158,16 +159,16 @@ class Rack:
 
     def fme(self, address: str) -> str | None:
         """Name of a card's engine."""
-        return self._functions[address].fme_name
+        return self.functions[address].fme_name
 
     def ports(self, address: str) -> tuple[str, ...]:
         """Names of a card's ports."""
-        function = self._functions[address]
+        function = self.functions[address]
         return tuple(function.port_name(port) for port in function.ports)
 
     def set_afu(self, address: str, afu_id: str, port: int = 0) -> None:
         """Give a port another function."""
-        function = self._functions[address]
+        function = self.functions[address]
         function.ports[port].afu_id = afu_id
         self._write(self._port(function, port) / "afu_id", f"{afu_id}\n")
 
@@ -184,11 +185,11 @@ class Rack:
 
     def places(self, address: str, port: int = 0) -> dict[str, str]:
         """What the names in the place of a `Fault` stand for, at a port of a card."""
-        return self._functions[address].places(port)
+        return self.functions[address].places(port)
 
     def _restore(self, address: str, path: str, staged: Path) -> None:
         """Make a file, link, node or folder as it was laid out."""
-        function = self._functions[address]
+        function = self.functions[address]
         target = {f"sys/{link}": target for link, target in links(function)}.get(path)
         if path.startswith("dev/"):
             self._make_node(staged)
@@ -219,7 +220,7 @@ class Rack:
             fme=self._reserve_number(driver, "fme") if engine else None,
             inner=self._reserve_number(driver, "entry") if engine and driver == "dfl" else None,
         )
-        self._functions[address] = function
+        self.functions[address] = function
         return function
 
     def _add_port(self, function: Function, number: int, afu_id: str) -> None:
@@ -244,7 +245,7 @@ class Rack:
     def _free_address(self) -> str:
         for index in range(1 << 20):
             address = f"{index // 240:04x}:{index % 240 + 5:02x}:00.0"
-            if address not in self._functions:
+            if address not in self.functions:
                 return address
         raise ValueError("the rack is full")
 
@@ -252,7 +253,7 @@ class Rack:
         """The lowest free address behind one, on the same device."""
         device, _, number = address.rpartition(".")
         behind = (f"{device}.{each}" for each in range(int(number) + 1, 8))
-        return next(each for each in behind if each not in self._functions)
+        return next(each for each in behind if each not in self.functions)
 
     def _virtual_link(self, address: str, physical: Function) -> Path:
         """The link from a physical function to one of its virtual ones."""

@@ -86,9 +86,7 @@ class Webhook:
         registry = new_registry()
         build_info(registry, "webhook")
         registry.register(WebhookCollector(metrics, self._state))
-        self.metrics = MetricsServer(
-            registry, {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
-        )
+        self.metrics = MetricsServer(registry, {"/healthz": self.healthz, "/readyz": self.readyz})
         self.address: tuple[str, int] = ("", 0)
 
     async def run_until(self, stop: asyncio.Event) -> None:
@@ -154,11 +152,13 @@ class Webhook:
             "ready": not self._missing(),
         }
 
-    async def _probe_readiness(self) -> tuple[int, str]:
+    async def readyz(self) -> tuple[int, str]:
+        """Whether it has mappings that are young enough and is not stopping."""
         reason = self._missing()
         return (503, f"{reason}\n") if reason else (200, "ok\n")
 
-    async def _probe_health(self) -> tuple[int, str]:
+    async def healthz(self) -> tuple[int, str]:
+        """Whether a review of our own is answered correctly."""
         problem = check_ourselves()
         return (503, f"{problem}\n") if problem else (200, "ok\n")
 

@@ -128,9 +128,11 @@ async def test_a_server_that_does_not_answer_makes_the_plugin_dead_and_not_unrea
         registration = serving(plugin).resources.registrations[AF]
         await eventually_async(lambda: registration.state is RegistrationState.REGISTERED)
         stuck.clear()
-        monkeypatch.setattr(probes, "CALL_SECONDS", 0.2)
-        status, text = await plugin.probes.healthz()
+        with monkeypatch.context() as impatient:
+            impatient.setattr(probes, "CALL_SECONDS", 0.2)
+            status, text = await plugin.probes.healthz()
         assert (status, text.split()[-1]) == (503, "DEADLINE_EXCEEDED")
+        monkeypatch.setattr(probes, "CALL_SECONDS", 60.0)
         assert registration.server is not None
         registration.server.path = bed.folder / "gone.sock"
         gone = f"{AF} doesn't answer on {bed.folder}/gone.sock: UNAVAILABLE\n"

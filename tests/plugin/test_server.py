@@ -189,12 +189,14 @@ async def test_who_looks_on_neither_cuts_the_kubelets_stream_nor_hides_that_it_i
         one, other = stub.ListAndWatch(pb.Empty()), stub.ListAndWatch(pb.Empty())
         await one.read()
         await other.read()
+        server.news.clear()
         one.cancel()
-        await eventually_async(lambda: server._streams == 2)
+        await server.news.wait()
         assert not server.cut.is_set()
         kubelets.cancel()
         await server.cut.wait()
-        assert server._streams == 1
+        server.update({})
+        assert told(await other.read()) == []
 
 
 async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:

@@ -136,7 +136,7 @@ class Bed:
         spec["afu_ids"] = tuple(spec.get("afu_ids", ())) or CardSpec().afu_ids
         spec["faults"] = tuple(Fault(each) for each in spec.get("faults", ()))
         address = self.rack.add_card(CardSpec(**spec))
-        function = self.rack._functions[address]
+        function = self.rack.functions[address]
         fme, ports = str(function.fme_name), list(map(function.port_name, function.ports))
         for number, name in enumerate([fme, *ports]):
             self.node(function.driver, address, name, number - 1 if number else None)
@@ -161,7 +161,7 @@ class Bed:
 
     def remove(self, address: str, uevent: bool = False) -> None:
         """Take a card out and tell of it in udev's format, which umockdev can only before."""
-        function = self.rack._functions[address]
+        function = self.rack.functions[address]
         self.rack.remove_card(address)
         if uevent:
             pairs = _pairs("remove", f"/{function.entry_folder}", function.names.class_folder)
@@ -173,12 +173,12 @@ class Bed:
 
     def tell(self, address: str, action: str) -> None:
         """Send the uevent of a card's class entry, in udev's format."""
-        entry = self.rack._functions[address].entry_folder
+        entry = self.rack.functions[address].entry_folder
         self.testbed.uevent(f"/sys/{entry}", action)
 
     def kernel_event(self, address: str, action: str, number: int = 1) -> int:
         """Send one in the kernel's own format to whoever listens; how many do."""
-        function = self.rack._functions[address]
+        function = self.rack.functions[address]
         path = f"/{function.entry_folder}"
         pairs = _pairs(action, path, function.names.class_folder, number)
         return self._send(f"{action}@{path}\0".encode() + pairs)
@@ -211,7 +211,7 @@ class Bed:
             if node.driver == "opae":
                 argument.update(24, struct.pack("<Q", told.get("status", 0)))
             for file, text in told.get("registers", {}).items():
-                folder = self.rack._functions[node.address].entry_folder
+                folder = self.rack.functions[node.address].entry_folder
                 path = self.root / "sys" / folder / node.name / file
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
@@ -225,7 +225,7 @@ class Bed:
 
     def _put(self, address: str, port: int, afu_id: str) -> None:
         """Put a function into a port, which a virtual function may have."""
-        functions = self.rack._functions
+        functions = self.rack.functions
         if address not in functions:
             (self.root / address / "afu_id").write_text(f"{afu_id}\n")
             return

@@ -133,21 +133,19 @@ def test_liveness_makes_a_review_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhook = Webhook(settings(tmp_path))
-    assert asyncio.run(webhook._probe_health()) == (200, "ok\n")
+    assert asyncio.run(webhook.healthz()) == (200, "ok\n")
     monkeypatch.setattr(selfcheck, "_RESOURCE", "fpga.intel.com/other")
     wrong = "a review of our own was answered wrongly\n"
-    assert asyncio.run(webhook._probe_health()) == (503, wrong)
+    assert asyncio.run(webhook.healthz()) == (503, wrong)
 
 
 def test_readiness_waits_for_mappings_and_ends_when_stopping(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, str]:
         webhook = Webhook(settings(tmp_path))
-        assert await webhook._probe_readiness() == (200, "ok\n")
-        assert webhook._state()["ready"]
+        assert await webhook.readyz() == (200, "ok\n")
         webhook.mappings.loaded = False
         webhook.server.draining = True
-        assert not webhook._state()["ready"]
-        return await webhook._probe_readiness()
+        return await webhook.readyz()
 
     missing = "mappings not loaded, stopping\n"
     assert asyncio.run(scenario()) == (503, missing)

@@ -2,17 +2,13 @@
 
 import base64
 import copy
-import json
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from accelbind.cli import main
 from accelbind.doctor import show
-from accelbind.doctor.command import CLUSTER, NODE
 from accelbind.doctor.model import Result
 from accelbind.doctor.policy import CERTS, POLICIES, Policy
 from certs.folder import issue
@@ -28,7 +24,6 @@ from tests.accelbind.doctor.answers import (
     told,
 )
 from tests.simulator.apiserver.support import PHYSICAL, node_with, pod
-from tests.support import REPOSITORY
 
 pytestmark = pytest.mark.anyio
 
@@ -378,28 +373,3 @@ def test_the_policies_that_are_expected_are_those_of_the_manifests() -> None:
         assert len(each["spec"]["validations"]) == policy.validations
         (condition,) = each["spec"]["matchConditions"]
         assert f":{CERTS}$" in condition["expression"]
-
-
-# The documentation ------------------------------------------------------------------------------
-
-IDS = [*NODE, *CLUSTER]
-
-
-def test_both_lists_are_run_in_their_order(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ["--node", "--cluster", "--root", str(tmp_path), "--kubelet-dir", str(tmp_path / "k")]
-    flags += ["--kubeconfig", str(tmp_path / "absent"), "--metrics-port", "1", "-o", "json"]
-    assert main(["doctor", *flags]) == 1
-    found = [each["id"] for each in json.loads(capsys.readouterr().out)["checks"]]
-    assert found == IDS
-
-
-@pytest.mark.parametrize(
-    "page", ["docs/administrators.md", "docs/migration.md", "docs/troubleshooting.md"]
-)
-def test_pages_name_checks_that_there_are(page: str) -> None:
-    text = (REPOSITORY / page).read_text()
-    named = set(re.findall(r"`((?:node|cluster)\.[a-z.-]+)`", text))
-    assert named
-    assert named <= set(IDS)

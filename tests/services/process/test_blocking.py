@@ -15,8 +15,10 @@ from tests.support import eventually, eventually_async
 
 pytestmark = pytest.mark.anyio
 
-HANGS = r"^it hangs: no answer within 0.05 s$"
-REFUSED = r"^that was not tried, since it hangs: no answer within 0.05 s$"
+BEGUN = 0.5
+"""A time-out in seconds by which the thread of a call has begun, also on a busy machine."""
+HANGS = r"^it hangs: no answer within 0.5 s$"
+REFUSED = r"^that was not tried, since it hangs: no answer within 0.5 s$"
 
 
 class Hang:
@@ -108,13 +110,13 @@ async def test_a_key_that_hangs_refuses_calls_at_once_until_it_answers(
 ) -> None:
     made: list[int] = []
     with pytest.raises(DeviceHung, match=HANGS):
-        await run(calls, hang, timeout=0.05)
+        await run(calls, hang, timeout=BEGUN)
     assert list(calls.abandoned) == ["a"]
     for _ in range(20):
         with pytest.raises(DeviceHung, match=REFUSED):
             await run(calls, lambda: made.append(1), what="that")
     with pytest.raises(DeviceHung, match=HANGS):  # the same sentence, to be logged once
-        await run(calls, lambda: made.append(1), timeout=0.05)
+        await run(calls, lambda: made.append(1), timeout=BEGUN)
     assert await run(calls, lambda: 2, key="b") == 2
     assert calls.busy >= {"a"}
     hang.release()
@@ -221,7 +223,7 @@ def answer(text: str) -> Callable[[], str]:
 
 
 def each_of(calls: BlockingCalls, wanted: dict[str, Callable[[], str]]) -> dict[str, str]:
-    return calls.run_each(wanted, timeout=0.3, what="it")
+    return calls.run_each(wanted, timeout=2 * BEGUN, what="it")
 
 
 def no_thread(_thread: threading.Thread) -> None:
@@ -281,11 +283,11 @@ class Work:
         return call()
 
 
-async def make(calls: BlockingCalls, work: Work, timeout: float = 0.3) -> dict[str, str]:  # noqa: ASYNC109 - that of a step
+async def make(calls: BlockingCalls, work: Work, timeout: float = BEGUN) -> dict[str, str]:  # noqa: ASYNC109 - that of a step
     return await calls.run_steps("work", work.steps(), timeout=timeout)
 
 
-async def make_sync(calls: BlockingCalls, work: Work, timeout: float = 0.3) -> dict[str, str]:  # noqa: ASYNC109 - that of a step
+async def make_sync(calls: BlockingCalls, work: Work, timeout: float = BEGUN) -> dict[str, str]:  # noqa: ASYNC109 - that of a step
     return await asyncio.to_thread(
         lambda: calls.run_steps_sync("work", work.steps(), timeout=timeout)
     )
@@ -298,7 +300,7 @@ def make_steps(request: pytest.FixtureRequest) -> Runner:
     return runner
 
 
-HUNG = "hung: no answer within 0.3 s"
+HUNG = "hung: no answer within 0.5 s"
 
 
 async def test_steps_are_made_in_one_thread_in_their_order(
@@ -310,7 +312,7 @@ async def test_steps_are_made_in_one_thread_in_their_order(
     assert threading.get_ident() not in work.threads
 
 
-@pytest.mark.parametrize("count", [1, 6])
+@pytest.mark.parametrize("count", [1, 3])
 async def test_of_many_steps_some_hang_and_all_others_are_made(
     calls: BlockingCalls, make_steps: Runner, count: int
 ) -> None:
@@ -333,9 +335,7 @@ async def test_of_many_steps_some_hang_and_all_others_are_made(
 
 async def test_a_late_answer_of_a_step_changes_nothing(calls: BlockingCalls, hang: Hang) -> None:
     second = Hang()
-    making = asyncio.create_task(
-        make(calls, Work({"a": hang, "b": second, "c": answer("C")}), timeout=0.3)
-    )
+    making = asyncio.create_task(make(calls, Work({"a": hang, "b": second, "c": answer("C")})))
     await eventually_async(second.started.is_set)
     hang.release()
     assert await making == {"a": HUNG, "b": HUNG, "c": "C"}
