@@ -26,7 +26,6 @@ from certs.authority import utc_now
 from certs.certificates import bundle_pem, find_signer, names_of, unique
 from certs.metrics import CertsMetrics
 from certs.policy import (
-    BUNDLE,
     CA_KEYS,
     SERVING_KEYS,
     CaState,
@@ -244,7 +243,7 @@ class CertificateReconciler:
         # An unknown CA may be trusted by the configurations that could not be read.
         waits = (status.waits and not settled) or (status.untrusted and not configurations_read)
         if not reason or waits:
-            return await self._copy_bundle(client, held, state), waits
+            return held, waits
         data, ends = new_pair(state, self._policy, now)
         written = await write_secret(client, held, data, ours=SERVING_KEYS)
         self._force.serving = False
@@ -257,13 +256,6 @@ class CertificateReconciler:
             ends=f"{ends:%F %T}",
         )
         return written, False
-
-    async def _copy_bundle(self, client: ClusterClient, held: Secret, state: CaState) -> Secret:
-        """Keep the bundle beside the pair, for whoever looks at the mounted Secret."""
-        if held.data.get(BUNDLE) == state.bundle:
-            return held
-        kept = {key: held.data[key] for key in SERVING_KEYS & held.data.keys()}
-        return await write_secret(client, held, kept | {BUNDLE: state.bundle}, ours=SERVING_KEYS)
 
 
 async def renew(

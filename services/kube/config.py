@@ -26,13 +26,14 @@ from services.process.text import plain
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 EXEC_VERSIONS: Final = tuple(
-    f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1")
+    f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1")
 )
 NO_KUBECONFIG: Final = "no kubeconfig was found: set --kubeconfig or $KUBECONFIG"
 """The error of commands that need an API server."""
 
 _UNSUPPORTED: Final = {
     "auth-provider": "it was removed in Kubernetes 1.26: use a credential plugin (exec)",
+    "username": "passwords were removed in Kubernetes 1.19: use a token or a client certificate",
     **dict.fromkeys(
         ("as", "as-uid", "as-groups", "as-user-extra"),
         "impersonation is not supported: use the credentials of the user itself",
@@ -79,8 +80,6 @@ class Access:
     plugin: ExecPlugin | None = None
     plugin_cluster: Mapping[str, object] | None = None
     """The description of the cluster for the plugin; None if it doesn't request one."""
-    login: tuple[str, str] | None = field(default=None, repr=False)
-    """User and password."""
 
 
 def load_config(
@@ -184,8 +183,6 @@ class _User(msgspec.Struct, rename="kebab"):
     client_key_data: str | None = None
     token: str | None = None
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
-    username: str | None = None
-    password: str | None = None
     exec: ExecPlugin | None = None
 
 
@@ -261,7 +258,6 @@ def _from_files(files: Sequence[str]) -> Access:
             if user.exec and user.exec.provide_cluster_info
             else None
         ),
-        login=(user.username, user.password or "") if user.username else None,
     )
 
 

@@ -56,8 +56,6 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
         headers["Authorization"] = f"Bearer {token}"
     elif access.plugin is not None:
         auth = _BearerAuth(_PluginToken(access.plugin, access.plugin_cluster, context))
-    elif access.login is not None:
-        auth = httpx2.BasicAuth(*access.login)
 
     async def set_server_name(request: httpx2.Request) -> None:
         request.extensions["sni_hostname"] = access.server_name

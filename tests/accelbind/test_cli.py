@@ -199,25 +199,6 @@ def test_a_reader_that_goes_away_is_no_traceback(lines: int) -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_stream_that_is_closed_changes_nothing_else(closed: str, tmp_path: Path) -> None:
-    def closing(*arguments: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            ["/bin/sh", "-c", f'"$@" {closed}', "sh", *accelbind_command(*arguments)],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    code, out, err = closing("names", "decode", f"region-{'ab' * 16}", "-o", "json")
-    assert (code, err) == (0, "")
-    assert bool(out) == (">&-" not in closed.split())
-    code, _, err = closing("fpga", "info", "none", "--root", str(tmp_path))
-    assert (code, err.startswith("error: ")) == (4, "2>&-" not in closed)
-
-
 def test_what_a_locale_cannot_spell_is_no_mistake(tmp_path: Path) -> None:
     latin = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
     done = run_process("doctor", "--only", "node.plugin", "--kubelet-dir", tmp_path, env=latin)

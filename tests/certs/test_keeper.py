@@ -100,12 +100,12 @@ async def test_a_ca_is_replaced_in_steps(cluster: Cluster) -> None:
             await each.run_once()
     new, kept = cluster.bundle
     assert kept == old
-    assert cluster.secret(TLS)["ca.crt"] == bundle_pem([new, old])
     assert is_signed_by(cluster.serving, old)
     await replicas[1].run_once()
     clock.advance(seconds=61)
     await replicas[1].run_once()
     assert is_signed_by(cluster.serving, new)
+    assert cluster.secret(TLS)["ca.crt"] == bundle_pem([new, old])
     clock.advance(minutes=60)
     await replicas[0].run_once()
     assert cluster.bundle == [new, old], "the certificate is not older than the overlap"

@@ -60,6 +60,7 @@ async def test_a_token_is_had_from_where_the_kubeconfig_says_and_had_anew_when_i
         client_of(tmp_path, server.url, user(tmp_path)) as client,
     ):
         await client.get(POD)
+        assert "user-agent: accelbind\r\n" in server.requests[0].lower()
         token.write_text("second")
         assert await client.get(POD) == b"{}"
     assert shown(server) == ["Bearer first", "Bearer first", "Bearer second"]
@@ -189,13 +190,3 @@ async def test_a_plugin_that_wants_to_know_is_told_of_the_cluster(tmp_path: Path
             await client.get(POD)
     told = json.loads((tmp_path / "note").read_text())
     assert told["spec"] == {"interactive": False, "cluster": {"server": "http://a"}}
-
-
-async def test_a_name_and_a_password_are_shown(tmp_path: Path) -> None:
-    async with Server(answer(200, b"{}")).run() as server:
-        user = {"username": "u", "password": "p"}
-        async with client_of(tmp_path, server.url, user) as client:
-            await client.get(POD)
-    head = server.requests[0].lower()
-    assert "authorization: basic dtpw\r\n" in head
-    assert "user-agent: accelbind\r\n" in head

@@ -42,15 +42,14 @@ def test_what_a_cluster_is_told_of_is_taken_as_it_is(tmp_path: Path) -> None:
     assert access.server_name == "api.example.com"
     assert access.proxy == "http://proxy:3128"
     assert access.token == "secret"  # noqa: S105 - a test's
+    assert "secret" not in repr(access)
 
 
 def test_files_that_a_kubeconfig_names_are_seen_from_its_folder(tmp_path: Path) -> None:
     for name in ("ca", "crt", "key"):
         (tmp_path / name).write_text(name)
     user = {"client-certificate": "crt", "client-key": "key", "tokenFile": "token"}
-    user |= {"username": "u", "password": "secret"}
     access = loaded(tmp_path, config({"certificate-authority": "ca"}, user))
-    assert "secret" not in repr(access)
     assert (access.authority, access.certificate, access.key) == (b"ca", b"crt", b"key")
     assert access.token_file == tmp_path / "token"
 
@@ -67,6 +66,7 @@ def test_several_files_count_together_and_the_first_one_first(tmp_path: Path) ->
     access = load_config(environment={"KUBECONFIG": named})
     assert access is not None
     assert access.token == "secret"  # noqa: S105 - a test's
+    assert "secret" not in repr(access)
     assert access.authority == b"second", "a path is seen from the folder of its own file"
 
 
@@ -128,6 +128,7 @@ def test_a_file_that_can_not_be_used_says_why(
             {"auth-provider": {"name": "gcp"}},
             "auth-provider: it was removed in Kubernetes",
         ),
+        ({}, {"username": "u", "password": "p"}, "username: passwords were removed in Kubernetes"),
         ({}, {"as": "jane"}, "its user has as: impersonation is not supported"),
         ({}, {"as-groups": ["a"]}, "its user has as-groups: impersonation is not"),
         ({}, {"as-user-extra": {"a": ["b"]}}, "its user has as-user-extra: impersonation is not"),
