@@ -171,7 +171,7 @@ def short_dir() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         return not folder.exists()
 
-    eventually(gone, timeout=60, what=f"the end of {folder}, in which something still writes,")
+    eventually(gone, what=f"the end of {folder}, in which something still writes,")
 
 
 @pytest.fixture

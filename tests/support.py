@@ -33,6 +33,8 @@ SHARED = Path(os.environ.get(SHARED_VARIABLE, REPOSITORY.parent / "shared"))
 """Where the shared material is."""
 NOT_YET = (AssertionError, OSError, ValueError, http.client.HTTPException)
 """What may go wrong in a look at what isn't so yet."""
+PATIENCE = 180.0
+"""Seconds until a test gives up: what pauses between tries grow to (45), on a busy machine."""
 NOT_INHERITED = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_", "COV_CORE_", "COLUMNS")
 
 
@@ -58,7 +60,10 @@ def require(tool: str) -> str:
 
 
 def eventually(
-    predicate: Callable[[], T | None], timeout: float = 60, interval: float = 0.02, what: str = ""
+    predicate: Callable[[], T | None],
+    timeout: float = PATIENCE,
+    interval: float = 0.02,
+    what: str = "",
 ) -> T:
     """Call `predicate` until it gives something true, and return that.
 
@@ -96,7 +101,7 @@ async def eventually_async(
 
 async def eventually_async(
     predicate: Callable[[], T | None] | Callable[[], Awaitable[T | None]],
-    timeout: float = 60,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
+    timeout: float = PATIENCE,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
     interval: float = 0.02,
     what: str = "",
 ) -> T:
@@ -187,7 +192,7 @@ class Process:
         """What it has written to stderr so far."""
         return self.err_path.read_text(errors="replace")
 
-    def ports(self, path: Path, timeout: float = 60) -> dict[str, int]:
+    def ports(self, path: Path, timeout: float = PATIENCE) -> dict[str, int]:
         """The ports that it chose, once it has written them to its ports file."""
 
         def read() -> dict[str, int] | None:
@@ -200,7 +205,7 @@ class Process:
 
         return cast("dict[str, int]", self._wait_for(read, timeout, f"the ports file of {self}"))
 
-    def wait_for_output(self, text: str, timeout: float = 60) -> str:
+    def wait_for_output(self, text: str, timeout: float = PATIENCE) -> str:
         """Wait until `text` stands in its output, and give the line it stands in."""
 
         def line() -> str | None:
@@ -224,14 +229,14 @@ class Process:
         if not self.running:
             pytest.fail(f"{self} ended with {self.popen.returncode}\n{self.transcript()}")
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """Wait for its end and give its exit code (negative: the signal that ended it)."""
         try:
             return self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
             pytest.fail(f"{self} did not end within {timeout} s\n{self.transcript()}")
 
-    def terminate(self, timeout: float = 60) -> int:
+    def terminate(self, timeout: float = PATIENCE) -> int:
         """Ask it to end (SIGTERM) and give its exit code."""
         self.popen.send_signal(signal.SIGTERM)
         return self.wait(timeout)

@@ -198,12 +198,12 @@ class KubeletStandIn:
         state.killed.set()
         await self.journal.until(lambda: state.attempts > before)
 
-    async def settled(self, pod: PodState, timeout: float = 60) -> PodState:  # noqa: ASYNC109 - a deadline
+    async def settled(self, pod: PodState, timeout: float = 180) -> PodState:  # noqa: ASYNC109 - a deadline
         """Wait until a pod runs, has failed, or waits for something to be fixed."""
         await self.until(lambda: pod.settled, timeout)
         return pod
 
-    async def until(self, holds: Callable[[], bool], timeout: float = 60) -> None:  # noqa: ASYNC109 - a deadline
+    async def until(self, holds: Callable[[], bool], timeout: float = 180) -> None:  # noqa: ASYNC109 - a deadline
         """Wait until a condition holds, checked after each change of this kubelet."""
         async with asyncio.timeout(timeout):
             await self.journal.until(holds)

@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -116,10 +115,3 @@ def test_each_setting_says_what_it_is(model: type[ProcessSettings]) -> None:
     for name, field in model.model_fields.items():
         assert field.description, name
         assert "[" not in field.description, "Typer would take it for markup"
-
-
-def test_a_relative_folder_stays_where_the_command_was_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert load_settings(PluginSettings, {"bitstreams": "b"}).bitstreams == tmp_path / "b"

@@ -80,7 +80,7 @@ async def test_several_processes_fill_empty_secrets_with_one_ca_and_one_certific
 ) -> None:
     replicas = [start(api, processes, tmp_path, name=f"r{number}") for number in range(3)]
     for each in replicas:
-        await eventually_async(each.ready, timeout=60, what="readiness")
+        await eventually_async(each.ready, what="readiness")
     assert len(the_bundle(api)) == 1
     assert is_signed_by(serving(api), the_bundle(api)[0])
     issued = [
@@ -101,7 +101,7 @@ async def test_errors_make_it_not_ready_until_they_are_over(
     api: ApiServerStandIn, processes: Processes, tmp_path: Path
 ) -> None:
     replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=60, what="readiness")
+    await eventually_async(replica.ready, what="readiness")
 
     async def reports(text: str) -> bool:
         status, body = await replica.get("/readyz")
@@ -111,23 +111,23 @@ async def test_errors_make_it_not_ready_until_they_are_over(
     encrypted = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
     edit_secret(api, CA, ca_key=encrypted)
     reason = f"Secret {NAMESPACE}/{CA}: the key is encrypted"
-    await eventually_async(lambda: reports(reason), timeout=60, what=reason)
+    await eventually_async(lambda: reports(reason), what=reason)
     api.put(empty_secret(CA))
-    await eventually_async(replica.ready, timeout=60, what="readiness")
+    await eventually_async(replica.ready, what="readiness")
 
     # An API server that is away.
     async with api.away():
-        await eventually_async(lambda: reports("can't be reached"), timeout=60, what="the reason")
+        await eventually_async(lambda: reports("can't be reached"), what="the reason")
         assert (await replica.get("/healthz"))[0] == 200
         assert await replica.metric("accelbind_certs_failing") == 1
-    await eventually_async(replica.ready, timeout=60, what="readiness")
+    await eventually_async(replica.ready, what="readiness")
     assert len(replica.events("certificates cannot be reconciled")) >= 2
     assert len(replica.events("certificates are reconciled again")) == 2
 
     # A token that was renewed.
     api.change_token()
     api.put(configuration(MUTATING))
-    await eventually_async(lambda: b"" not in bundles(api), timeout=60, what="the bundle")
+    await eventually_async(lambda: b"" not in bundles(api), what="the bundle")
     assert await replica.metric("accelbind_certs_failures_total") >= 2
 
 

@@ -1,6 +1,5 @@
 """The settings of `accelbind certs run`."""
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,6 @@ from services.process.settings import load, render
 
 def settings(**flags: object) -> CertsSettings:
     return load(CertsSettings, flags)
-
-
-@pytest.mark.parametrize(("text", "days"), [("90", 90), ("90d", 90), ("48h", 2)])
-def test_a_bare_number_of_a_lifetime_counts_days(text: str, days: int) -> None:
-    found = settings(lifetime=text, ca_lifetime=text)
-    assert (found.lifetime, found.ca_lifetime) == (timedelta(days=days), timedelta(days=days))
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def _await(made: Engine, process: subprocess.Popen[bytes]) -> None:
             pytest.fail(f"dockerd ended with {process.returncode}:\n{tail}")
         return _answers(made)
 
-    eventually(look, timeout=60, interval=0.2, what="the Docker engine")
+    eventually(look, interval=0.2, what="the Docker engine")
 
 
 def _answers(made: Engine) -> bool:

@@ -113,7 +113,7 @@ class Cluster:
         )
         driver = ("--root", self.folder / "root")
         self.processes.start(python_module("simulator.driver", *driver), name="driver")
-        eventually(ready.exists, timeout=60, what="the kubelet stand-in")
+        eventually(ready.exists, what="the kubelet stand-in")
         self.portal.call(self.api.put, OTHER_NODE)
         self._controllers.start()
 

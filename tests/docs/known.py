@@ -26,4 +26,4 @@ if __name__ == "__main__":
     ports, count = Path(sys.argv[1]), int(sys.argv[2])
     if ports.exists():
         port = json.loads(ports.read_text())["metrics"]
-        eventually(lambda: known(port) == count, timeout=60, what=f"{count} mappings known")
+        eventually(lambda: known(port) == count, what=f"{count} mappings known")

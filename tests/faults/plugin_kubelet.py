@@ -81,7 +81,7 @@ class Kubelet:
                 return True
             return False
 
-        eventually(serves, timeout=60, what="the kubelet stand-in")
+        eventually(serves, what="the kubelet stand-in")
 
     def kill(self) -> None:
         """End it with SIGKILL; whatever it has on disk stays."""

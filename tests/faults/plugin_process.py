@@ -64,13 +64,13 @@ class Plugin:
 
     def ready_for_signals(self) -> None:
         """Wait until it serves: before that, a signal may end it."""
-        self.process.ports(self._ports, timeout=60)
+        self.process.ports(self._ports)
 
     def held(self) -> Held:
         """What it holds now."""
         self._told.unlink(missing_ok=True)
         os.kill(self.pid, signal.SIGUSR1)
-        told = eventually(self._read_told, timeout=60, what="what the probe tells")
+        told = eventually(self._read_told, what="what the probe tells")
         status = Path(f"/proc/{self.pid}/status").read_text()
         return Held(
             descriptors=self._descriptors(),

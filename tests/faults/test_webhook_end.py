@@ -108,7 +108,7 @@ async def ended_under_load(webhook: Webhook) -> Clients:
     async with asyncio.TaskGroup() as tasks:
         for number in range(KEEPING + RENEWING):
             tasks.create_task(clients.client(keeping=number < KEEPING))
-        await eventually_async(lambda: clients.answered > WARM, timeout=60)
+        await eventually_async(lambda: clients.answered > WARM)
         webhook.process.popen.send_signal(signal.SIGTERM)
     return clients
 

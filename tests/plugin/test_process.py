@@ -126,7 +126,7 @@ asyncio.run(plugin.process.run(settings))
 """
     process = processes.start([sys.executable, "-c", script, short_dir])
     process.wait_for_output("hangs")
-    assert process.terminate(timeout=60) == 0
+    assert process.terminate() == 0
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ async def test_of_plugins_that_start_in_the_same_instant_one_serves_and_a_kill_h
 ) -> None:
     rack.add_card(CardSpec())
     plugins = [start(processes, short_dir) for _ in range(3)]
-    await eventually_async(lambda: len(waiting(plugins)) == 2, timeout=60)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    await eventually_async(lambda: len(waiting(plugins)) == 2)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
     admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
     assert [call.method for call in kubelet.calls].count("Registered") == 1
     [first] = [each for each in plugins if each not in waiting(plugins)]
@@ -173,8 +173,8 @@ async def test_of_plugins_that_start_in_the_same_instant_one_serves_and_a_kill_h
     os.kill(second.pid, signal.SIGTERM)
     assert await ended(second) == 0
     os.kill(first.pid, signal.SIGKILL)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 0}, timeout=60)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 0})
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
     assert set(sockets(short_dir)) & set(stale) == {"kubelet.sock"}
     assert admitted["c"].running
     assert kubelet.in_use(AF) == {"dfl-port.0"}

@@ -30,18 +30,13 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     [
         ({"mode": "fpga"}, "--mode: must be 'af', 'region'"),
         ({"units": 0}, "--units: must be at least 1 "),
-        ({"units": "many"}, "--units"),
         ({"scan_interval": "0"}, r"--scan-interval: must be at least 50ms \(it is '0'\)"),
-        ({"scan_interval": "2 weeks"}, "--scan-interval: a time is a number with ms, s, m, h or d"),
         ({"max_power": "6000"}, "--max-power: must be at most 5000"),
         ({"healthy_after": 0}, "--healthy-after"),
         ({"cdi": True}, "--cdi names devices that a file in --cdi-dir describes"),
         ({"programming": "oci-hook"}, "--programming=oci-hook announces the hook"),
         ({"ignore_errors": "bad-errors"}, "--ignore-errors"),
-        ({"metrics_port": 65536}, "--metrics-port"),
         ({"node_name": ""}, "--node-name"),
-        ({"log_level": "loud"}, "--log-level"),
-        ({"colour": "red"}, "--colour is not a setting"),
     ],
 )
 def test_what_does_not_fit_is_named_with_who_said_it(flags: dict[str, object], text: str) -> None:

@@ -41,7 +41,7 @@ class Host:
 
     async def offers(self, resources: dict[str, int]) -> None:
         """Wait until the kubelet has just these."""
-        await self.kubelet.until(lambda: self.kubelet.allocatable == resources, timeout=60)
+        await self.kubelet.until(lambda: self.kubelet.allocatable == resources)
 
     async def gives(self, resource: str) -> list[str]:
         """What a container that asks for one gets: the nodes' paths on the host."""

@@ -116,14 +116,14 @@ def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
 
     # It comes: mappings count as soon as they are created or deleted.
     cluster.restart()
-    assert eventually(lambda: ready(webhook), timeout=60)
+    assert eventually(lambda: ready(webhook))
     assert eventually(lambda: admits(webhook, "early"))
     assert not admits(webhook, "kept")
     cluster.create("kept")
-    assert eventually(lambda: admits(webhook, "kept"), timeout=60)
+    assert eventually(lambda: admits(webhook, "kept"))
     assert webhook.metric('accelbind_mappings{kind="AcceleratorFunction"}') == 2
     cluster.delete("early")
-    assert eventually(lambda: not admits(webhook, "early"), timeout=60)
+    assert eventually(lambda: not admits(webhook, "early"))
 
     # It goes: the last mappings serve on, and are too old after a while.
     cluster.process.kill()
@@ -142,8 +142,8 @@ def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
     # It returns, with another certificate and token.
     cluster.restart()
     cluster.create("fresh")
-    assert eventually(lambda: admits(webhook, "fresh"), timeout=60)
-    assert eventually(lambda: ready(webhook), timeout=60)
+    assert eventually(lambda: admits(webhook, "fresh"))
+    assert eventually(lambda: ready(webhook))
     assert eventually(lambda: webhook.metric("accelbind_mappings_updates_failing") == 0)
     assert webhook.process.terminate() == 0
 
@@ -183,7 +183,7 @@ async def test_watches_are_short_so_that_silence_is_soon_noticed(
         )
         source = choose_source(settings)
         following = asyncio.create_task(source.follow())
-        await eventually_async(lambda: len(server.watches) == 3, timeout=60)
+        await eventually_async(lambda: len(server.watches) == 3)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     requests = [seen.request for seen in server.seen if seen.request.is_watch]

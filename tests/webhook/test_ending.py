@@ -80,7 +80,7 @@ def test_a_peer_that_never_says_goodbye_does_not_hold_up_the_end(start: Starter)
     with webhook.raw() as secured:
         secured.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert secured.recv(12) == b"HTTP/1.1 200"
-        assert webhook.process.terminate(25) == 0
+        assert webhook.process.terminate(60) == 0
 
 
 def accepts(webhook: Webhook) -> bool:

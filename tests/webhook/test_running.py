@@ -1,57 +1,12 @@
 """The webhook as a real process, over verified TLS."""
 
-import http.client
 import ssl
-
-import pytest
 
 from certs.folder import issue
 from tests.support import eventually
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, mapping_yaml, pod, response_of
 from tests.webhook.running import Webhook
-
-MAX_BODY = 3 * 1024 * 1024
-
-
-def head(length: str, *more: str) -> bytes:
-    lines = ["POST /mutate?timeout=10s HTTP/1.1", "Host: webhook", length, *more]
-    return ("\r\n".join([*lines, "Content-Type: application/json"]) + "\r\n\r\n").encode()
-
-
-def read_answer(file: http.client.HTTPResponse) -> tuple[int, bytes]:
-    file.begin()
-    return file.status, file.read()
-
-
-def exchange(secured: ssl.SSLSocket, request: bytes) -> tuple[int, bytes]:
-    secured.sendall(request)
-    return read_answer(http.client.HTTPResponse(secured))
-
-
-def test_a_body_too_large_is_a_413_however_much_of_it_comes(webhook: Webhook) -> None:
-    too_much = b" " * (MAX_BODY + 200_000)
-    with webhook.raw() as secured:
-        announced = head(f"Content-Length: {len(too_much)}") + too_much
-        assert exchange(secured, announced)[0] == 413
-    assert webhook.ask("/mutate", body()).status == 200
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        b"\x16\x03\x01\r\n\r\n",
-        b"POST /mutate HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST /mutate HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"POST /mutate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        head("Content-Length: 2", "Connection: Upgrade", "Upgrade: websocket") + b"{}",
-    ],
-)
-def test_what_is_no_http_is_a_400(webhook: Webhook, request_: bytes) -> None:
-    with webhook.raw() as secured:
-        secured.sendall(request_)
-        assert secured.recv(12) in {b"HTTP/1.1 400", b"HTTP/1.1 415"}
-    assert webhook.ask("/mutate", body()).status == 200
 
 
 def test_metrics_count_what_was_answered(webhook: Webhook) -> None:
@@ -62,7 +17,6 @@ def test_metrics_count_what_was_answered(webhook: Webhook) -> None:
     assert webhook.metric(denied) == before + 1
     assert webhook.metric("accelbind_admission_seconds_count") == seconds + 1
     assert webhook.metric('accelbind_mappings{kind="AcceleratorFunction"}') == 3
-    assert webhook.metric("accelbind_mappings_age_seconds") < 5
     assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") > 1.7e9
     assert webhook.metric("accelbind_ready") == 1
     assert "accelbind_build_info{" in webhook.plain("/metrics").text

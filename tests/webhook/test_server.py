@@ -17,7 +17,6 @@ from services.process.tls import CertificateSource
 from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
-from webhook import selfcheck
 from webhook import server as servers
 from webhook.connections import Connections, Phase
 from webhook.process import Webhook
@@ -127,16 +126,6 @@ def settings(folder: Path) -> WebhookSettings:
         metrics_port=0,
         drain_seconds=0,
     )
-
-
-def test_liveness_makes_a_review_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    webhook = Webhook(settings(tmp_path))
-    assert asyncio.run(webhook.healthz()) == (200, "ok\n")
-    monkeypatch.setattr(selfcheck, "_RESOURCE", "fpga.intel.com/other")
-    wrong = "a review of our own was answered wrongly\n"
-    assert asyncio.run(webhook.healthz()) == (503, wrong)
 
 
 def test_readiness_waits_for_mappings_and_ends_when_stopping(tmp_path: Path) -> None:
