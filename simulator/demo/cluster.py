@@ -1,7 +1,7 @@
 """What the demo shows: nodes with cards, pods, and what must become of the pods."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -42,6 +42,10 @@ class NodePlan:
     cards: tuple[CardSpec, ...]
     capacity: Mapping[str, int]
     bitstreams: tuple[tuple[str, str], ...] = ()
+    others: Mapping[str, int] = field(default_factory=dict)
+    """Resources of other plugins, of which there is nothing but the numbers in its status."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that come with them."""
 
 
 NODES = (
@@ -55,6 +59,8 @@ NODES = (
             CardSpec(driver="opae", interface_id=D5005, afu_ids=(NLB3,), numa_node=1),
         ),
         {LOOPBACK: 2, LOOPBACK_3: 1},
+        others={"nvidia.com/mig-1g.10gb": 1},
+        labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
     ),
     NodePlan(
         "node-region",
@@ -135,18 +141,22 @@ _PODS = {
         "An init container and a container share a device: programmed once",
         Expected("node-region", devices=1, programmed=(NLB0,)),
     ),
-    "5-misspelled.yaml": (
+    "5-gpu.yaml": (
+        "A name for a resource of another plugin",
+        Expected("node-af"),
+    ),
+    "6-misspelled.yaml": (
         "A misspelled name is refused",
         Expected(refusal=("arria10-nbl0", "did you mean arria10-nlb0?")),
     ),
-    "6-forged.yaml": (
+    "7-forged.yaml": (
         "A function without a mapping is refused",
         Expected(refusal=("FPGA_AFU_1", "no mapping")),
     ),
 }
 
 
-_PICTURED = ("2-region.yaml", "5-misspelled.yaml")
+_PICTURED = ("2-region.yaml", "6-misspelled.yaml")
 
 
 def demo_world() -> World:

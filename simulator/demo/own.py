@@ -3,10 +3,10 @@
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from services.admission.mutate import Policy
+from services.admission.mutate import Patched, Policy
 from services.admission.preview import Explained, explain_pod
 from services.devices.model import PluginMode
 from services.mappings.folder import load_folder
@@ -56,6 +56,7 @@ def read(found: Iterable[FoundPod], mappings: Path) -> OwnPods:
                 units += count
             elif domain == DOMAIN and mapping is not None and not one.is_refused:
                 asked[mapping] += count
+    others, labels = _of_others(explained)
     every = tuple(
         mapping
         for namespace in snapshot.index.namespaces
@@ -63,7 +64,7 @@ def read(found: Iterable[FoundPod], mappings: Path) -> OwnPods:
     )
     namespaces = {one.namespace for one in explained} | {one.namespace for one in every}
     world = World(
-        nodes=tuple(_nodes(asked, units)),
+        nodes=tuple(replace(plan, others=others, labels=labels) for plan in _nodes(asked, units)),
         mappings=tuple(_object(one) for one in every),
         folder=mappings.resolve(),
         pods=tuple(_pod(one, number) for number, one in enumerate(explained, 1)),
@@ -79,6 +80,20 @@ def _requested(one: Explained) -> Iterator[tuple[str, int]]:
         for resource, quantity in ((resources and resources.limits) or {}).items():
             with contextlib.suppress(InvalidQuantity):  # the API server says what is wrong with it
                 yield resource, parse_count(quantity_text(quantity) or "0")
+
+
+def _of_others(explained: Iterable[Explained]) -> tuple[Counter[str], dict[str, str]]:
+    """The resources of other plugins that names stand for, and the labels of their nodes."""
+    counts: Counter[str] = Counter()
+    labels: dict[str, str] = {}
+    patched = (one.result for one in explained if isinstance(one.result, Patched))
+    for rewrite in (each for result in patched for each in result.rewrites):
+        resolution = rewrite.mapping.resolution
+        if (effects := resolution.effects) is not None:
+            counts[resolution.resource] += rewrite.count * resolution.count
+            counts.update({also.resource: rewrite.count * also.count for also in effects.also})
+            labels |= dict(effects.node_selector)
+    return counts, labels
 
 
 def _pod(one: Explained, number: int) -> DemoPod:

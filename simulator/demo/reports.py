@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.names import DOMAIN, UNIT_RESOURCE
+from services.names import ACCELERATOR_DOMAIN, DOMAIN, UNIT_RESOURCE
 from simulator.client import Json
 from simulator.demo.cluster import DemoPod, Expected, NodePlan
 from simulator.kubelet.reports import GIVEN_ANNOTATION
@@ -38,15 +38,14 @@ class PodReport:
         return str((self.stored or {}).get("spec", {}).get("nodeName", ""))
 
     @property
-    def asked_for(self) -> list[str]:
-        """The resources that its author wrote, without our domain, with counts above 1."""
-        texts: dict[str, None] = {}
+    def asked_for(self) -> list[tuple[str, str]]:
+        """The resources that its author wrote, each after its count if that is above 1."""
+        found: dict[tuple[str, str], None] = {}
         for container in containers(self.plan.pod):
             for name, count in (container.get("resources", {}).get("limits") or {}).items():
                 if is_ours(name):
-                    text = name.removeprefix(f"{DOMAIN}/")
-                    texts[text if str(count) == "1" else f"{count} x {text}"] = None
-        return list(texts)
+                    found["" if str(count) == "1" else f"{count} x ", name] = None
+        return list(found)
 
     @property
     def devices(self) -> list[str]:
@@ -62,8 +61,13 @@ class PodReport:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a resource is served by accelbind."""
-    return name.startswith((f"{DOMAIN}/", UNIT_RESOURCE))
+    """Whether a resource is served or replaced by accelbind."""
+    return name.startswith((f"{DOMAIN}/", f"{ACCELERATOR_DOMAIN}/", UNIT_RESOURCE))
+
+
+def short(name: str) -> str:
+    """The name of a resource without a domain of ours."""
+    return name.removeprefix(f"{DOMAIN}/").removeprefix(f"{ACCELERATOR_DOMAIN}/")
 
 
 def capacity(node: Json) -> dict[str, int]:

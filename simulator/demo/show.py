@@ -25,6 +25,7 @@ from simulator.demo.reports import (
     containers,
     given,
     is_good,
+    short,
     unexpected,
 )
 from simulator.demo.stage import Part, Stage
@@ -89,8 +90,9 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
     for plan, node in found:
         cards = f"{len(plan.cards)} x {plan.driver}" if plan.cards else "none"
         first = (Text(plan.name, style="bold"), plan.mode, cards)
-        for name, count in sorted(capacity(node).items()) or [("none", 0)]:
-            table.add_row(*first, Text(name.removeprefix(f"{DOMAIN}/")), str(count))
+        offered = sorted(capacity(node).items()) + sorted(plan.others.items())
+        for name, count in offered or [("none", 0)]:
+            table.add_row(*first, Text(short(name)), str(count))
             first = (Text(), "", "")
     return table
 
@@ -128,7 +130,7 @@ def summary(
     for report in reports:
         table.add_row(
             Text(report.plan.name, no_wrap=False),
-            Text("\n".join(report.asked_for) or "-"),
+            Text("\n".join(count + short(name) for count, name in report.asked_for) or "-"),
             Text(report.node or "-", no_wrap=False),
             Text("\n".join(Path(one).name for one in report.devices) or "-", no_wrap=False),
             _outcome(report, again=again),
@@ -180,9 +182,8 @@ def _outcome(report: PodReport, *, again: bool) -> Text:
 
 def _lines(report: PodReport) -> Iterator[tuple[str, Text]]:
     """The lines of a pod, each with what it is about."""
-    bare = [name.rpartition(" x ") for name in report.asked_for]
-    asked = (f"{count}{times}{DOMAIN}/{name}" for count, times, name in bare)
-    yield from _labelled("asks for", (Text(each, style="bold") for each in asked))
+    asked = (Text(count + name, style="bold") for count, name in report.asked_for)
+    yield from _labelled("asks for", asked)
     if report.stored is None:
         yield "refused", Text(str(report.refusal.get("message")), style="red")
         return
@@ -232,7 +233,7 @@ def _changes(patch: Sequence[Json]) -> list[Text]:
             parent, _, last = path.rpartition("/")
             name = last.replace("~1", "/").replace("~0", "~")
             text = value if last == "-" else name if removed else f"{name} = {value}"
-            text = text.removeprefix(f"{DOMAIN}/")
+            text = short(text)
             if parent.endswith("/annotations"):
                 text = f"annotation {name}: what was asked for"
             line = Text.assemble(sign, (text, "" if removed else "green"))

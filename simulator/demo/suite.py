@@ -7,6 +7,7 @@ from pathlib import Path
 
 from certs.folder import IssuedPaths, issue
 from services.bitstreams.storage import BitstreamStorage
+from services.mappings.kinds import TABLE
 from services.names import UNIT_RESOURCE
 from simulator.bitstreams import OPENCL_AFU, make_aocx, make_gbs
 from simulator.cards import lay_out
@@ -23,12 +24,10 @@ LAST_CHECK = "last-check.accelbind.dev"
 
 ASKS_FOR_ACCELERATORS = """
 (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
-  c.?resources.?limits.orValue({}).exists(k, k.startsWith('fpga.intel.com/')) ||
-  c.?resources.?requests.orValue({}).exists(k, k.startsWith('fpga.intel.com/')))
+  [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(amounts,
+    amounts.exists(k, k.startsWith('fpga.intel.com/') || k.startsWith('accelbind.dev/'))))
 """.strip()
 """The condition for which the API server calls the webhook: other pods never wait for it."""
-
-_API = "/apis/fpga.intel.com/v2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,8 @@ def register(api: Client, url: str, authority: Path, world: World) -> None:
     objects = list(webhook_configurations(url, authority))
     for obj in world.mappings:
         namespace = obj["metadata"].get("namespace", cluster.NAMESPACE)
-        objects.append((f"{_API}/namespaces/{namespace}/{obj['kind'].lower()}s", obj))
+        kind = TABLE[obj["kind"]]
+        objects.append((f"/apis/{kind.api_version}/namespaces/{namespace}/{kind.plural}", obj))
     for path, obj in objects:
         place = f"{path}/{obj['metadata']['name']}"
         api.ask("PATCH", place, body=obj, content_type="application/apply-patch+yaml")

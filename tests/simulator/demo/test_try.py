@@ -35,7 +35,7 @@ def test_the_pods_can_be_tried_twice(suite: Suite, processes: Processes, short_d
     for programmed in (True, False):  # the second time the cards have their functions
         tried = try_pods(processes, short_dir, port=suite.webhook_port)
         assert tried.wait(300) == 0, tried.transcript()
-        assert "6 of 6 pods behaved as expected; everything keeps running" in tried.stdout
+        assert "7 of 7 pods behaved as expected; everything keeps running" in tried.stdout
         assert ("programmed dfl-port.0" in tried.stdout) is programmed
     names = {each["metadata"]["name"] for each in suite.api.ask("GET", "/api/v1/pods")["items"]}
-    assert names == {"function", "region", "two-functions", "init-container"}
+    assert names == {"function", "region", "two-functions", "init-container", "gpu"}
