@@ -30,8 +30,7 @@ def demo(
         Path | None,
         file_option(
             "--mappings",
-            text="With -f: folder of AcceleratorFunctions and FpgaRegions."
-            f" {default_note('those of the demo')}",
+            text=f"With -f: folder of mappings. {default_note('those of the demo')}",
             metavar="DIR",
         ),
     ] = None,

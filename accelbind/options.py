@@ -73,7 +73,7 @@ def manifests_option(*flags: str, text: str) -> Any:  # noqa: ANN401 - the same
     return file_option(*flags, text=f"{text} {where}")
 
 
-MAPPINGS: Final = "Folder of AcceleratorFunctions and FpgaRegions as YAML."
+MAPPINGS: Final = "Folder of mappings as YAML."
 Mappings = Annotated[Path | None, file_option("--mappings", text=MAPPINGS, metavar="DIR")]
 Kubeconfig = Annotated[
     Path | None,

@@ -71,7 +71,7 @@ class WebhookSettings(ProcessSettings):
     port: Annotated[Port, Flag("PORT", TLS)] = 8443
     """Port for reviews, over TLS; 0 takes any free one."""
     mappings: Annotated[Path | None, Flag("DIR", MAPPINGS)] = None
-    """Folder of AcceleratorFunctions and FpgaRegions as YAML; read again when it changes."""
+    """Folder of mappings as YAML; read again when it changes."""
     kubeconfig: Annotated[
         Path | None, Flag("FILE", MAPPINGS, "$KUBECONFIG, or the pod's service account")
     ] = None

@@ -43,9 +43,8 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
 
     if load_config(settings.kubeconfig) is None:
         raise InvalidSettings(
-            "--mappings or --kubeconfig is required: a folder with AcceleratorFunctions and"
-            " FpgaRegions as YAML, or how to reach the API server that has them (a pod with a"
-            " service account needs neither)"
+            "--mappings or --kubeconfig is required: a folder with mappings as YAML, or how to"
+            " reach the API server that has them (a pod with a service account needs neither)"
         )
     timing = WatchTiming(watch=WATCH_SECONDS)
     if (longest := settings.max_staleness) is not None:

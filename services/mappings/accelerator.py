@@ -28,6 +28,7 @@ _PART = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _RESOURCE = re.compile(f"{_DOMAIN}/{_PART}")
 _LABEL = re.compile(f"(?:{_DOMAIN}/)?{_PART}")
 _LABEL_VALUE = re.compile(f"(?:{_PART})?")
+_DIGITS = re.compile(r"[0-9]{1,4}")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,62}")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -141,6 +142,8 @@ def _resource(obj: Spec, at: str) -> str:
 
 def _count(obj: Spec, at: str) -> int:
     count = obj.get("count", 1)
+    if isinstance(count, str) and _DIGITS.fullmatch(count):  # the scalars of a folder are text
+        count = int(count)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_COUNT:
         raise InvalidName(f"{at}.count is not a whole number from 1 to {MAX_COUNT}")
     return count

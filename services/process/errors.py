@@ -22,7 +22,7 @@ class InvalidQuantity(InvalidInput):
 
 
 class InvalidMapping(InvalidInput):
-    """An AcceleratorFunction or FpgaRegion that can't be used."""
+    """A mapping that can't be used."""
 
 
 class InvalidReview(InvalidInput):

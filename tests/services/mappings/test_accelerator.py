@@ -66,7 +66,7 @@ BAD_TARGETS = [
         ({"target": {}}, "spec.target.resource is missing"),
         *(
             ({"target": GPU | {"count": each}}, "spec.target.count")
-            for each in (0, 1025, True, "1", 1.5)
+            for each in (0, 1025, True, "0", "1025", "10000", "1.5", "x", 1.5)
         ),
         ({"alsoRequest": [GPU]}, "name a resource twice"),
         ({"alsoRequest": [{"resource": "a/b"}, {"resource": "a/b"}]}, "name a resource twice"),

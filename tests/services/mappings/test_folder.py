@@ -79,6 +79,20 @@ def test_files_of_all_suffixes_are_read_and_others_are_not(tmp_path: Path) -> No
     assert snapshot.problems == ()
 
 
+def test_numbers_of_accelerators_are_read_from_yaml_and_json(tmp_path: Path) -> None:
+    target = {"resource": "nvidia.com/gpu", "count": 2}
+    also = [{"resource": "rdma/hca", "count": 3}]
+    metadata = {"name": "gpu", "namespace": "a"}
+    version = "accelbind.dev/v1alpha1"
+    item = {"apiVersion": version, "kind": "Accelerator", "metadata": metadata}
+    text = json.dumps(item | {"spec": {"target": target, "alsoRequest": also}})
+    for written in (text, text.replace('"', "")):
+        snapshot = load(tmp_path, gpu__yaml=written.encode())
+        resolution = snapshot.index.namespace("a").accelerators.by_name["gpu"].resolution
+        assert resolution.effects is not None
+        assert (resolution.count, resolution.effects.also[0].count) == (2, 3)
+
+
 def test_a_file_as_clusters_have_it_works_unchanged(tmp_path: Path) -> None:
     text = (
         "# the mappings of our lab\n---\n"
