@@ -105,14 +105,23 @@ def _container(name: str, variables: int, *, asks: bool) -> dict[str, object]:
     return container
 
 
-def index(count: int, namespaces: int = 1) -> MappingIndex:
-    """An index of mappings; the reviews ask for the first one."""
+def index(count: int, namespaces: int = 1, kinds: int = 1) -> MappingIndex:
+    """An index of mappings; the reviews ask for the first one.
+
+    Args:
+        count: how many mappings.
+        namespaces: how many namespaces they are in.
+        kinds: 1 for AcceleratorFunctions alone, 3 for as many FpgaRegions and Accelerators.
+    """
     mappings = [_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU)]
     for number in range(1, count):
         place = number % namespaces
         namespace = NAMESPACE if place == 0 else f"team-{place}"
         afu = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
-        mappings.append(_mapping(namespace, f"function-{number}", INTERFACE, afu))
+        if (kind := number % kinds) == 0:
+            mappings.append(_mapping(namespace, f"function-{number}", INTERFACE, afu))
+        else:
+            mappings.append(_other_mapping(namespace, number, afu, region=kind == 1))
     return build_index(mappings)
 
 
@@ -123,5 +132,25 @@ def _mapping(namespace: str, name: str, interface: str, afu: str) -> Mapping:
             "kind": "AcceleratorFunction",
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"interfaceId": interface, "afuId": afu, "mode": "region"},
+        }
+    )
+
+
+def _other_mapping(namespace: str, number: int, interface: str, *, region: bool) -> Mapping:
+    """An FpgaRegion, or an Accelerator with all that pods may get with it."""
+    spec: dict[str, Any] = {"interfaceId": interface}
+    if not region:
+        spec = {
+            "target": {"resource": f"vendor.example/device-{number}"},
+            "env": [{"name": "TIER", "value": "small"}],
+            "nodeSelector": {"vendor.example/product": "x"},
+            "tolerations": [{"key": "vendor.example/x", "effect": "NoSchedule"}],
+        }
+    return parse(
+        {
+            "apiVersion": "fpga.intel.com/v2" if region else "accelbind.dev/v1alpha1",
+            "kind": "FpgaRegion" if region else "Accelerator",
+            "metadata": {"name": f"other-{number}", "namespace": namespace},
+            "spec": spec,
         }
     )
