@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from services.mappings.kinds import TABLE
 from services.names import DOMAIN, UNIT_RESOURCE
 from tests.e2e.api import Api, Json, Place, place_of, until
 from tests.e2e.settings import Settings
@@ -22,7 +23,8 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 CONFIGURATION = "accelbind"
 REGISTRATION = "admissionregistration.k8s.io/v1"
 CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-MAPPINGS = ("AcceleratorFunction", "FpgaRegion")
+MAPPINGS = tuple(TABLE.values())
+GUARD_LABEL = "accelbind.dev/guard"
 DEFINITION = "apiextensions.k8s.io/v1"
 MODE_ANNOTATION = "fpga.intel.com/device-plugin-mode"
 NODES = Place("v1", "Node")
@@ -34,7 +36,7 @@ class CantRun(Exception):
     """The suite can't run here as it was told; says what to do."""
 
 
-def documents(*names: str) -> list[Json]:
+def documents(*names: str) -> list[Any]:
     """Objects of the manifests."""
     return [
         each
@@ -88,10 +90,10 @@ class Cluster:
                 problems.append(f"{what}: {error}")
         return problems
 
-    def namespace(self, part: str = "") -> str:
+    def namespace(self, part: str = "", **labels: str) -> str:
         """Make a namespace in which pods can be created."""
         name = self.name(part)
-        labels = self.labels | {"pod-security.kubernetes.io/enforce": "baseline"}
+        labels = self.labels | {"pod-security.kubernetes.io/enforce": "baseline"} | labels
         place = Place("v1", "Namespace")
         self.on_close(f"namespace {name}", partial(self._leave, place, name))
         self.api.create(
@@ -115,7 +117,7 @@ class Cluster:
     def _empty(self, namespace: str) -> None:
         """What the namespace controller does, for what a run makes."""
         kinds = (("v1", "Pod"), ("v1", "Secret"), ("v1", "ServiceAccount"))
-        for api_version, kind in (*kinds, *((f"{DOMAIN}/v2", each) for each in MAPPINGS)):
+        for api_version, kind in (*kinds, *((each.api_version, each.name) for each in MAPPINGS)):
             place = Place(api_version, kind, namespace)
             for each in self.api.list(place):
                 self.remove(place, each["metadata"]["name"], grace=1)
@@ -168,13 +170,13 @@ class Cluster:
     # Definitions
 
     def define(self) -> dict[str, bool]:
-        """See that both kinds are defined; tell which definitions are ours, word for word.
+        """See that all kinds are defined; tell which definitions are ours, word for word.
 
         A definition that is there stays as it is. One that is made here goes with the run, unless
         somebody has made objects of it meanwhile.
         """
         ours = {}
-        for wanted in documents("crd/acceleratorfunctions.yaml", "crd/fpgaregions.yaml"):
+        for wanted in documents(*(f"crd/{each.plural}.yaml" for each in MAPPINGS)):
             name = wanted["metadata"]["name"]
             place = Place(DEFINITION, "CustomResourceDefinition")
             found = self.api.find(place, name)
@@ -197,7 +199,7 @@ class Cluster:
 
     def _undefine(self, definition: Json) -> None:
         kind, name = definition["spec"]["names"]["kind"], definition["metadata"]["name"]
-        if self.api.list(Place(f"{DOMAIN}/v2", kind)):
+        if self.api.list(Place(TABLE[kind].api_version, kind)):
             self.notes.append(
                 f"definition {name} stays: it has objects that the suite did not create"
             )
@@ -268,7 +270,7 @@ def _same(wanted: Json, found: Json) -> bool:
 
     def schema(definition: Json) -> object:
         for version in definition["spec"]["versions"]:
-            if version["name"] == "v2":
+            if version["name"] == wanted["spec"]["versions"][0]["name"]:
                 return version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         return None
 

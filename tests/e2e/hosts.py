@@ -32,7 +32,6 @@ from simulator.driver import raw_bitstream
 from tests.e2e.api import Json, Place, Refused, until
 from tests.e2e.cluster import (
     CONFIGURATIONS,
-    LABEL,
     MODE_ANNOTATION,
     NODES,
     CantRun,
@@ -54,6 +53,8 @@ EVERYWHERE = "::"
 NEAR = ("/var/lib", "/opt", "/srv", "/root", "/run")
 """Where cards are laid out unless ROOT says so: the container runtime has to see it, which may have
 a /tmp of its own, and device nodes must be usable there, which they aren't in most nodes' /run."""
+GUARDED = "nvidia.com/*"
+"""As in the component `guard`."""
 SETTLE = "2s"
 """API servers hear of a bundle within milliseconds."""
 OVERLAP = "10s"
@@ -211,6 +212,7 @@ class Hosts:
             *("webhook", "--host", listening_address(self.host), "--port", str(self.port)),
             *("--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key", "--ports-file", ports),
             *("--metrics-port", "0", "--kubeconfig", self.cluster.settings.kubeconfig),
+            *("--guard", GUARDED),
         )
         self.running["webhook"] = process
         self.port = process.ports(ports, timeout=START_SECONDS)["admission"]
@@ -229,12 +231,16 @@ class Hosts:
 
     def configure(self) -> None:
         """Tell the API server of the webhook; the certificates' process adds the bundle."""
+        ((guard,),) = documents("components/guard/webhook.yaml")
         for item in documents("base/webhook-mutating.yaml", "base/webhook-validating.yaml"):
+            if item["kind"] == CONFIGURATIONS[1]:
+                item["webhooks"].append(guard["value"])
             item["metadata"] |= {"name": self.cluster.name(), "labels": self.cluster.labels}
             for hook in item["webhooks"]:
                 path = hook["clientConfig"]["service"]["path"]
                 hook["clientConfig"] = {"url": self.url + path}
-                hook["namespaceSelector"] = {"matchLabels": {LABEL: self.cluster.suffix}}
+                labels = hook["namespaceSelector"].get("matchLabels", {})
+                hook["namespaceSelector"] = {"matchLabels": labels | self.cluster.labels}
             self.cluster.put(item)
 
     def bundles(self) -> set[str]:

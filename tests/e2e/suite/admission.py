@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from services.mappings.kinds import ACCELERATOR, TABLE
 from services.names import DOMAIN, UNIT_RESOURCE
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB3
 from tests.e2e.api import Json
-from tests.e2e.hosts import FUNCTION, REGION
+from tests.e2e.cluster import GUARD_LABEL, Cluster
+from tests.e2e.hosts import FUNCTION, REGION, Hosts
 from tests.e2e.pods import Pods, containers, limits_of, pod_of, sample_pods, simple
 
 NLB0_NAME = f"{DOMAIN}/arria10-nlb0"
@@ -116,3 +118,45 @@ def test_another_namespace_can_use_nothing_of_this_ones_mappings(
     pods.admitted(simple("here", {NLB0_NAME: 1}))
     refused = elsewhere.refusal(simple("there", {NLB0_NAME: 1}))
     assert "the namespace has no mappings" in refused.text
+
+
+MIG = "nvidia.com/mig-1g.10gb"
+SMALL = "accelbind.dev/gpu-small"
+
+
+@pytest.fixture(scope="module")
+def guarded(hosts: Hosts, cluster: Cluster) -> Pods:
+    """Pods in a guarded namespace, where a name stands for a resource of another vendor."""
+    assert hosts.url
+    namespace = cluster.namespace("guarded", **{GUARD_LABEL: "true"})
+    metadata = {"name": "gpu-small", "namespace": namespace}
+    kind = TABLE[ACCELERATOR]
+    item = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+    cluster.api.create(item | {"spec": {"target": {"resource": MIG}}})
+    return Pods(cluster, namespace)
+
+
+def requesting(name: str, limits: dict[str, int], noted: object = None) -> Json:
+    item = simple(name, limits)
+    if noted is not None:
+        item["metadata"]["annotations"] = {"accelbind.dev/requested": json.dumps(noted)}
+    return item
+
+
+def test_names_are_the_only_way_to_a_guarded_resource(guarded: Pods, pods: Pods) -> None:
+    made = guarded.admitted(requesting("by-name", {SMALL: 1}))
+    assert limits_of(containers(made)[0]) == {MIG: "1"}
+    assert json.loads(made["metadata"]["annotations"]["accelbind.dev/requested"]) == {
+        "show": {SMALL: 1}
+    }
+    guarded.admitted(requesting("fits", {MIG: 1}, {"show": {SMALL: 1}}))
+    pods.admitted(requesting("not-guarded", {MIG: 1}))
+    for name, limits, noted in (
+        ("physical", {MIG: 1}, None),
+        ("more", {MIG: 2}, {"show": {SMALL: 1}}),
+        ("beside", {MIG: 1, SMALL: 1}, None),
+        ("other-container", {MIG: 1}, {"other": {SMALL: 1}}),
+        ("unmapped", {MIG: 1}, {"show": {"accelbind.dev/gpu": 1}}),
+    ):
+        refused = guarded.refusal(requesting(name, limits, noted))
+        assert 'admission webhook "guard.accelbind.dev" denied the request' in refused.text
