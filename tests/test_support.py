@@ -6,23 +6,12 @@ import pytest
 
 from tests.support import (
     REPOSITORY,
-    Process,
     Processes,
-    Soak,
     eventually,
     group_members,
-    soak,
 )
 
 pytest_plugins = ["pytester"]
-
-
-def test_a_process_that_ends_early_fails_the_wait_with_its_output(tmp_path: Path) -> None:
-    with (
-        Process([sys.executable, "-c", "print('oh dear')"], folder=tmp_path) as process,
-        pytest.raises(pytest.fail.Exception, match=r"ended with 0(.|\n)*oh dear"),
-    ):
-        process.ports(tmp_path / "never")
 
 
 def test_children_that_outlive_their_leader_are_named_and_killed(tmp_path: Path) -> None:
@@ -76,14 +65,3 @@ def test_a_skip_fails_where_everything_is_required_and_figures_are_printed(
     }
     result.stdout.fnmatch_lines(["*= figures =*", "test_fine: p99.9 is 3 ms"])
     result.stdout.fnmatch_lines(["*REQUIRE_ALL=1, but*no kubectl*"])
-
-
-def test_a_soak_is_short_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SOAK", "SOAK_SECONDS", "SOAK_SEED"):
-        monkeypatch.delenv(name, raising=False)
-    assert soak(short=60, full=600) == soak(short=60, full=600) == Soak(60, 1)
-    monkeypatch.setenv("SOAK", "1")
-    assert soak(short=60, full=600).seconds == 600
-    monkeypatch.setenv("SOAK_SECONDS", "5")
-    monkeypatch.setenv("SOAK_SEED", "7")
-    assert soak(short=60, full=600) == Soak(5, 7)

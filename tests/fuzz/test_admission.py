@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.admission import MAPPINGS, fuzz
-from tests.fuzz.mutations import make_case
 from tests.fuzz.report import MAX_FAILURES
 from tests.support import soak, soaking
 from tests.webhook.running import start_webhook
@@ -38,8 +37,3 @@ def test_every_bent_review_gets_a_usable_answer_and_memory_stays_flat(
     assert report.memory_mib < GROWTH_MIB
     told = webhook.process.stderr.splitlines()
     assert [line for line in told if "the event loop" not in line] == []  # a machine that stood
-
-
-def test_a_case_can_be_had_again() -> None:
-    assert make_case(7, 42) == make_case(7, 42)
-    assert make_case(7, 42) != make_case(8, 42)

@@ -207,19 +207,6 @@ async def test_a_kind_that_is_missing_is_empty_until_it_is_installed(tmp_path: P
                 await until_watching(server, source)
 
 
-async def test_a_kind_that_may_not_be_listed_keeps_all_from_serving(tmp_path: Path) -> None:
-    def of_accelerators(request: Request) -> bool:
-        return request.path.endswith(ACCELERATORS.plural)
-
-    async with MappingServer(tmp_path) as server:
-        server.put_function("nlb0")
-        with server.faults.failing(403, matches=of_accelerators):
-            async with following(server) as source:
-                await until(lambda: source.error)
-                assert not source.loaded
-                assert "answers 403" in source.error
-
-
 async def test_objects_of_a_kind_that_goes_missing_are_kept(tmp_path: Path) -> None:
     def of_accelerators(request: Request) -> bool:
         return request.path.endswith(ACCELERATORS.plural)

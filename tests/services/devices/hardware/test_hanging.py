@@ -164,9 +164,6 @@ def _with_problem(inventory: Inventory) -> Inventory | None:
     return inventory if inventory.problems and not failures(inventory) else None
 
 
-# Threads and processes
-
-
 # In the kernel
 
 

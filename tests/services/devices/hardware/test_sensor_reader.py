@@ -263,6 +263,3 @@ def test_sensors_that_hang_cost_their_card_alone_its_sensors(
 
 def _if_hung(found: tuple[CardSensors, ...], count: int) -> tuple[CardSensors, ...]:
     return found if sum(each.problem is not None for each in found) == count else ()
-
-
-# Real cards
