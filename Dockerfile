@@ -17,9 +17,10 @@ RUN python3 -m venv /build/venv && python3 -m venv --without-pip /opt/accelbind
 COPY requirements.lock requirements-dev.lock ./
 COPY tools/image/pick_lock.py tools/image/
 RUN /build/venv/bin/pip --quiet --python /opt/accelbind/bin/python install \
-        --no-compile --only-binary :all: --require-hashes --requirement requirements.lock
+        --no-compile --only-binary :all: --no-deps --require-hashes \
+        --requirement requirements.lock
 RUN python3 tools/image/pick_lock.py requirements-dev.lock hatchling >build.lock \
-    && /build/venv/bin/pip --quiet install --only-binary :all: --require-hashes \
+    && /build/venv/bin/pip --quiet install --only-binary :all: --no-deps --require-hashes \
         --requirement build.lock
 COPY . .
 RUN /build/venv/bin/pip --quiet wheel --no-deps --no-build-isolation --wheel-dir wheels . \
@@ -112,7 +113,7 @@ RUN cp /var/lib/dpkg/status hook.status \
         binutils make $library >/dev/null \
     && if [ -n "$library" ]; then dpkg --status $library >>hook.status; fi
 RUN python3 tools/image/pick_lock.py requirements-dev.lock pyinstaller >hook.lock \
-    && /build/venv/bin/pip --quiet install --only-binary :all: --require-hashes \
+    && /build/venv/bin/pip --quiet install --only-binary :all: --no-deps --require-hashes \
         --requirement hook.lock
 RUN make hook PYINSTALLER=/build/venv/bin/pyinstaller HOOK_DIR=/build/dist \
     && install -D -m 0444 tools/image/install_hook.py share/install_hook.py \

@@ -74,7 +74,10 @@ async def test_cards_are_registered_and_listed(bed: Bed) -> None:
         await eventually_async(lambda: is_ready(plugin))
         order = [call.method for call in kubelet.calls if call.resource == AF]
         assert order.index("GetDevicePluginOptions") < order.index("Registered")
-        lines = [f"{name} is registered ({n} devices)\n" for name, n in kubelet.capacity.items()]
+        lines = [
+            f"{name} is registered ({n} device{'s' * (n > 1)})\n"
+            for name, n in kubelet.capacity.items()
+        ]
         assert await plugin.probes.readyz() == (200, "".join(["ok\n", *sorted(lines)]))
         assert await plugin.probes.healthz() == (200, "ok: 2 sockets answered\n")
     await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 0)

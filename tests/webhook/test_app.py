@@ -31,7 +31,7 @@ def test_the_endpoints_are_documented() -> None:
     status, _, answer = Bench().ask("/openapi.json", method="GET")
     document = json.loads(answer)
     assert status == 200
-    reviews = {"/mutate", "/pods", "/validate", "/validate-mapping"}
+    reviews = {"/guard", "/mutate", "/pods", "/validate", "/validate-mapping"}
     assert set(document["paths"]) == reviews | {"/healthz", "/readyz"}
     operation = document["paths"]["/mutate"]["post"]
     assert set(operation["responses"]) == {"200", "400", "413", "415"}

@@ -171,7 +171,7 @@ class TestPlan:
 
     def test_more_functions_than_regions_are_refused(self) -> None:
         with pytest.raises(
-            NotAllowed, match=r"given 1 regions: request as many regions as functions$"
+            NotAllowed, match=r"given 1 region: request as many regions as functions$"
         ):
             planned([NLB0, NLB0], region(0, NLB0))
 
