@@ -203,7 +203,6 @@ class ModeParts:
             resource,
             devices,
             path,
-            mode=self.mode,
             device_root=str(self._process.settings.host_root),
             policy=self._policy,
             metrics=self._process.metrics,
@@ -322,9 +321,7 @@ def _cdi_publisher(
     hook = None
     if is_hooked(settings, mode):
         hook = Hook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
-    return CdiPublisher(
-        settings.cdi_dir, mode=mode, host_root=str(settings.host_root), calls=calls, hook=hook
-    )
+    return CdiPublisher(settings.cdi_dir, host_root=str(settings.host_root), calls=calls, hook=hook)
 
 
 def _needs(settings: PluginSettings, mode: PluginMode) -> Needs:

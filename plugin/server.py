@@ -23,7 +23,7 @@ import structlog
 from plugin.counted import CountedResources
 from plugin.metrics import PluginMetrics
 from services.devices.allocation import ContainerAllocation, allocate
-from services.devices.model import Device, PluginMode
+from services.devices.model import Device
 from services.devices.preference import prefer
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
@@ -87,7 +87,6 @@ class ResourceServer(rpc.DevicePluginServicer):
         devices: Mapping[str, Device],
         path: Path,
         *,
-        mode: PluginMode,
         device_root: str,
         policy: StartPolicy | None,
         metrics: PluginMetrics,
@@ -106,7 +105,6 @@ class ResourceServer(rpc.DevicePluginServicer):
         """Set with either of them, for one waiter, who clears it."""
         self._devices = devices
         self._listing = _listing(devices)
-        self._mode = mode
         self._device_root = device_root
         self._policy = policy
         self._metrics = metrics
@@ -277,7 +275,7 @@ class ResourceServer(rpc.DevicePluginServicer):
                 "allocated",
                 resource=self.resource,
                 devices=ids,
-                nodes=list(one.devices.values()),
+                nodes=[node.host for node in one.nodes],
                 cdi=list(one.cdi_devices),
             )
         return pb.AllocateResponse(container_responses=[_allocation(one) for one in given])
@@ -286,7 +284,6 @@ class ResourceServer(rpc.DevicePluginServicer):
         return allocate(
             self._devices,
             ids,
-            mode=self._mode,
             host_root=self._device_root,
             cdi=self._cdi(),
             hooked=self._hooked,
@@ -367,8 +364,10 @@ def _allocation(given: ContainerAllocation) -> pb.ContainerAllocateResponse:
     return pb.ContainerAllocateResponse(
         envs=given.envs,
         devices=[
-            pb.DeviceSpec(container_path=inside, host_path=on_host, permissions="rw")
-            for inside, on_host in given.devices.items()
+            pb.DeviceSpec(
+                container_path=node.inside, host_path=node.host, permissions=node.permissions
+            )
+            for node in given.nodes
         ],
         cdi_devices=[pb.CDIDevice(name=name) for name in given.cdi_devices],
     )

@@ -4,8 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.devices.cdi import device_name, qualified_name
-from services.devices.model import Device, PluginMode
+from services.devices.model import Device
 from services.process.errors import NotAllowed
 
 _NOT_IN_A_VARIABLE = re.compile(r"[^A-Z0-9]")
@@ -19,12 +18,20 @@ domain, is in capitals, with `_` for what no variable's name can have."""
 
 
 @dataclass(frozen=True, slots=True)
+class GivenNode:
+    """A device node as a container gets it, with whole paths."""
+
+    inside: str
+    host: str
+    permissions: str
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerAllocation:
     """The answer to one container's request."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
-    devices: Mapping[str, str] = field(default_factory=dict)
-    """Device nodes, which the container may read and write: paths inside → on the host."""
+    nodes: tuple[GivenNode, ...] = ()
     cdi_devices: tuple[str, ...] = ()
 
 
@@ -32,7 +39,6 @@ def allocate(
     devices: Mapping[str, Device],
     ids: Sequence[str],
     *,
-    mode: PluginMode,
     host_root: str = "/",
     cdi: Collection[str] = (),
     hooked: bool = False,
@@ -44,7 +50,6 @@ def allocate(
     Args:
         devices: The resource's devices by id.
         ids: The ids that the kubelet chose, in its order; one that is there twice counts once.
-        mode: The node's mode.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
         cdi: Ids of devices that the runtime knows by their CDI names. Their nodes are given all
             the same, for runtimes without CDI; one with CDI makes each node once.
@@ -60,13 +65,14 @@ def allocate(
     nodes = () if hooked else [node for device in chosen for node in device.nodes]
     before = host_root.rstrip("/")
     return ContainerAllocation(
-        envs=_variables(chosen, mode),
-        devices={f"/dev/{node}": f"{before}/dev/{node}" for node in nodes},
-        cdi_devices=tuple(
-            qualified_name(device_name(device.id, mode))
-            for device in chosen
-            if hooked or device.id in cdi
+        envs=_variables(chosen),
+        nodes=tuple(
+            dict.fromkeys(
+                GivenNode(f"/dev/{node.inside}", f"{before}/dev/{node.host}", node.permissions)
+                for node in nodes
+            )
         ),
+        cdi_devices=tuple(device.cdi for device in chosen if hooked or device.id in cdi),
     )
 
 
@@ -80,15 +86,12 @@ def resource_variable(resource: str) -> str:
     return ADDRESS_VARIABLE.format(RESOURCE=_NOT_IN_A_VARIABLE.sub("_", name))
 
 
-def _variables(chosen: Sequence[Device], mode: PluginMode) -> dict[str, str]:
-    if mode in (PluginMode.UNITS, PluginMode.BDF):
-        listed = ",".join(device.id for device in chosen)
-        return dict.fromkeys(UNIT_VARIABLES, listed)
-    addresses: dict[str, dict[str, None]] = {}
-    for device in chosen:
-        of_resource = addresses.setdefault(resource_variable(device.resource), {})
-        of_resource.update(dict.fromkeys(device.pci_addresses))
-    return {variable: ",".join(listed) for variable, listed in addresses.items()}
+def _variables(chosen: Sequence[Device]) -> dict[str, str]:
+    """The variables of all devices; what several devices list is in the list once."""
+    listed: dict[str, dict[str, None]] = {}
+    for name, value in (each for device in chosen for each in device.envs):
+        listed.setdefault(name, {}).update(dict.fromkeys(value.split(",") if value else ()))
+    return {name: ",".join(values) for name, values in listed.items()}
 
 
 def _no_such_device(unknown: Sequence[str], devices: Mapping[str, Device]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from services.devices.model import Device, PluginMode, Problem
+from services.devices.model import Device, Problem
 from services.process.errors import InvalidName
 
 CDI_VERSION = "0.5.0"
@@ -26,7 +26,7 @@ FILE_NAME = "accelbind-fpga.json"
 """Our file; other files of the folder are never touched."""
 
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-_NODE = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:-]+")
+_NODE = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +41,13 @@ class CdiFile:
     """What was left out, and why."""
 
 
-def device_name(device_id: str, mode: PluginMode) -> str:
-    """A device's name in the file: its id; in mode regiondevel, `regiondevel-dfl-fme.0`.
-
-    The kubelet keeps the names that a container was given, also while the node's mode changes. So
-    the name of a region without its engine must never come to mean the region with its engine.
-    """
-    return f"{mode.value}-{device_id}" if mode is PluginMode.REGIONDEVEL else device_id
-
-
-def qualified_name(name: str) -> str:
-    """The name for a runtime of a device in the file: `intel.cdi.k8s.io/fpga=dfl-port.0`."""
+def check_name(name: str) -> None:
+    """Raise `InvalidName` if runtimes take no device with this name."""
     if not _DEVICE.fullmatch(name):
         raise InvalidName(
             f"{name!r:.200} is not a CDI device name: letters, digits and '_', '-', '.', ':'"
             " between them"
         )
-    return f"{KIND}={name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +62,6 @@ class Hook:
 def describe(
     devices: Iterable[Device],
     *,
-    mode: PluginMode = PluginMode.AF,
     host_root: str = "/",
     hook: Hook | None = None,
 ) -> CdiFile:
@@ -86,7 +75,7 @@ def describe(
     problems: list[Problem] = []
     before = host_root.rstrip("/")
     for device in devices:
-        if not device.nodes:
+        if not device.nodes or not device.cdi:
             continue
         problem = _problem(device, entries)
         if problem:
@@ -94,13 +83,17 @@ def describe(
             continue
         edits: dict[str, Any] = {
             "deviceNodes": [
-                {"path": f"/dev/{node}", "hostPath": f"{before}/dev/{node}", "permissions": "rw"}
+                {
+                    "path": f"/dev/{node.inside}",
+                    "hostPath": f"{before}/dev/{node.host}",
+                    "permissions": node.permissions,
+                }
                 for node in device.nodes
             ]
         }
         if hook is not None:
             edits["hooks"] = [_hook(hook, device.id)]
-        entries[device.id] = {"name": device_name(device.id, mode), "containerEdits": edits}
+        entries[device.id] = {"name": _name(device), "containerEdits": edits}
     names = tuple(sorted(entries))
     if not names:
         return CdiFile(problems=tuple(problems))
@@ -114,14 +107,18 @@ def _problem(device: Device, known: Iterable[str]) -> Problem | None:
     if device.id in known:
         return Problem("cdi-duplicate", f"two devices are called {device.id}")
     try:
-        qualified_name(device.id)
+        check_name(_name(device))
     except InvalidName as error:
         return Problem("cdi-name", str(error))
     for node in device.nodes:
-        if not _NODE.fullmatch(node):
-            text = f"{device.id} has a node that no container can have: {node!r:.200}"
+        if not (_NODE.fullmatch(node.host) and _NODE.fullmatch(node.inside)):
+            text = f"{device.id} has a node that no container can have: {node.host!r:.200}"
             return Problem("cdi-node", text)
     return None
+
+
+def _name(device: Device) -> str:
+    return device.cdi.partition("=")[2]
 
 
 def _hook(hook: Hook, device: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ compares by value.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 
 class PluginMode(StrEnum):
@@ -124,6 +125,25 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device node that a container gets."""
+
+    host: str
+    """Its path below `/dev` on the host: `dfl-port.0`, `vfio/12`."""
+    inside: str
+    """Its path below `/dev` in the container."""
+    permissions: str = "rw"
+    """What the container may do with it, of `r` and `w`; never `m`, which is mknod."""
+    number: tuple[int, int] | None = None
+    """Major and minor number of the device, where they are to be checked before it is given."""
+
+    @classmethod
+    def at(cls, path: str) -> Self:
+        """A node that has the same path on the host and inside."""
+        return cls(path, path)
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One device as the kubelet is offered it."""
 
@@ -135,8 +155,7 @@ class Device:
     """
     healthy: bool
     reasons: tuple[Problem, ...] = ()
-    nodes: tuple[str, ...] = ()
-    """The device nodes that a container gets: file names below `/dev`, on the host and inside."""
+    nodes: tuple[DeviceNode, ...] = ()
     numa_node: int | None = None
     pci_addresses: tuple[str, ...] = ()
     """The PCI functions behind its nodes, in their order, each once."""
@@ -147,4 +166,14 @@ class Device:
     afu_ids: tuple[str, ...] = ()
     """The function in each of its ports, in the order of their nodes; empty strings where unusable,
     and at the end one for each virtual function that can't be read.
+    """
+    type: str = ""
+    """Name of the device type that it is of; empty for an FPGA."""
+    cdi: str = ""
+    """Its name for container runtimes, `intel.cdi.k8s.io/fpga=dfl-port.0`; empty if it has none."""
+    envs: tuple[tuple[str, str], ...] = ()
+    """Variables that a container gets; lists of several devices are joined by commas."""
+    claims: frozenset[str] = frozenset()
+    """What no other device may have: PCI addresses, and numbers of device nodes as `major:minor`.
+    Devices of one type with the same claims are replicas.
     """

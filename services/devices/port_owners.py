@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from services.devices.model import Card, Device, Inventory, PluginMode, Port, Problem
-from services.devices.resources import AdvertisedResources
+from services.devices.resources import FpgaOffer
 from services.devices.topology import Topology, physical_address
 
 HELD: Final = "held-as-other-resource"
@@ -43,9 +43,7 @@ class PortOwners:
         return frozenset().union(*(self._resources.get(name, ()) for name in names))
 
 
-def with_held_ports(
-    advertised: AdvertisedResources, inventory: Inventory, allocated: Allocated
-) -> AdvertisedResources:
+def with_held_ports(advertised: FpgaOffer, inventory: Inventory, allocated: Allocated) -> FpgaOffer:
     """The same, but in mode af a port that a container has under another resource is unhealthy.
 
     The kubelet would hand it out twice: it counts each resource by itself.
@@ -69,9 +67,9 @@ def with_held_ports(
 
 def _without_held(device: Device, held: dict[str, frozenset[str]]) -> Device:
     problems = tuple(
-        Problem(HELD, f"a container has {node} as {', '.join(sorted(others))}")
+        Problem(HELD, f"a container has {node.host} as {', '.join(sorted(others))}")
         for node in device.nodes
-        if (others := held.get(node, frozenset()) - {device.resource})
+        if (others := held.get(node.host, frozenset()) - {device.resource})
     )
     if not problems:
         return device

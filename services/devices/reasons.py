@@ -187,6 +187,16 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             "another device has the same id",
             "two drivers use the same names: unload the one that is not needed",
         ),
+        "claimed-by-fpga": Reason(
+            Effect.DEVICE,
+            "a device type matches a device that an FPGA driver serves",
+            "narrow the type's match, or serve no FPGAs there",
+        ),
+        "claimed-twice": Reason(
+            Effect.DEVICE,
+            "two device types match the device, or a part of it",
+            "narrow the match of one of the types that the message names",
+        ),
         "recovering": Reason(
             Effect.DEVICE,
             "it reads well again, but not often enough yet (--healthy-after)",

@@ -18,11 +18,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
 
+from services.devices.allocation import UNIT_VARIABLES, resource_variable
+from services.devices.cdi import KIND
 from services.devices.health import no_fme
 from services.devices.limits import Limits, ignored_problems
 from services.devices.model import (
     Card,
     Device,
+    DeviceNode,
     Fme,
     Inventory,
     PciFunction,
@@ -55,8 +58,6 @@ class AdvertisedResources:
     """Devices by id, by full resource name; no resource is empty."""
     not_offered: tuple[Device, ...]
     """What was found and can't be offered, each with its reasons and no resource."""
-    memory: OfferMemory
-    """What the next `advertise` needs to know of this one."""
 
     def devices(self) -> Iterator[Device]:
         """Every device offered, resource by resource."""
@@ -64,9 +65,16 @@ class AdvertisedResources:
             yield from devices.values()
 
 
-def nothing_advertised(mode: PluginMode) -> AdvertisedResources:
-    """What a node offers before its first scan."""
-    return AdvertisedResources({}, (), OfferMemory(mode))
+NOTHING_ADVERTISED = AdvertisedResources({}, ())
+"""What a node offers before its first scan."""
+
+
+@dataclass(frozen=True, slots=True)
+class FpgaOffer(AdvertisedResources):
+    """What a node offers of its FPGAs."""
+
+    memory: OfferMemory
+    """What the next `advertise` needs to know of this one."""
 
 
 def with_problems(
@@ -112,7 +120,7 @@ def advertise(
     *,
     units: int = DEFAULT_UNITS,
     previous: OfferMemory | None = None,
-) -> AdvertisedResources:
+) -> FpgaOffer:
     """The resources and devices that a node offers; mode `units` ignores the inventory."""
     if mode is PluginMode.UNITS:
         made = (Device(str(number), UNIT_RESOURCE, healthy=True) for number in range(units))
@@ -154,7 +162,7 @@ def _port_device(card: Card, port: Port, node: Topology, *, key: str, resource: 
         resource=resource,
         healthy=not reasons,
         reasons=reasons,
-        nodes=(port.name,),
+        nodes=(DeviceNode.at(port.name),),
         numa_node=port.pci.numa_node if port.pci else None,
         pci_addresses=_addresses([port.pci]),
         card=physical.name,
@@ -235,7 +243,7 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
         resource=f"{DOMAIN}/{region_name(interface)}" if interface else "",
         healthy=not reasons,
         reasons=reasons,
-        nodes=tuple(nodes),
+        nodes=tuple(map(DeviceNode.at, nodes)),
         numa_node=card.pci.numa_node if card.pci else None,
         pci_addresses=_addresses(functions),
         card=card.name,
@@ -337,7 +345,22 @@ def _carry_over(
     return [(card.place, _unoffered(card, card.name, card.failure))]
 
 
-def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> AdvertisedResources:
+def _completed(device: Device, mode: PluginMode, place: str) -> Device:
+    """A device that is offered, with what follows from its id and its resource.
+
+    The kubelet keeps the CDI names that a container was given, also while the node's mode changes.
+    So the name of a region without its engine must never come to mean the region with its engine.
+    """
+    if mode in (PluginMode.UNITS, PluginMode.BDF):
+        envs = tuple((variable, device.id) for variable in UNIT_VARIABLES)
+    else:
+        envs = ((resource_variable(device.resource), ",".join(device.pci_addresses)),)
+    name = f"{mode.value}-{device.id}" if mode is PluginMode.REGIONDEVEL else device.id
+    claims = frozenset(filter(None, (place, *device.pci_addresses)))
+    return replace(device, cdi=f"{KIND}={name}", envs=envs, claims=claims)
+
+
+def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> FpgaOffer:
     resources: dict[str, dict[str, Device]] = {}
     not_offered: list[Device] = []
     memory: dict[tuple[str, str], Device] = {}
@@ -350,7 +373,8 @@ def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> AdvertisedResource
             reasons = (*device.reasons, Problem("duplicate-name", text))
             not_offered.append(replace(device, resource="", healthy=False, reasons=reasons))
         else:
+            device = _completed(device, mode, place)  # noqa: PLW2901 - the same, with its names
             seen.add(device.id)
             resources.setdefault(device.resource, {})[device.id] = device
             memory[device.id, place] = device
-    return AdvertisedResources(resources, tuple(not_offered), OfferMemory(mode, memory))
+    return FpgaOffer(resources, tuple(not_offered), OfferMemory(mode, memory))

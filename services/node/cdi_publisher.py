@@ -15,7 +15,7 @@ import structlog
 
 from services.devices.cdi import FILE_NAME, Hook, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
-from services.devices.model import Device, PluginMode
+from services.devices.model import Device
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.due import Due
@@ -35,7 +35,6 @@ class CdiPublisher:
         self,
         folder: Path,
         *,
-        mode: PluginMode,
         host_root: str,
         calls: BlockingCalls,
         hook: Hook | None = None,
@@ -44,7 +43,6 @@ class CdiPublisher:
         """Ids of the devices that the file names."""
         self._folder = CdiFolder(folder)
         self._where = str(folder)
-        self._mode = mode
         self._host_root = host_root
         self._hook = hook
         self._calls = calls
@@ -80,7 +78,7 @@ class CdiPublisher:
 
     async def run_once(self) -> bool:
         """Write the file if needed; return whether its content is known."""
-        file = describe(self._devices, mode=self._mode, host_root=self._host_root, hook=self._hook)
+        file = describe(self._devices, host_root=self._host_root, hook=self._hook)
         try:
             done: CdiWrite = await self._calls.run(
                 "cdi",

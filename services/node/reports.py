@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import nothing_advertised
+from services.devices.resources import NOTHING_ADVERTISED, AdvertisedResources
 from services.kube.events import EventRecord, node_reference
 from services.node.events import EventReason, device_changes, inventory_changes
 from services.node.state import NodeState
@@ -29,14 +29,14 @@ class NodeReports:
         self._about = node_reference(name)
         self._record_event = record_event
         self._inventory = Inventory()
-        self._advertised = nothing_advertised(PluginMode.AF)
+        self._advertised: AdvertisedResources = NOTHING_ADVERTISED
         self._mode = PluginMode.AF
 
     def on_scan(self, state: NodeState) -> None:
         """Log and report what a scan found and what is offered of it, if that has changed."""
         now, before = state.inventory or Inventory(), self._advertised
         if self._mode is not state.mode:
-            before = nothing_advertised(state.mode)  # its devices have not vanished
+            before = NOTHING_ADVERTISED  # its devices have not vanished
         changes = [*inventory_changes(self._inventory, now)]
         if state.advertised is not before:
             changes += device_changes(before, state.advertised, now)

@@ -15,8 +15,10 @@ from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import Limits, parse_ignored
 from services.devices.model import PluginMode
-from services.node.discovery import CardReader, Discovery, FindProblems
+from services.node.card_reader import CardReader, FindProblems
+from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
+from services.node.fpga import FpgaProvider
 from services.node.metrics import CardCollector, NodeMetrics
 from services.node.reports import NodeReports
 from services.node.sensing import Sensing
@@ -76,16 +78,21 @@ class NodeService:
                 driver_calls=driver_calls,
             )
         clearing = (self._clearing.on_scan,) if self._clearing else ()
-        self._discovery = Discovery(
-            self.state,
+        fpga = FpgaProvider(
+            mode,
             units=settings.units,
-            interval=settings.scan_interval,
-            damping=Damping(settings.healthy_after, spacing=settings.scan_interval * SPACING),
             cards=CardReader(
                 self.scanner.scan, calls, limits, problems=(self.sensing.problems, *problems)
             ),
             holders=holders.current,
             observe_seconds=metrics.scan_seconds.observe,
+        )
+        self._providers = (fpga,)
+        self._discovery = Discovery(
+            self.state,
+            self._providers,
+            interval=settings.scan_interval,
+            damping=Damping(settings.healthy_after, spacing=settings.scan_interval * SPACING),
             on_scan=(reports.on_scan, self.sensing.on_scan, *clearing, *on_scan),
         )
 
@@ -96,4 +103,8 @@ class NodeService:
             yield "error clearing", self._clearing.clear_forever()
         if self.state.mode is not PluginMode.UNITS:
             yield "sensors", self.sensing.read_forever()
-            yield "card events", follow_card_events(self.state.rescan.request)
+            yield "card events", follow_card_events(self.state.rescan.request, self._subsystems)
+
+    def _subsystems(self) -> frozenset[str]:
+        """Whose uevents ask for a scan; those of device types change with their files."""
+        return frozenset().union(*(each.subsystems for each in self._providers))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import nothing_advertised
+from services.devices.resources import NOTHING_ADVERTISED, AdvertisedResources
 from services.process.due import Due
 
 
@@ -18,7 +18,7 @@ class NodeState:
         self.mode = mode
         self.inventory: Inventory | None = None
         """What the last scan found; None before the first."""
-        self.advertised = nothing_advertised(mode)
+        self.advertised: AdvertisedResources = NOTHING_ADVERTISED
         """The devices that the node offers."""
         self.scan_error = ""
         """Why the last scan failed; empty if it didn't."""

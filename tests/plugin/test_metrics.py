@@ -10,7 +10,7 @@ from plugin.metrics import DeviceCollector, PluginMetrics
 from plugin.node_mode import NodeMode
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, OfferMemory
+from services.devices.resources import AdvertisedResources
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from services.node.metrics import CardCollector
 from services.node.permissions import Missing
@@ -51,9 +51,7 @@ class Node:
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
         placed = {device.id: device for device in devices}
-        self.state.advertised = AdvertisedResources(
-            {"d/r": placed} if placed else {}, not_offered, OfferMemory(PluginMode.AF)
-        )
+        self.state.advertised = AdvertisedResources({"d/r": placed} if placed else {}, not_offered)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"accelbind_{name}", labels)

@@ -9,7 +9,7 @@ from plugin.node_events import ABSENCES, FAILURES, PluginEvents
 from plugin.node_mode import ModeChoice
 from services.devices.damping import RECOVERING
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, OfferMemory
+from services.devices.resources import AdvertisedResources
 from services.kube.events import EventRecord
 from services.node.reports import NodeReports
 from tests.services.node.support import scanned
@@ -39,8 +39,7 @@ class Told:
             if each.resource:
                 offered.setdefault(each.resource, {})[each.id] = each
         not_offered = tuple(each for each in devices if not each.resource)
-        memory = OfferMemory(mode)
-        advertised = AdvertisedResources(offered, not_offered, memory)
+        advertised = AdvertisedResources(offered, not_offered)
         self.reports.on_scan(scanned(inventory, advertised, mode))
 
     def take(self) -> list[tuple[str, str, bool]]:

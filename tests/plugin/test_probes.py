@@ -15,7 +15,7 @@ from plugin.probes import Probes, healthz, readyz
 from plugin.registration import Registration, RegistrationState
 from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, OfferMemory
+from services.devices.resources import AdvertisedResources
 from services.node.permissions import Missing
 from services.node.state import NodeState
 from services.process.errors import KubeletError
@@ -70,7 +70,7 @@ async def test_alive_means_that_registered_sockets_answer() -> None:
 def known(inventory: Inventory | None, *not_offered: Device, error: str = "") -> NodeState:
     state = NodeState(PluginMode.AF)
     state.inventory, state.scan_error = inventory, error
-    state.advertised = AdvertisedResources({}, not_offered, OfferMemory(PluginMode.AF))
+    state.advertised = AdvertisedResources({}, not_offered)
     return state
 
 
@@ -158,7 +158,7 @@ async def test_the_devices_come_with_all_that_is_wrong_on_the_node(short_dir: Pa
         assert (status, json.loads(text)["problems"][0]) == (503, "the first scan is under way")
         state = serving[0].node.state
         state.inventory, state.scan_error = NO_CARDS, "no thread"
-        state.advertised = AdvertisedResources({}, (BROKEN,), OfferMemory(PluginMode.AF))
+        state.advertised = AdvertisedResources({}, (BROKEN,))
         status, text = await probes.devices()
     answer = json.loads(text)
     assert (status, [each["device"] for each in answer["devices"]]) == (200, ["p0"])

@@ -12,8 +12,8 @@ from plugin.process import first_of
 from plugin.registration import Registration
 from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
-from services.devices.model import Device, PluginMode
-from services.devices.resources import AdvertisedResources, OfferMemory
+from services.devices.model import Device
+from services.devices.resources import AdvertisedResources
 from services.node.state import NodeState
 from services.process.errors import KubeletError
 from services.process.retry import Backoff
@@ -30,7 +30,7 @@ def device(key: str, resource: str) -> Device:
 def tree(**resources: str) -> NodeState:
     """A node that offers resources with a device for each letter."""
     offered = {name: {key: device(key, name) for key in keys} for name, keys in resources.items()}
-    return scanned(advertised=AdvertisedResources(offered, (), OfferMemory(PluginMode.AF)))
+    return scanned(advertised=AdvertisedResources(offered, ()))
 
 
 NONE = CountedResources(Path("/nowhere/kubelet.sock"))

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from plugin.counted import CountedResources
 from plugin.metrics import PluginMetrics
 from plugin.server import MAX_DETAILS, ResourceServer
-from services.devices.model import Device, PluginMode, Problem
+from services.devices.model import Device, DeviceNode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
@@ -34,9 +34,10 @@ def device(key: str, *, healthy: bool = True, numa_node: int | None = None) -> D
         resource=RESOURCE,
         healthy=healthy,
         reasons=() if healthy else (Problem("r", "m"),),
-        nodes=(key,),
+        nodes=(DeviceNode.at(key),),
         numa_node=numa_node,
-        pci_addresses=(f"0000:{key}",),
+        cdi=f"intel.cdi.k8s.io/fpga={key}",
+        envs=(("ACCELBIND_AF_X", f"0000:{key}"),),
     )
 
 
@@ -59,7 +60,6 @@ def create(
     path: Path,
     *given: Device,
     gate: StartPolicy | None = None,
-    mode: PluginMode = PluginMode.AF,
     registry: CollectorRegistry | None = None,
     counted: CountedResources | None = None,
 ) -> ResourceServer:
@@ -67,7 +67,6 @@ def create(
         RESOURCE,
         devices(*given),
         path,
-        mode=mode,
         device_root="/host",
         policy=gate,
         metrics=PluginMetrics(registry or new_registry()),

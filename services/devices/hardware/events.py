@@ -17,7 +17,7 @@ import asyncio
 import errno
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import structlog
@@ -42,7 +42,12 @@ AT_ONCE: Final = 1024
 PAUSE_SECONDS: Final = 0.02
 """Between two reads: a burst of events, such as a card's, is two scans at most."""
 
-_CLASSES: Final = "|".join(driver.folder.rpartition("/")[2] for driver in DRIVERS)
+FPGA_SUBSYSTEMS: Final = frozenset(
+    {
+        *("fpga_manager", "fpga_bridge", "dfl", "pci"),
+        *(driver.folder.rpartition("/")[2] for driver in DRIVERS),
+    }
+)
 _PARTS: Final = "|".join(
     kind.prefix.rpartition("-")[0] or kind.prefix
     for driver in DRIVERS
@@ -50,17 +55,18 @@ _PARTS: Final = "|".join(
 )
 """Starts of the names of a card's parts, some of which are platform devices: `dfl-port.0`."""
 
-_RELEVANT: Final = re.compile(
-    rf"SUBSYSTEM=(?:fpga_manager|fpga_bridge|dfl|pci|{_CLASSES})(?:\0|$)"
-    rf"|DEVPATH=[^\0]*/(?:{_PARTS})[^/\0]*(?:\0|$)".encode()
-)
+_SUBSYSTEM: Final = re.compile(rb"SUBSYSTEM=([^\0]*)")
+_PART: Final = re.compile(rf"DEVPATH=[^\0]*/(?:{_PARTS})[^/\0]*(?:\0|$)".encode())
 
 log = structlog.get_logger(component="card-events")
 
 
-def is_relevant(message: bytes) -> bool:
-    """Whether an event may be about a card or a part of one, whatever happened to it."""
-    return _RELEVANT.search(message) is not None
+def is_relevant(message: bytes, subsystems: Collection[str] = FPGA_SUBSYSTEMS) -> bool:
+    """Whether an event may be about a device of a subsystem, or a part of a card."""
+    found = _SUBSYSTEM.search(message)
+    if found is not None and found[1].decode(errors="replace") in subsystems:
+        return True
+    return _PART.search(message) is not None
 
 
 def kernel_socket() -> socket.socket:
@@ -80,6 +86,7 @@ def kernel_socket() -> socket.socket:
 
 async def follow_card_events(
     request_rescan: Callable[[], None],
+    subsystems: Callable[[], Collection[str]] = lambda: FPGA_SUBSYSTEMS,
     *,
     connect: Callable[[], socket.socket] = kernel_socket,
 ) -> None:
@@ -91,7 +98,7 @@ async def follow_card_events(
         with connect() as source:
             request_rescan()
             while True:
-                if await _receive(source):
+                if await _receive(source, subsystems()):
                     request_rescan()
                 await asyncio.sleep(PAUSE_SECONDS)
     except OSError as error:
@@ -101,13 +108,13 @@ async def follow_card_events(
         )
 
 
-async def _receive(source: socket.socket) -> bool:
+async def _receive(source: socket.socket, subsystems: Collection[str]) -> bool:
     """Wait for messages and read all that are there; whether one of them was about a card."""
     is_wanted = False
     try:
         message = await asyncio.get_running_loop().sock_recv(source, MAX_MESSAGE)
         for _ in range(AT_ONCE):
-            is_wanted = is_wanted or is_relevant(message)
+            is_wanted = is_wanted or is_relevant(message, subsystems)
             message = source.recv(MAX_MESSAGE)
     except BlockingIOError:
         return is_wanted
@@ -116,4 +123,4 @@ async def _receive(source: socket.socket) -> bool:
             raise
         log.debug("uevents were lost")
         return True
-    return is_wanted or is_relevant(message)
+    return is_wanted or is_relevant(message, subsystems)

@@ -2,6 +2,7 @@ import pytest
 
 from services.devices.allocation import (
     ContainerAllocation,
+    GivenNode,
     allocate,
     resource_variable,
 )
@@ -20,8 +21,8 @@ def tree(mode: PluginMode) -> AdvertisedResources:
     return advertise(Inventory((card(0), card(1), card(2, *pair))), mode, units=4)
 
 
-def nodes(*names: str, host: str = "") -> dict[str, str]:
-    return {f"/dev/{name}": f"{host}/dev/{name}" for name in names}
+def nodes(*names: str, host: str = "") -> tuple[GivenNode, ...]:
+    return tuple(GivenNode(f"/dev/{name}", f"{host}/dev/{name}", "rw") for name in names)
 
 
 AF, REGION_MODE, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
@@ -48,9 +49,9 @@ def test_a_container_gets_the_nodes_and_variables_of_its_devices(
     listed = ",".join(f"0000:{each}" for each in addresses.split())
     variable = AF_VARIABLE if mode is AF else REGION_VARIABLE
     units = dict.fromkeys(("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES"), ids.replace(" ", ","))
-    given_ = allocate(tree(mode).resources[resource], ids.split(), mode=mode)
+    given_ = allocate(tree(mode).resources[resource], ids.split())
     envs = {variable: listed} if addresses else units
-    assert given_ == ContainerAllocation(envs=envs, devices=nodes(*names.split()))
+    assert given_ == ContainerAllocation(envs=envs, nodes=nodes(*names.split()))
     assert given_.cdi_devices == ()
 
 
@@ -61,17 +62,17 @@ def test_the_host_path_has_the_host_root_and_the_container_path_never(
     host_root: str, before: str
 ) -> None:
     devices = tree(PluginMode.AF).resources[AF_NLB0]
-    answer = allocate(devices, ["dfl-port.0"], mode=PluginMode.AF, host_root=host_root)
-    assert answer.devices == nodes("dfl-port.0", host=before)
+    answer = allocate(devices, ["dfl-port.0"], host_root=host_root)
+    assert answer.nodes == nodes("dfl-port.0", host=before)
 
 
 def test_devices_that_the_runtime_knows_are_named_beside_their_nodes() -> None:
     devices = tree(PluginMode.AF).resources[AF_NLB0]
     ids = list(devices)
-    answer = allocate(devices, ids, mode=PluginMode.AF, cdi={ids[0], "dfl-port.99"})
+    answer = allocate(devices, ids, cdi={ids[0], "dfl-port.99"})
     assert len(ids) > 1
     assert answer.cdi_devices == (f"intel.cdi.k8s.io/fpga={ids[0]}",)
-    assert answer.devices == allocate(devices, ids, mode=PluginMode.AF).devices
+    assert answer.nodes == allocate(devices, ids).nodes
 
 
 @pytest.mark.parametrize("described", [[], ["dfl-fme.0", "dfl-fme.2"]])
@@ -81,28 +82,28 @@ def test_where_a_hook_programs_devices_are_given_by_their_cdi_names_alone(
     """What brings the nodes brings the hook too, so that neither comes without the other."""
     devices = tree(PluginMode.REGION).resources[REGION]
     ids = ["dfl-fme.2", "dfl-fme.0"]
-    answer = allocate(devices, ids, mode=PluginMode.REGION, cdi=described, hooked=True)
-    assert answer.devices == {}
+    answer = allocate(devices, ids, cdi=described, hooked=True)
+    assert answer.nodes == ()
     assert answer.cdi_devices == tuple(f"intel.cdi.k8s.io/fpga={each}" for each in ids)
-    plain = allocate(devices, ids, mode=PluginMode.REGION)
+    plain = allocate(devices, ids)
     assert answer.envs == plain.envs
 
 
 def test_an_id_that_is_asked_for_twice_counts_once() -> None:
     devices = tree(PluginMode.UNITS).resources[UNIT]
-    answer = allocate(devices, ["1", "0", "1"], mode=PluginMode.UNITS)
+    answer = allocate(devices, ["1", "0", "1"])
     assert answer.envs["ACCELERATOR_UNITS"] == "1,0"
 
 
 def test_devices_without_pci_function_leave_their_variable_empty() -> None:
-    devices = {"dfl-port.0": Device("dfl-port.0", AF_NLB0, healthy=True)}
-    assert allocate(devices, ["dfl-port.0"], mode=PluginMode.AF).envs == {AF_VARIABLE: ""}
+    devices = {"dfl-port.0": Device("dfl-port.0", AF_NLB0, healthy=True, envs=((AF_VARIABLE, ""),))}
+    assert allocate(devices, ["dfl-port.0"]).envs == {AF_VARIABLE: ""}
 
 
 def test_an_unknown_id_is_refused_with_the_ids_there_are() -> None:
     devices = tree(PluginMode.AF).resources[AF_NLB0]
     with pytest.raises(NotAllowed) as refused:
-        allocate(devices, ["dfl-port.9", "dfl-port.0", "?"], mode=PluginMode.AF)
+        allocate(devices, ["dfl-port.9", "dfl-port.0", "?"])
     assert str(refused.value) == (
         f"no device 'dfl-port.9', '?': {AF_NLB0} has dfl-port.0, dfl-port.1, dfl-port.2, dfl-port.3"
     )
@@ -110,7 +111,7 @@ def test_an_unknown_id_is_refused_with_the_ids_there_are() -> None:
 
 def test_an_id_of_a_resource_without_devices_is_refused() -> None:
     with pytest.raises(NotAllowed) as refused:
-        allocate({}, ["dfl-port.0"], mode=PluginMode.AF)
+        allocate({}, ["dfl-port.0"])
     assert str(refused.value) == "no device 'dfl-port.0': the resource has no devices now"
 
 

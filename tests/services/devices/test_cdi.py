@@ -7,14 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.allocation import allocate
-from services.devices.cdi import KIND, CdiFile, Hook, describe, qualified_name
-from services.devices.model import Device, Inventory, PluginMode
+from services.devices.cdi import KIND, CdiFile, Hook, check_name, describe
+from services.devices.model import Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import advertise
 from services.process.errors import InvalidName
 from tests.services.cards import card, port
 
-FIRST = Device(id="dfl-port.0", resource="fpga.intel.com/af-x", healthy=True, nodes=("dfl-port.0",))
-SECOND = replace(FIRST, id="5e:00.0", nodes=("dfl-port.1", "dfl-fme.0"))
+
+def nodes(*names: str) -> tuple[DeviceNode, ...]:
+    return tuple(map(DeviceNode.at, names))
+
+
+FIRST = Device(
+    id="dfl-port.0",
+    resource="fpga.intel.com/af-x",
+    healthy=True,
+    nodes=nodes("dfl-port.0"),
+    cdi=f"{KIND}=dfl-port.0",
+)
+SECOND = replace(FIRST, id="5e:00.0", nodes=nodes("dfl-port.1", "dfl-fme.0"), cdi=f"{KIND}=5e:00.0")
 
 
 def parsed(file: CdiFile) -> Any:
@@ -51,7 +62,7 @@ def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed(
     inventory = Inventory((card(0, port(), port("dfl-port.1", number=1)),))
 
     def granted(mode: PluginMode) -> dict[str, set[str]]:
-        file = describe(advertise(inventory, mode).devices(), mode=mode)
+        file = describe(advertise(inventory, mode).devices())
         return {
             each["name"]: {node["path"] for node in each["containerEdits"]["deviceNodes"]}
             for each in (parsed(file)["devices"] if file.content else ())
@@ -66,11 +77,11 @@ def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed(
 @pytest.mark.parametrize("mode", [each for each in PluginMode if each is not PluginMode.UNITS])
 def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> None:
     tree = advertise(Inventory((card(0, port(), port("dfl-port.1", number=1)),)), mode)
-    file = describe(tree.devices(), mode=mode)
+    file = describe(tree.devices())
     given_ = [
         name
         for devices in tree.resources.values()
-        for name in allocate(devices, list(devices), mode=mode, cdi=file.devices).cdi_devices
+        for name in allocate(devices, list(devices), cdi=file.devices).cdi_devices
     ]
     assert sorted(given_) == [f"{KIND}={each['name']}" for each in parsed(file)["devices"]]
 
@@ -78,14 +89,14 @@ def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> N
 @pytest.mark.parametrize(
     ("device", "reason"),
     [
-        (replace(FIRST, id="-x"), "cdi-name"),
-        (replace(FIRST, id="a=b"), "cdi-name"),
-        (replace(FIRST, id=""), "cdi-name"),
-        (replace(FIRST, id="x\n"), "cdi-name"),
-        (replace(FIRST, id="x", nodes=("../sda",)), "cdi-node"),
-        (replace(FIRST, id="x", nodes=("..",)), "cdi-node"),
-        (replace(FIRST, id="x", nodes=("a/b",)), "cdi-node"),
-        (replace(FIRST, id="x", nodes=("",)), "cdi-node"),
+        (replace(FIRST, id="-x", cdi=f"{KIND}=-x"), "cdi-name"),
+        (replace(FIRST, id="a=b", cdi=f"{KIND}=a=b"), "cdi-name"),
+        (replace(FIRST, id="", cdi=f"{KIND}="), "cdi-name"),
+        (replace(FIRST, id="x", cdi=f"{KIND}=x\n"), "cdi-name"),
+        (replace(FIRST, id="x", nodes=nodes("../sda")), "cdi-node"),
+        (replace(FIRST, id="x", nodes=nodes("..")), "cdi-node"),
+        (replace(FIRST, id="x", nodes=nodes("a/../b")), "cdi-node"),
+        (replace(FIRST, id="x", nodes=nodes("")), "cdi-node"),
         (SECOND, "cdi-duplicate"),
     ],
 )
@@ -97,7 +108,7 @@ def test_what_a_runtime_would_not_take_is_left_out_and_told(device: Device, reas
 
 
 def test_a_file_without_devices_is_none() -> None:
-    file = describe([replace(FIRST, id="")])
+    file = describe([replace(FIRST, cdi=f"{KIND}=")])
     assert file.content == b""
     assert [problem.reason for problem in file.problems] == ["cdi-name"]
 
@@ -119,7 +130,8 @@ def reference_name_is_valid(name: str) -> bool:
 @given(st.text(alphabet="aZ0_-.:= /\nä\u0660", max_size=6))
 def test_names_are_valid_as_the_reference_has_it(name: str) -> None:
     try:
-        accepted = bool(qualified_name(name))
+        check_name(name)
+        accepted = True
     except InvalidName:
         accepted = False
     assert accepted == reference_name_is_valid(name)

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.damping import RECOVERING, Damping, Health, damp
-from services.devices.model import Device, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, nothing_advertised
+from services.devices.model import Device, Problem
+from services.devices.resources import AdvertisedResources
 from tests.services.cards import BAD
 
 ID = "dfl-port.0"
@@ -15,7 +15,7 @@ def tree_of(*devices: Device) -> AdvertisedResources:
     resources: dict[str, dict[str, Device]] = {}
     for device in devices:
         resources.setdefault(device.resource, {})[device.id] = device
-    return AdvertisedResources(resources, (), nothing_advertised(PluginMode.AF).memory)
+    return AdvertisedResources(resources, ())
 
 
 def device(key: str = ID, *problems: Problem, resource: str = "fpga.intel.com/af-x") -> Device:
@@ -87,7 +87,6 @@ def test_a_device_that_is_held_back_says_why_and_keeps_the_rest() -> None:
     (reason,) = devices[ID].reasons
     assert reason.reason == RECOVERING
     assert "3 good scans in a row" in reason.message
-    assert damped.memory is tree.memory
 
 
 def test_a_tree_with_nothing_to_hold_back_is_the_same_tree() -> None:

@@ -4,15 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.devices.allocation import resource_variable
 from services.devices.model import (
     Card,
     Device,
+    DeviceNode,
     Inventory,
     PluginMode,
     Port,
     Problem,
 )
-from services.devices.resources import AdvertisedResources, advertise, nothing_advertised
+from services.devices.resources import FpgaOffer, advertise
 from tests.services.cards import (
     AF_NLB0,
     BAD,
@@ -40,13 +42,11 @@ ID_EMPTY = Problem("interface-id-empty", "compat_id of dfl-fme.0 is empty")
 UNREADABLE = Problem("card-unreadable", "region0 can't be listed")
 
 
-def offer(
-    mode: PluginMode, *cards: Card, after: AdvertisedResources | None = None
-) -> AdvertisedResources:
+def offer(mode: PluginMode, *cards: Card, after: FpgaOffer | None = None) -> FpgaOffer:
     return advertise(Inventory(cards), mode, previous=after.memory if after else None)
 
 
-def ids(made: AdvertisedResources) -> dict[str, list[str]]:
+def ids(made: FpgaOffer) -> dict[str, list[str]]:
     return {resource: list(devices) for resource, devices in made.resources.items()}
 
 
@@ -54,7 +54,7 @@ def reasons(device: Device) -> list[str]:
     return [problem.reason for problem in device.reasons]
 
 
-def only(made: AdvertisedResources) -> Device:
+def only(made: FpgaOffer) -> Device:
     (device,) = made.devices()
     return device
 
@@ -82,12 +82,15 @@ def test_in_af_mode_a_device_is_a_port_under_the_function_in_it() -> None:
         id="dfl-port.1",
         resource=AF_NLB3,
         healthy=True,
-        nodes=("dfl-port.1",),
+        nodes=(DeviceNode.at("dfl-port.1"),),
         numa_node=1,
         pci_addresses=("0000:5f:00.0",),
         card="region1",
         interface_id=INTERFACE,
         afu_ids=(NLB3,),
+        cdi="intel.cdi.k8s.io/fpga=dfl-port.1",
+        envs=((resource_variable(AF_NLB3), "0000:5f:00.0"),),
+        claims=frozenset({"0000:5f:00.0"}),
     )
     assert made.not_offered == ()
 
@@ -101,19 +104,22 @@ def test_in_the_region_modes_a_device_is_an_engine(mode: PluginMode) -> None:
         id="dfl-fme.0",
         resource=REGION,
         healthy=True,
-        nodes=("dfl-port.0", "dfl-port.1", *engine),
+        nodes=tuple(map(DeviceNode.at, ("dfl-port.0", "dfl-port.1", *engine))),
         numa_node=0,
         pci_addresses=("0000:5e:00.0",),
         card="region0",
         interface_id=INTERFACE,
         afu_ids=(NLB0, NLB3),
+        cdi=f"intel.cdi.k8s.io/fpga={'regiondevel-' if engine else ''}dfl-fme.0",
+        envs=((resource_variable(REGION), "0000:5e:00.0"),),
+        claims=frozenset({"0000:5e:00.0"}),
     )
 
 
 def test_in_bdf_mode_a_device_is_a_port_named_by_its_function() -> None:
     made = offer(BDF, card(0), card(1, pci=function("0001:5f:00.0", numa=None)))
     assert ids(made) == {UNIT: ["5e:00.0", "0001:5f:00.0"]}
-    assert made.resources[UNIT]["5e:00.0"].nodes == ("dfl-port.0",)
+    assert made.resources[UNIT]["5e:00.0"].nodes == (DeviceNode.at("dfl-port.0"),)
     assert made.resources[UNIT]["5e:00.0"].pci_addresses == ("0000:5e:00.0",)
     assert made.resources[UNIT]["0001:5f:00.0"].numa_node is None
 
@@ -128,8 +134,8 @@ def test_in_bdf_mode_further_ports_of_a_function_are_told_apart_by_number() -> N
     assert ids(made) == {UNIT: ["5e:00.0", "5e:00.0-3", "5e:00.0-2"]}
 
 
-def unit_nodes(made: AdvertisedResources) -> dict[str, str]:
-    return {key: device.nodes[0] for key, device in made.resources[UNIT].items()}
+def unit_nodes(made: FpgaOffer) -> dict[str, str]:
+    return {key: device.nodes[0].host for key, device in made.resources[UNIT].items()}
 
 
 def test_in_bdf_mode_a_port_keeps_its_id_whatever_becomes_of_the_others_of_its_function() -> None:
@@ -189,19 +195,20 @@ def test_two_cards_without_pci_function_are_not_related() -> None:
     first = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
     second = replace(card(1), pci=None, ports=(port("dfl-port.1"),))
     made = offer(PluginMode.REGION, first, second)
-    assert [device.nodes for device in made.devices()] == [("dfl-port.0",), ("dfl-port.1",)]
+    assert [device.nodes[0].host for device in made.devices()] == ["dfl-port.0", "dfl-port.1"]
 
 
 @pytest.mark.parametrize("mode", CARD_MODES)
 def test_no_card_is_no_resource(mode: PluginMode) -> None:
-    assert offer(mode) == nothing_advertised(mode)
+    assert not offer(mode).resources
 
 
 def test_units_need_no_card() -> None:
     made = advertise(Inventory(), UNITS)
     assert ids(made) == {UNIT: [str(number) for number in range(40)]}
     assert ids(advertise(Inventory((card(0),)), UNITS, units=2)) == {UNIT: ["0", "1"]}
-    assert made.resources[UNIT]["7"] == Device("7", UNIT, healthy=True)
+    assert made.resources[UNIT]["7"].healthy
+    assert not made.resources[UNIT]["7"].nodes
     assert advertise(Inventory(), UNITS, units=0).resources == {}
     assert made.memory.mode is UNITS
 
@@ -237,14 +244,14 @@ def test_a_region_has_the_ports_of_its_virtual_functions(mode: PluginMode) -> No
     device = only(made)
     develops = mode is PluginMode.REGIONDEVEL
     names = ["dfl-port.1", "dfl-port.2", "dfl-fme.0"][: 3 if develops else 2]
-    assert list(device.nodes) == names
+    assert [node.host for node in device.nodes] == names
     addresses = ("0000:5e:00.1", "0000:5e:00.2", "0000:5e:00.0")
     assert device.pci_addresses == addresses[: 3 if develops else 2]
     assert device.afu_ids == (NLB0, NLB3)
     assert device.healthy
     assert made.not_offered == ()
     alone = only(offer(mode, *cards[:2]))
-    assert alone.nodes[0] == "dfl-port.1"
+    assert alone.nodes[0].host == "dfl-port.1"
     assert alone.resource == REGION
 
 

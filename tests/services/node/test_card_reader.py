@@ -4,7 +4,7 @@ import threading
 from dataclasses import replace
 
 from services.devices.model import Card, Inventory
-from services.node.discovery import HUNG_IN_DRIVER, CardReader, card_key
+from services.node.card_reader import HUNG_IN_DRIVER, CardReader, card_key
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceHung
 from tests.services.cards import NLB0, NLB3, card, port, virtual

@@ -27,7 +27,7 @@ def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> AdvertisedResources
 
 
 def publisher_for(folder: Path) -> CdiPublisher:
-    return CdiPublisher(folder, mode=PluginMode.AF, host_root="/", calls=BlockingCalls())
+    return CdiPublisher(folder, host_root="/", calls=BlockingCalls())
 
 
 def named(folder: Path) -> list[str]:

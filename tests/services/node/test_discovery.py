@@ -8,7 +8,9 @@ from services.containers.holders import Holder, Holders
 from services.devices.damping import Damping
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources
-from services.node.discovery import CardReader, Discovery
+from services.node.card_reader import CardReader
+from services.node.discovery import Discovery
+from services.node.fpga import FpgaProvider
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
@@ -37,14 +39,18 @@ class Setting:
         self.trees: list[AdvertisedResources] = []
         self.seconds: list[float] = []
         self.state, calls = NodeState(mode), BlockingCalls()
-        self.discovery = Discovery(
-            self.state,
+        fpga = FpgaProvider(
+            mode,
             units=3,
-            interval=interval,
-            damping=Damping(good_scans=2),
             cards=CardReader(self.scan, calls),
             holders=self.holders,
             observe_seconds=self.seconds.append,
+        )
+        self.discovery = Discovery(
+            self.state,
+            [fpga],
+            interval=interval,
+            damping=Damping(good_scans=2),
             on_scan=[self.on_scan],
         )
 

@@ -192,7 +192,7 @@ async def test_the_kernels_own_events_arrive(monkeypatch: pytest.MonkeyPatch) ->
     asked = Path("/sys/class/mem/null/uevent")
     if not os.access(asked, os.W_OK):
         pytest.skip(f"{ROOT_IS_NEEDED}: write {asked}")
-    monkeypatch.setattr(events, "is_relevant", lambda message: b"mem/null" in message)
+    monkeypatch.setattr(events, "is_relevant", lambda message, _: b"mem/null" in message)
     async with following(own_socket()) as requests:
         asked.write_text(f"change {uuid.uuid4()}")  # noqa: ASYNC240 - the kernel never blocks it
         await eventually_async(lambda: requests.count >= 2)

@@ -14,7 +14,7 @@ from services.devices.hardware.drivers.base import (
 )
 from services.devices.hardware.scan import Scanner, scan
 from services.devices.model import Card, Inventory, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import FpgaOffer, advertise
 from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
@@ -22,9 +22,7 @@ from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
 DRIVERS = ["opae", "dfl"]
 
 
-def tree(
-    root: Path, mode: PluginMode = PluginMode.AF, after: AdvertisedResources | None = None
-) -> AdvertisedResources:
+def tree(root: Path, mode: PluginMode = PluginMode.AF, after: FpgaOffer | None = None) -> FpgaOffer:
     return advertise(scan(root), mode, previous=after.memory if after else None)
 
 

@@ -1,0 +1,113 @@
+"""Who finds devices on a node, and how the devices of several providers become one offer.
+
+A device belongs to one provider. FPGAs come first: what they offer, no device type can have. A
+device that two types match is offered by neither, because the kubelet counts each resource by
+itself and would hand it out twice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from services.devices.model import Card, Device, Problem
+from services.devices.resources import AdvertisedResources
+from services.process.text import listing
+
+CLAIMED_BY_FPGA: Final = "claimed-by-fpga"
+CLAIMED_TWICE: Final = "claimed-twice"
+DUPLICATE: Final = "duplicate-name"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a provider found."""
+
+    devices: tuple[Device, ...] = ()
+    """In a stable order; those that can't be offered have reasons and no resource."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with the node or the configuration rather than with a device."""
+    cards: tuple[Card, ...] = ()
+    """The cards that the devices are parts of, if they are FPGAs."""
+
+
+class Provider(Protocol):
+    """Finds the devices of one kind on a node."""
+
+    name: str
+    """For messages and keys of blocking calls; unique on the node."""
+    subsystems: frozenset[str]
+    """Whose uevents ask for a scan."""
+
+    async def devices(self, previous: Mapping[str, Device]) -> Found:
+        """The devices now; `previous` are those offered before, by id.
+
+        Raises:
+            HardwareError: Nothing can be found out; what was known before stays.
+        """
+
+
+def merge(founds: Sequence[Found]) -> AdvertisedResources:
+    """The offer of a node: each device once, and none that two claim."""
+    devices = [device for found in founds for device in found.devices]
+    claimants = _claimants(devices)
+    resources: dict[str, dict[str, Device]] = {}
+    not_offered: dict[tuple[str, str], Device] = {}
+    ids: set[str] = set()
+    for device in devices:
+        problem = _conflict(device, claimants) if device.resource else None
+        if problem is None and device.resource and device.id in ids:
+            what = f"type {device.type}" if device.type else device.card
+            problem = Problem(DUPLICATE, f"{device.id} of {what} has the name of another device")
+        if problem is not None:
+            device = _refused(device, problem)  # noqa: PLW2901 - the same, not offered
+        if device.resource:
+            ids.add(device.id)
+            resources.setdefault(device.resource, {})[device.id] = device
+        else:  # a device that two types claim is shown once
+            not_offered.setdefault((device.id, str(device.reasons)), device)
+    return AdvertisedResources(resources, tuple(not_offered.values()))
+
+
+def _claimants(devices: Iterable[Device]) -> dict[str, list[Device]]:
+    """The devices to be offered that claim something, by what they claim."""
+    claimants: dict[str, list[Device]] = {}
+    for device in devices:
+        for claim in device.claims if device.resource else ():
+            claimants.setdefault(claim, []).append(device)
+    return claimants
+
+
+def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Problem | None:
+    """Why a device is not offered, if others claim what it claims."""
+    if not device.type:
+        return None
+    for claim in sorted(device.claims):
+        others = [each for each in claimants[claim] if not _is_replica(each, device)]
+        fpga = next((each for each in others if not each.type), None)
+        if fpga is not None:
+            text = (
+                f"{claim} belongs to the FPGA device {fpga.id} ({fpga.resource}), so type"
+                f" {device.type} can't offer it"
+            )
+            return Problem(CLAIMED_BY_FPGA, text)
+        if others:
+            return Problem(CLAIMED_TWICE, _claimed_twice(claim, [device, *others]))
+    return None
+
+
+def _claimed_twice(claim: str, claimants: Iterable[Device]) -> str:
+    names = sorted({each.type for each in claimants})
+    if len(names) > 1:
+        return (
+            f"types {listing(names)} match {claim}, so none of them offers it: let one type match"
+        )
+    ids = sorted({each.id for each in claimants})
+    return f"{claim} is part of {listing(ids)} of type {names[0]}, so none of them is offered"
+
+
+def _is_replica(one: Device, other: Device) -> bool:
+    return one.type == other.type and one.claims == other.claims
+
+
+def _refused(device: Device, problem: Problem) -> Device:
+    return replace(device, resource="", healthy=False, reasons=(problem,))

@@ -1,0 +1,72 @@
+"""The devices of several providers as one offer."""
+
+import pytest
+
+from services.devices.model import Device, Problem
+from services.devices.provider import Found, merge
+
+FPGA = "0000:5e:00.0"
+
+
+def device(key: str, type_: str, *claims: str, resource: str = "d.example/r") -> Device:
+    return Device(key, resource, healthy=True, type=type_, claims=frozenset(claims))
+
+
+CARD = device("dfl-port.0", "", FPGA, resource="fpga.intel.com/af-x")
+VE = device("0000-b1-00-0", "ve", "0000:b1:00.0", "237:0")
+TYPE_CANT = "so type ve can't offer it"
+NEITHER = "so none of them offers it: let one type match"
+NO_NODE = Device("x", "", healthy=False, reasons=(Problem("no-node", "x has no node"),), type="ve")
+
+
+@pytest.mark.parametrize(
+    ("found", "offered", "reasons"),
+    [
+        ([VE], ["0000-b1-00-0"], []),
+        ([NO_NODE], [], ["x has no node"]),
+        # replicas of one device
+        (
+            [device("a-0", "ve", "1:1"), device("a-1", "ve", "1:1")],
+            ["a-0", "a-1"],
+            [],
+        ),
+        (
+            [device("a", "ve", FPGA)],
+            [],
+            [f"{FPGA} belongs to the FPGA device dfl-port.0 ({CARD.resource}), {TYPE_CANT}"],
+        ),
+        # two files match one device, which is shown once
+        (
+            [VE, device("0000-b1-00-0", "accel", "0000:b1:00.0")],
+            [],
+            [f"types accel and ve match 0000:b1:00.0, {NEITHER}"],
+        ),
+        # a partner that is also served alone
+        (
+            [device("card", "alveo", "0000:21:00.0", "189:4"), device("1-2", "jtag", "189:4")],
+            [],
+            [f"types alveo and jtag match 189:4, {NEITHER}"] * 2,
+        ),
+        (
+            [device("a", "ve", "1:1", "2:2"), device("b", "ve", "1:2", "2:2")],
+            [],
+            ["2:2 is part of a and b of type ve, so none of them is offered"] * 2,
+        ),
+        # an id that two devices have
+        (
+            [device("a", "ve", "1:1"), device("a", "accel", "1:2"), device("dfl-port.0", "t")],
+            ["a"],
+            [
+                "a of type accel has the name of another device",
+                "dfl-port.0 of type t has the name of another device",
+            ],
+        ),
+    ],
+)
+def test_a_device_is_offered_once_or_the_reason_says_who_else_has_it(
+    found: list[Device], offered: list[str], reasons: list[str]
+) -> None:
+    made = merge([Found((CARD,)), Found(tuple(found))])
+    assert [each.id for each in made.devices()] == ["dfl-port.0", *offered]
+    assert [each.reasons[0].message for each in made.not_offered] == reasons
+    assert not any(each.healthy or each.resource for each in made.not_offered)
