@@ -1,5 +1,6 @@
 """`accelbind bitstream`: show bitstreams, and manage those of a node."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,8 +58,8 @@ def info(files: Files, *, output: Output = OutputFormat.TEXT) -> None:
       accelbind bitstream info nlb0.gbs
     """
     described = [{"file": str(path)} | _described(read_bitstream(path)) for path in files]
-    pages = ("\n".join(fact_lines(each)) for each in described)
-    print_result(output, described, ["\n\n".join(pages)])
+    pages = [["", *fact_lines(each)] for each in described]
+    print_result(output, described, [*chain.from_iterable(pages)][1:])
 
 
 @app.command()
@@ -170,8 +171,11 @@ def _is_bitstream(path: Path) -> bool:
 
 def _ignored(path: Path) -> str:
     shown = plain(str(path), 400)
-    advice = f"; add it with: accelbind bitstream install {shown}" if _is_bitstream(path) else ""
-    return f"ignored: {shown} is not named INTERFACE/FUNCTION.gbs or .aocx{advice}"
+    advice = "nothing reads it, so it may be moved away"
+    if _is_bitstream(path):
+        name = plain(path.name, 400)
+        advice = f"move it away, and add it from there: accelbind bitstream install {name}"
+    return f"ignored: {shown} is not named INTERFACE/FUNCTION.gbs or .aocx; {advice}"
 
 
 def _entry(stored: Stored) -> dict[str, Any]:

@@ -1,8 +1,5 @@
 """`accelbind demo`."""
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +12,6 @@ from simulator.demo import own
 from simulator.demo.cluster import World, demo_world, mappings_folder
 from simulator.demo.play import play
 from simulator.demo.show import make_console, make_picture, save_picture
-from simulator.demo.stage import make_folder
 
 
 def demo(
@@ -43,7 +39,10 @@ def demo(
         ),
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the temporary folder with all logs.")
+        bool,
+        typer.Option(
+            "--keep", help="Keep everything running until Ctrl-C, and show how to use it."
+        ),
     ] = False,
     svg: Annotated[
         Path | None,
@@ -59,35 +58,25 @@ def demo(
     and a temporary folder, and removes everything at the end.
 
     With -f it creates your own pods, on nodes that have the cards and the
-    bitstreams for them. Exit code 0: all pods run; 1: a pod was
-    refused or did not start; 2: wrong options, or files that can't be read.
+    bitstreams for them. With --keep the cluster runs until Ctrl-C, so that you can
+    try kubectl, fpga program, bitstream and devices with sample bitstreams.
+
+    Exit code 0: all pods run; 1: a pod was refused or did not start; 2: wrong
+    options, or files that can't be read; 130: interrupted.
 
     The output fits the terminal, or COLUMNS, or 80 columns.
 
     [bold]Examples[/bold]
       accelbind demo
-      accelbind demo -v --keep
+      accelbind demo --keep
       accelbind demo -f pod.yaml -f more --mappings maps
     """
     world, picture = _world(filename or [], mappings), make_picture() if svg else None
-    with _folder(keep=keep) as folder:
-        good = play(folder, make_console(), world, verbose=verbose, picture=picture)
+    good = play(make_console(), world, verbose=verbose, keep=keep, picture=picture)
     if svg and picture:
         save_picture(picture, svg)
     if not good:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _folder(*, keep: bool) -> Iterator[Path]:
-    folder = make_folder()
-    try:
-        yield folder
-    finally:
-        if keep:
-            typer.echo(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _world(files: list[Path], mappings: Path | None) -> World:

@@ -1,6 +1,6 @@
 """A stand-in for the cards' driver: it programs and resets the ports of a rack.
 
-The nodes of a rack are files without ioctls. `SimulatedCalls`, which `simulator.run_plugin` and
+The nodes of a rack are files without ioctls. `SimulatedCalls`, which `simulator.command` and
 tests inject, sends what would be an ioctl to a socket in the rack's `dev`: the name of the node,
 the number, the structure, and the data that an address in the structure points to. `DriverStandIn`
 answers there with an errno, in a process of its own or in a thread of a test.

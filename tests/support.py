@@ -318,7 +318,7 @@ class Processes:
         self, *flags: str | Path, name: str = "plugin", env: Mapping[str, str] | None = None
     ) -> Process:
         """Start `accelbind plugin …` with the ioctls of simulated cards."""
-        return self.start(python_module("simulator.run_plugin", *flags), name=name, env=env)
+        return self.start(python_module("simulator.command", "plugin", *flags), name=name, env=env)
 
     def close(self) -> Iterator[str]:
         """Kill all of them; yield a sentence for each that had left children behind."""

@@ -57,7 +57,9 @@ def child(main: str, out: str, *arguments: str) -> int:
     signal.signal(signal.SIGUSR1, lambda *_: entered.clear())
     signal.signal(signal.SIGUSR2, write)
     if main == "plugin":
-        from simulator.run_plugin import main as run  # noqa: PLC0415 - not in every child
+        from simulator.command import main as run  # noqa: PLC0415 - not in every child
+
+        arguments = ("plugin", *arguments)
     else:
         from accelbind.cli import main as run  # noqa: PLC0415 - the same
     threading.setprofile(note)

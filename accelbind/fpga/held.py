@@ -35,8 +35,8 @@ def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> N
     )
     if who:
         raise DeviceBusy(
-            f"{port} is held by {listing(who)}: end that pod, or use --force; the kubelet names it"
-            " for up to a minute longer, or until an accelbind plugin serves this node"
+            f"{port} is held by {listing(who)}: end that pod, or use --force; after the end of the"
+            " pod the kubelet still names it, with a plugin on this node for up to a minute"
         )
 
 

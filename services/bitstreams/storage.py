@@ -113,12 +113,15 @@ class BitstreamStorage:
         """Yield the files and folders that don't fit the layout, and are ignored."""
         for name in _listed(self.folder):
             folder = self.folder / name
-            if interface_of(name) is None or not _is_folder(folder):
+            if not _is_folder(folder):
                 yield folder
                 continue
-            for each in _listed(folder):
-                if not function_of(each) and not _HALF.fullmatch(each):
+            is_interface, inside = interface_of(name) is not None, _listed(folder)
+            for each in inside:
+                if not (is_interface and (function_of(each) or _HALF.fullmatch(each))):
                     yield folder / each
+            if not inside and not is_interface:
+                yield folder
 
     def install(
         self, source: Path, *, force: bool = False, dry_run: bool = False

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from rich.console import Console
 from simulator.client import Client, Json, Refused
 from simulator.demo import show
 from simulator.demo.cluster import DemoPod, NodePlan, World
+from simulator.demo.keep import prepare
 from simulator.demo.reports import PodReport, has_capacity, is_good, is_running, unexpected
-from simulator.demo.stage import Stage
+from simulator.demo.stage import Stage, temporary_folder
 from simulator.demo.suite import driver_log, raise_suite
 
 Until: TypeAlias = Callable[[Callable[[], Json | None], str], Json]
@@ -104,19 +106,19 @@ class Player:
 
 
 def play(
-    folder: Path,
     console: Console,
     world: World,
     *,
     verbose: bool = False,
+    keep: bool = False,
     picture: Console | None = None,
 ) -> bool:
     """Play the demo; returns whether all pods were as expected, or ran.
 
-    The folder is an empty one, its path short enough for unix sockets in it. `picture` gets an
-    excerpt of what is shown. Where the demo cannot be played to its end, the logs are shown.
+    With `keep` everything runs on until a signal asks for the end. `picture` gets an excerpt of
+    what is shown. Where the demo cannot be played to its end, the logs are shown.
     """
-    stage, started = Stage(folder), time.monotonic()
+    started, interrupted = time.monotonic(), threading.Event()
     reports: list[PodReport] = []
     problems: list[str] = []
 
@@ -127,7 +129,7 @@ def play(
             audit=suite.audit,
             console=console,
             until=stage.until,
-            driver_logs={plan.name: driver_log(folder, plan) for plan in world.nodes},
+            driver_logs={plan.name: driver_log(stage.folder, plan) for plan in world.nodes},
             verbose=verbose,
             picture=picture,
         )
@@ -135,13 +137,20 @@ def play(
         player.show_nodes(world.nodes)
         reports.extend(player.play(world.pods))
         problems.extend(player.problems(reports))
+        if keep:
+            console.print(show.kept(prepare(stage.folder, world.nodes)))
+            stage.keep()
 
-    codes = _on(stage, console, act)
-    problems += [f"process {name} ended with {code}" for name, code in codes.items() if code]
-    if problems:
-        console.print(show.logs(stage))
-    end = show.end(reports, problems, time.monotonic() - started, "nothing is left running")
-    console.print(end)
+    with _signals_set(interrupted), temporary_folder() as folder:
+        stage = Stage(folder, interrupted=interrupted)
+        codes = _on(stage, console, act)
+        problems += [f"process {name} ended with {code}" for name, code in codes.items() if code]
+        if problems:
+            console.print(show.logs(stage))
+        end = show.end(reports, problems, time.monotonic() - started, "nothing is left running")
+        console.print(end)
+    if interrupted.is_set():
+        raise KeyboardInterrupt
     if picture:
         picture.print(end)
     return is_good(reports, problems)
@@ -150,9 +159,8 @@ def play(
 def _on(stage: Stage, console: Console, act: Callable[[], None]) -> dict[str, int | str]:
     """Act, and stop all processes whatever happens; returns their exit codes."""
     try:
-        with _signals_interrupt(stage):
-            act()
-            return stage.stop()
+        act()
+        return stage.stop()
     except Exception:
         console.print(show.logs(stage))
         raise
@@ -220,11 +228,11 @@ def _reasons(pod: Json) -> list[str]:
 
 
 @contextlib.contextmanager
-def _signals_interrupt(stage: Stage) -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end the demo as Ctrl-C does, with everything stopped."""
+def _signals_set(interrupted: threading.Event) -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end the demo as Ctrl-C does, with everything stopped and removed."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        stage.interrupted = True
+        interrupted.set()
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, interrupt) for number in numbers]

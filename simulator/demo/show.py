@@ -19,6 +19,7 @@ from rich.text import Text
 from services.names import DOMAIN
 from simulator.client import Json
 from simulator.demo.cluster import NodePlan
+from simulator.demo.keep import Kept
 from simulator.demo.reports import (
     PodReport,
     capacity,
@@ -34,6 +35,13 @@ _GAP = 2
 """Columns between two columns of a table."""
 
 _WIDE = (80, {"pod": 14, "node": 11, "device": 17, "outcome": 18})
+_TRY = (
+    "kubectl get pods",
+    "accelbind devices",
+    'accelbind bitstream info "$SAMPLES"/*',
+    "accelbind fpga list",
+    "accelbind fpga program PORT BITSTREAM --dry-run",
+)
 _NARROW = (60, {"pod": 14, "node": 11, "device": 10, "outcome": 10})
 """For the summary: a width of the screen, and how much of it each column may have at most.
 
@@ -138,6 +146,23 @@ def summary(
     return table
 
 
+def kept(nodes: Sequence[Kept]) -> RenderableType:
+    """How to use a cluster that keeps running, from another shell."""
+    first = nodes[0]
+    lines = Text("In another terminal, for the commands below:\n\n")
+    for each in nodes:
+        note = f"mode {each.plan.mode}" if each is first else f"or for {each.plan.name}"
+        lines.append(f"  . {each.file}", style="bold").append(f"    # {note}\n", style="dim")
+    lines.append(f"\nIt sets PATH (accelbind for simulated cards) and, for {first.plan.name}:\n\n")
+    for name, value in first.variables.items():
+        lines.append(f"  {name}={value}\n")
+    lines.append("\nThen try:\n\n")
+    for command in _TRY:
+        lines.append(f"  {command}\n", style="bold")
+    lines.append("\nEverything keeps running until Ctrl-C here, and is then removed.")
+    return Group(title("Your turn"), lines)
+
+
 def end(
     reports: Sequence[PodReport],
     problems: Sequence[str],
@@ -195,7 +220,7 @@ def _lines(report: PodReport) -> Iterator[tuple[str, Text]]:
         yield "programmed", Text(f"{port} with AFU {afu_id}", style="yellow")
     yield from _devices(report)
     if not report.is_running:
-        reasons = report.reasons or ["no reason was reported; --keep leaves the logs"]
+        reasons = report.reasons or ["no reason was reported; --keep lets you look for it"]
         yield from _labelled("not running", (Text(one, style="red") for one in reasons))
 
 

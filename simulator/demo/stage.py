@@ -1,17 +1,20 @@
 """Starts the demo's processes and stops them, whatever happens.
 
 Each runs in its own session with its output in a file. So a Ctrl-C reaches only the demo, which
-then stops the processes in order: SIGTERM, a deadline, SIGKILL for the whole group.
+then stops the processes in order: SIGTERM, a deadline, SIGKILL for the whole group. Their temporary
+files are in the stage's folder, so that none stays if they are killed.
 """
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,11 +30,16 @@ LONGEST = 40
 """Characters for the folder; a node's sockets add up to 60, and 107 is the kernel's limit."""
 
 
-def make_folder() -> Path:
-    """A temporary folder whose path leaves room for the names of unix sockets."""
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is removed at the end; its path leaves room for the names of unix sockets."""
     usual = tempfile.gettempdir()
     parent = usual if len(os.fsencode(usual)) + len("/accelbind-12345678") <= LONGEST else "/tmp"  # noqa: S108 - mkdtemp makes it ours
-    return Path(tempfile.mkdtemp(prefix="accelbind-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix="accelbind-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(slots=True)
@@ -60,8 +68,8 @@ class Stage:
     parts: list[Part] = field(default_factory=list)
     exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Closed when the processes have ended."""
-    interrupted: bool = False
-    """Whether a signal asks for the end; noticed between starts and polls."""
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    """Set by a signal that asks for the end; noticed between starts and polls."""
 
     def start(self, name: str, module: str, *arguments: str | Path) -> Part:
         """Start `python -m module arguments`; the name is unique and names its log."""
@@ -74,7 +82,7 @@ class Stage:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=_environment(),
+                env=_environment(self.folder),
                 start_new_session=True,
             )
         part = Part(name, log, process)
@@ -82,7 +90,7 @@ class Stage:
         return part
 
     def _check(self) -> None:
-        if self.interrupted:
+        if self.interrupted.is_set():
             raise KeyboardInterrupt
 
     def announced(self, file: Path, what: str) -> dict[str, Any]:
@@ -92,6 +100,13 @@ class Stage:
             return json.loads(file.read_text()) if file.exists() else None
 
         return self.until(read, f"{what} to serve")
+
+    def keep(self) -> None:
+        """Wait for a signal that asks for the end; ExternalFailure if a process ends before."""
+        while not self.interrupted.wait(1):
+            if ended := next((part for part in self.parts if part.ended), None):
+                raise ExternalFailure(f"{ended.name} ended with {ended.process.returncode}")
+        self.interrupted.clear()
 
     def until(self, poll: Callable[[], T | None], what: str) -> T:
         """Poll until something true is returned; ExternalFailure if that takes too long."""
@@ -138,7 +153,10 @@ def _group_lives(group: int) -> bool:
     return True
 
 
-def _environment() -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     """Ours, without what would configure the processes or name another cluster."""
     excluded = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(excluded)}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(excluded)}
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return ours | {"TMPDIR": str(temporary)}

@@ -82,8 +82,8 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
     """Start a node: cards, kubelet, plugin. Its folders are short, for the sockets in them."""
     home = stage.folder / plan.name
     lay_out(home / "root", plan.cards)
-    if plan.bitstreams:
-        install_bitstreams(home, plan)
+    install_bitstreams(home, plan)
+    if plan.cards:
         driver = ("--root", home / "root", "--log", driver_log(stage.folder, plan))
         stage.start(f"driver-{plan.name}", "simulator.driver", *driver)
     node = ("--node-name", plan.name, "--kubeconfig", kubeconfig, "--pod-logs-dir", home / "logs")
@@ -94,8 +94,8 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
     )
     stage.start(
         f"plugin-{plan.name}",
-        "simulator.run_plugin",
-        *("--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
+        "simulator.command",
+        *("plugin", "--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
         *("--bitstreams", home / "bitstreams", "--state-dir", home / "state"),
         *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
         *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),
@@ -112,12 +112,12 @@ def install_bitstreams(home: Path, plan: NodePlan) -> None:
     """Install the bitstreams of a node where its plugin finds them."""
     storage, source = BitstreamStorage(home / "bitstreams"), home / "new.gbs"
     for interface_id, afu_id in plan.bitstreams:
-        source.write_bytes(_bitstream(interface_id, afu_id))
+        source.write_bytes(make_bitstream(interface_id, afu_id))
         storage.install(source)
-    source.unlink()
+        source.unlink()
 
 
-def _bitstream(interface_id: str, afu_id: str) -> bytes:
+def make_bitstream(interface_id: str, afu_id: str) -> bytes:
     """A GBS, or an AOCX for the longer ids of OpenCL programs."""
     if len(afu_id) > len(OPENCL_AFU):
         return make_aocx(interface_id, afu_id, raw_bitstream(OPENCL_AFU))

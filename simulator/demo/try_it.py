@@ -41,8 +41,7 @@ def lay_out_node(home: Path, plan: NodePlan) -> bool:
         return False
     home.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(home / STAGED, ignore_errors=True)
-    if plan.bitstreams:
-        install_bitstreams(home, plan)
+    install_bitstreams(home, plan)
     lay_out(home / STAGED, plan.cards)
     (home / STAGED).rename(home / "root")
     return True

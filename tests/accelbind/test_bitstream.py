@@ -34,6 +34,13 @@ def test_info_shows_what_is_in_a_gbs(gbs: Path) -> None:
     assert f"stored as     {INTERFACE}/{AFU}.gbs\n" in out
 
 
+def test_info_fits_the_terminal_a_fact_per_line(gbs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = bitstream("info", gbs, gbs)[1].splitlines()
+    assert lines.count("") == 1
+    assert f"function id   {AFU}" in lines
+
+
 def test_info_as_json_has_all_that_a_script_wants(gbs: Path, tmp_path: Path) -> None:
     aocx = tmp_path / "x.aocx"
     aocx.write_bytes(make_aocx(INTERFACE, PROGRAM))
@@ -87,18 +94,24 @@ def test_verify_names_what_is_not_in_the_layout(gbs: Path, storage: Path) -> Non
     (storage / "READ\x1bME").touch()
     (storage / INTERFACE / f".{AFU}.gbs.new").touch()  # of an install that runs
     readme = (
-        "ignored: " + str(storage) + "/READ\\x1bME is not named INTERFACE/FUNCTION.gbs or .aocx"
+        f"ignored: {storage}/READ\\x1bME is not named INTERFACE/FUNCTION.gbs or .aocx;"
+        " nothing reads it, so it may be moved away"
     )
     summary = f"1 bitstream in {storage}"
     assert bitstream("verify", "--bitstreams", storage) == (0, f"{readme}\n{summary}\n", "")
-    copied = storage / INTERFACE / "nlb0.gbs"
-    copied.write_bytes(gbs.read_bytes())
-    code, out, _ = bitstream("verify", "--bitstreams", storage)
-    assert (code, out.count("\n")) == (1, 3)
-    assert f"{copied} is not named" in out
-    assert f"add it with: accelbind bitstream install {copied}\n" in out
+    beside, copied = storage / "READ\x1bME", storage / INTERFACE / "nlb0.gbs"
+    (storage / "my-board").mkdir()
+    (storage / "empty").mkdir()
+    nested = storage / "my-board" / f"{AFU}.gbs"
+    for file in (copied, nested):
+        file.write_bytes(gbs.read_bytes())
+        code, out, _ = bitstream("verify", "--bitstreams", storage)
+        assert code == 1
+        assert f"{file} is not named" in out
+        assert f"add it from there: accelbind bitstream install {file.name}\n" in out
     code, out, _ = bitstream("list", "--bitstreams", storage, "-o", "json")
-    assert (code, json.loads(out)["ignored"]) == (0, [str(storage / "READ\x1bME"), str(copied)])
+    ignored = [str(each) for each in (beside, copied, storage / "empty", nested)]
+    assert (code, json.loads(out)["ignored"]) == (0, ignored)
 
 
 def test_a_dry_run_tells_what_would_come_of_it_and_writes_nothing(gbs: Path, storage: Path) -> None:

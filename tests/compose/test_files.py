@@ -70,7 +70,7 @@ def test_a_services_flags_exist(name: str) -> None:
     service = SERVICES[name]
     entrypoint = service.get("entrypoint", ["accelbind"])
     given = {word.partition("=")[0] for word in service["command"] if word.startswith("--")}
-    if entrypoint[:2] == ["python", "-m"] and entrypoint[2] != "simulator.run_plugin":
+    if entrypoint[:2] == ["python", "-m"] and entrypoint[2] != "simulator.command":
         assert entrypoint[2].startswith("simulator.")
         module = REPOSITORY / (entrypoint[2].replace(".", "/") + ".py")
         file = module if module.exists() else module.with_suffix("") / "__main__.py"

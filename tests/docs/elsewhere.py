@@ -9,6 +9,7 @@ CI = ".ci/run"
 """That script runs it for each change."""
 
 _DEMO = "tests/accelbind/test_demo.py::test_the_demo_sees_all_that_it_expects_and_leaves_nothing"
+_KEPT = "tests/docs/test_kept.py"
 _ENGINE = "tests/compose/with_docker.py"
 _SUITE = f"{_ENGINE}::test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down"
 _BUILT = f"{_ENGINE}::test_images_are_small"
@@ -19,6 +20,7 @@ _E2E = "tests/e2e/test_e2e.py"
 
 ELSEWHERE = {
     r"make demo": _DEMO,
+    r"accelbind demo --keep": f"{_KEPT}::test_programming_can_be_tried_without_hardware",
     r"make (test|lint|test-compose|setup)": CI,
     r"make (test PYTEST_ARGS=.*|bench.*|e2e HELP=1|golden|docs|format|proto)": _TARGETS,
     r"make kind": f"{_RELEASE}::test_make_kind_runs_the_commands_of_the_quickstart",

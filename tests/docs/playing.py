@@ -64,9 +64,7 @@ case "$1" in
     fpga)
         export ACCELBIND_ROOT=@NODE@/root ACCELBIND_STATE_DIR=@NODE@/state
         export ACCELBIND_KUBELET_DIR=@NODE@/idle  # nobody holds the port
-        exec @PYTHON@ -c "from accelbind.cli import main
-from simulator.driver import SimulatedCalls
-raise SystemExit(main(driver_calls=SimulatedCalls()))" "$@" ;;
+        exec @PYTHON@ -m simulator.command "$@" ;;
     bitstream) export ACCELBIND_BITSTREAMS=@NODE@/bitstreams ;;
 esac
 exec @PYTHON@ -m accelbind "$@"

@@ -1,0 +1,68 @@
+"""What `accelbind demo --keep` adds to its folder, so that people can try commands on the cluster.
+
+`bin/accelbind` is the command line for simulated cards, `samples` has bitstreams for the cards, and
+`NODE/env` is for a shell: it has the settings with which commands find a node.
+"""
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.cards import NLB0, NLB3
+from simulator.demo.cluster import NodePlan
+from simulator.demo.suite import HOST, make_bitstream
+
+_FUNCTIONS = {"nlb0": NLB0, "nlb3": NLB3}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A node that keeps running."""
+
+    plan: NodePlan
+    file: Path
+    """Sets what commands need, for a shell."""
+    variables: dict[str, str]
+
+
+def prepare(folder: Path, plans: Sequence[NodePlan]) -> list[Kept]:
+    """Write the command, the samples and the variables of each node; the nodes with most first."""
+    program = folder / "bin" / "accelbind"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m simulator.command "$@"\n'
+    )
+    program.chmod(0o755)
+    samples = folder / "samples"
+    samples.mkdir()
+    for interface_id in {card.interface_id for plan in plans for card in plan.cards}:
+        for name, afu_id in _FUNCTIONS.items():
+            file = samples / f"{name}-{interface_id[:8]}.gbs"
+            file.write_bytes(make_bitstream(interface_id, afu_id))
+    programmed_first = sorted(plans, key=lambda plan: not plan.bitstreams)
+    return [_kept(folder, plan) for plan in programmed_first]
+
+
+def _kept(folder: Path, plan: NodePlan) -> Kept:
+    home, file = folder / plan.name, folder / plan.name / "env"
+    ports = json.loads((folder / f"plugin-{plan.name}.ports").read_text())
+    variables = {
+        "KUBECONFIG": str(folder / "api" / "kubeconfig"),
+        "SAMPLES": str(folder / "samples"),
+        "ACCELBIND_MODE": plan.mode,
+        "ACCELBIND_NODE_NAME": plan.name,
+        "ACCELBIND_ROOT": str(home / "root"),
+        "ACCELBIND_KUBELET_DIR": str(home),
+        "ACCELBIND_POD_LOGS_DIR": str(home / "logs"),
+        "ACCELBIND_STATE_DIR": str(home / "state"),
+        "ACCELBIND_BITSTREAMS": str(home / "bitstreams"),
+        "ACCELBIND_METRICS_HOST": HOST,
+        "ACCELBIND_METRICS_PORT": str(ports["metrics"]),
+    }
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines.append(f'export PATH={shlex.quote(str(folder / "bin"))}:"$PATH"')
+    file.write_text("\n".join(lines) + "\n")
+    return Kept(plan, file, variables)

@@ -1,0 +1,67 @@
+"""The commands of docs/without-hardware.md work on the cluster that the demo keeps."""
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.accelbind.test_demo import processes_naming, start
+from tests.docs.blocks import commands
+from tests.docs.elsewhere import who_runs
+from tests.support import REPOSITORY, Processes, clean_environment, eventually, require
+
+PAGE: Final = "docs/without-hardware.md"
+SECONDS: Final = 300
+SAID: Final = (
+    "f7df405cbd7acf7222f144b0b93acd18.gbs",
+    "2 bitstreams in",
+    "dfl-port.0 is held by container loopback of pod default/region",
+    "exit code 3",
+    "dfl-port.0 has AFU f7df405cbd7acf7222f144b0b93acd18 now, programmed in",
+    "dfl-port.0 is reset",
+    "exit code 2",
+    "pod/region condition met",
+)
+"""In the output, in this order."""
+
+
+@pytest.mark.timeout(2 * SECONDS)
+def test_programming_can_be_tried_without_hardware(
+    processes: Processes, short_dir: Path, tmp_path: Path
+) -> None:
+    demo = start(processes, short_dir, "--keep")
+    eventually(lambda: "until Ctrl-C here" in demo.stdout, timeout=SECONDS, what="the kept demo")
+    line = re.search(r"^ *(\. \S+/node-region/env)\b", demo.stdout, re.MULTILINE)
+    assert line, demo.stdout
+    assert max(map(len, demo.stdout.splitlines())) <= 80
+    script = tmp_path / "page.sh"
+    typed = [each.text for each in commands(PAGE) if who_runs(each.plain) is None]
+    script.write_text("\n".join(["set -euo pipefail", line[1], *typed]))
+    home = tmp_path / "home"
+    home.mkdir()
+    done = subprocess.run(
+        [require("bash"), script],
+        cwd=REPOSITORY,
+        env=clean_environment()
+        | {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb"}
+        | {"PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout
+    at = 0
+    for words in SAID:
+        at = done.stdout.find(words, at)
+        assert at >= 0, (words, done.stdout)
+    demo.popen.send_signal(signal.SIGINT)
+    assert demo.wait(SECONDS) == 0, demo.transcript()
+    assert "nothing is left running" in demo.stdout
+    assert processes_naming(short_dir) == []
+    assert list(short_dir.iterdir()) == []
