@@ -38,7 +38,11 @@ def guard(
         InvalidReview: the pod's node selector can't be read.
     """
     tables = [table for table in (mappings.accelerators, shared) if table is not None]
-    holding = requesting_containers(pod, policy.guarded_prefixes)
+    holding = [
+        ref
+        for ref in requesting_containers(pod, policy.guarded_prefixes)
+        if _guarded_resources(ref, policy)
+    ]
     if not holding:
         return None
     note = read_note(pod)
@@ -55,14 +59,24 @@ def guard(
     return Refused(tuple(refusals.listed)) if refusals.listed else None
 
 
+def _guarded_resources(ref: ContainerRef, policy: Policy) -> list[str]:
+    """Return the guarded resources of a container; sorted by name."""
+    resources = ref.container.resources or Resources()
+    keys = {*(resources.limits or ()), *(resources.requests or ())}
+    return sorted(filter(policy.is_guarded, keys))
+
+
 def _requesting(ref: ContainerRef, noted: dict[str, int], policy: Policy) -> ContainerRef:
-    """Return a container that requests the noted names of accelerators, and nothing else."""
+    """Return a container that requests the noted names of accelerators, and nothing else.
+
+    It keeps its variables: they win over those of names that contradict each other.
+    """
     limits = {
         key: msgspec.Raw(str(units).encode())
         for key, units in noted.items()
         if key.startswith(policy.accelerator_prefixes)
     }
-    container = Container(ref.container.name, Resources(limits))
+    container = Container(ref.container.name, Resources(limits), ref.container.env)
     return ContainerRef(container, ref.path, ref.init, ref.sidecar)
 
 
@@ -74,11 +88,8 @@ def _check_amounts(
     refusals: Refusals,
 ) -> set[str]:
     """Refuse more of a guarded resource than the names stand for; return what there is."""
-    resources = ref.container.resources or Resources()
     held = set()
-    for key in sorted({*(resources.limits or ()), *(resources.requests or ())}):
-        if not policy.is_guarded(key):
-            continue
+    for key in _guarded_resources(ref, policy):
         count = read_count(ref, key, refusals)
         units = count.units if count is not None else 0
         allowed = plan.accelerators.amounts.get(key, 0) if plan.accelerators else 0

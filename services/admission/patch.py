@@ -137,6 +137,6 @@ def _requested(plan: ContainerPlan, noted: dict[str, int]) -> dict[str, int]:
         requested[request.key] = request.units + (before if covered else 0)
     if plan.accelerators:
         for key in plan.accelerators.stale:
-            del requested[key]
+            requested.pop(key, None)  # two containers may have one name until Kubernetes checks it
         requested |= plan.accelerators.noted
     return requested

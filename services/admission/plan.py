@@ -78,7 +78,7 @@ def plan_container(
     units: dict[str, int] = {}
     for request in direct + mapped:
         units[request.resource] = units.get(request.resource, 0) + request.units
-    written, env_is_empty = _written_functions(ref, direct, mappings, refusals)
+    written, env_is_empty = _written_functions(ref, counts, direct, mappings, refusals)
     programmed = {f"region-{interface_id}" for interface_id, _ in written.values()}
     modes = _common_modes(ref, mapped + direct, mappings, programmed, refusals)
     return ContainerPlan(ref, mapped, direct, units, modes, written, env_is_empty, accelerators)
@@ -157,16 +157,18 @@ def _common_modes(
 
 def _written_functions(
     ref: ContainerRef,
+    counts: list[ResourceCount],
     direct: list[ResourceRequest],
     mappings: NamespaceMappings,
     refusals: Refusals,
 ) -> tuple[dict[int, Function], bool]:
     """Return the functions that env names, and whether env is empty.
 
-    An env with a variable that isn't allowed names none.
+    An env with a variable that isn't allowed names none. Nothing is programmed for a container that
+    requests no FPGA, so it may have any variable.
     """
     variables, is_empty = environment(ref, RESERVED)
-    if not variables:
+    if not variables or not counts:
         return {}, is_empty
     units: Counter[str] = Counter()
     for request in direct:

@@ -1,5 +1,6 @@
 """Names of accelerators in pods: resources, variables, placement, and what contradicts."""
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -346,6 +347,22 @@ def test_a_note_without_the_resources_it_stands_for_is_dropped(note: Object) -> 
     assert noted == {"app": {"accelbind.dev/gpu-same": 1} | others}
 
 
+def test_containers_of_one_name_are_left_to_kubernetes_to_refuse() -> None:
+    before = pod(*[container("app", ours(gpu_small=1)) for _ in range(2)])
+    note = {"app": {"accelbind.dev/nothing": 1}}
+    before["metadata"]["annotations"] = {"accelbind.dev/requested": json.dumps(note)}
+    noted = json.loads(mutated(before)["metadata"]["annotations"]["accelbind.dev/requested"])
+    assert noted == {"app": {"accelbind.dev/gpu-small": 1}}
+
+
+def test_a_container_without_an_fpga_may_have_any_variable() -> None:
+    env = [{"name": "FPGA_REGION_1", "value": "x"}, {"name": "FPGA_LOG", "value": "y"}]
+    assert mutated(asking(ours(gpu_small=1), env=env))["spec"]["containers"][0]["env"] == env
+    assert "FPGA_REGION_1" in refusal(
+        asking({"fpga.intel.com/gpu-small": "1"} | ours(gpu_small=1), env=env)
+    )
+
+
 @pytest.mark.parametrize("spec", [{"tolerations": 5}, {"nodeSelector": [1]}])
 def test_a_placement_that_cant_be_read_is_an_error(spec: Object) -> None:
     with pytest.raises(Exception, match="the pod can't be read"):
@@ -354,7 +371,10 @@ def test_a_placement_that_cant_be_read_is_an_error(spec: Object) -> None:
 
 # Whatever a pod and the webhooks after ours are like
 
-NAMES = ["gpu-small", "gpu-same", "gpu-rdma", "nic", "tier-a", "h100", "other-h100", "nvidia"]
+NAMES = [
+    *("gpu-small", "gpu-same", "gpu-rdma", "nic", "tier-a", "tier-b"),
+    *("h100", "other-h100", "a100", "nvidia", "kata"),
+]
 PHYSICAL = [MIG, RDMA, "a/x", "cpu"]
 OURS = {"nodeSelector", "tolerations", "runtimeClassName"}
 
@@ -380,8 +400,11 @@ def requesting_pods(draw: st.DrawFn) -> Object:
     return placed(made, **{key: value for key, value in before.items() if value is not None})
 
 
-def second_webhook(data: st.DataObject, obj: Object) -> None:
-    """What another webhook may do after ours: a container, a variable, a toleration."""
+def second_webhook(data: st.DataObject, obj: Object) -> Object:
+    """Change a pod as another webhook may: a container, a variable, a toleration, names.
+
+    Return the names that the first container requests now.
+    """
     spec = obj["spec"]
     if data.draw(st.booleans()):
         spec["containers"].append(container("sidecar", {"cpu": "1"}, requests={"cpu": "1"}))
@@ -389,6 +412,11 @@ def second_webhook(data: st.DataObject, obj: Object) -> None:
         spec["containers"][0]["env"] = [{"name": "ADDED", "value": "x"}]
     if data.draw(st.booleans()):
         spec["tolerations"] = [*spec.get("tolerations", ()), {"key": "k", "operator": "Exists"}]
+    names = st.sampled_from([f"accelbind.dev/{each}" for each in NAMES])
+    added = data.draw(st.dictionaries(names, st.sampled_from(["1", "2"]), max_size=2))
+    for part in ("limits", "requests") if added else ():
+        spec["containers"][0]["resources"].setdefault(part, {}).update(added)
+    return added
 
 
 def bare(obj: Object) -> Object:
@@ -402,11 +430,11 @@ def bare(obj: Object) -> Object:
     return obj | {"spec": spec, "metadata": obj["metadata"] | {"annotations": None}}
 
 
-def amounts(before: Object) -> Counter[str]:
+def amounts(limits: Object) -> Counter[str]:
     """What a container's limits come to, by the mappings."""
     total: Counter[str] = Counter()
     once: dict[str, int] = {}
-    for key, count in before["resources"]["limits"].items():
+    for key, count in limits.items():
         domain, _, name = key.partition("/")
         if domain != "accelbind.dev":
             total[key] += int(count)
@@ -421,6 +449,26 @@ def amounts(before: Object) -> Counter[str]:
     return total + Counter(once)
 
 
+def check_patched(before: Object, after: Object) -> None:
+    """Check that a patch changed nothing but what mappings may."""
+    assert isinstance(judge(after), Unchanged)
+    assert bare(after) == bare(before)
+    for kind in ("containers", "initContainers"):
+        for one, other in zip(before["spec"][kind], after["spec"][kind], strict=True):
+            limits = other["resources"]["limits"]
+            assert not [key for key in limits if key.startswith("accelbind.dev/")]
+            own = one.get("env") or []
+            assert (other.get("env") or [])[: len(own)] == own
+    selector = after["spec"].get("nodeSelector", {})
+    assert selector.items() >= before["spec"].get("nodeSelector", {}).items()
+    known = before["spec"].get("tolerations", [])
+    assert after["spec"].get("tolerations", [])[: len(known)] == known
+
+
+def counted(one: Object) -> Counter[str]:
+    return +Counter({key: int(n) for key, n in one["resources"]["limits"].items()})
+
+
 @given(st.data())
 def test_only_what_the_mappings_say_changes_and_only_once(data: st.DataObject) -> None:
     before = data.draw(requesting_pods())
@@ -428,18 +476,21 @@ def test_only_what_the_mappings_say_changes_and_only_once(data: st.DataObject) -
     if not isinstance(result, Patched):
         return
     after = apply(before, result)
-    assert isinstance(judge(after), Unchanged)
-    assert bare(after) == bare(before)
+    check_patched(before, after)
     for kind in ("containers", "initContainers"):
         for one, other in zip(before["spec"][kind], after["spec"][kind], strict=True):
-            limits = other["resources"]["limits"]
-            assert not [key for key in limits if key.startswith("accelbind.dev/")]
-            assert +Counter({key: int(n) for key, n in limits.items()}) == +amounts(one)
-            own = one["env"] or []
-            assert (other["env"] or [])[: len(own)] == own
-    selector = after["spec"].get("nodeSelector", {})
-    assert selector.items() >= before["spec"].get("nodeSelector", {}).items()
-    known = before["spec"].get("tolerations", [])
-    assert after["spec"].get("tolerations", [])[: len(known)] == known
-    second_webhook(data, after)
-    assert isinstance(judge(after), Unchanged)
+            assert counted(other) == +amounts(one["resources"]["limits"])
+    changed = copy.deepcopy(after)
+    added = second_webhook(data, changed)
+    again = judge(changed)
+    assert isinstance(again, Unchanged) == (not added)
+    if isinstance(again, Patched):
+        last = apply(changed, again)
+        check_patched(changed, last)
+        all_of_it = Counter(integers(before["spec"]["containers"][0]["resources"]["limits"]))
+        all_of_it.update(integers(added))
+        assert counted(last["spec"]["containers"][0]) == +amounts(all_of_it)
+
+
+def integers(limits: Object) -> dict[str, int]:
+    return {key: int(count) for key, count in limits.items()}

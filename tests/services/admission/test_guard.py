@@ -1,5 +1,6 @@
 """The guard: what a pod holds of guarded resources follows from the names that it requested."""
 
+import copy
 import json
 from typing import Any
 
@@ -166,6 +167,7 @@ def test_only_what_is_listed_is_guarded() -> None:
     policy = Policy(guard=("nvidia.com/gpu", "deviceclass.resource.kubernetes.io/big*"))
     shared = {"nvidia.com/gpu.shared": "1", "deviceclass.resource.kubernetes.io/small": "1"}
     assert guarded(container("app", shared), policy=policy) is None
+    assert guarded(container("app", shared), policy=policy, note=noted(nothing=1)) is None
     listed = {"deviceclass.resource.kubernetes.io/bigger": "1"}
     assert guarded(container("app", listed), policy=policy) is not None
 
@@ -205,15 +207,18 @@ def test_a_pod_that_cant_be_read_is_refused() -> None:
 
 # Whatever our webhook has made of a pod
 
+OWN = [{"name": "TIER", "value": "own"}, {"name": "FPGA_REGION_1", "value": "x"}]
+
 
 @given(st.data())
 def test_what_the_webhook_made_of_names_passes_the_guard(data: st.DataObject) -> None:
     names = [f"accelbind.dev/{name}" for name in accelerators.NAMES]
     limits = st.dictionaries(st.sampled_from(names), st.sampled_from(["0", "1", "2"]), max_size=3)
+    env = st.sampled_from([None, OWN])
     policy = Policy(guard=("nvidia.com/*", "a/*", "rdma/hca"))
     made = pod(
-        *[container(name, data.draw(limits)) for name in "ab"],
-        init=[container("init", data.draw(limits))],
+        *[container(name, data.draw(limits), env=data.draw(env)) for name in "ab"],
+        init=[container("init", data.draw(limits), env=data.draw(env))],
     )
     for _ in range(3):
         result = accelerators.judge(made, policy)
@@ -224,6 +229,13 @@ def test_what_the_webhook_made_of_names_passes_the_guard(data: st.DataObject) ->
         mappings = accelerators.KNOWN.namespace("default")
         assert guard(decode(made), mappings, policy) is None
         one = data.draw(st.sampled_from(made["spec"]["containers"]))
+        more = copy.deepcopy(made)
+        raised = data.draw(st.sampled_from(["nvidia.com/gpu", "a/x", "a/y", RDMA]))
+        for each in more["spec"]["containers"]:
+            for part in ("limits", "requests") if each["name"] == one["name"] else ():
+                amounts = each.setdefault("resources", {}).setdefault(part, {})
+                amounts[raised] = str(int(amounts.get(raised, 0)) + 1)
+        assert guard(decode(more), mappings, policy) is not None
         for key, count in data.draw(limits).items():  # a second webhook asks for more names
             for part in ("limits", "requests"):
                 one.setdefault("resources", {}).setdefault(part, {})[key] = count
