@@ -150,8 +150,8 @@ class WatchLoop(ABC):
                     began = self._clock()
                     pause = await self._read(client)
                     self._read_works(began)
-                    if pause is not None:
-                        self._backoff.reset()
+                    if pause is not None:  # there is nothing to watch
+                        self._watch_works()
                         return pause
                 requested = self._clock()
                 full = await self._watch(client)
@@ -190,7 +190,7 @@ class WatchLoop(ABC):
         return 0.0 if self._opened is None else self._clock() - self._opened
 
     def _watch_works(self) -> None:
-        """Note an event of a steady watch, or a watch of full length."""
+        """Note an event of a steady watch, a watch of full length, or that none is needed."""
         self.last_seen = self._clock()
         self._watch_broken = False
         self._backoff.reset()
