@@ -298,18 +298,32 @@ def test_the_chart_refuses_what_is_no_value_and_takes_pools_that_may_not_overlap
         assert said in refusal(values)
 
 
-def test_env_cannot_repeat_a_variable_of_the_plugin() -> None:
-    """Each that the chart sets with any values, so that none is missing in its list."""
-    given = {
-        variable["name"]
+def test_env_and_volumes_cannot_repeat_what_the_plugin_has() -> None:
+    """Each that the chart sets with any values, so that none is missing in its lists."""
+    containers = [
+        (pod_spec(item), pod_spec(item)["containers"][0])
         for values in all_values()
         for item in of_kind(with_values(values), "DaemonSet")
-        for variable in pod_spec(item)["containers"][0]["env"]
-    } - {"A"}
-    refused = refusal(pool(env=[{"name": name} for name in sorted(given)]))
-    assert len(given) > 10
-    for name in given:
-        assert f"env has {name}" in refused
+    ]
+    variables = {each["name"] for _, container in containers for each in container["env"]} - {"A"}
+    volumes = {each["name"] for spec, _ in containers for each in spec["volumes"]} - {"v"}
+    paths = {
+        each["mountPath"] for _, container in containers for each in container["volumeMounts"]
+    } - {"/v"}
+    refused = refusal(
+        pool(
+            env=[{"name": name} for name in sorted(variables)],
+            extraVolumes=[{"name": name} for name in sorted(volumes)],
+            extraVolumeMounts=[{"name": "tls", "mountPath": path} for path in sorted(paths)],
+        )
+    )
+    assert min(len(variables), len(volumes), len(paths)) > 7
+    for said in (
+        *(f"env has {name}" for name in variables),
+        *(f"extraVolumes has {name}, a name that the chart uses" for name in volumes),
+        *(f"at {path}, where the chart has {path}" for path in paths),
+    ):
+        assert said in refused
 
 
 @pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])

@@ -2,6 +2,12 @@
 {{- $found := index . 0 }}{{ $_ := set $found "problems" (append $found.problems (index . 1)) }}
 {{- end }}
 
+{{- define "accelbind.fail" -}}
+{{- if .problems }}
+{{- fail (printf "change these values:\n- %s" (join "\n- " .problems)) }}
+{{- end }}
+{{- end }}
+
 {{/* The keys of each map of values.yaml; `values` is the whole, `pool` one of the pools. */}}
 {{- define "accelbind.knownKeys" -}}
 values: [bitstreams, certificates, commonLabels, crds, domains, global, images, kubelet, monitoring, namespace, networkPolicies, nodeFeatureRule, openshift, pools, webhook]
@@ -35,19 +41,24 @@ openshift: [scc]
 
 {{/* Takes what was found, the path of values with `args`, these, and which value each flag has. */}}
 {{- define "accelbind.arguments" -}}
-{{- $found := index . 0 }}{{ $path := index . 1 }}{{ $flags := index . 3 }}
-{{- range (index . 2).args }}
-{{- $flag := splitList "=" . | first | replace "--no-" "--" }}
-{{- if hasKey $flags $flag }}
-{{- include "accelbind.problem" (list $found (printf "%s.args has %s: use the value %s in its place" $path . (get $flags $flag))) }}
+{{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}{{ $flags := index . 3 }}
+{{- $fixed := list "--ca-secret" "--host-root" "--kubelet-dir" "--metrics-port" "--namespace" "--node-name" "--pod-logs-dir" "--port" "--root" "--service" "--state-dir" "--tls-secret" "--webhook-config" }}
+{{- $set := list "ACCELBIND_CLEAR_ERRORS" "ACCELBIND_LOG_FORMAT" "MALLOC_MMAP_THRESHOLD_" "NODE_NAME" }}
+{{- $said := list }}
+{{- range $given.args }}
+{{- $said = append $said (list "args" . (splitList "=" . | first | replace "--no-" "--")) }}
 {{- end }}
+{{- range $given.env }}
+{{- $said = append $said (list "env" .name (printf "--%s" (.name | trimPrefix "ACCELBIND_" | lower | replace "_" "-"))) }}
 {{- end }}
-{{- range (index . 2).env }}
-{{- $flag := printf "--%s" (.name | trimPrefix "ACCELBIND_" | lower | replace "_" "-") }}
+{{- range $said }}
+{{- $is := printf "%s.%s has %s" $path (index . 0) (index . 1) }}{{ $flag := index . 2 }}
 {{- if hasKey $flags $flag }}
-{{- include "accelbind.problem" (list $found (printf "%s.env has %s: use the value %s in its place" $path .name (get $flags $flag))) }}
-{{- else if has .name (list "NODE_NAME" "MALLOC_MMAP_THRESHOLD_" "ACCELBIND_ROOT" "ACCELBIND_HOST_ROOT" "ACCELBIND_CLEAR_ERRORS" "ACCELBIND_LOG_FORMAT") }}
-{{- include "accelbind.problem" (list $found (printf "%s.env has %s, which the chart sets itself: remove it, or use a flag in %s.args" $path .name $path)) }}
+{{- include "accelbind.problem" (list $found (printf "%s: use the value %s in its place" $is (get $flags $flag))) }}
+{{- else if has (index . 1) $set }}
+{{- include "accelbind.problem" (list $found (printf "%s, which the chart sets itself: remove it, or use a flag in %s.args" $is $path)) }}
+{{- else if has $flag $fixed }}
+{{- include "accelbind.problem" (list $found (printf "%s: remove it, since the chart's ports, mounts and rights are for its own value" $is)) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -69,14 +80,44 @@ openshift: [scc]
 {{- end }}
 {{- end }}
 {{- end }}
-{{- range $given.extraVolumes }}
-{{- if has .name (list "bitstreams" "cdi" "dev" "device-plugins" "hook" "pod-logs" "pod-resources" "state" "sys" "tls") }}
-{{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s, a name that the chart uses itself: rename the volume" $path .name)) }}
-{{- end }}
-{{- end }}
+{{- include "accelbind.volumes" (list $found $path $given) }}
 {{- range list "app.kubernetes.io/name" "app.kubernetes.io/component" }}
 {{- if hasKey ($given.podLabels | default dict) . }}
 {{- include "accelbind.problem" (list $found (printf "%s.podLabels has %s, by which the chart selects the pods: remove it" $path .)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Takes what was found, the path of values with volumes, and these. */}}
+{{- define "accelbind.volumes" -}}
+{{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}
+{{- $names := list }}{{ $taken := list }}
+{{- range $given.extraVolumes }}
+{{- if has .name (list "bitstreams" "cdi" "dev" "device-plugins" "hook" "pod-logs" "pod-resources" "state" "sys" "tls") }}
+{{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s, a name that the chart uses itself: rename the volume" $path .name)) }}
+{{- else if has .name $names }}
+{{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s twice: rename one of them" $path .name)) }}
+{{- end }}
+{{- $names = append $names .name }}
+{{- end }}
+{{- range $mount := $given.extraVolumeMounts }}
+{{- if not (has .name $names) }}
+{{- include "accelbind.problem" (list $found (printf "%s.extraVolumeMounts has %s, which is no volume of %s.extraVolumes: add it there" $path .name $path)) }}
+{{- end }}
+{{- $at := .mountPath | default "" }}{{ $is := printf "%s.extraVolumeMounts has %s at" $path .name }}
+{{- if not (regexMatch "^/[^:]*$" $at) }}
+{{- include "accelbind.problem" (list $found (printf "%s %q, which is not a path: use an absolute one" $is $at)) }}
+{{- else }}
+{{- $at = clean $at }}
+{{- range $ours := list "/etc/accelbind/tls" "/host/dev" "/host/sys" "/opt/accelbind" "/run/accelbind" "/srv/intel.com/fpga" "/var/lib/kubelet/device-plugins" "/var/lib/kubelet/pod-resources" "/var/log/pods" "/var/run/cdi" "/var/run/secrets/kubernetes.io/serviceaccount" }}
+{{- if or (hasPrefix (print (trimSuffix "/" $at) "/") (print $ours "/")) (hasPrefix (print $ours "/") (print (trimSuffix "/" $at) "/")) }}
+{{- include "accelbind.problem" (list $found (printf "%s %s, where the chart has %s: use another path" $is $at $ours)) }}
+{{- end }}
+{{- end }}
+{{- if has $at $taken }}
+{{- include "accelbind.problem" (list $found (printf "%s %s, where there is another mount: use another path" $is $at)) }}
+{{- end }}
+{{- $taken = append $taken $at }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -91,6 +132,9 @@ openshift: [scc]
 {{- include "accelbind.workload" (list $found $path $given) }}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$" $given.name) }}
 {{- include "accelbind.problem" (list $found (printf "%s.name %q is not a name: use at most 32 lower-case letters, digits and -" $path $given.name)) }}
+{{- end }}
+{{- if and (hasKey $given "nodeSelector") (not $given.nodeSelector) }}
+{{- include "accelbind.problem" (list $found (printf "%s.nodeSelector is empty: name a label, or remove it for accelbind.dev/plugin: \"true\"" $path)) }}
 {{- end }}
 {{- $mode := $given.mode | default "af" }}
 {{- if and (hasKey $given "units") (ne $mode "units") }}
