@@ -47,13 +47,16 @@ def guard(
         return None
     note = read_note(pod)
     refusals = Refusals()
+    # Taken once: only the API server refuses containers of one name.
     names = [
-        _requesting(ref, note.get(ref.container.name[:MAX_NAME], {}), policy) for ref in holding
+        _requesting(ref, note.pop(ref.container.name[:MAX_NAME], {}), policy) for ref in holding
     ]
     plans = plan_containers(names, mappings, tables, policy, refusals, note={})
     if not refusals.listed:
         selector = read_placement(pod).node_selector
         for ref, plan in zip(holding, plans, strict=True):
+            if refusals.full:
+                break
             held = _check_amounts(ref, plan, tables, policy, refusals)
             _check_selector(plan, held, selector, refusals)
     return Refused(tuple(refusals.listed)) if refusals.listed else None
@@ -90,6 +93,8 @@ def _check_amounts(
     """Refuse more of a guarded resource than the names stand for; return what there is."""
     held = set()
     for key in _guarded_resources(ref, policy):
+        if refusals.full:
+            break
         count = read_count(ref, key, refusals)
         units = count.units if count is not None else 0
         allowed = plan.accelerators.amounts.get(key, 0) if plan.accelerators else 0

@@ -237,6 +237,7 @@ def plan_containers(
         InvalidReview: a container's env can't be read.
     """
     plans = []
+    unused = dict(note)
     left, added = MAX_POD_UNITS, 0
     for ref in requesting:
         counts = read_counts(ref, policy.prefixes, refusals, most=left + 1)
@@ -253,7 +254,8 @@ def plan_containers(
         fpga = [each for each in counts if each not in general] if general else counts
         accelerators = None
         if general:
-            noted = note.get(ref.container.name[: patch.MAX_NAME], {})
+            # Taken once: this webhook also sees pods whose containers all have one name.
+            noted = unused.pop(ref.container.name[: patch.MAX_NAME], {})
             earlier = {
                 key: noted[key] for key in noted if key.startswith(policy.accelerator_prefixes)
             }

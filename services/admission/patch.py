@@ -17,6 +17,7 @@ Operation: TypeAlias = dict[str, object]
 """One operation: ``op``, ``path``, and for ``add`` a ``value``."""
 
 _MAX_NOTE = 64 * 1024  # characters; ours have less, and the answer repeats them
+_MAX_NOTED = 512  # names of all containers; ours have at most as many as a pod's units
 MAX_NAME = 63  # characters of a container's name, which Kubernetes checks after this webhook
 _REQUESTED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _NOTE = msgspec.json.Encoder(order="sorted")
@@ -110,16 +111,18 @@ def _env_operations(plan: ContainerPlan) -> list[Operation]:
 def read_note(pod: Pod) -> dict[str, dict[str, int]]:
     """Return the note of an earlier mutation: container, logical name, units.
 
-    A long note, or one in another form, is ignored.
+    A long note, or one in another form, is ignored: each name of it is work, and may be part of
+    the answer.
     """
     annotations = pod.metadata.annotations if pod.metadata else None
     text = annotations.requested if annotations else None
     if text is None or len(text) > _MAX_NOTE:
         return {}
     try:
-        return _REQUESTED.decode(text)
+        noted = _REQUESTED.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return {}
+    return noted if sum(map(len, noted.values())) <= _MAX_NOTED else {}
 
 
 def _requested(plan: ContainerPlan, noted: dict[str, int]) -> dict[str, int]:

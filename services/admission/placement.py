@@ -75,12 +75,12 @@ def _selector_operations(before: Placement, after: dict[str, str]) -> Iterator[O
 
 def _tolerations(before: Placement, asking: Asking) -> Iterator[Operation]:
     """Append what is not tolerated yet."""
-    known = [*before.tolerations]
+    known = {*before.tolerations}
     added: list[Toleration] = []
     for _, _, effects in asking:
         for each in effects.tolerations:
             if each not in known:
-                known.append(each)
+                known.add(each)
                 added.append(each)
     objects = [_toleration(each) for each in added]
     if objects and not before.tolerations:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Final
 
 from services.admission.mutate import Policy
-from services.admission.pod_review import answer
+from services.admission.pod_review import answer, answer_guard
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import parse
 from services.process.errors import InvalidReview
@@ -18,7 +18,7 @@ SIZE: Final = 2**20
 """Bytes of a pod."""
 LIMIT: Final = 0.25
 """CPU seconds that the slowest may take."""
-HEADINGS = ("pod", "bytes", "answer", "outcome", "CPU ms", "at most")
+HEADINGS = ("pod", "endpoint", "bytes", "answer", "outcome", "CPU ms", "at most")
 MAPPED: Final = 2000
 """Mappings of the namespace: functions of one region, and of one per mapping."""
 
@@ -44,6 +44,7 @@ def index() -> MappingIndex:
             *(parse(_function(f"a{n}", INTERFACE, n, "af")) for n in range(MAPPED)),
             *(parse(_function(f"same{n}", INTERFACE, MAPPED, "region")) for n in range(MAPPED)),
             *(parse(_accelerator(n)) for n in range(MAPPED)),
+            *(parse(_short_accelerator(n)) for n in range(MAPPED)),
         ]
     )
 
@@ -76,6 +77,23 @@ def _accelerator(number: int) -> object:
     }
 
 
+def _short_accelerator(number: int) -> object:
+    """Each brings as many variables and tolerations as it may, all short."""
+    return {
+        "apiVersion": "accelbind.dev/v1alpha1",
+        "kind": "Accelerator",
+        "metadata": {"name": f"s{number}"},
+        "spec": {
+            "target": {"resource": f"nvidia.com/gpu-{number}"},
+            "env": [{"name": f"S{number}_{n}", "value": ""} for n in range(16)],
+            "tolerations": [
+                {"key": f"s{number}-{n}", "operator": "Exists", "effect": "NoSchedule"}
+                for n in range(8)
+            ],
+        },
+    }
+
+
 def review(pod: str) -> bytes:
     """Return a review of a pod."""
     return f"{_HEAD}{pod}{_END}".encode("utf-8", "surrogatepass")
@@ -84,29 +102,39 @@ def review(pod: str) -> bytes:
 def rows() -> Iterator[tuple[str, ...]]:
     """One row per pod, the slowest first: CPU is the least of three."""
     mappings = index()
-    measured = [_measure(name, review(pod(SIZE)), mappings) for name, pod in PODS.items()]
+    measured = [
+        _measure(name, endpoint, review(pod(SIZE)), mappings)
+        for endpoint, pods in (("/mutate", PODS), ("/validate", PODS), ("/guard", GUARDED))
+        for name, pod in pods.items()
+    ]
     for seconds, *row in sorted(measured, reverse=True):
         yield (*map(str, row), f"{seconds * 1e3:.0f}", f"{LIMIT * 1e3:.0f}")
 
 
-def outcome(body: bytes, mappings: MappingIndex) -> tuple[str, int]:
+def outcome(body: bytes, mappings: MappingIndex, endpoint: str = "/mutate") -> tuple[str, int]:
     """Answer a review; return what became of it, and how many bytes the answer has."""
+    policy = Policy(guard=("nvidia.com/*",))
     try:
-        response = answer(body, mappings, Policy(), validating=False)
+        if endpoint == "/guard":
+            response = answer_guard(body, mappings, policy)
+        else:
+            response = answer(body, mappings, policy, validating=endpoint == "/validate")
     except InvalidReview:
         return "rejected", 0
     return f"{response.outcome} {response.reason}".strip(), len(response.body)
 
 
-def _measure(name: str, body: bytes, mappings: MappingIndex) -> tuple[float, str, int, int, str]:
+def _measure(
+    name: str, endpoint: str, body: bytes, mappings: MappingIndex
+) -> tuple[float, str, str, int, int, str]:
     """Return the least CPU seconds of three calls, and the columns of a row."""
     times = []
-    what, size = outcome(body, mappings)
+    what, size = outcome(body, mappings, endpoint)
     for _ in range(3):
         begun = time.process_time()
-        outcome(body, mappings)
+        outcome(body, mappings, endpoint)
         times.append(time.process_time() - begun)
-    return min(times), name, len(body), size, what
+    return min(times), name, endpoint, len(body), size, what
 
 
 # Parts of pods
@@ -194,25 +222,43 @@ def _variable(name: str, value: str = "x") -> Callable[[int], str]:
     )
 
 
-def _placed(field: str, brackets: tuple[str, str], part: Callable[[int], str]) -> Pod:
-    """A pod that requests an accelerator, with as many members of its placement as fit."""
+def _placed(
+    field: str, brackets: tuple[str, str], part: Callable[[int], str], containers: str
+) -> Pod:
+    """A pod that requests accelerators, with as many members of its placement as fit."""
     first, last = brackets
-    container = _container(_limits('"accelbind.dev/acc0":"1"'))
     return lambda size: (
-        f'{{"metadata":{{"name":"p"}},"spec":{{"containers":[{container}],'
+        f'{{"metadata":{{"name":"p"}},"spec":{{"containers":[{containers}],'
         f'"{field}":{first}{_fill(size, part)}{last}}}}}'
     )
 
 
-def _note(text: Callable[[int], str]) -> Pod:
+def _note(
+    text: Callable[[int], str],
+    containers: Callable[[int], str] = lambda _: _container(_limits('"fpga.intel.com/f0":"1"')),
+) -> Pod:
     """A pod with an earlier note; quotes of `text` are written as `'`."""
 
     def pod(size: int) -> str:
         escaped = text(size).replace("'", '\\"')
         metadata = f'{{"name":"p","annotations":{{"accelbind.dev/requested":"{escaped}"}}}}'
-        return _pod(_container(_limits('"fpga.intel.com/f0":"1"')), metadata=metadata)
+        return _pod(containers(size), metadata=metadata)
 
     return pod
+
+
+def _noted(names: int, units: int) -> Callable[[int], str]:
+    """The note of a container `c` that requested so many accelerators."""
+    members = ",".join(f"'accelbind.dev/s{n}':{units}" for n in range(names))
+    return lambda _: f"{{'c':{{{members}}}}}"
+
+
+def _join(part: Callable[[int], str], number: int) -> str:
+    return ",".join(part(n) for n in range(number))
+
+
+def _filled(part: Callable[[int], str]) -> Callable[[int], str]:
+    return lambda size: _fill(size, part)
 
 
 def _in_pod(member: Callable[[int], str]) -> Pod:
@@ -305,10 +351,22 @@ PODS: Final[Mapping[str, Pod]] = {
         _asks("accelbind.dev/acc0", more=',"env":[{"name":"V0_0","value":"y"}]')
     ),
     "an accelerator, many tolerations": _placed(
-        "tolerations", ("[", "]"), lambda n: f'{{"key":"t{n}","operator":"Exists"}}'
+        "tolerations",
+        ("[", "]"),
+        lambda n: f'{{"key":"t{n}","operator":"Exists"}}',
+        _container(_limits('"accelbind.dev/acc0":"1"')),
+    ),
+    "256 accelerators, many tolerations": _placed(
+        "tolerations",
+        ("[", "]"),
+        lambda n: f'{{"key":"t{n}","operator":"Exists"}}',
+        _join(_asks("accelbind.dev/s{n}"), 256),
     ),
     "an accelerator, many node labels": _placed(
-        "nodeSelector", ("{", "}"), lambda n: f'"l{n}":"x"'
+        "nodeSelector",
+        ("{", "}"),
+        lambda n: f'"l{n}":"x"',
+        _container(_limits('"accelbind.dev/acc0":"1"')),
     ),
     "sidecars, one function each": _containers(
         _asks("fpga.intel.com/f{n}", more=',"restartPolicy":"Always"'), init=True
@@ -328,6 +386,12 @@ PODS: Final[Mapping[str, Pod]] = {
     "an earlier note, many names": _note(
         lambda size: "{'c':{" + _fill(size, lambda n: f"'fpga.intel.com/f{n}':1") + "}}"
     ),
+    "an earlier note, for containers of one name": _note(
+        _noted(MAPPED, 0), lambda _: _join(_asks("accelbind.dev/s{n}"), 256)
+    ),
+    "an earlier note of 512 names, for containers of one name": _note(
+        _noted(512, 0), lambda _: _join(_asks("accelbind.dev/s{n}"), 256)
+    ),
     "an earlier note, nested": _note(_nested("{'c':", "}", 8)),
     "lists in lists": _in_pod(_nested("[", "]", 2)),
     "objects in objects": _in_pod(_nested('{"a":', "}", 6)),
@@ -341,3 +405,21 @@ PODS: Final[Mapping[str, Pod]] = {
     "a name of letters of four bytes": _named(lambda size: "\U0001f40d" * (size // 4)),
 }
 """What each pod is full of → how to make it."""
+
+_GUARDED_GPU: Final = _asks("nvidia.com/gpu-{n}")
+
+GUARDED: Final[Mapping[str, Pod]] = {
+    "containers, a guarded resource each": _containers(_GUARDED_GPU),
+    "containers of no name": _containers(_asks("nvidia.com/x{n}")),
+    "guarded resources of no name": _members("nvidia.com/x{n}", '"1"'),
+    "guarded resources in requests only": lambda size: _pod(
+        _container(_limits("", _fill(size, _member("nvidia.com/x{n}", '"1"'))))
+    ),
+    "a note, for containers of one name": _note(_noted(MAPPED, 0), _filled(_GUARDED_GPU)),
+    "a note of 512 names, for containers of one name": _note(_noted(512, 0), _filled(_GUARDED_GPU)),
+    "a note of 256 names, and resources of no name": _note(
+        _noted(256, 0),
+        lambda size: _container(_limits(_fill(size, _member("nvidia.com/x{n}", "1")))),
+    ),
+}
+"""The same of pods for the guard."""
