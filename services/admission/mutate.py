@@ -31,6 +31,7 @@ from services.admission.placement import placement_operations
 from services.admission.plan import ContainerPlan, plan_container
 from services.admission.pod_warnings import find_warnings
 from services.admission.requested import ResourceRequest
+from services.mappings.accelerator import ENTRY
 from services.mappings.index import MappingIndex, NamespaceMappings, NameTable
 from services.mappings.model import Function, Mapping
 from services.pods.pod import ContainerRef, Pod
@@ -267,8 +268,8 @@ def plan_containers(
         if added > MAX_ADDED:
             message = (
                 "variables, node selectors and tolerations of the mappings that the pod requests "
-                f"have more than {MAX_ADDED} characters together: use fewer containers or names, "
-                "or shorten the mappings"
+                f"have more than {MAX_ADDED} characters together, with {ENTRY} more for each: use "
+                "fewer containers or names, or shorten the mappings"
             )
             refusals.add(RefusalReason.TOO_MUCH_ADDED, ref, message)
             break

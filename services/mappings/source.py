@@ -30,6 +30,11 @@ INTERVAL: Final = 0.01
 MAX_SHARE: Final = 0.05
 """The share of the event loop's time that building indexes may take."""
 
+NO_DEFINITIONS: Final = (
+    "the API server knows no kind of mapping: install the custom resource definitions"
+)
+"""No name can be used; a cluster may do without some of the kinds, but not without all."""
+
 log = structlog.get_logger(component="mappings")
 
 
@@ -75,6 +80,8 @@ class ApiServerSource:
     @property
     def error(self) -> str:
         """Why the mappings aren't being updated now; empty if they are."""
+        if self.loaded and all(each.missing for each in self._reflectors.values()):
+            return NO_DEFINITIONS
         return next((each.error for each in self._reflectors.values() if each.error), "")
 
     @property
@@ -118,6 +125,8 @@ class ApiServerSource:
                 namespaces=len(index.namespaces),
                 problems=index.rejected,
             )
+            if self.error == NO_DEFINITIONS:
+                log.warning("no name can be used", reason=NO_DEFINITIONS)
         for reason in index.new_reasons(before):
             self._problem_log.log(reason)
 

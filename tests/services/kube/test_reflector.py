@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from services.kube import client
 from services.kube.lists import PAGE
 from services.mappings.model import parse
+from services.mappings.source import NO_DEFINITIONS
 from simulator.apiserver.faults import lists
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.reading import event_line
@@ -139,10 +140,13 @@ async def test_without_the_definitions_there_are_no_objects_until_they_come(
             async with following(server) as source:
                 with absent:
                     await until(lambda: server.list_count() > 5)
-                    assert (source.loaded, source.error, names(source)) == (True, "", set())
+                    assert (source.loaded, names(source)) == (True, set())
+                    assert source.error == NO_DEFINITIONS
                 await until(lambda: names(source) == {"x"})
+                await until(lambda: source.error == "")
     told = [entry["kind"] for entry in logs if "does not know this kind" in entry["event"]]
     assert sorted(told) == [FUNCTIONS.plural, ACCELERATORS.plural, REGIONS.plural], "once each"
+    assert [each["reason"] for each in logs if each["log_level"] == "warning"] == [NO_DEFINITIONS]
 
 
 @pytest.mark.parametrize(
