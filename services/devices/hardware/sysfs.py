@@ -66,8 +66,11 @@ class Sysfs:
             target = os.path.realpath(self._real + path, strict=True)
         except OSError:
             return None
-        is_inside = target == self._real or target.startswith(f"{self._real}/")
-        return target[len(self._real) :] if is_inside else None
+        if target != self._real and not target.startswith(f"{self._real}/"):
+            return None
+        resolved = target[len(self._real) :]
+        self._folders[resolved] = resolved  # spares whoever asks for what is in it the same walk
+        return resolved
 
     def read(self, path: str) -> Reading:
         """The content of an attribute; links in its folders must have been resolved before."""
