@@ -17,8 +17,8 @@ PIECE: Final = 16 * 1024
 """Bytes of an answer that are written at a time, and may wait to be encrypted: one TLS record."""
 MAX_HEAD: Final = 32 * 1024
 """Bytes of a request's head. The API server sends about 300."""
-HEADER_COST: Final = 200
-"""Bytes that count for each header besides its text: its Python objects."""
+MAX_HEADERS: Final = 100
+"""Of a request. The API server sends about six."""
 
 
 class BadHead(Exception):
@@ -45,6 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connection = connection
         self._in_head = False
         self._head = 0
+        self._headers = 0
         self._unparsed = 0
         """Bytes that arrived of the request line or a header which is not complete."""
 
@@ -77,14 +78,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._connection.phase is Phase.REQUEST:
             raise BadHead("a request before the answer to the previous one")
         super().on_message_begin()
-        self._in_head, self._head, self._unparsed = True, 0, 0
+        self._in_head, self._head, self._headers, self._unparsed = True, 0, 0, 0
         self._connections.begin(self._connection)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header."""
-        self._head += HEADER_COST + len(name) + len(value)
+        self._head += len(name) + len(value)
+        self._headers += 1
         self._unparsed = 0
-        if self._head > MAX_HEAD:
+        if self._head > MAX_HEAD or self._headers > MAX_HEADERS:
             raise BadHead("the head is too long")
         if name.lower() == b"transfer-encoding":
             # Chunks cost time, and trailers memory, that are not part of a body.

@@ -8,13 +8,13 @@ other.
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
-from services.process.blocking import BlockingCalls
+from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError
 
 T = TypeVar("T")
@@ -114,17 +114,20 @@ class Result:
 def run_checks(checks: Sequence[Check], seconds: float) -> list[Result]:
     """Run checks in parallel, each for so many seconds at most; the results are in order."""
     lines: dict[str, list[Line]] = {check.id: [] for check in checks}
-    calls = {check.id: partial(_collect, check, lines[check.id]) for check in checks}
-    taken = BlockingCalls().run_each(calls, timeout=seconds, what="a check")
+    executor = DaemonExecutor()
+    futures = [executor.submit(_collect, check, lines[check.id]) for check in checks]
+    wait(futures, timeout=seconds)
     return [
-        Result(
-            check.id,
-            check.title,
-            [*lines[check.id], *([] if check.id in taken else [_timeout(check, seconds)])],
-            taken.get(check.id, seconds),
-        )
-        for check in checks
+        _result(check, lines[check.id], future.result() if future.done() else None, seconds)
+        for check, future in zip(checks, futures, strict=True)
     ]
+
+
+def _result(check: Check, lines: list[Line], duration: float | None, limit: float) -> Result:
+    """What a check found; without a `duration` it has not ended within the limit."""
+    if duration is None:
+        return Result(check.id, check.title, [*lines, _timeout(check, limit)], limit)
+    return Result(check.id, check.title, lines, duration)
 
 
 def _timeout(check: Check, seconds: float) -> Line:

@@ -23,6 +23,7 @@ from services.kube.reflector import Item, Reflector, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
 from services.mappings.kinds import TABLE
 from services.mappings.model import Entry, Rejected, parse
+from services.process.due import Due
 from services.process.errors import InvalidMapping
 
 INTERVAL: Final = 0.01
@@ -61,10 +62,10 @@ class ApiServerSource:
         self._interval = interval
         self._clock = timing.clock
         self._problem_log = ProblemLog(self._clock)
-        self._changed = asyncio.Event()
+        self._changed = Due()
         self._reflectors: dict[str, Reflector[Entry]] = {}
         for name, kind in TABLE.items():
-            store = self.stores[name] = Store(partial(read_item, name), self._changed.set)
+            store = self.stores[name] = Store(partial(read_item, name), self._changed.request)
             self._reflectors[name] = Reflector(kind.path, self._connection, store, timing)
 
     @property
@@ -100,20 +101,16 @@ class ApiServerSource:
             async with asyncio.TaskGroup() as tasks:
                 for reflector in self._reflectors.values():
                     tasks.create_task(reflector.watch_forever())
-                await self._publish()
+                await self._changed.run_forever(self._publish, spacing=self._interval)
         finally:
             await self._connection.aclose()
 
-    async def _publish(self) -> NoReturn:
+    async def _publish(self) -> None:
         """Build an index after changes, at a bounded rate."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            begun = time.thread_time()  # not the time of other processes
-            if all(store.listed for store in self.stores.values()):
-                self._swap(indexed(self.index, self.stores.values()))
-            cost = time.thread_time() - begun
-            await asyncio.sleep(max(self._interval, cost / MAX_SHARE))
+        begun = time.thread_time()  # not the time of other processes
+        if all(store.listed for store in self.stores.values()):
+            self._swap(indexed(self.index, self.stores.values()))
+        await asyncio.sleep((time.thread_time() - begun) / MAX_SHARE)
 
     def _swap(self, index: MappingIndex) -> None:
         before, self.index = self.index, index

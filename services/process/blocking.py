@@ -175,36 +175,6 @@ class BlockingCalls:
         """Make a call and block until it is done; otherwise as `run`."""
         return self._wait(key, self._submit(key, call, timeout, what), timeout)
 
-    def run_each(
-        self, calls: Mapping[str, Callable[[], T]], *, timeout: float, what: str
-    ) -> dict[str, T]:
-        """Make calls of different keys in parallel; return the results of those that answered.
-
-        Raises:
-            HardwareError: No thread can be started.
-            Exception: The first error that a call raised, when the others are done.
-        """
-        jobs: dict[str, _Job[T]] = {}
-        for key, call in calls.items():
-            try:
-                jobs[key] = self._submit(key, call, timeout, what)
-            except HardwareError as error:
-                if not jobs and not isinstance(error, _GivenUp):
-                    raise
-        results: dict[str, T] = {}
-        first: Exception | None = None
-        deadline = time.monotonic() + timeout
-        for key, job in jobs.items():
-            try:
-                results[key] = self._wait(key, job, max(0.0, deadline - time.monotonic()))
-            except _GivenUp:
-                continue
-            except Exception as error:  # noqa: BLE001 - raised when the others are done
-                first = first or error
-        if first is not None:
-            raise first
-        return results
-
     async def run_steps(self, key: str, steps: Steps[T], *, timeout: float) -> T:  # noqa: ASYNC109 - a step goes on after it
         """Make steps without blocking the event loop; return the result of the work.
 
@@ -373,7 +343,7 @@ class BlockingCalls:
 class DaemonExecutor(ThreadPoolExecutor):
     """An executor with a daemon thread per call, which doesn't delay the exit of the process.
 
-    For the event loop's own calls (name lookups).
+    For the event loop's own calls (name lookups), and for checks of the doctor.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":

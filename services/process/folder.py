@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from services.process.errors import ExternalFailure
 from services.process.files import open_regular
+from services.process.outage import Outage
 
 T = TypeVar("T")
 
@@ -85,17 +86,25 @@ class FolderPoll(Generic[T]):
         interval: float = INTERVAL,
     ) -> None:
         self.loaded = False
-        self.error = ""
-        """Why the folder can't be read now; empty if it can."""
         self._directory = directory
         self._what = what
         self._load = load
         self._on_load = on_load
-        self._log = log
+        self._outage = Outage(
+            log,
+            f"{what} not loaded, the previous ones stay in use",
+            f"the folder of {what} can be read again",
+            folder=str(directory),
+        )
         self._interval = interval
         self._confirmed = time.monotonic()
         self._signature: Signature | None = None
         self._pending: Signature | None = None
+
+    @property
+    def error(self) -> str:
+        """Why the folder can't be read now; empty if it can."""
+        return self._outage.reason
 
     @property
     def age(self) -> float:
@@ -129,9 +138,9 @@ class FolderPoll(Generic[T]):
                 self._signature = state
             self._pending = state
         except ExternalFailure as error:
-            self._log_error(str(error))
+            self._outage.failed(str(error))
         except Exception as error:  # noqa: BLE001 - of ours; the next poll tries again
-            self._log_error(f"accelbind failed while reading {self._directory}: {error!r:.200}")
+            self._outage.failed(f"accelbind failed while reading them: {error!r:.200}")
         else:
             if state == self._signature:
                 self._settle()
@@ -143,15 +152,4 @@ class FolderPoll(Generic[T]):
 
     def _settle(self) -> None:
         self._confirmed = time.monotonic()
-        if self.error:
-            self._log.info(
-                f"the folder of {self._what} can be read again", folder=str(self._directory)
-            )
-            self.error = ""
-
-    def _log_error(self, error: str) -> None:
-        if error != self.error:
-            self._log.warning(
-                f"{self._what} not loaded, the previous ones stay in use", reason=error
-            )
-        self.error = error
+        self._outage.ended()

@@ -305,7 +305,7 @@ async def test_a_folder_that_vanishes_leaves_its_mappings_and_grows_old(
             await shows(source, ["default/two"])
             await eventually_async(lambda: not source.error)
             await eventually_async(lambda: source.age < 0.05)
-        told = [line["event"] for line in logs]
+        told = [line["event"] for line in logs if line["log_level"] != "debug"]
         assert told.count("mappings not loaded, the previous ones stay in use") == 1
         assert "the folder of mappings can be read again" in told
 
@@ -346,5 +346,6 @@ async def test_a_mistake_of_ours_while_loading_leaves_the_old_mappings_and_is_lo
                 assert "accelbind failed while reading" in source.error
                 assert names(source) == ["default/one"]
             await shows(source, ["default/two"])
-        assert [line["log_level"] for line in logs] == ["warning", "info", "info"]
+        levels = [line["log_level"] for line in logs if line["log_level"] != "debug"]
+        assert levels == ["warning", "info", "info"]
         assert source.error == ""

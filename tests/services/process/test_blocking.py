@@ -222,39 +222,21 @@ def answer(text: str) -> Callable[[], str]:
     return lambda: text
 
 
-def each_of(calls: BlockingCalls, wanted: dict[str, Callable[[], str]]) -> dict[str, str]:
-    return calls.run_each(wanted, timeout=2 * BEGUN, what="it")
-
-
 def no_thread(_thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
 def test_where_all_hang_no_more_threads_are_used_than_may_be(hang: Hang) -> None:
     calls = BlockingCalls(max_threads=3)
-    assert each_of(calls, {str(number): hang for number in range(9)}) == {}
+    for number in range(3):
+        with pytest.raises(DeviceHung):
+            calls.run_sync(str(number), hang, timeout=BEGUN, what="it")
     assert len(calls.abandoned) == hang.count == 3
-    assert each_of(calls, {"x": answer("X")}) == {}
     with pytest.raises(DeviceHung, match=r"^it was not tried: 3 other calls run already$"):
         calls.run_sync("x", answer("X"), timeout=60, what="it")
     hang.release()
     eventually(lambda: not calls.busy)
-    assert each_of(calls, {"x": answer("X")}) == {"x": "X"}
-
-
-def test_an_error_of_a_call_is_raised_when_the_others_are_done(calls: BlockingCalls) -> None:
-    done: list[str] = []
-
-    def do() -> str:
-        done.append("c")
-        return "C"
-
-    def fail() -> str:
-        raise ValueError("a mistake")
-
-    with pytest.raises(ValueError, match="a mistake"):
-        each_of(calls, {"a": fail, "c": do})
-    assert done == ["c"]
+    assert calls.run_sync("x", answer("X"), timeout=60, what="it") == "X"
 
 
 # Steps
@@ -374,9 +356,8 @@ async def test_a_system_without_any_thread_is_an_error(
     calls: BlockingCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading.Thread, "start", no_thread)
-    assert each_of(calls, {}) == {}
     with pytest.raises(HardwareError, match=r"^no thread for it: can't start"):
-        each_of(calls, {"a": answer("A")})
+        calls.run_sync("a", answer("A"), timeout=60, what="it")
     with pytest.raises(HardwareError, match=r"^no thread for reading work: can't start"):
         await make(calls, Work({"a": answer("A")}))
 
