@@ -1,8 +1,7 @@
 """Create a certificate authority and the serving certificates it signs. Pure.
 
-All keys are ECDSA P-256: every TLS client of Kubernetes understands them, and they are cheap to
-sign with. The certificates follow RFC 5280 strictly (key identifiers, critical constraints),
-because Python's `ssl` checks strictly from 3.13 on, as OpenSSL does with `-x509_strict`.
+The certificates follow RFC 5280 strictly (key identifiers, critical constraints), because Python's
+`ssl` checks strictly from 3.13 on, as OpenSSL does with `-x509_strict`.
 """
 
 import ipaddress
@@ -87,13 +86,11 @@ def name_text(name: x509.GeneralName) -> str:
 def create_authority(
     now: datetime, lifetime: timedelta, key: ec.EllipticCurvePrivateKey | None = None
 ) -> KeyPair:
-    """A new CA certificate, with a new key unless one is given.
-
-    The subject contains the start of the key's identifier, so that the CAs in a bundle have
-    different names.
-    """
+    """A new CA certificate, with a new key unless one is given."""
+    # Every TLS client of Kubernetes understands these keys, and they are cheap to sign with.
     key = key or ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    # The CAs in a bundle need different names.
     name = _subject(f"accelbind CA {identifier.digest.hex()[:8]}")
     builder = (
         _builder(name, name, key.public_key(), now, now + lifetime)

@@ -1,8 +1,7 @@
 """Certificates in a folder: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
 
 The names are those of a Kubernetes TLS Secret, so a mounted Secret is such a folder too. Keys are
-readable by their owner only. All files are written before the first one is replaced, so a full disk
-or a kill leaves a pair that matches. Processes that use one folder at the same time take turns.
+readable by their owner only. Processes that use one folder at the same time take turns.
 """
 
 import contextlib
@@ -83,6 +82,7 @@ def issue(
                 **files,
             }
         try:
+            # All are written before the first is replaced: a full disk leaves a pair that matches.
             replace_files({directory / name: value for name, value in files.items()})
         except OSError as error:
             raise CertificateError(f"{directory} cannot be written: {error.strerror}") from error

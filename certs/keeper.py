@@ -3,11 +3,6 @@
 A round reads the webhook configurations, then the serving Secret, then the CA's Secret, and writes
 in the reverse order. Each write succeeds only on the version that was read. After a conflict the
 round starts again with what the other replica wrote, so any number of replicas may run.
-
-The order keeps a delayed replica from undoing newer work. What it writes follows from the CA's
-Secret as it read it. If that has changed since, either the object it is about to write was already
-updated, and the write fails; or it was not, and the write is still right: the old bundle trusts
-everything that is served until the new bundle has been read back from the configurations.
 """
 
 import asyncio
@@ -117,6 +112,10 @@ class CertificateReconciler:
         )
 
     async def _attempt(self, client: ClusterClient) -> RoundReport:
+        # Read in the reverse order of writing, so that a delayed replica undoes nothing. If the
+        # Secret of the CA has changed since, either the object that is written next has changed
+        # too, and the write fails; or the write is right: the old bundle trusts everything that is
+        # served until the new one has been read back from the configurations.
         configurations = await read_configurations(client, self._at)
         serving = await ensure_secret(client, self._at.namespace, self._at.serving)
         held = await ensure_secret(client, self._at.namespace, self._at.authority)

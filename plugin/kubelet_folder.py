@@ -2,13 +2,7 @@
 
 The kubelet doesn't tell its plugins that it restarts. It leaves its socket behind when it stops,
 deletes all other sockets in the folder when it starts, and creates its own again. So twice a second
-its socket and ours are checked. One that was created again meanwhile is recognized by its identity.
-
-A folder that is mounted into a container and then deleted on the host stays the deleted one until
-the container ends. Only another container gets the new folder, so then the plugin has to end.
-
-If another plugin serves this node (`services.node.node_lock`), this one waits. It ends if it loses
-the lock later, because another one was faster in a new folder.
+its socket and ours are checked.
 """
 
 import asyncio
@@ -171,7 +165,7 @@ class KubeletFolder:
 
     def _check_lock(self) -> None:
         if self._lock.locked_by_other():
-            if self.is_active:
+            if self.is_active:  # it was faster in a new folder
                 self.is_active, self.has_lost_lock = False, True
             elif not self.waits_for:
                 log.warning("another accelbind plugin serves on this node: waiting until it ends")
@@ -207,6 +201,8 @@ class KubeletFolder:
             log.info(event, socket=str(self.socket))
 
     def _check_removed(self) -> None:
+        # A mounted folder that is deleted on the host stays the deleted one until the container
+        # ends, and only another container gets the new folder.
         links = _links(self.path)
         if links:
             self._had_links = True

@@ -4,18 +4,9 @@
          ▲                                                                           │
          └──────────────── close the server, wait a little ◄─────────────────────────┘
 
-A kubelet that loses a resource goes on counting its devices (`plugin.counted`). So if the last
-device of a resource goes while its registration is lost, the resource is registered once more with
-that kubelet, without devices.
-
 A registration is lost when the kubelet has a new socket (it restarted), when our socket is gone
 from its folder (the kubelet or someone else deleted it), or when its stream ends though the folder
-hasn't changed. In all cases the old server with its stream ends first, then a new one registers on
-a new socket. If the old stream ended after the new registration, the kubelet would take that for
-the end of the new one.
-
-A restarted kubelet is registered with at once. Otherwise there is a pause, which grows each time a
-registration is lost soon, so that a kubelet that keeps refusing is not flooded.
+hasn't changed.
 """
 
 import asyncio
@@ -134,6 +125,8 @@ class Registration:
             identity, started = await self._folder.present(), time.monotonic()
             self.state = RegistrationState.REGISTERING
             try:
+                # The old server and its stream have ended: a kubelet would take the end of an old
+                # stream for that of the new one.
                 async with self._serving() as server:
                     with self._folder.guard(server.path, server.news):
                         await self._register(server, identity)
@@ -149,12 +142,16 @@ class Registration:
             await self._pause(identity)
 
     async def _wait_for_update(self) -> None:
+        # A kubelet that lost the resource goes on counting its devices, so it is registered once
+        # more without any.
         if self.devices or self.resource in self._counted.resources():
             return
         self.state = RegistrationState.IDLE
         await self._has_devices.wait()
 
     async def _pause(self, identity: Identity) -> None:
+        # It grows, so that a kubelet that keeps refusing isn't flooded; one that has restarted is
+        # registered with at once.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._backoff.pause()):
                 await self._folder.until(lambda: self._folder.kubelet != identity)

@@ -1,9 +1,4 @@
-"""The registrations of all resources of a node, as resources come, change and go.
-
-A resource that loses its last device sends that at once, which makes its capacity 0; its
-registration ends some time later. If it ended at once, the kubelet would keep the old capacity for
-minutes.
-"""
+"""The registrations of all resources of a node, as resources come, change and go."""
 
 import asyncio
 import contextlib
@@ -69,6 +64,7 @@ class ResourceSet:
                 self.registrations[resource].update({})
             else:
                 self._start(resource, {})  # another mode offered it
+            # If it ended at once, the kubelet would keep the old capacity for minutes.
             self._linger(resource)
 
     def resend(self) -> None:

@@ -36,7 +36,7 @@ PRODUCT: Final = ("accelbind", "certs", "plugin", "services", "webhook")
 REGION: Final = f"fpga.intel.com/region-{A10_INTERFACE}"
 WAIT_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 1.0
-"""For what follows a change, such as an Event, to be done."""
+"""For what follows a change, such as an Event, or a start, to be done."""
 
 
 def child(main: str, out: str, *arguments: str) -> int:
@@ -186,6 +186,7 @@ def way_of_a_pod(folder: Path) -> list[str]:
             "request": request,
         }
         context = ssl.create_default_context(cafile=str(tls / "ca.crt"))
+        time.sleep(SETTLE_SECONDS)  # the start ends after the ports are known
         process.begin()
         with urllib.request.urlopen(
             urllib.request.Request(

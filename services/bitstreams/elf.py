@@ -1,11 +1,6 @@
 """Sections of untrusted ELF files: pyelftools for the structures, own limits for the contents.
 
-pyelftools trusts the file: its section objects follow links without end, unpack without a limit and
-search names to the end of the file. So only its structures are used here, the header of the file
-and of each section. Names and contents are cut out of the bytes, and each length is checked against
-the file's size (layout: the System V ABI, chapter 4).
-
-pyelftools is imported for the first ELF file: it takes 3 MiB, and a node without OpenCL has none.
+The layout is that of the System V ABI, chapter 4.
 """
 
 import io
@@ -31,7 +26,8 @@ def is_elf(data: bytes | memoryview) -> bool:
 
 def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview]:
     """The sections whose names have a prefix, as views of all bytes of the file."""
-    from elftools.common.exceptions import ELFError  # noqa: PLC0415 - as the module says
+    # 3 MiB, and a node without OpenCL has no ELF files.
+    from elftools.common.exceptions import ELFError  # noqa: PLC0415 - see above
 
     try:
         headers, names_at = _headers(data)
@@ -54,9 +50,11 @@ def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview
 
 def _headers(data: bytes | memoryview) -> tuple[list[Any], int]:
     """The headers of all sections, and the number of the one that holds their names."""
-    from elftools.common.utils import struct_parse  # noqa: PLC0415 - as the module says
+    from elftools.common.utils import struct_parse  # noqa: PLC0415 - as `read_sections`
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - the same
 
+    # pyelftools trusts the file: its section objects follow links without end, unpack without a
+    # limit and search names to the end of the file. So only the structures of headers are used.
     stream = io.BytesIO(data)  # of bytes, this copies nothing
     elf = ELFFile(stream)
     count, size, start = elf.num_sections(), elf.header["e_shentsize"], elf.header["e_shoff"]

@@ -1,10 +1,4 @@
-"""Reads from the kubelet which containers have which device; see `services.containers.holders`.
-
-The kubelet forgets the devices of pods that have ended before it answers PodResources, but writes
-that to its checkpoint only when something else changes, such as a list of devices that a plugin
-sends. So while the checkpoint has devices that PodResources does not list, `follow_forever` has a
-list sent again.
-"""
+"""Reads from the kubelet which containers have which device; see `services.containers.holders`."""
 
 import asyncio
 import contextlib
@@ -39,8 +33,8 @@ ANSWER_SECONDS: Final = 2.0
 FRESH_SECONDS: Final = 1.0
 """A younger answer of PodResources is not asked for again, unless the checkpoint has changed."""
 
-LOOK_SECONDS: Final = 3.0
-"""Between two looks at the checkpoint's time: several containers of a pod are one query."""
+POLL_SECONDS: Final = 3.0
+"""Between two polls of the checkpoint's time: several containers of a pod are one query."""
 
 RENEW_SECONDS: Final = 20.0
 """Between two questions whether pods have ended: that changes no file. While only an init container
@@ -142,9 +136,11 @@ class HolderSource:
                     on_change()
                 if is_due:
                     renewed_at = time.monotonic()
+                    # PodResources forgets ended pods at once, but the kubelet writes that to its
+                    # checkpoint only when something else changes, such as a plugin's devices.
                     if snapshot.may_have_ended:
                         resend()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _query(self) -> HolderSnapshot:
         problems: list[str] = []

@@ -1,4 +1,4 @@
-"""One client for several users, replaced when its credentials or certificates fail."""
+"""One client of the API server for all parts of a process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -44,12 +44,7 @@ class _Lease:
 
 
 class Connection:
-    """One client for several users, replaced when its credentials or certificates fail.
-
-    A kubeconfig may be rewritten, a token or a CA rotated. After a user has failed with an error
-    that this could explain, the next user gets a new client: `connect` creates it in a thread from
-    the files as they are then. Other users finish with the old client first.
-    """
+    """One client for several users, replaced when its credentials or certificates fail."""
 
     def __init__(self, connect: Callable[[], ClusterClient]) -> None:
         self._connect = connect
@@ -60,6 +55,7 @@ class Connection:
     async def client(self) -> AsyncIterator[ClusterClient]:
         """Lend the client, which stays open while it is in use; a `ClusterError` passes through."""
         async with self._renewing:
+            # A kubeconfig may have been rewritten, a token or a CA rotated.
             if self._lease.doubted:
                 await self._renew()
         lease = self._lease

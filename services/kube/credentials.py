@@ -1,9 +1,7 @@
 """An HTTP client that authenticates to one API server: TLS, tokens, credential plugins, proxies.
 
-A token file is read again every minute, as by client-go: an API server accepts an old token of a
-service account for a year, but counts its use. It is also read again, or its plugin run again, when
-the token is refused (401). A refused client certificate requires a new client, since connections
-keep their certificate. Credential plugins:
+A refused client certificate requires a new client, since connections keep their certificate.
+Credential plugins:
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 """
 
@@ -27,6 +25,7 @@ from services.process.errors import ClusterError
 from services.process.pairs import load_pair
 from services.process.text import plain
 
+# As client-go: an API server accepts an old token of a service account for a year, but counts that.
 REREAD_SECONDS: Final = 60.0
 PLUGIN_SECONDS: Final = 10.0
 """How long a plugin may take; some send requests to a server."""

@@ -1,13 +1,7 @@
 """The loop under every watch: read the objects, watch them, and go on after every failure.
 
 A watch that ends on time is continued from where it was, at once. After every other end the objects
-are read again, after a pause that grows fast: broken watches cost at most four attempts a minute.
-A watch that hangs, without an answer or without an end, is cut after its time and has failed.
-Pauses start over after a watch that was open for `WatchTiming.steady`.
-
-An error is logged when it starts, changes and ends. While watches fail, a read alone is no
-recovery: it takes a watch of full length, or an event after `steady` seconds. Only cancellation
-ends `watch_forever`: an internal error is logged and the objects are read again.
+are read again, after a pause.
 """
 
 import asyncio
@@ -199,6 +193,7 @@ class WatchLoop(ABC):
     def _read_works(self, began: float) -> None:
         """Note a complete read."""
         self.last_seen = max(self.last_seen, began)
+        # While watches fail, a read alone is no recovery.
         if not self._watch_broken:
             self._outage.ended()
 

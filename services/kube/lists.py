@@ -1,8 +1,4 @@
-"""Lists of objects, read page by page: all pages show one moment.
-
-The API server stores `managedFields` with thousands of levels. What is nested deeper than a decoder
-follows is read as null, so that one such object doesn't make the list of all namespaces unreadable.
-"""
+"""Lists of objects, read page by page: all pages show one moment."""
 
 import re
 from collections.abc import AsyncGenerator, Callable
@@ -109,6 +105,8 @@ def decode_pruned(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw)
     try:
         return decoder.decode(data)
     except RecursionError:
+        # The API server stores `managedFields` with thousands of levels; one such object must not
+        # make the list of all namespaces unreadable.
         return decoder.decode(_prune(bytes(data)))
 
 

@@ -4,17 +4,6 @@ The node is read with `get`, then watched until the server ends the watch, and s
 verbs `get` and `watch` of nodes. Without `watch` the node is polled, and a watch is tried again
 from time to time. `services.kube.list_watch` has the loop.
 
-The watch is opened with `resourceVersion=0` and without bookmarks: it starts with the node in the
-API server's cache. The version in a node's metadata may be too old to watch from. Bookmarks without
-a version would make a 1.36 API server turn the watch into a list and a watch, which fails where the
-storage can't serve progress requests.
-
-The cache may lag behind what `get` has returned, so the annotations of an event aren't used, and no
-versions are compared: an event whose annotations differ from the known ones causes another read, at
-most every `READ_SECONDS`.
-
-The field selector `metadata.name` restricts the watch to this node, which a role with
-`resourceNames` requires too.
 """
 
 from collections.abc import Callable, Mapping
@@ -73,6 +62,10 @@ class NodeWatcher(WatchLoop):
         self._polls = False
 
     def _watch_request(self) -> tuple[str, dict[str, str | int]]:
+        # The version in the node's metadata may be too old to watch from; 0 is the API server's
+        # cache. With bookmarks but without a version, an API server of 1.36 turns the watch into a
+        # list and a watch, which fails where the storage can't serve progress requests. A role with
+        # `resourceNames` requires the selector.
         return NODES, {"fieldSelector": f"metadata.name={self._name}", "resourceVersion": 0}
 
     async def _read(self, client: ClusterClient) -> float | None:
@@ -92,6 +85,7 @@ class NodeWatcher(WatchLoop):
         return POLL_SECONDS * (3 + self._timing.jitter()) / 4
 
     async def _apply(self, client: ClusterClient, event: WatchEvent) -> None:
+        # The cache may lag behind what `get` has returned, so an event only causes another read.
         if event.type == "DELETED" or self._annotations(event.object) != self._known:
             await self._timing.sleep(max(0.0, self._read_after - self._clock()))
             await self._read(client)

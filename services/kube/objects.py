@@ -1,10 +1,7 @@
 """Secrets and other objects: read by name, written with the version that was read.
 
 An object is written back whole, with unknown fields, under its `resourceVersion`: the API server
-answers 409 if it has changed (optimistic concurrency). This needs the verbs `get` and `update`. A
-Secret that was deleted is created again by server-side apply: unlike a POST it names its object, so
-a Role with `resourceNames` can allow `patch` and `create` for exactly that one. A
-GET without a version is a consistent read, so its result is never older than the request.
+answers 409 if it has changed (optimistic concurrency).
 """
 
 import base64
@@ -50,6 +47,7 @@ class NamedObject:
 
 async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
     """Read the object at a path; None if it doesn't exist."""
+    # Without a version it is a consistent read: never older than the request.
     answer = await client.request("GET", path)
     if answer.status == NOT_FOUND:
         return None
@@ -114,6 +112,8 @@ async def ensure_secret(client: ClusterClient, namespace: str, name: str) -> Sec
     path = secret_path(namespace, name)
     if (stored := await read_object(client, path)) is not None:
         return _secret(stored)
+    # Server-side apply names its object, unlike a POST, so a Role with `resourceNames` can allow
+    # `patch` and `create` for exactly this one.
     answer = await client.request(
         "PATCH",
         path,

@@ -1,13 +1,7 @@
 """Keeps a store up to date with the objects of one kind in all namespaces.
 
-The rules of the API (kubernetes.io/docs/reference/using-api/api-concepts): a watch starts from the
-resource version of a list. A page's token or a watch's version may be too old; the answer is 410,
-as a status or as an event within a watch. Bookmarks update a watch's version while there are no
-changes.
-
-A list replaces everything known, all at once. Only the fields of mappings are decoded; most bytes
-of an object are others, such as `managedFields`. Each object is decoded separately, so that a
-broken one doesn't hide the others. `services.kube.list_watch` has the loop.
+A watch starts from the version of a list, and bookmarks update that while nothing changes
+(kubernetes.io/docs/reference/using-api/api-concepts). `services.kube.list_watch` has the loop.
 """
 
 import asyncio
@@ -33,6 +27,7 @@ BREATH_BYTES: Final = 32 * 1024
 log = structlog.get_logger(component="kube")
 
 
+# Most bytes of an object are others than these, such as `managedFields`.
 class Metadata(msgspec.Struct, rename="camel", gc=False):
     """The metadata that matter; `annotations` is undecoded."""
 
@@ -169,7 +164,7 @@ class Reflector(WatchLoop, Generic[T]):
     async def _add(self, items: list[msgspec.Raw]) -> int:
         """Add the objects of a page to the list; return how many couldn't be read."""
         unreadable = added = 0
-        for raw in items:
+        for raw in items:  # one by one, so that a broken one doesn't hide the others
             try:
                 self._store.add(_read_item(raw))
             except UNREADABLE:

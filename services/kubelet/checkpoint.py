@@ -1,8 +1,7 @@
 """The kubelet's files about allocated devices.
 
 `kubelet_internal_checkpoint` holds all allocations, also those of init containers, which the
-PodResources service omits. The names of the pods' log folders map a UID to a pod. Neither is a
-documented interface, so both are read like untrusted input: bounded and validated.
+PodResources service omits. The names of the pods' log folders map a UID to a pod.
 """
 
 import base64
@@ -26,6 +25,7 @@ MAX_FOLDERS: Final = 20_000
 """Log folders that are read; kubelets run at most a few hundred pods."""
 
 
+# No documented interface, so it is read like untrusted input: bounded and validated.
 class _Entry(msgspec.Struct, gc=False):
     pod_uid: str = msgspec.field(name="PodUID", default="")
     container: str = msgspec.field(name="ContainerName", default="")

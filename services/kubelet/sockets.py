@@ -1,7 +1,6 @@
 """The unix sockets between the kubelet and its device plugins: paths, clients and servers.
 
-The protocol is plaintext gRPC. Paths are checked first: gRPC truncates or refuses a path that is
-too long, with an error that names neither the path nor the reason.
+The protocol is plaintext gRPC.
 """
 
 import os
@@ -71,6 +70,7 @@ def address(path: Path) -> str:
     """
     if not path.is_absolute():
         raise KubeletError(f"{path}: a socket's path must be absolute")
+    # gRPC truncates or refuses such a path, with an error that names neither path nor reason.
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
         raise KubeletError(
@@ -90,15 +90,13 @@ def dial(path: Path, *options: tuple[str, int | str]) -> grpc.aio.Channel:
 
 
 def listen(server: grpc.aio.Server, path: Path) -> None:
-    """Bind a server that has not started yet to a socket.
-
-    gRPC removes an existing file of this path, and when the server stops it removes the file that
-    is there *then*: never use one path for two servers of a process.
+    """Bind a server that has not started yet to a socket, which no server has had before.
 
     Raises:
         KubeletError: as `address`, or the socket can't be made there.
     """
     target = address(path)
+    # gRPC removes an existing file of this path, and the one that is there when the server stops.
     try:
         bound = server.add_insecure_port(target)
     except RuntimeError as error:

@@ -1,10 +1,7 @@
 """Mappings from the API server: all kinds of all namespaces, in one index that is replaced whole.
 
 A reflector for each kind fills one `Store`. The namespaces in which something has changed are
-indexed again soon after. During constant changes, that takes at most a share of the event loop's
-time. An index is published only when all kinds have been listed, since one kind alone could admit
-names that clash with another. A kind that the API server doesn't know has no objects. After that
-the latest index is used, however long the API server is away; `age` shows for how long.
+indexed again soon after. The latest index is used however long the API server is away.
 """
 
 import asyncio
@@ -108,6 +105,7 @@ class ApiServerSource:
     async def _publish(self) -> None:
         """Build an index after changes, at a bounded rate."""
         begun = time.thread_time()  # not the time of other processes
+        # One kind alone could admit names that clash with another.
         if all(store.listed for store in self.stores.values()):
             self._swap(indexed(self.index, self.stores.values()))
         await asyncio.sleep((time.thread_time() - begun) / MAX_SHARE)

@@ -1,10 +1,7 @@
 """Keeps the CDI file of this node's devices up to date, beside discovery.
 
 Devices are offered without waiting for the file: `Allocate` names a device by CDI once the file
-describes it, and returns its nodes in any case. In hook mode `Allocate` names devices by CDI only,
-and at once, since a container without the hook would run whatever function is in the port. Then
-`PreStartContainer` refuses until the file describes the devices (`require`). A failed write (a full
-disk, a missing permission) is logged once and tried again after each scan.
+describes it, and returns its nodes in any case.
 """
 
 from collections.abc import Collection
@@ -66,6 +63,8 @@ class CdiPublisher:
         Raises:
             HookMissing: It doesn't, and can't be written.
         """
+        # In hook mode `Allocate` has named the devices by CDI only: a container without the hook
+        # would run whatever function is in the port.
         done = await self.run_once()
         missing = sorted(set(ids) - self.published) if done else sorted(set(ids))
         if missing:

@@ -1,8 +1,6 @@
 """Clears the errors that containers left in ports, beside discovery.
 
-`services.devices.stale_errors` decides what to clear. This module asks which containers have
-devices, writes in a thread, and reports the result. A write may hang in the card's driver: it is
-given up after its deadline, and scans go on meanwhile.
+`services.devices.stale_errors` decides what to clear.
 """
 
 from collections.abc import Awaitable, Callable
@@ -96,6 +94,7 @@ class ErrorClearing:
         """Try to clear; return whether that succeeded."""
         name, errors, outcome = port.name, port.errors or 0, CLEARING_HUNG
         try:
+            # The write may hang in the card's driver.
             outcome, detail = await self._calls.run(
                 f"errors of {name}",
                 partial(clear_errors, self._root, card, port, self._locks, self._driver_calls),

@@ -2,10 +2,7 @@
 
 The kubelet keeps the plugin that registered last for a resource, and doesn't tell the other one. So
 if there are two plugins on a node (rolling updates that overlap, or two DaemonSets by accident),
-only one may serve. The kernel gives the lock to one process, even if two start in the same instant,
-and takes it back when that process ends, however it ends. The kubelet, which deletes the files of
-the folder when it starts, can't remove it. A folder that was deleted and created again is locked
-again. Without a folder, and where it can't be locked, no process stops another one.
+only one may serve. Without a folder, and where it can't be locked, no process stops another one.
 """
 
 import fcntl
@@ -47,8 +44,9 @@ class NodeLock:
         """Whether another process has locked the folder; if none has, this one locks it."""
         if self.is_ours:
             return False
-        self.close()
+        self.close()  # the folder was deleted and created again
         try:
+            # The folder itself: its files are deleted by a kubelet that starts.
             opened = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return False

@@ -1,9 +1,6 @@
 """Reads the cards' sensors beside discovery: for metrics, and to check the configured limits.
 
-A board's controller answers slowly or never, so its own thread reads it, every half a minute and
-when cards come or go, within a deadline. A measurement counts while it is recent and its card is
-there. If sensors don't answer once, their values are missing; if the read still hangs at the next
-round, their card is unhealthy, and a limit that was exceeded stays so meanwhile.
+Sensors are read every half a minute and when cards come or go.
 """
 
 import asyncio
@@ -115,6 +112,8 @@ class Sensing:
         if not hung.keys() <= self._silent:
             self._due.request()  # slow or hanging: the next read shows it
         self._silent, self._hanging = frozenset(hung), not before.isdisjoint(hung)
+        # A board's controller answers slowly at times, so only the second round that hangs makes
+        # its card unhealthy. A limit that was exceeded stays so meanwhile.
         held = {
             card: self._over.get(card, problem)
             for card, problem in hung.items()

@@ -50,7 +50,7 @@ MAX_THREADS: Final = 256
 """Threads that may run or hang at once; each costs some tens of KiB."""
 
 
-class _GivenUp(DeviceHung):
+class _Abandoned(DeviceHung):
     """A call that was abandoned or refused, unlike a call that raised `DeviceHung` itself."""
 
 
@@ -167,7 +167,7 @@ class BlockingCalls:
                 raise  # the call's own
             if job.future.done() and not job.future.cancelled():
                 return job.future.result()  # it finished at the last moment
-            raise _GivenUp(job.hangs) from error
+            raise _Abandoned(job.hangs) from error
         finally:
             self._leave(key, job, late=limit.expired())
 
@@ -212,7 +212,7 @@ class BlockingCalls:
         with self._lock:
             try:
                 queue = self._queues.get(key) or self._start(key, f"reading {key}")
-            except _GivenUp as error:
+            except _Abandoned as error:
                 job.future.set_result(work.refuse(error))
             else:
                 queue.waiting.append(job)
@@ -230,7 +230,7 @@ class BlockingCalls:
                 return result
             with self._lock:
                 if step in self._queues:  # it was left behind before
-                    work.error = _GivenUp(work.hangs)
+                    work.error = _Abandoned(work.hangs)
                     continue
                 queue.step, queue.started = step, time.monotonic()
             made = _Job(call)
@@ -265,7 +265,7 @@ class BlockingCalls:
             if job is not None:
                 job.is_aside = True
         if queue.current is not None and queue.current.work is not None:
-            queue.current.work.error = _GivenUp(queue.current.work.hangs)
+            queue.current.work.error = _Abandoned(queue.current.work.hangs)
         queue.waiting.clear()
 
     def _submit(self, key: str, call: Callable[[], T], timeout: float, what: str) -> _Job[T]:
@@ -280,13 +280,13 @@ class BlockingCalls:
                 hangs = queue.current.hangs
                 # The same sentence as before, where the same is tried again: it is logged once.
                 refused = f"{what} was not tried, since {hangs}"
-                raise _GivenUp(hangs if hangs == job.hangs else refused)
+                raise _Abandoned(hangs if hangs == job.hangs else refused)
             queue.waiting.append(job)
         return job
 
     def _start(self, key: str, what: str) -> _KeyQueue:
         if len(self._queues) >= self._max_threads:
-            raise _GivenUp(f"{what} was not tried: {len(self._queues)} other calls run already")
+            raise _Abandoned(f"{what} was not tried: {len(self._queues)} other calls run already")
         queue = self._queues[key] = _KeyQueue(key)
         thread = threading.Thread(target=self._work, args=(queue,), name=key, daemon=True)
         try:
@@ -305,7 +305,7 @@ class BlockingCalls:
             if job.future.done():
                 return job.future.result()  # the call's own, or in the last moment
             late = True
-            raise _GivenUp(job.hangs) from error
+            raise _Abandoned(job.hangs) from error
         finally:
             self._leave(key, job, late=late)
 

@@ -1,8 +1,4 @@
-"""Atomic writes: a file is written under another name, synced and renamed.
-
-A full disk, a kill or a power failure leaves the old file unchanged. The temporary file of a killed
-writer is removed by the next writer of the same name, so concurrent writers need different names.
-"""
+"""Atomic writes: a full disk, a kill or a power failure leaves the old file unchanged."""
 
 import contextlib
 import errno
@@ -16,15 +12,14 @@ from typing import BinaryIO
 def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> None:
     """Replace the content of a file atomically; its permissions are `mode`, whatever the umask.
 
-    If there may be several writers at a time, each has its own name as `writer`. After an OSError
-    the old file is unchanged, and no temporary file is left.
+    If there may be several writers at a time, each has its own name as `writer`.
     """
     replace_files({path: (content, mode)}, writer=writer)
 
 
 def replace_files(files: Mapping[Path, tuple[bytes, int]], *, writer: str = "") -> None:
     """As `replace_file`, for files of one folder: all are written before the first is replaced."""
-    for path in files:
+    for path in files:  # what a killed writer of this name left
         discard_unfinished(path, writer=writer)
     try:
         for path, (content, mode) in files.items():

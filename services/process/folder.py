@@ -1,11 +1,6 @@
 """A folder of YAML files that others write: its files, and what to do when they change.
 
-The files `*.yaml`, `*.yml` and `*.json` count. Hidden files and subfolders are ignored, so that a
-mounted ConfigMap (kubernetes.io/docs/concepts/storage/volumes, `..data`) is read once.
-
-Changes are found by polling: name, inode, times and size of each file, several times a second. A
-change is loaded once two polls agree, so that a file that is being written isn't read half. The
-inode's change time counts because, unlike the modification time, no program can set it back.
+Changes are found by polling: name, inode, times and size of each file, several times a second.
 """
 
 import asyncio
@@ -38,6 +33,7 @@ def yaml_files(directory: Path, *, what: str) -> list[Path]:
         paths = sorted(directory.iterdir())
     except OSError as error:
         raise ExternalFailure(f"the folder of {what} {directory}: {error.strerror}") from error
+    # Without hidden ones, a mounted ConfigMap is read once: its files are links into `..data`.
     return [
         path
         for path in paths
@@ -65,6 +61,7 @@ def _state(path: Path) -> tuple[object, ...]:
         state = path.stat()
     except OSError as error:
         return (error.errno,)
+    # Unlike the modification time, no program can set back the inode's change time.
     return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size
 
 
@@ -133,6 +130,7 @@ class FolderPoll(Generic[T]):
         try:
             state = signature(self._directory, what=self._what)
             overdue = self.age > MAX_WAIT
+            # Two polls that agree: a file that is being written isn't read half.
             if state != self._signature and (state == self._pending or overdue):
                 self._use(await asyncio.to_thread(self._load, self._directory))
                 self._signature = state

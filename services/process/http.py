@@ -1,9 +1,6 @@
 """Metrics and probes over plain HTTP.
 
-The server is uvicorn with a Starlette application. `BoundedProtocol` adds limits for which uvicorn
-has no option: a deadline for each connection and a bound on their number, so that slow or hostile
-clients can't block it. Each connection serves one request. There is no TLS and no authentication:
-serve it only within the cluster's network.
+There is no TLS and no authentication: serve it only within the cluster's network.
 """
 
 import asyncio
@@ -67,11 +64,7 @@ def build_info(registry: CollectorRegistry, component: str, version: str = "") -
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1, with a deadline for each connection and a bound on their number.
-
-    The oldest connection is closed when there are too many, so that a new probe is served however
-    many clients are silent. Only the documented methods of `asyncio.Protocol` are extended.
-    """
+    """uvicorn's HTTP/1.1, with a deadline for each connection and a bound on their number."""
 
     deadline: ClassVar[float] = DEADLINE
     connected: "ClassVar[dict[BoundedProtocol, Callable[[], None]]]"
@@ -81,6 +74,7 @@ class BoundedProtocol(H11Protocol):
         """Start the deadline of a new connection."""
         super().connection_made(transport)
         if len(self.connected) >= MAX_CONNECTIONS:
+            # The oldest goes: a new probe is served however many clients are silent.
             self.connected.pop(next(iter(self.connected)))()
         self.connected[self] = transport.abort
         self._end = asyncio.get_running_loop().call_later(self.deadline, transport.abort)

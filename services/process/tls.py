@@ -1,17 +1,6 @@
 """A TLS context that follows its files while the server runs.
 
-Certificates are renewed while the server runs: the files are overwritten, replaced by a rename, or,
-in a mounted Secret, swapped behind a symlink (kubernetes.io/docs/concepts/storage/volumes,
-`..data`). So the files are read once a second, and new contents are tried. If they can't be used (a
-half-finished renewal is a pair that doesn't match), the error is logged, the old pair stays in use,
-and the next contents are tried. An expired certificate never replaces a valid one. CAs of clients
-that can't be used leave the old CAs in use, and don't keep a renewed pair from being used.
-
-New contents are loaded into a new TLS context, which `context` switches to in each handshake.
-Loading into a context in use would leave a mismatched pair behind on failure, and would keep the
-old certificate beside the new one when the kind of key changes (OpenSSL holds one for each kind).
-OpenSSL takes the trusted CAs from the new context, but whether and how a client's certificate is
-verified from the first one: both are set up alike.
+Contents that can't be used are logged, and what was in use stays in use.
 """
 
 import asyncio
@@ -121,6 +110,8 @@ class CertificateSource:
     async def follow(self, interval: float = INTERVAL) -> NoReturn:
         """Refresh every `interval` seconds until cancelled."""
         while True:
+            # The files are overwritten, renamed, or swapped behind a symlink (a mounted Secret), so
+            # their contents are compared.
             await asyncio.sleep(interval)
             self.refresh()
 
@@ -131,6 +122,8 @@ class CertificateSource:
             CertificateError: Something can't be used. If that is the CAs of clients alone, the pair
                 is used with the old ones.
         """
+        # A context in use would keep half of a pair that doesn't match, and the old certificate
+        # beside a new one with another kind of key (OpenSSL holds one for each kind).
         fresh = self._new_context()
         problem: CertificateError | None = None
         # What isn't ASCII can only be a comment.
@@ -141,6 +134,7 @@ class CertificateSource:
             except CertificateError as error:
                 if not self._authorities:
                     raise
+                # They must not keep a renewed pair from being used.
                 problem, trusted = error, self._authorities
                 _trust(fresh, trusted, self._client_ca)
         try:
@@ -187,6 +181,8 @@ class CertificateSource:
         self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext
     ) -> None:
         """Called by OpenSSL in each handshake, with or without a server name."""
+        # OpenSSL takes the trusted CAs from this one, but whether and how a client's certificate is
+        # verified from the first one: `_new_context` sets up both alike.
         connection.context = self._newest
 
 

@@ -1,15 +1,6 @@
 """Error registers: reading and clearing them, and what they say about a refused programming.
 
-Both drivers take the value that is to be cleared, and refuse it if the register reads another by
-then, so that no error is cleared unseen: in-tree in the register itself, out of tree in a file
-beside it (Linux, `Documentation/ABI/testing/sysfs-platform-dfl-{fme,port}`). Registers that are not
-listed by the driver clear themselves, or together with others.
-
-To clear the errors of a port its driver resets it (`afu_port_err_clear` disables and enables the
-port, `drivers/fpga/dfl-afu-error.c`). So the port is opened alone meanwhile, under the card's lock:
-neither a workload that has the port nor a programming is disturbed. The write runs code of the
-driver and may hang: call it in a thread with a deadline. Whether the errors stay away is for the
-next scan to see.
+Clearing runs code of the driver and may hang: call it in a thread with a deadline.
 """
 
 from collections.abc import Iterator
@@ -83,6 +74,9 @@ def _clear(files: DeviceFiles, register: ErrorFile, value: int) -> None:
     if files.path(register.clear) is None:
         raise HardwareError(f"{operation}: there is no {register.clear}")
     try:
+        # Both drivers take the value that is to be cleared, and refuse it if the register reads
+        # another by then: in-tree in the register itself, out of tree in a file beside it (Linux,
+        # `Documentation/ABI/testing/sysfs-platform-dfl-{fme,port}`).
         files.write(register.clear, f"{value:#x}\n".encode())
     except OSError as error:
         raise translated(error, operation) from error
@@ -132,6 +126,8 @@ def clear_errors(
         # Read before the port is opened for nothing, and again when nobody else can have it.
         if changed := _changed(DeviceFiles(root, place), register, value):
             return ClearResult.CHANGED, changed
+        # Clearing resets the port (`afu_port_err_clear`, `drivers/fpga/dfl-afu-error.c`), so nobody
+        # may have it meanwhile.
         with lock, port_session(root, place, calls) as session:
             if changed := _changed(session.files, register, value):
                 return ClearResult.CHANGED, changed

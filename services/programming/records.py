@@ -5,9 +5,8 @@
     empty             programming has begun, and has not succeeded
     JSON              what was programmed and verified
 
-A record **counts** in the same boot, while the port has the same folder in sysfs (reloading its
-driver makes another one) and shows the same id. Everyone who programs empties it before the work
-and writes it afterwards, under the card's lock: whatever happens in between leaves an empty one.
+A record **counts** in the same boot, while the port has the same folder in sysfs and shows the same
+id. Who programs empties it before the work and writes it afterwards, under the card's lock.
 """
 
 import contextlib
@@ -63,6 +62,7 @@ class PortRecords:
             boot = self._boot()
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             return None
+        # Reloading the driver makes another folder, and so another inode.
         is_current = (record.boot, record.inode, record.shown) == (boot, inode, shown)
         return record if is_current else None
 
@@ -77,10 +77,8 @@ class PortRecords:
         return frozenset(empty)
 
     def empty(self, port: str) -> None:
-        """Empty the record of a port, before it is programmed.
-
-        That takes no space on a full disk. If it fails, the port must not be programmed.
-        """
+        """Empty the record of a port; if that fails, the port must not be programmed."""
+        # Truncating needs no space on a full disk, and whatever happens next leaves it empty.
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)

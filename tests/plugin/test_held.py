@@ -20,7 +20,7 @@ OTHER = f"fpga.intel.com/{function_name(A10_INTERFACE, NLB3)}"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holder_source, "RENEW_SECONDS", 0.1)
-    monkeypatch.setattr(holder_source, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(holder_source, "POLL_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("init", [False, True])

@@ -32,7 +32,7 @@ async def test_a_pod_that_ends_holds_its_devices_until_the_checkpoint_says_other
 ) -> None:
     """Nothing is allocated meanwhile, and the kubelet goes on."""
     monkeypatch.setattr(module, "RENEW_SECONDS", 0.05)
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
     for _ in range(3):
         bed.rack.add_card(CardSpec())
     async with bed.running():
