@@ -20,6 +20,7 @@ from accelbind.options import Mappings, time_option
 from accelbind.output import Output, OutputFormat
 from accelbind.plain_port import NoAnswer, PlainPort
 from accelbind.run import Given, load_settings, with_settings
+from accelbind.survey import read_folder
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.devices.hardware.scan import Scanner
@@ -32,7 +33,6 @@ from services.devices.limits import (
 from services.devices.model import Inventory, PluginMode
 from services.devices.port_owners import with_held_ports
 from services.devices.resources import OfferMemory, advertise, with_problems
-from services.mappings.folder import load_folder
 from services.node.permissions import Missing, Needs, missing
 from services.node.port_problems import port_problems
 from services.node.table import Table, rows, with_names
@@ -139,7 +139,7 @@ class DeviceSource:
             table = self._from_files(f"{error}; so this is from the files, with the health of now")
         if self._mappings is None:
             return table
-        index = load_folder(self._mappings).index
+        index = read_folder(self._mappings).index
         mappings = (index.namespace(namespace).by_name.values() for namespace in index.namespaces)
         return with_names(table, chain.from_iterable(mappings))
 

@@ -43,7 +43,7 @@ from services.mappings.accelerator import Effects
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode, Resolution
 from services.pods.known_fields import manifest_problems
-from services.process.errors import InvalidSettings
+from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import plain
 
 _DEFAULT: Final = "default"
@@ -94,8 +94,8 @@ def explain(
     """Show what the webhook would do to a pod, and why.
 
     Reads pods and the pod templates of Kubernetes' workloads: Deployments, Jobs
-    and so on. Mappings come from the folder --mappings, or else from the
-    cluster; then pods that name no namespace are of the kubeconfig's. A mapping
+    and so on. Pods that name no namespace are of the kubeconfig's, as with kubectl.
+    Mappings come from the folder --mappings, or else from the cluster. A mapping
     without a namespace belongs to namespace default, as in the webhook; -n does
     not change that. Fields that Kubernetes does not know get a warning.
 
@@ -116,7 +116,7 @@ def explain(
     pods = [pod for _, pod in read_pods(filename)]
     if mappings is not None:
         snapshot = read_folder(mappings)
-        index, problems, default = snapshot.index, snapshot.problems, _DEFAULT
+        index, problems, default = snapshot.index, snapshot.problems, _usual_namespace()
     else:
         access = _access(find_kubeconfig(kubeconfig))
         default = access.namespace or _DEFAULT
@@ -127,7 +127,10 @@ def explain(
         explain_pod(pod, index, policy, namespace=namespace, default=default) for pod in pods
     ]
     hints = [
-        [*misspelt_resources(one.found, index.namespace(one.namespace), policy.domains)]
+        [
+            *misspelt_resources(one.found, index.namespace(one.namespace), policy.domains),
+            *_namespace_hint(one, named=namespace is not None),
+        ]
         for one in explained
     ]
     if output is OutputFormat.JSON:
@@ -142,6 +145,20 @@ def explain(
         typer.echo(f"warning: {problem}", err=True)
     if any(one.is_refused for one in explained):
         raise typer.Exit(1)
+
+
+def _usual_namespace() -> str:
+    """Where kubectl would create a pod that names no namespace."""
+    try:
+        access = load_config(find_kubeconfig(None))
+    except ClusterError:  # nothing else is needed of the cluster
+        return _DEFAULT
+    return (access and access.namespace) or _DEFAULT
+
+
+def _namespace_hint(one: Explained, *, named: bool) -> Iterator[str]:
+    if one.is_refused and not named and one.namespace not in (one.found.namespace, _DEFAULT):
+        yield f"namespace {plain(one.namespace)} is the kubeconfig's; use -n for another one"
 
 
 def _access(kubeconfig: Path | None) -> Access:

@@ -15,6 +15,7 @@ import typer
 from services.process.text import plain
 
 GAP: Final = "   "
+_INDENT: Final = "  "
 JSON_VERSION: Final = 1
 """Of all JSON that commands print: fields may be added to a version, none is removed or changed."""
 _ACRONYMS: Final = {
@@ -140,7 +141,9 @@ def fact_lines(facts: Mapping[str, object]) -> Iterator[str]:
     rows, screen = [*_facts("", facts)], line_width()
     width = max((len(name) for name, _ in rows), default=0) + 2
     for name, value in rows:
-        yield from wrapped(f"{name.ljust(width)}{value}", screen, min(width, screen // 2))
+        room = screen - max(map(len, value.split()), default=0)
+        hanging = max(min(width, screen // 2, room), len(_INDENT))
+        yield from wrapped(f"{name.ljust(width)}{value}", screen, hanging)
 
 
 def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:

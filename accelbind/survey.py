@@ -137,7 +137,8 @@ def read_folder(folder: Path) -> FolderSnapshot:
     try:
         return load_folder(folder)
     except ExternalFailure as error:
-        raise InvalidSettings(str(error)) from error
+        advice = ": name the folder that has this file" if folder.is_file() else ""
+        raise InvalidSettings(f"{error}{advice}") from error
 
 
 def policy_of(

@@ -53,7 +53,7 @@ def parse_names(names: Iterable[str]) -> tuple[x509.GeneralName, ...]:
     parsed = tuple(dict.fromkeys(_parse_name(name) for name in names))
     if not parsed:
         raise InvalidSettings(
-            "a serving certificate needs a name: give the DNS name or IP address"
+            "a serving certificate needs a name: give with --name the DNS name or IP address"
             " under which the API server reaches the webhook"
         )
     return parsed

@@ -177,6 +177,8 @@ def _read(path: Path) -> bytes | None:
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Create the folder and hold its lock; the kernel drops the lock with the process."""
+    if directory.is_file():
+        raise CertificateError(f"{directory} is a file: name a folder")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

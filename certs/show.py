@@ -29,7 +29,7 @@ from certs.policy import (
 from certs.store import CertificateLocations, read_configurations
 from services.kube.client import ClusterClient
 from services.kube.objects import read_secret
-from services.process.errors import ClusterError
+from services.process.errors import CertificateError, ClusterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class StoredCertificates:
 def from_folder(directory: Path) -> StoredCertificates:
     """The certificates in a folder of `certs issue`, or in a mounted Secret."""
     files = read_folder(directory)
+    if not files:
+        raise CertificateError(
+            f"{directory} has no certificates: accelbind certs issue --dir {directory} makes them"
+        )
     return StoredCertificates(files, files, str(directory), str(directory))
 
 

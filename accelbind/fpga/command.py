@@ -130,6 +130,8 @@ def list_(
         raise InvalidSettings("--kind does not apply to -o mapping: mappings are of ports")
     if namespace is not None and not is_mapping:
         raise InvalidSettings("--namespace is only for -o mapping")
+    if not settings.root.is_dir():
+        raise InvalidSettings(f"--root {settings.root} is not a directory")
     inventory = scan(settings.root)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)

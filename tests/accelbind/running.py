@@ -29,7 +29,7 @@ def run(
     env: dict[str, str] | None = None,
     driver_calls: SimulatedCalls | None = None,
 ) -> Done:
-    """Run `accelbind` in this process, with variables beside those of the test.
+    """Run `accelbind` in this process, without the kubeconfig of who runs the tests.
 
     Not while a stand-in or a plugin of the test logs to the same stdout: see `run_process`.
     """
@@ -39,7 +39,7 @@ def run(
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        for name, value in (env or {}).items():
+        for name, value in ({"HOME": "/nowhere", "KUBECONFIG": ""} | (env or {})).items():
             patch.setenv(name, value)
         code = main([str(each) for each in arguments], driver_calls=driver_calls)
     return Done(code, out.getvalue(), err.getvalue())

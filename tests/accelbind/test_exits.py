@@ -8,46 +8,120 @@ from typing import Final
 import pytest
 
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.accelbind.running import run_process
+from simulator.bitstreams import make_gbs
+from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
+from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
+from tests.accelbind.running import run, run_process
+from tests.accelbind.test_kubeconfig import COMMANDS
+from tests.services.kube.kubeconfigs import write_config
 from tests.support import REPOSITORY
 
 pytestmark = pytest.mark.anyio
 
 POD: Final = str(REPOSITORY / "examples/pods/preprogrammed.yaml")
-MAPS: Final = "MAPS"
-"""Stands for an empty folder of mappings."""
-NO_SERVER = ("--kubeconfig", "/nowhere")
+MAPPINGS: Final = str(REPOSITORY / "examples/mappings")
+NO_CONFIG: Final = ("--kubeconfig", "/nowhere")
+NO_SERVER: Final = ("--kubeconfig", "KUBECONFIG")
+CARDS: Final = ("--root", "CARDS", "--state-dir", "EMPTY")
+PORT: Final = "dfl-port.0"
+STORE: Final = ("--bitstreams", "STORE")
+"""Words in capitals stand for files and folders of the test, see `given`."""
 
 TABLE: Final = (
-    (("names", "region", "ab" * 16), 0),
-    (("names", "region", "x"), 2),
-    (("explain", "-f", POD, "--mappings", "examples/mappings"), 0),
-    (("explain", "-f", POD, "--mappings", MAPS), 1),
+    ("names region " + "ab" * 16, 0),
+    ("names region x", 2),
+    ("names af x y", 2),
+    ("names decode x", 2),
+    (f"explain -f {POD} --mappings {MAPPINGS}", 0),
+    (f"explain -f {POD} --mappings EMPTY", 1),
+    (("explain", "-f", POD, *NO_CONFIG), 2),
     (("explain", "-f", POD, *NO_SERVER), 2),
-    (("explain", "-f", "/nowhere", "--mappings", MAPS), 2),
-    (("check", "mappings", "simulator/demo/mappings"), 0),
-    (("check", "mappings", MAPS, "--pods", POD), 1),
+    ("explain -f /nowhere --mappings EMPTY", 2),
+    (f"check mappings {REPOSITORY}/simulator/demo/mappings", 0),
+    (f"check mappings EMPTY --pods {POD}", 1),
+    (("check", "mappings", *NO_CONFIG), 2),
     (("check", "mappings", *NO_SERVER), 2),
-    (("devices", "--root", MAPS, "--files"), 0),
-    (("devices", "--root", "/nonexist"), 2),
-    (("doctor", "--node", "--root", MAPS, "--kubelet-dir", MAPS), 1),
-    (("doctor", "--cluster", *NO_SERVER), 1),
-    (("doctor", "--only", "nothing"), 2),
-    (("certs", "issue", "--dir", MAPS, "--name", "a.svc"), 0),
-    (("certs", "show", "--dir", "/nowhere"), 2),
+    ("devices --root EMPTY --files", 0),
+    ("devices --root /nonexist", 2),
+    ("doctor --node --root EMPTY --kubelet-dir EMPTY", 1),
+    (("doctor", "--cluster", *NO_CONFIG), 1),
+    ("doctor --only nothing", 2),
+    ("certs issue --dir EMPTY --name a.svc", 0),
+    ("certs issue --dir GBS --name a.svc", 2),
+    ("certs show --dir /nowhere", 2),
+    ("certs show --dir EMPTY", 2),
+    (("certs", "show", *NO_CONFIG), 2),
     (("certs", "show", *NO_SERVER), 2),
-    (("bitstream", "list", "--bitstreams", MAPS), 0),
-    (("bitstream", "info", "/nowhere"), 2),
-    (("fpga", "list", "--root", MAPS), 0),
-    (("fpga", "info", "dfl-port.0", "--root", MAPS), 4),
+    (("certs", "renew", *NO_SERVER), 2),
+    (("certs", "run", *NO_CONFIG), 2),
+    ("bitstream info GBS", 0),
+    ("bitstream info /nowhere", 2),
+    ("bitstream info EMPTY", 2),
+    (("bitstream", "install", "GBS", *STORE), 0),
+    (("bitstream", "install", POD, *STORE), 2),
+    ("bitstream list --bitstreams EMPTY", 0),
+    ("bitstream list --bitstreams GBS", 2),
+    ("bitstream verify --bitstreams EMPTY", 0),
+    ("bitstream verify --bitstreams BESIDE", 1),
+    (("bitstream", "remove", A10_INTERFACE, NLB0, *STORE), 2),
+    ("fpga list --root CARDS", 0),
+    ("fpga list --root /nonexist", 2),
+    (f"fpga info {PORT} --root CARDS", 0),
+    (f"fpga info {PORT} --root EMPTY", 4),
+    (("fpga", "program", PORT, "GBS", "--force", *CARDS), 0),
+    (("fpga", "program", PORT, "GBS", "--kubelet-dir", "EMPTY", *CARDS), 3),
+    (("fpga", "program", PORT, "/nowhere", *CARDS), 2),
+    (("fpga", "reset", PORT, *CARDS), 0),
+    (("fpga", "reset", "dfl-port.7", *CARDS), 4),
+    (f"fpga clear-errors {PORT} --root CARDS", 0),
+    (("fpga", "assign", "dfl-fme.0", *CARDS), 1),
+    (("fpga", "release", "dfl-fme.0", *CARDS), 1),
+    ("demo -f /nowhere", 2),
+    ("demo --mappings nope", 2),
+    ("plugin --mode nope", 2),
+    ("webhook --mappings EMPTY", 2),
 )
+ROWS: Final = [
+    (words.split() if isinstance(words, str) else [*words], code) for words, code in TABLE
+]
 
 
-@pytest.mark.parametrize(("words", "code"), TABLE, ids=[" ".join(row[0]) for row in TABLE])
+def test_the_table_has_every_command() -> None:
+    assert {words for words in COMMANDS if not any(has(row, words) for row, _ in ROWS)} == set()
+
+
+def has(row: list[str], command: str) -> bool:
+    return row[: len(command.split())] == command.split()
+
+
+@pytest.fixture
+def given(tmp_path: Path, short_dir: Path) -> dict[str, str]:
+    """What the words in capitals stand for."""
+    gbs = tmp_path / "nlb0.gbs"
+    gbs.write_bytes(make_gbs(A10_INTERFACE, NLB0, raw_bitstream(NLB0)))
+    beside = tmp_path / "beside" / A10_INTERFACE
+    beside.mkdir(parents=True)
+    (beside / "nlb0.gbs").write_bytes(gbs.read_bytes())
+    Rack(short_dir / "root").add_card(CardSpec(driver="dfl", interface_id=A10_INTERFACE))
+    (tmp_path / "empty").mkdir()
+    paths = {
+        "GBS": gbs,
+        "BESIDE": beside.parent,
+        "CARDS": short_dir / "root",
+        "STORE": tmp_path / "store",
+        "EMPTY": tmp_path / "empty",
+        "KUBECONFIG": write_config(tmp_path, {"server": "https://127.0.0.1:9"}),
+    }
+    return {name: str(path) for name, path in paths.items()}
+
+
+@pytest.mark.parametrize(("words", "code"), ROWS, ids=[" ".join(row[:4]) for row, _ in ROWS])
 def test_a_command_answers_yes_no_or_that_it_cannot_say(
-    tmp_path: Path, words: tuple[str, ...], code: int
+    given: dict[str, str], words: list[str], code: int
 ) -> None:
-    done = run_process(*(tmp_path if word == MAPS else word for word in words), "-o", "json")
+    filled = [given.get(word, word) for word in words]
+    with DriverStandIn(Path(given["CARDS"])):
+        done = run(*filled, "-o", "json", driver_calls=SimulatedCalls())
     assert done.returncode == code, done
     document = json.loads(done.stdout or done.stderr)
     assert document["version"] == 1
@@ -55,12 +129,24 @@ def test_a_command_answers_yes_no_or_that_it_cannot_say(
     assert document.get("exitCode", code) == code
 
 
-def test_mappings_of_the_demo_that_do_not_exist_are_no_answer() -> None:
-    assert run_process("demo", "-f", POD, "--mappings", "nope").returncode == 2
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("demo --mappings nope", "--mappings goes with -f"),
+        (f"demo -f {POD} --mappings nope", "the folder of mappings nope: No such file"),
+        (f"explain -f {POD} --mappings {POD}", "name the folder that has this file"),
+        ("plugin --mode nope", "--mode: must be 'af'"),
+        ("webhook", "--tls-cert is required"),
+    ],
+)
+def test_a_wrong_request_says_what_to_do(words: str, problem: str) -> None:
+    done = run(*words.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr
 
 
 def test_the_version_has_a_short_option() -> None:
-    assert run_process("-V") == run_process("--version")
+    assert run("-V") == run("--version")
 
 
 async def test_without_rights_there_is_no_answer(tmp_path: Path) -> None:

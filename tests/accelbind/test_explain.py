@@ -12,6 +12,7 @@ from rich.console import Console
 from accelbind import explain as command
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run, run_process
+from tests.services.kube.kubeconfigs import write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -403,6 +404,27 @@ def test_what_kubernetes_does_not_know_or_misses_is_warned_of(
     (line,) = [each for each in out.splitlines() if warning in each]
     (explained,) = explain.json(manifest)
     assert line.removeprefix("  warning: ") in explained["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("server", "more", "answer"),
+    [
+        ("https://127.0.0.1:9", (), "namespace n: refused"),
+        ("https://127.0.0.1:9", ("-n", "default"), "namespace default: admitted"),
+        ("broken", (), "namespace default: admitted"),
+    ],
+)
+def test_the_kubeconfigs_namespace_counts_for_folders_of_mappings_too(
+    tmp_path: Path, maps: Path, server: str, more: tuple[str, ...], answer: str
+) -> None:
+    kubeconfig = write_config(tmp_path, {"server": server})
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(POD)
+    flags = ("--mappings", maps, "-f", manifest, *more)
+    done = run("explain", *flags, env={"KUBECONFIG": str(kubeconfig)})
+    assert answer in done.stdout
+    hint = "hint: Pod nlb: namespace n is the kubeconfig's; use -n for another one\n"
+    assert done.stderr == (hint if "refused" in answer else "")
 
 
 async def test_the_namespace_of_the_kubeconfig_counts_where_none_is_named(tmp_path: Path) -> None:

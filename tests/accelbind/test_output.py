@@ -57,10 +57,11 @@ def test_lines_are_wrapped_once(
     lines = list(fact_lines(facts))
     assert lines == [
         "interface id",
-        f"              {ID}",
+        f"        {ID}",
         "name          some words that do not fit",
         "              into one line",
     ]
+    assert max(map(len, lines)) == 40
     print_result(OutputFormat.TEXT, facts, [*lines, ("red", "a b " * 12)])
     assert max(map(len, capsys.readouterr().out.splitlines())) <= len(lines[1])
 
