@@ -20,8 +20,8 @@ from services.process.folder import INTERVAL, FolderPoll, read_file, yaml_files
 from services.process.yaml import BrokenDocument, read_documents
 
 WHAT: Final = "mappings"
-MAX_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of all files together: enough for far more than 100,000 mappings."""
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of all files together: 100,000 mappings have about 25 MiB, which take a minute to read."""
 MAX_LOGGED: Final = 100
 
 log = structlog.get_logger(component="mappings")
@@ -105,7 +105,7 @@ class _Loading:
 def _read(path: Path, limit: int) -> bytes:
     content = read_file(path, limit)
     if len(content) > limit:
-        raise ValueError(f"the folder holds more than {MAX_BYTES // 1024**2} MiB")
+        raise ValueError(f"the folder holds more than {MAX_BYTES // 1024**2} MiB of YAML")
     return content
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.names import DOMAIN
+from services.process.text import count
 from simulator.client import Json
 from simulator.demo.cluster import NodePlan
 from simulator.demo.keep import Kept
@@ -99,8 +100,8 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
         cards = f"{len(plan.cards)} x {plan.driver}" if plan.cards else "none"
         first = (Text(plan.name, style="bold"), plan.mode, cards)
         offered = sorted(capacity(node).items()) + sorted(plan.others.items())
-        for name, count in offered or [("none", 0)]:
-            table.add_row(*first, Text(short(name)), str(count))
+        for name, devices in offered or [("none", 0)]:
+            table.add_row(*first, Text(short(name)), str(devices))
             first = (Text(), "", "")
     return table
 
@@ -138,7 +139,7 @@ def summary(
     for report in reports:
         table.add_row(
             Text(report.plan.name, no_wrap=False),
-            Text("\n".join(count + short(name) for count, name in report.asked_for) or "-"),
+            Text("\n".join(times + short(name) for times, name in report.asked_for) or "-"),
             Text(report.node or "-", no_wrap=False),
             Text("\n".join(Path(one).name for one in report.devices) or "-", no_wrap=False),
             _outcome(report, again=again),
@@ -175,9 +176,9 @@ def end(
     total, ran = len(reports), sum(one.is_running for one in reports)
     if any(one.plan.expected for one in reports):
         wrong = sum(bool(unexpected(one, again=again)) for one in reports)
-        text = f"{total - wrong} of {total} pods behaved as expected"
+        text = f"{total - wrong} of {count(total, 'pod')} behaved as expected"
     else:
-        text = f"{ran} of {total} pods ran"
+        text = f"{ran} of {count(total, 'pod')} ran"
     style = "bold green" if is_good(reports, problems) else "bold red"
     return Group(
         *(Text(f"not as expected: {one}", style="red") for one in problems),
@@ -207,7 +208,7 @@ def _outcome(report: PodReport, *, again: bool) -> Text:
 
 def _lines(report: PodReport) -> Iterator[tuple[str, Text]]:
     """The lines of a pod, each with what it is about."""
-    asked = (Text(count + name, style="bold") for count, name in report.asked_for)
+    asked = (Text(times + name, style="bold") for times, name in report.asked_for)
     yield from _labelled("asks for", asked)
     if report.stored is None:
         yield "refused", Text(str(report.refusal.get("message")), style="red")

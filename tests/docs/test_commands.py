@@ -39,7 +39,7 @@ INSTALLING = {
 
 SAID = {
     "README.md": ("accelbind-plugin created", "node/worker-1 labeled"),
-    "docs/quickstart.md": ("1 of 1 pods ran", '{"fpga.intel.com/af-ce4.d84.', "rolled out"),
+    "docs/quickstart.md": ("1 of 1 pod ran", '{"fpga.intel.com/af-ce4.d84.', "rolled out"),
     "docs/pod-authors.md": ("+ FPGA_AFU_2=", "exit code 1"),
     "docs/administrators.md": ("dfl-port.0", "node/worker-1 uncordoned", '"cluster.served"'),
     "docs/migration.md": (

@@ -181,7 +181,7 @@ def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(folder, "MAX_BYTES", len(function("a")) + 10)
     snapshot = load(tmp_path, a__yaml=function("a"), b__yaml=function("b"))
     assert served(snapshot) == ["default/a"]
-    assert snapshot.problems == ("b.yaml: the folder holds more than 0 MiB",)
+    assert snapshot.problems == ("b.yaml: the folder holds more than 0 MiB of YAML",)
 
 
 def test_a_folder_that_is_missing_or_a_file_is_an_error(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[s
     assert "2 x [/bold]" in shown
     assert "no [/]" in shown
     assert "not as expected: a [/]" in shown
-    assert "0 of 1 pods ran; nothing is left (1.0 s)" in shown
+    assert "0 of 1 pod ran; nothing is left (1.0 s)" in shown
 
 
 REGION = "region-69528db6eb31577a8c3668f9faa081f6"
