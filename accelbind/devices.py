@@ -19,7 +19,7 @@ from accelbind.devices_show import show
 from accelbind.options import Mappings, time_option
 from accelbind.output import Output, OutputFormat
 from accelbind.plain_port import NoAnswer, PlainPort
-from accelbind.run import Given, load_settings, with_settings
+from accelbind.run import Given, load_settings, require_root, with_settings
 from accelbind.survey import read_folder
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
@@ -37,7 +37,6 @@ from services.node.permissions import Missing, Needs, missing
 from services.node.port_problems import port_problems
 from services.node.table import Table, rows, with_names
 from services.process.blocking import BlockingCalls
-from services.process.errors import InvalidSettings
 from services.process.settings import dashed
 from services.process.text import plain
 from services.programming.records import FOLDER, PortRecords
@@ -161,8 +160,8 @@ class DeviceSource:
 
     def _from_files(self, note: str) -> Table:
         settings = self._settings
-        if settings.mode is not PluginMode.UNITS and not settings.root.is_dir():
-            raise InvalidSettings(f"--root {settings.root} is not a directory")
+        if settings.mode is not PluginMode.UNITS:
+            require_root(settings.root)
         inventory = self._inventory()
         advertised = advertise(
             inventory, settings.mode, units=settings.units, previous=self._memory

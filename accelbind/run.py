@@ -6,16 +6,19 @@ and default of a flag are those of the field, and pydantic checks its value.
 """
 
 import inspect
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 
 from accelbind.options import default_note
+from services.process.errors import InvalidSettings
 from services.process.settings import (
     PROCESS,
     Settings,
@@ -104,6 +107,14 @@ def with_settings(
         return named
 
     return decorate
+
+
+def require_root(root: Path) -> None:
+    """Raise InvalidSettings unless the folder that has a host's `sys` and `dev` can be read."""
+    if not root.is_dir():
+        raise InvalidSettings(f"--root {root} is not a directory")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise InvalidSettings(f"--root {root}: no permission to read it: run the command as root")
 
 
 def load_settings(model: type[S], given: Mapping[str, Any]) -> S:

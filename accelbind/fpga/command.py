@@ -13,7 +13,7 @@ from accelbind.fpga import mappings, show
 from accelbind.fpga.held import require_free
 from accelbind.options import default_note, namespace_option, time_option
 from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
-from accelbind.run import with_settings
+from accelbind.run import require_root, with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
@@ -130,8 +130,7 @@ def list_(
         raise InvalidSettings("--kind does not apply to -o mapping: mappings are of ports")
     if namespace is not None and not is_mapping:
         raise InvalidSettings("--namespace is only for -o mapping")
-    if not settings.root.is_dir():
-        raise InvalidSettings(f"--root {settings.root} is not a directory")
+    require_root(settings.root)
     inventory = scan(settings.root)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
