@@ -18,6 +18,7 @@ from tests.docs import blocks
 from tests.manifests.helm import (
     CHART,
     helm,
+    leaves,
     refusal,
     run_helm,
     with_values,
@@ -296,6 +297,31 @@ def test_the_chart_refuses_what_is_no_value_and_takes_pools_that_may_not_overlap
         assert len(of_kind(with_values(values), "DaemonSet")) == 2
     else:
         assert said in refusal(values)
+
+
+def test_every_value_is_known_to_the_checks_and_tried() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    described = (CHART / "README.md").read_text().partition("## Pools")[2]
+    fields = yaml.safe_load(described.partition("```yaml")[2].partition("```")[0])
+    sections = {name: keys for name, keys in values.items() if keys and isinstance(keys, dict)}
+    images = {name: keys for name, keys in values["images"].items() if isinstance(keys, dict)}
+    wrong: Json = {name: {"x": 1} for name in sections} | {"x": 1, "pools": [fields | {"x": 1}]}
+    refused = refusal(wrong | {"images": {"x": 1} | {name: {"x": 1} for name in images}})
+    for path, keys in (
+        ("x", [*values, "global"]),
+        ("pools[0].x", fields),
+        *((f"{name}.x", keys) for name, keys in sections.items()),
+        *((f"images.{name}.x", keys) for name, keys in images.items()),
+    ):
+        named = ", ".join(sorted(keys))
+        assert f"- {path} is not a value of this chart: use one of {named}\n" in refused
+    tried = {path for each in all_values() for path in leaves(each)}
+    for path in leaves(values):
+        begins = path.partition("pod-security")[0].strip(".")
+        assert any(one.startswith(begins) for one in tried), path
+    assert {name for each in all_values() for one in each.get("pools", ()) for name in one} == set(
+        fields
+    )
 
 
 def test_env_and_volumes_cannot_repeat_what_the_plugin_has() -> None:
