@@ -2,10 +2,8 @@
 
 import contextlib
 import errno
-import json
 import os
 import pty
-import re
 import subprocess
 import sys
 import types
@@ -41,13 +39,6 @@ def raising(error: BaseException) -> object:
 
 
 # Help ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("page", ["certs issue", "explain", "fpga program"])
-def test_examples_fit_80_columns(page: str) -> None:
-    narrow, wide = (run(*page.split(), "--help", env={"COLUMNS": width}) for width in ("80", "200"))
-    assert narrow.stdout != wide.stdout
-    assert examples(narrow.stdout) == examples(wide.stdout)
 
 
 def examples(page: str) -> list[str]:
@@ -145,25 +136,6 @@ def files_of(command: Any) -> Iterator[Any]:
             yield declared.parameter_info
     for member in getattr(command, "commands", {}).values():
         yield from files_of(member)
-
-
-def test_which_files_cannot_be_read_is_found_out_by_the_commands_themselves() -> None:
-    found = [file for name in cli.COMMANDS for file in files_of(cli.load(name))]
-    assert len(found) > 10
-    assert [one for one in found if one.readable] == []
-
-
-def test_certificates_are_issued_and_shown(tmp_path: Path) -> None:
-    done = run("certs", "issue", "--dir", tmp_path, "--name", "hook.svc", "--name", "::1")
-    assert (done.returncode, done.stderr) == (0, "")
-    names = ["ca.crt", "ca.key", "tls.crt", "tls.key"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-    assert re.search(r"^CA outcome +new$", done.stdout, re.MULTILINE)
-    assert re.search(r"^serving names +hook.svc, ::1$", done.stdout, re.MULTILINE)
-    again = run("certs", "issue", "--dir", tmp_path, "--name", "hook.svc", "-o", "json")
-    document = json.loads(again.stdout)
-    assert (document["ca"]["outcome"], document["serving"]["names"]) == ("kept", ["hook.svc"])
-    assert document["caBundle"] == done.stdout.splitlines()[-1]
 
 
 def test_a_file_of_the_webhook_that_cannot_be_read_is_named(tmp_path: Path) -> None:

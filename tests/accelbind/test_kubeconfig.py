@@ -30,15 +30,6 @@ COMMANDS: Final = {
 }
 
 
-def test_commands_that_read_the_api_server_take_a_kubeconfig() -> None:
-    takes = {
-        words
-        for words, command in COMMANDS.items()
-        if any("--kubeconfig" in param.opts for param in command.params)
-    }
-    assert takes == READS_THE_API_SERVER
-
-
 @pytest.mark.parametrize("words", sorted(READS_THE_API_SERVER - PROCESSES))
 @pytest.mark.parametrize("by_variable", [True, False])
 def test_a_kubeconfig_is_found_as_kubectl_finds_it(

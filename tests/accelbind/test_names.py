@@ -15,24 +15,6 @@ def names(*arguments: str) -> Done:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        (["af", ARRIA, NLB0], AF),
-        (["af", ARRIA.upper(), "D8424DC4-A4A3-C413-F89E-433683F9040B"], AF),
-        (["region", ARRIA], REGION),
-    ],
-)
-def test_ids_give_the_resource_in_full(arguments: list[str], shown: str) -> None:
-    assert names(*arguments) == (0, shown + "\n", "")
-
-
-@pytest.mark.parametrize("resource", [AF, AF.removeprefix("fpga.intel.com/")])
-def test_a_function_gives_its_ids(resource: str) -> None:
-    lines = (f"resource      {AF}", f"interface id  {ARRIA}", f"AFU id        {NLB0}", "")
-    assert names("decode", resource) == (0, "\n".join(lines), "")
-
-
-@pytest.mark.parametrize(
     ("arguments", "known"),
     [
         (["af", ARRIA.upper(), NLB0], {"resource": AF, "interfaceId": ARRIA, "afuId": NLB0}),

@@ -10,7 +10,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from accelbind.cli import main
-from certs.certificates import is_signed_by
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
     MUTATING,
@@ -18,11 +17,8 @@ from tests.certs.cluster import (
     configuration,
     edit_secret,
     empty_secret,
-    secret,
-    serving,
-    the_bundle,
 )
-from tests.certs.memory import CA, NAMESPACE, TLS, private_key_pem
+from tests.certs.memory import CA, NAMESPACE, private_key_pem
 from tests.support import Process, Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -73,28 +69,6 @@ def start(
     quick = ("--metrics-port", "0", "--interval", "1s", "--settle", "1s")
     process = processes.accelbind("certs", "run", *where, *quick, *flags, name=name)
     return Replica(process, ports)
-
-
-async def test_several_processes_fill_empty_secrets_with_one_ca_and_one_certificate(
-    api: ApiServerStandIn, processes: Processes, tmp_path: Path
-) -> None:
-    replicas = [start(api, processes, tmp_path, name=f"r{number}") for number in range(3)]
-    for each in replicas:
-        await eventually_async(each.ready, what="readiness")
-    assert len(the_bundle(api)) == 1
-    assert is_signed_by(serving(api), the_bundle(api)[0])
-    issued = [
-        await each.metric('accelbind_certs_issued_total{certificate="ca"}') for each in replicas
-    ]
-    assert sum(issued) == 1
-    assert await replicas[0].metric("accelbind_certs_trusted_cas") == 1
-    ends = await replicas[1].metric(
-        'accelbind_certs_expiry_timestamp_seconds{certificate="serving"}'
-    )
-    assert ends == serving(api).not_valid_after_utc.timestamp()
-    keys = [secret(api, CA)["ca.key"], secret(api, TLS)["tls.key"]]
-    for each in replicas:
-        assert not [key for key in keys if key.decode().splitlines()[1] in each.process.stderr]
 
 
 async def test_errors_make_it_not_ready_until_they_are_over(

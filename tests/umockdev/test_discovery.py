@@ -12,7 +12,7 @@ import pytest
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod
 from tests.support import Process, Processes
-from tests.umockdev.beds import TestBed, described
+from tests.umockdev.beds import TestBed
 
 pytestmark = pytest.mark.anyio
 
@@ -107,12 +107,3 @@ async def test_cards_that_come_and_go_are_on_the_stream_because_of_the_kernels_o
     host.bed.ask("remove", address=second["address"])
     assert host.bed.ask("kernel_event", address=first["address"], action="remove", number=2) >= 1
     await host.offers({AF: 1})
-
-
-async def test_devices_in_umockdevs_own_words_are_found(host: Host) -> None:
-    """Their nodes are links to terminals."""
-    card = "/devices/pci0000:00/0000:00:02.0/0000:05:00.0/fpga_region/region0"
-    host.bed.ask("describe", text=described(card))
-    host.start()
-    await host.offers({AF: 1})
-    assert await host.gives(AF) == ["/dev/dfl-port.0"]

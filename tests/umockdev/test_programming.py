@@ -3,10 +3,6 @@
 import errno
 import hashlib
 import json
-import os
-import pty
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +15,9 @@ from tests.recorded import write_checkpoint
 from tests.support import (
     Process,
     Processes,
-    accelbind_command,
-    clean_environment,
     eventually,
 )
-from tests.umockdev.beds import TestBed, described
+from tests.umockdev.beds import TestBed
 
 DRIVERS = ("opae", "dfl")
 BASE = {"opae": 0xB500, "dfl": 0xB600}
@@ -228,41 +222,3 @@ def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> 
     host.bed.ask("let_go", done=False)
     host.bed.ask("behave", address=hanging["address"], what="ok")
     assert host.done("program", hanging["ports"][0], bitstream)["outcome"] == "programmed"
-
-
-def test_nodes_in_umockdevs_own_words_are_programmed(host: Host) -> None:
-    """There a node is a link to a terminal, and only its own name has a driver."""
-    card = "/devices/pci0000:00/0000:00:02.0/0000:05:00.0/fpga_region/region0"
-    host.bed.ask("describe", text=described(card))
-    nodes = {"dfl-fme.0": None, "dfl-port.0": 0}
-    host.bed.ask("drivers", driver="dfl", address=f"sys{card}/dfl-port.0", nodes=nodes)
-    holder = host.processes.start(
-        [sys.executable, "-c", HOLDING, "/dev/dfl-port.0"], env=host.bed.environment
-    )
-    holder.wait_for_output("open")
-    code, _, err = host.fpga("program", "dfl-port.0", host.gbs(NLB3))
-    assert (code, f"in use by process {holder.pid}" in err) == (BUSY, True)
-    holder.kill()
-    assert host.done("program", "dfl-port.0", host.gbs(NLB3))["outcome"] == "programmed"
-    (call,) = host.bed.calls(BASE["dfl"] + PROGRAM)
-    assert call["sha256"] == hashlib.sha256(raw(NLB3)).hexdigest()
-
-
-def test_on_a_terminal_it_is_shown_what_is_being_done(host: Host) -> None:
-    card = host.bed.add()
-    host.bed.ask("behave", address=card["address"], what="hang")
-    ours, theirs = pty.openpty()
-    state = map(str, host.flags("program"))
-    command = accelbind_command("fpga", "program", card["ports"][0], host.gbs(NLB3), *state)
-    environment = clean_environment() | host.bed.environment | {"TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as shown:
-        os.close(theirs)
-        seen = b""
-        while b"programming 150017 bytes" not in seen and shown.poll() is None:
-            seen += os.read(ours, 4096)
-        eventually(lambda: host.bed.ask("let_go"), what="the ioctl, which comes after the text")
-        out, _ = shown.communicate(timeout=60)
-    os.close(ours)
-    assert shown.returncode == 0
-    assert b"dfl-port.0: programming 150017 bytes" in seen
-    assert f"dfl-port.0 has AFU {NLB3} now".encode() in out

@@ -36,15 +36,6 @@ def test_a_missing_folder_of_mappings_is_told(processes: Processes, tmp_path: Pa
     assert line == f"error: the folder of mappings {tmp_path}/mappings: No such file or directory"
 
 
-def test_a_port_that_is_taken_is_told(processes: Processes, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        hosts = ("--host", "127.0.0.1", "--metrics-host", "127.0.0.1")
-        code, line = failure(processes, *files(tmp_path), *hosts, "--port", port)
-    assert code == 2
-    assert line == f"error: can't listen on 127.0.0.1:{port}: Address already in use"
-
-
 def test_it_is_not_ready_first_and_serves_on_meanwhile(start: Starter) -> None:
     webhook = start("--drain-seconds", "300")
     webhook.process.popen.send_signal(signal.SIGTERM)

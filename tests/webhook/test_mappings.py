@@ -131,7 +131,3 @@ def test_what_a_mapping_has_beside_metadata_and_spec_is_not_read() -> None:
     text = body(noted).replace(b'"[', b"[").replace(b']"', b"]")
     status, _, answer = Bench().ask("/validate-mapping", text)
     assert (status, response_of(answer)["allowed"]) == (200, True)
-
-
-def test_mappings_are_not_patched() -> None:
-    assert Bench().ask("/mutate-mapping", body(mapping()))[0] == 404

@@ -65,11 +65,3 @@ def test_a_renewed_certificate_is_shown_without_a_restart(start: Starter) -> Non
     (webhook.tls / "tls.key").write_text("nonsense")
     assert eventually(lambda: webhook.metric("accelbind_certificate_reload_failing") == 1)
     assert webhook.ask("/mutate", body()).status == 200
-
-
-def test_it_listens_on_both_families_or_on_one(start: Starter) -> None:
-    webhook = start("--host", "127.0.0.1", "--domain", "a.example", "--domain", "fpga.intel.com")
-    assert webhook.get("/healthz").status == 200
-    assert webhook.plain("/healthz").status == 200
-    message = response_of(webhook.ask("/mutate", body(pod("a.example/x"))).body)["status"]
-    assert "a.example/x" in message["message"]

@@ -140,12 +140,6 @@ def test_readiness_waits_for_mappings_and_ends_when_stopping(tmp_path: Path) -> 
     assert asyncio.run(scenario()) == (503, missing)
 
 
-def test_idle_connections_are_kept_for_longer_than_the_api_server_keeps_them(
-    tmp_path: Path,
-) -> None:
-    assert Webhook(settings(tmp_path)).server.config.timeout_keep_alive > 90
-
-
 def test_settings_that_were_not_checked_are_refused() -> None:
     with pytest.raises(InvalidSettings):
         Webhook(WebhookSettings.model_construct(tls_cert=None, tls_key=None, mappings=None))

@@ -4,7 +4,6 @@ Pauses pass in simulated time, over real sockets.
 """
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,14 +25,12 @@ from simulator.apiserver.store import encode
 from tests.services.building import function
 from tests.services.kube.following import (
     QUICK,
-    STEADY_AT_ONCE,
     FakeTime,
     MappingServer,
     SimulatedTime,
     following,
     names,
     put_one_of_each_kind,
-    recovered,
     until,
     until_watching,
     watching,
@@ -315,28 +312,6 @@ async def test_a_server_that_is_away_for_minutes_is_asked_at_a_bounded_rate(tmp_
     assert warnings(logs) == {(kind, 1) for kind in ALL_KINDS}
 
 
-async def test_a_server_that_is_not_there_yet_or_has_moved_is_found(tmp_path: Path) -> None:
-    (tmp_path / "new").mkdir()
-    async with (
-        MappingServer(tmp_path) as old,
-        MappingServer(tmp_path / "new") as new,
-        contextlib.AsyncExitStack() as absence,
-    ):
-        old.put_function("here")
-        new.put_function("there")
-        new.compact()
-        await absence.enter_async_context(old.away())
-        async with following(old) as source:
-            await until(lambda: "can't be reached" in source.error)
-            assert not source.loaded
-            await absence.aclose()
-            await until_watching(old, source)
-            assert names(source) == {"here"}
-            old.kubeconfig_path.write_bytes(new.kubeconfig_path.read_bytes())
-            async with old.away():
-                await until(lambda: names(source) == {"there"})
-
-
 @pytest.mark.parametrize("matches", [lists, watches])
 async def test_a_server_that_is_overloaded_is_given_the_time_it_asks_for(
     tmp_path: Path, matches: Callable[[Request], bool]
@@ -362,21 +337,3 @@ def warnings(logs: Sequence[EventDict]) -> set[tuple[str, int]]:
     warned = [each for each in logs if each["log_level"] == "warning"]
     lines = Counter((each["kind"], each["reason"]) for each in warned)
     return {(kind, times) for (kind, _), times in lines.items()}
-
-
-async def test_an_outage_is_logged_once_for_each_reason_and_its_length_at_the_end(
-    tmp_path: Path,
-) -> None:
-    async with watching(tmp_path, STEADY_AT_ONCE) as (server, source):
-        with capture_logs() as logs:
-            with server.faults.failing(500):
-                server.cut_watches()
-                await until(lambda: min(source.watch_failures.values()) > 4)
-                with server.faults.dropping():
-                    await until(lambda: min(source.watch_failures.values()) > 8)
-            await until_watching(server, source)
-            await until(lambda: recovered(server, source))
-    ended = [entry for entry in logs if "being updated again" in entry["event"]]
-    assert warnings(logs) == {(kind, 1) for kind in ALL_KINDS}
-    assert sorted(entry["kind"] for entry in ended) == ALL_KINDS
-    assert all(entry["seconds"] >= 0 for entry in ended)

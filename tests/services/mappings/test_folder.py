@@ -10,9 +10,8 @@ from structlog.testing import capture_logs
 
 from services.mappings import folder
 from services.mappings.folder import FolderSnapshot, FolderSource, load_folder
-from services.process import folder as polling
 from services.process.errors import ExternalFailure
-from tests.support import eventually_async, require_shared
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -192,14 +191,6 @@ def test_a_folder_that_is_missing_or_a_file_is_an_error(tmp_path: Path) -> None:
         FolderSource(tmp_path / "file").load()
 
 
-def test_the_recorded_objects_of_a_cluster_serve(tmp_path: Path) -> None:
-    recorded = require_shared("recorded", "kube-apiserver-1.36", "list-full.json")
-    snapshot = load(tmp_path, a__json=recorded.read_bytes())
-    items = json.loads(recorded.read_bytes())["items"]
-    assert len(snapshot.index) + len(snapshot.problems) == len(items)
-    assert len(snapshot.index) > 0
-
-
 @contextlib.asynccontextmanager
 async def following(directory: Path) -> AsyncIterator[FolderSource]:
     source = FolderSource(directory, interval=0.005)
@@ -237,38 +228,6 @@ async def test_changes_are_followed_and_old_indexes_stay_as_they_were(tmp_path: 
         (tmp_path / "b.yaml").unlink()
         await shows(source, ["default/new"])
         assert list(old.namespace("default").by_name) == ["one"]
-
-
-async def test_a_folder_that_never_stops_changing_is_loaded_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(polling, "MAX_WAIT", 0.1)
-    changes = iter(range(10**9))
-    monkeypatch.setattr(polling, "signature", lambda *_, **__: ((next(changes),),))
-    (tmp_path / "a.yaml").write_text(function("one"))
-    async with following(tmp_path) as source:
-        (tmp_path / "a.yaml").write_text(function("two"))
-        await shows(source, ["default/two"])
-
-
-async def test_a_file_whose_time_and_size_are_set_back_is_read(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text(function("one"))
-    before = path.stat()
-
-    async with following(tmp_path) as source:
-        path.write_text(function("two"))
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        await shows(source, ["default/two"])
-
-    after = path.stat()
-    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (
-        before.st_ino,
-        before.st_size,
-        before.st_mtime_ns,
-    )
 
 
 async def test_a_mounted_configmap_is_followed(tmp_path: Path) -> None:

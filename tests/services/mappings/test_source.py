@@ -124,30 +124,6 @@ async def test_objects_of_any_shape_keep_no_others_from_serving(tmp_path: Path) 
     assert [entry["number"] for entry in logs if "objects without" in entry["event"]] == [4]
 
 
-async def test_annotations_of_any_shape_keep_nothing_from_serving(tmp_path: Path) -> None:
-    notes: dict[bytes, str | None] = {
-        b'{"accelbind.dev/deprecated":"use y"}': "use y",
-        b'{"a":{"b":1},"accelbind.dev/deprecated":"true","c":[]}': "",
-        b'{"accelbind.dev/deprecated":5}': "",
-        b'{"accelbind.dev/deprecated":null}': None,
-        b'["accelbind.dev/deprecated"]': None,
-        b"null": None,
-        b"[" * 5000 + b"]" * 5000: None,
-    }
-    async with MappingServer(tmp_path) as server:
-        for number, annotations in enumerate(notes):
-            item = function(f"f{number}", "af", namespace="default")
-            item["metadata"]["annotations"] = 99
-            data = encode(item)
-            assert b"99," in data or b"99}" in data
-            server.fill([(f"default/f{number}", data.replace(b":99", b":" + annotations))])
-        async with following(server) as source:
-            await until(lambda: source.loaded)
-            served = source.index.namespace("default").by_name
-            found = {int(name[1:]): mapping.deprecated for name, mapping in served.items()}
-            assert found == dict(enumerate(notes.values()))
-
-
 async def test_many_changes_at_once_are_few_indexes(tmp_path: Path) -> None:
     published: set[int] = set()
     indexes: list[MappingIndex] = []

@@ -5,13 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from services.devices.hardware.drivers.base import (
-    Driver,
-    ErrorFile,
-    FilePattern,
-    Numbered,
-    Register,
-)
 from services.devices.hardware.scan import Scanner, scan
 from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.resources import FpgaOffer, advertise
@@ -232,42 +225,6 @@ def test_a_card_that_vanishes_while_it_is_read_is_not_there(
 
     monkeypatch.setattr("services.devices.hardware.sysfs.os.listdir", vanishing)
     assert [card.name for card in scan(tmp_path).cards] == ["region2"]
-
-
-def test_a_driver_that_is_only_declared_is_scanned_as_any_other(tmp_path: Path) -> None:
-    acme = Driver(
-        name="acme",
-        module="acme-fpga",
-        folder="/sys/class/acme",
-        entry=Numbered("card"),
-        fme=Numbered("acme-engine."),
-        port=Numbered("acme-slot."),
-        interface_id=FilePattern("interface"),
-        fme_registers=(Register("errors", "fme-errors"),),
-        port_registers=(Register("errors", "port-errors"),),
-        clearable_port=(ErrorFile("errors", "clear"),),
-        clearable_fme=(),
-        programs_virtual=True,
-    )
-    card = tmp_path / "sys/class/acme/card3"
-    for part, files in (
-        ("acme-engine.3", {"interface": A10_INTERFACE, "errors": "0"}),
-        ("acme-slot.3", {"afu_id": NLB0, "id": "0", "errors": "0x8"}),
-    ):
-        (card / part).mkdir(parents=True)
-        (tmp_path / "dev").mkdir(exist_ok=True)
-        (tmp_path / "dev" / part).touch()
-        for name, text in files.items():
-            (card / part / name).write_text(f"{text}\n")
-    found = the_card(Scanner(tmp_path, BlockingCalls(), drivers=[acme]).scan_sync())
-    assert (found.driver, found.name) == ("acme", "card3")
-    assert found.fme is not None
-    assert (found.fme.name, found.fme.interface_id) == ("acme-engine.3", A10_INTERFACE)
-    (port,) = found.ports
-    assert (port.name, port.afu_id, port.number, port.errors) == ("acme-slot.3", NLB0, 0, 8)
-    assert [problem.reason for problem in port.problems] == ["port-errors"]
-    (problem,) = Scanner(tmp_path / "none", BlockingCalls(), drivers=[acme]).scan_sync().problems
-    assert problem.reason == "no-sysfs"
 
 
 # Nodes without cards
