@@ -74,7 +74,7 @@ def test_ports_on_virtual_functions_stay_with_their_physical_one() -> None:
 def test_a_card_that_hangs_in_its_driver_is_unhealthy_until_it_comes_back() -> None:
     node = Node(with_afu(NLB0))
     node.scan()
-    node.work(node.cards[0].address, seconds=0.05).join()
+    node.work(node.cards[0].address, seconds=1).join()
     failure = node.scan().cards[0].failure
     assert failure is not None
     assert failure.reason == HUNG_IN_DRIVER
