@@ -100,15 +100,6 @@ def test_certificates_are_dated_back_and_end_with_their_ca(lifetime: timedelta) 
     assert certificate.not_valid_after_utc == NOW + min(lifetime, 10 * DAY)
 
 
-def test_a_name_too_long_for_a_common_name_still_gets_a_certificate() -> None:
-    name = ".".join(["a" * 40, "b" * 40, "svc"])
-    authority = create_authority(NOW, DAY)
-    certificate = issue_serving(authority, parse_names([name]), NOW, DAY).certificate
-    assert name not in certificate.subject.rfc4514_string()
-    names = extension(certificate, x509.SubjectAlternativeName)
-    assert names.get_values_for_type(x509.DNSName) == [name]
-
-
 def test_the_certificate_points_to_its_cas_key_with_and_without_an_identifier() -> None:
     authority = create_authority(NOW, DAY)
     bare = rebuilt(authority, without=x509.SubjectKeyIdentifier)
@@ -116,11 +107,3 @@ def test_the_certificate_points_to_its_cas_key_with_and_without_an_identifier() 
     for signer in (authority, bare):
         certificate = issue_serving(signer, parse_names(["a"]), NOW, DAY).certificate
         assert extension(certificate, x509.AuthorityKeyIdentifier).key_identifier == expected
-
-
-def test_a_new_certificate_for_an_old_key_is_the_same_ca() -> None:
-    authority = create_authority(NOW, DAY)
-    again = create_authority(NOW, 10 * DAY, authority.key)
-    certificate = issue_serving(authority, parse_names(["a"]), NOW, DAY).certificate
-    assert again.certificate != authority.certificate
-    certificate.verify_directly_issued_by(again.certificate)

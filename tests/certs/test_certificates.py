@@ -15,18 +15,10 @@ from certs.certificates import (
     UnusableKey,
     authority_error,
     find_signer,
-    is_authority,
-    issued_at,
     key_error,
-    lifetime_of,
-    may_serve,
-    may_sign,
-    missing_names,
-    names_of,
     read_certificates,
     read_key,
     read_signing_key,
-    renewal_time,
 )
 from tests.certs.memory import rebuilt
 
@@ -161,26 +153,3 @@ def test_a_chain_leads_to_its_ca_by_intermediate_certificates() -> None:
         ((), (ca,), None),
     ):
         assert find_signer(chain, trusted) == signer
-
-
-def test_what_a_certificate_may_do() -> None:
-    plain = bare(CA.key)
-    rows = [(CA.certificate, True, True, True), (SERVING.certificate, False, False, True)]
-    rows += [(plain, False, False, True), (bare(CA.key, ca=True), True, False, True)]
-    for certificate, ca, sign, serve in rows:
-        assert (is_authority(certificate), may_sign(certificate), may_serve(certificate)) == (
-            ca,
-            sign,
-            serve,
-        )
-    assert names_of(plain) == ()
-    assert missing_names(SERVING.certificate, parse_names(["A.svc", "b"])) == ("b",)
-
-
-def test_ages_count_from_the_issue_and_not_from_the_date_put_back() -> None:
-    certificate = SERVING.certificate
-    assert issued_at(certificate) == NOW
-    assert renewal_time(certificate, 0.5) == NOW + DAY / 2
-    assert lifetime_of(certificate, [CA.certificate]) == DAY
-    cut = issue_serving(CA, parse_names(["a"]), NOW, 100 * DAY).certificate
-    assert lifetime_of(cut, [CA.certificate]) is None

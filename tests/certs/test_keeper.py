@@ -57,19 +57,6 @@ async def test_empty_secrets_are_filled_and_the_bundle_is_written(cluster: Clust
     assert set(cluster.secret(CA)) == {"ca.crt", "ca.key"}
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        ({}, "the Secret holds no CA yet"),
-        ({"ca.key": NOT_KEY, "ca.crt": NOT_PEM}, "ca.key is missing or unreadable"),
-        ({"ca.crt": NOT_PEM}, "ca.key is missing or unreadable"),
-        ({"ca.key": private_key_pem(ec.generate_private_key(ec.SECP256R1()))}, "ca.crt is missing"),
-    ],
-)
-def test_a_new_ca_has_a_reason(data: dict[str, bytes], reason: str) -> None:
-    assert policy.next_ca(data, (), (), POLICY, utc_now()).created.startswith(reason)
-
-
 async def test_what_is_right_is_not_written_again(filled: Cluster) -> None:
     before = len(filled.store.writes)
     replica = filled.replica()
@@ -367,15 +354,6 @@ async def test_a_certificate_that_lacks_a_name_is_renewed_at_once(filled: Cluste
     filled.change_policy(names=parse_names([HOST]))
     await filled.replica().run_once()
     assert filled.serving == longer, "replicas of two versions would undo each other's work"
-
-
-async def test_replicas_that_start_at_once_agree(cluster: Cluster) -> None:
-    replicas = [cluster.replica() for _ in range(5)]
-    reports = await asyncio.gather(*[each.run_once() for each in replicas])
-    assert {each.authorities for each in reports} == {tuple(cluster.bundle)}
-    assert cluster.store.writes.count(CA) == cluster.store.writes.count(TLS) == 1
-    assert sum(each.issued("ca") or 0 for each in replicas) == 1
-    assert sum(each.issued("serving") or 0 for each in replicas) == 1
 
 
 async def test_a_lost_answer_does_no_harm(filled: Cluster) -> None:

@@ -16,22 +16,9 @@ from tests.certs.cluster import (
     reconcile,
     secret,
 )
-from tests.certs.memory import CA, HOST, NAMESPACE, TLS
+from tests.certs.memory import CA, HOST
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_only_get_and_update_of_named_objects_are_asked_for(api: ApiServerStandIn) -> None:
-    await reconcile(api)
-    group = "/apis/admissionregistration.k8s.io/v1"
-    asked = [(seen.request.method, seen.request.path) for seen in api.seen]
-    assert {method for method, _ in asked} == {"GET", "PUT"}
-    assert {path for _, path in asked} == {
-        f"/api/v1/namespaces/{NAMESPACE}/secrets/{CA}",
-        f"/api/v1/namespaces/{NAMESPACE}/secrets/{TLS}",
-        f"{group}/mutatingwebhookconfigurations/accelbind",
-        f"{group}/validatingwebhookconfigurations/accelbind",
-    }
 
 
 async def test_of_a_configuration_only_the_bundle_changes(api: ApiServerStandIn) -> None:

@@ -31,12 +31,6 @@ def test_a_logical_name_is_rewritten(bench: Bench, path: str) -> None:
     assert added == {RESOURCE}
 
 
-def test_a_body_may_come_in_pieces(bench: Bench) -> None:
-    whole = body()
-    pieces = [whole[at : at + 100] for at in range(0, len(whole), 100)]
-    assert patch_of(bench.ask("/mutate", *pieces, b"")[2])
-
-
 @pytest.mark.parametrize(
     ("content", "wanted"),
     [

@@ -15,18 +15,6 @@ def test_other_methods_are_a_405_that_names_the_right_one(path: str, method: str
     assert json.loads(answer)["reason"] == "MethodNotAllowed"
 
 
-@pytest.mark.parametrize("path", ["/", "/mutate/", "/pods/x", "/docs", "/redoc", "/metrics", "//"])
-def test_other_paths_are_a_404(path: str) -> None:
-    for method in ("GET", "POST"):
-        status, _, answer = Bench().ask(path, method=method)
-        assert (status, json.loads(answer)["reason"]) == (404, "NotFound")
-
-
-def test_probes_do_not_take_posts() -> None:
-    assert Bench().ask("/healthz", method="POST")[0] == 405
-    assert Bench().ask("/readyz", method="POST")[0] == 405
-
-
 def test_the_endpoints_are_documented() -> None:
     status, _, answer = Bench().ask("/openapi.json", method="GET")
     document = json.loads(answer)

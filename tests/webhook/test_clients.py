@@ -71,33 +71,6 @@ def test_only_clients_with_a_certificate_get_through_the_handshake(
     assert refused(webhook, "no-certificate") == len(VERSIONS)
 
 
-def test_a_certificate_of_another_ca_is_refused_and_the_file_followed(
-    start: Starter, authority: ClientAuthority, tmp_path: Path
-) -> None:
-    webhook = start("--client-ca", authority.path)
-    other = ClientAuthority(tmp_path, "other-ca")
-    good, bad = authority.issue("anything"), other.issue(NAME)
-
-    def works(shown: tuple[Path, Path]) -> bool:
-        with contextlib.suppress(OSError), connected(webhook, *shown) as connection:
-            return bool(patch_of(ask(connection).body))
-        return False
-
-    assert works(good)
-    assert not works(bad)
-    assert refused(webhook, "bad-certificate") == 1
-    (line,) = webhook.events("client refused: its certificate must be of a CA in --client-ca")
-    assert "unable to get local issuer certificate" in str(line["detail"])
-    authority.path.write_bytes(other.pem)
-    assert eventually(lambda: works(bad))
-    assert not works(good)
-    failures = "accelbind_certificate_reload_failures_total"
-    before = webhook.metric(failures)
-    authority.path.write_bytes(b"nothing")
-    assert eventually(lambda: webhook.metric(failures) > before)
-    assert works(bad)
-
-
 def test_refusals_are_logged_now_and_then_with_their_numbers() -> None:
     now = 0.0
     connections = Connections(clock=lambda: now)

@@ -28,14 +28,6 @@ def failure(processes: Processes, *arguments: str | Path) -> tuple[int, str]:
     return code, line
 
 
-def test_a_missing_folder_of_mappings_is_told(processes: Processes, tmp_path: Path) -> None:
-    arguments = files(tmp_path)
-    (tmp_path / "mappings").rmdir()
-    code, line = failure(processes, *arguments)
-    assert code == 2
-    assert line == f"error: the folder of mappings {tmp_path}/mappings: No such file or directory"
-
-
 def test_it_is_not_ready_first_and_serves_on_meanwhile(start: Starter) -> None:
     webhook = start("--drain-seconds", "300")
     webhook.process.popen.send_signal(signal.SIGTERM)

@@ -49,10 +49,6 @@ def test_sizes_out_of_bounds_or_of_other_units_are_refused(text: str) -> None:
     assert "--max-body" in refusal(max_body=text)
 
 
-def test_several_domains_may_be_ours() -> None:
-    assert of(domain=("a.example", "b.example", "a.example")).domain == ("a.example", "b.example")
-
-
 @pytest.mark.parametrize(
     ("domain", "wanted"),
     [

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -142,29 +141,6 @@ async def test_on_a_connection_that_was_just_closed_only_a_get_is_sent_again(
         with pytest.raises(ClusterError, match="closed the connection during POST"):
             await client.request("POST", "/api/v1/x", body={"a": 1})
     assert len(server.requests) == 3
-
-
-async def test_a_body_is_sent_as_json_of_the_type_named(tmp_path: Path) -> None:
-    async with talk(tmp_path, answer(409, b"{}")) as (client, server):
-        got = await client.request(
-            "PATCH",
-            "/api/v1/nodes/n",
-            params={"fieldManager": "me"},
-            body={"a": [1]},
-            content_type="application/merge-patch+json",
-        )
-    assert got.status == 409
-    assert server.requests[0].startswith("PATCH /api/v1/nodes/n?fieldManager=me ")
-    assert "content-type: application/merge-patch+json" in server.requests[0].lower()
-    assert json.loads(server.bodies[0]) == {"a": [1]}
-
-
-async def test_a_server_that_is_away_is_named(tmp_path: Path) -> None:
-    async with Server().run() as server:
-        url = server.url
-    async with client_of(tmp_path, url) as client:
-        with pytest.raises(ClusterError, match=f"{url} can't be reached"):
-            await client.get_pod("ns", "p")
 
 
 async def test_lines_end_at_newlines_only_however_they_are_cut(tmp_path: Path) -> None:

@@ -200,9 +200,3 @@ def test_a_pod_has_its_service_account(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").unlink()
     with pytest.raises(ClusterError, match=r"No such file or directory \(.*ca.crt\)"):
         load_config(environment={"KUBERNETES_SERVICE_HOST": "h"}, service_account=str(tmp_path))
-
-
-def test_nothing_configured_is_none(tmp_path: Path) -> None:
-    host = {"KUBERNETES_SERVICE_HOST": "h"}
-    assert load_config(environment={}) is None
-    assert load_config(environment=host, service_account=str(tmp_path)) is None

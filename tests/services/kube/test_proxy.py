@@ -195,20 +195,6 @@ async def test_a_server_has_to_be_who_is_meant(
                 await client.get(POD)
 
 
-async def test_a_servers_own_certificate_may_be_what_is_trusted(
-    tmp_path: Path, pair: ServingPair
-) -> None:
-    cluster = {
-        "tls-server-name": "api.example.com",
-        "certificate-authority-data": encoded("# Größe\n".encode() + pair.certificate),
-    }
-    async with (
-        Ends().run(pair.context()) as ends,
-        client_of(tmp_path, cluster | {"server": ends.server}) as client,
-    ):
-        assert await client.get(POD) == b"{}"
-
-
 def test_authorities_that_later_versions_of_python_find_too_old_are_trusted() -> None:
     context = create_tls_context(Access("https://a"))
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT

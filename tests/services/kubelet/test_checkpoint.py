@@ -1,7 +1,6 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -69,26 +68,6 @@ def test_the_device_nodes_that_a_container_was_given_are_read(
     entry = {"PodUID": "u", "ContainerName": "c", "AllocResp": response}
     text = json.dumps({"Data": {"PodDeviceEntries": [entry]}}).encode()
     assert [each.nodes for each in parse_checkpoint(text)] == [nodes]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {},
-        {"PodDeviceEntries": None},
-        {"PodDeviceEntries": []},
-        {"PodDeviceEntries": [{"PodUID": "u"}, {"ContainerName": "c"}]},
-    ],
-)
-def test_a_checkpoint_without_containers_is_an_empty_one(data: dict[str, Any]) -> None:
-    assert parse_checkpoint(json.dumps({"Data": data}).encode()) == ()
-
-
-@pytest.mark.parametrize("ids", [None, {}, {"0": None}, {"0": []}])
-def test_an_entry_without_devices_has_none(ids: object) -> None:
-    entries = [{"PodUID": "u", "ContainerName": "c", "DeviceIDs": ids}]
-    text = json.dumps({"Data": {"PodDeviceEntries": entries}}).encode()
-    assert parse_checkpoint(text) == (Entry("u", "c", "", frozenset()),)
 
 
 @pytest.mark.parametrize(

@@ -147,12 +147,6 @@ def test_lists_hold_mappings_too(tmp_path: Path, kind: str) -> None:
     assert snapshot.problems[0].startswith("a.json, line 1 (document 1), item 2: ")
 
 
-def test_a_list_without_items_holds_nothing(tmp_path: Path) -> None:
-    for items in ("", "items:\n", "items: {}\n"):
-        snapshot = load(tmp_path, a__yaml=f"kind: List\n{items}")
-        assert (served(snapshot), snapshot.problems) == ([], ())
-
-
 def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
     snapshot = load(
         tmp_path,
@@ -267,19 +261,6 @@ async def test_a_folder_that_vanishes_leaves_its_mappings_and_grows_old(
         told = [line["event"] for line in logs if line["log_level"] != "debug"]
         assert told.count("mappings not loaded, the previous ones stay in use") == 1
         assert "the folder of mappings can be read again" in told
-
-
-async def test_a_problem_is_told_once_and_again_when_it_comes_back(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(function("good"))
-    bad = function("bad").replace("mode: af", "mode: no")
-
-    with capture_logs() as logs:
-        async with following(tmp_path) as source:
-            for text, wanted in [(bad, 1), (bad + "---\n" + bad, 2), ("", 0), (bad, 1)]:
-                (tmp_path / "b.yaml").write_text(text)
-                await eventually_async(lambda: len(source.snapshot.problems) == wanted)  # noqa: B023 - awaited here
-    told = [line["reason"] for line in logs if line["event"] == "mapping skipped"]
-    assert len([line for line in told if "document 1" in line]) == 2
 
 
 def test_very_many_problems_are_counted_and_not_all_logged(tmp_path: Path) -> None:

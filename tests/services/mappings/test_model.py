@@ -58,11 +58,6 @@ def test_ids_are_read_in_any_spelling() -> None:
     assert parse(obj) == parse(function("nlb0", "af"))
 
 
-@pytest.mark.parametrize("name", ["a", "arria10.dcp1.0-nlb0-orchestrated", "x" * 63, "region-a10"])
-def test_names_that_a_pod_can_ask_for_are_taken(name: str) -> None:
-    assert parse(function(name, "region")).name == name
-
-
 NAME_RULE = (
     "pods can't request a resource of this name: Kubernetes allows at most 63 letters, digits, "
     "'-', '_' and '.', beginning and ending with a letter or digit"
@@ -199,14 +194,6 @@ def test_a_mapping_is_deprecated_by_an_annotation(note: object, kept: str | None
         assert parse(deprecated(obj, note)).deprecated == kept
 
 
-def test_other_annotations_deprecate_nothing() -> None:
-    obj = function("x", "af")
-    others: list[object] = [None, [], "text", {}, {"accelbind.dev/requested": "x"}]
-    for annotations in others:
-        obj["metadata"]["annotations"] = annotations
-        assert parse(obj).deprecated is None
-
-
 def test_a_twin_is_found_among_any_number_of_functions_of_its_region() -> None:
     many = [function(f"f{n}", "region", afu=f"{n:032x}") for n in range(2 * MAX_COMPARED)]
     wanted, twin = function("x", "region"), function("y", "region")
@@ -218,13 +205,6 @@ def test_only_so_many_mappings_to_a_thing_are_compared() -> None:
     many = [deprecated(function(f"f{n}", "region")) for n in range(MAX_COMPARED)]
     mappings = index(*many, function("y", "region")).namespace("default")
     assert mappings.twin_of(parse(function("x", "region"))) is None
-
-
-def test_what_was_refused_is_recorded_under_its_name() -> None:
-    assert reject(function("x", "foo", namespace="team"), "it is wrong") == Rejected(
-        "AcceleratorFunction", "team", "x", "it is wrong"
-    )
-    assert reject({"kind": "ConfigMap"}, "no mapping") is None
 
 
 def test_a_namespace_is_indexed_by_name_and_by_resource() -> None:

@@ -285,15 +285,6 @@ def make_steps(request: pytest.FixtureRequest) -> Runner:
 HUNG = "hung: no answer within 0.5 s"
 
 
-async def test_steps_are_made_in_one_thread_in_their_order(
-    calls: BlockingCalls, make_steps: Runner
-) -> None:
-    work = Work({name: answer(name.upper()) for name in "abc"})
-    assert await make_steps(calls, work, timeout=60) == {"a": "A", "b": "B", "c": "C"}
-    assert len(work.threads) == 1
-    assert threading.get_ident() not in work.threads
-
-
 @pytest.mark.parametrize("count", [1, 3])
 async def test_of_many_steps_some_hang_and_all_others_are_made(
     calls: BlockingCalls, make_steps: Runner, count: int

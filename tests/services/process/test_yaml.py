@@ -35,11 +35,6 @@ def test_documents_are_numbered_and_know_their_lines() -> None:
     ]
 
 
-@pytest.mark.parametrize("nothing", ["", "\n", "# c\n", "---\n", "---\n---\n", "--- # c"])
-def test_nothing_but_comments_and_markers_is_no_document(nothing: str) -> None:
-    assert read(nothing) == []
-
-
 def test_a_broken_document_is_told_and_the_others_are_read() -> None:
     found = read("a: 1\n---\nb: [1\nc: 2\n---\nd: 4\n---\ne: 'open\n")
     assert [type(one) for one in found] == [Document, BrokenDocument, Document, BrokenDocument]
@@ -67,23 +62,6 @@ def test_a_marker_inside_a_block_scalar_is_one_unless_it_is_indented() -> None:
 @pytest.mark.parametrize("word", ["----", "---a", "...a"])
 def test_a_marker_is_followed_by_a_blank_or_nothing(word: str) -> None:
     assert values(f"{word}: 1\n") == [{word: "1"}]
-
-
-def test_documents_may_end_with_dots() -> None:
-    assert values("a: 1\n...\n---\nb: 2\n... # end\n# c\n---\nc: 3\n...") == [
-        {"a": "1"},
-        {"b": "2"},
-        {"c": "3"},
-    ]
-
-
-def test_directives_belong_to_the_document_after_them() -> None:
-    found = read("%YAML 1.1\n# c\n---\na: 1\n...\n%YAML 1.1\n---\nb: 2\n")
-    assert found == [Document(1, 4, {"a": "1"}), Document(2, 8, {"b": "2"})]
-
-
-def test_a_percent_sign_within_a_document_is_no_directive() -> None:
-    assert read("---\na: 1\n---\n'%b': 2\n")[1] == Document(2, 4, {"%b": "2"})
 
 
 def test_line_ends_of_windows_and_byte_order_marks_are_fine() -> None:
