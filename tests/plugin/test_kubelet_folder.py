@@ -9,7 +9,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -152,36 +151,6 @@ async def test_a_folder_without_links_was_removed_if_it_ever_had_some(
     monkeypatch.setattr(Path, "stat", without_links)
     assert not is_removed(KubeletFolder(path)), "some file systems always count none"
     assert is_removed(with_links)
-
-
-async def test_a_folder_that_is_being_removed_is_not_one_that_is_mounted(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, stats = KubeletFolder(path), iter([without_links(path)])
-
-    def stat(_path: Path) -> Any:
-        try:
-            return next(stats)
-        except StopIteration:
-            raise FileNotFoundError from None
-
-    monkeypatch.setattr(Path, "stat", stat)
-    assert not is_removed(folder)
-
-
-async def test_no_socket_name_is_used_twice(path: Path) -> None:
-    found = []
-    for _ in range(2):
-        folder = KubeletFolder(path)
-        found += [folder.new_socket() for _ in range(50)]
-        folder.close()
-    assert len(set(found)) == 100
-    assert {each.parent for each in found} == {path}
-
-
-async def test_a_folder_too_long_for_sockets_is_an_error_that_says_so() -> None:
-    with pytest.raises(KubeletError, match="too long for a unix socket"):
-        KubeletFolder(Path("/" + "d" * 90))
 
 
 # Which plugin serves -----------------------------------------------------------------------------

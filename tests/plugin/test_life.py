@@ -99,18 +99,6 @@ async def test_a_pod_gets_its_device(bed: Bed) -> None:
         assert dict(main.granted.env) == {variable: "0000:5e:00.0"}
 
 
-async def test_a_container_gets_devices_of_one_card_on_one_node(bed: Bed) -> None:
-    for numa_node in (0, 1, 1, 0):
-        bed.rack.add_card(CardSpec(ports=2, numa_node=numa_node))
-    async with bed.running():
-        await bed.offers(8)
-        given = []
-        for name, count in (("p", 1), ("q", 2), ("r", 1)):
-            started = await bed.start(name, container("c", AF, count))
-            given.append({node.container_path[-1] for node in started["c"].granted.devices})
-    assert given == [{"0"}, {"6", "7"}, {"1"}]
-
-
 async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
     bed: Bed, card: str
 ) -> None:
@@ -221,17 +209,6 @@ def test_a_failed_registration_is_explained(code: str, details: str, text: str) 
     nothing = grpc.aio.Metadata()
     error = grpc.aio.AioRpcError(grpc.StatusCode[code], nothing, nothing, details=details)
     assert explain(error, Path("/k/kubelet.sock")).startswith(text)
-
-
-@pytest.mark.usefixtures("card")
-async def test_a_registration_that_hangs_is_given_up_and_tried_again(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registration, "REGISTER_SECONDS", 0.1)
-    async with bed.running() as plugin:
-        with bed.kubelet.faulty(hang=True):
-            await eventually_async(lambda: "doesn't answer a registration" in trouble(plugin))
-        await bed.offers(1)
 
 
 @pytest.mark.usefixtures("card")

@@ -132,15 +132,6 @@ def test_a_card_shows_what_it_measures(node: Node) -> None:
     assert "region0" not in node.text()
 
 
-def test_a_card_that_measures_nothing_has_no_series(node: Node) -> None:
-    node.state.inventory = Inventory((Card("dfl", "region1", None, None),))
-    node.readings = (CardSensors("region1", "", problem=Problem("sensors-hung", "m")),)
-    shown = [line for line in node.text().splitlines() if "region1" in line]
-    assert shown == [
-        'accelbind_card_info{card="region1",driver="dfl",numa_node="",pci_address=""} 1.0'
-    ]
-
-
 def test_a_missing_permission_is_shown(node: Node) -> None:
     node.missing = (Missing("/cdi", "write", "no CDI file is written", "run as its owner"),)
     assert node.value("permission_missing", path="/cdi", permission="write") == 1

@@ -157,16 +157,6 @@ async def test_a_scan_that_fails_is_said_once_and_what_was_known_stays(
     assert capsys.readouterr().out.count("[error    ] scan failed") == 1
 
 
-async def test_a_mistake_in_a_scan_is_not_hidden() -> None:
-    def mistake() -> Inventory:
-        raise ZeroDivisionError
-
-    setting = Setting()
-    setting.found = mistake
-    with pytest.raises(ZeroDivisionError):
-        await setting.run()
-
-
 async def test_a_scan_that_finds_no_change_leaves_what_is_advertised() -> None:
     setting = Setting()
     for _ in range(5):

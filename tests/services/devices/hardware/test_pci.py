@@ -41,12 +41,6 @@ def test_the_innermost_address_of_a_path_is_found(path: str, address: str) -> No
     assert address_in(path)[0] == address
 
 
-def test_a_card_is_on_the_function_above_its_entry(tmp_path: Path) -> None:
-    lay_out(tmp_path)
-    (tmp_path / ENTRY).mkdir(parents=True)
-    assert function(tmp_path) == FULL
-
-
 @pytest.mark.parametrize(
     ("text", "node"), [("0\n", 0), ("-1\n", None), ("", None), ("x", None), ("1" * 7, None)]
 )

@@ -162,16 +162,6 @@ def test_a_root_is_the_host_however_it_is_spelled(tmp_path: Path) -> None:
     assert Sysfs(Path("/")).resolve("/dev") == "/dev"
 
 
-def test_a_link_is_told_as_it_is_written(tmp_path: Path) -> None:
-    link(tmp_path / "sys/dangling", "../no/where")
-    files = Sysfs(tmp_path)
-    assert files.link("/sys/dangling") == "../no/where"
-    assert files.link("/sys") == ""
-    assert files.link("/sys/absent") == ""
-    assert files.inode("/sys/dangling") == (tmp_path / "sys/dangling").lstat().st_ino
-    assert files.inode("/sys/absent") is None
-
-
 # Device nodes
 
 
