@@ -1,4 +1,4 @@
-"""`accelbind check`: what is wrong with the mappings of a cluster or a folder."""
+"""`accelbind check mappings`: what is wrong with those of a cluster or a folder."""
 
 import asyncio
 import dataclasses
@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from accelbind.check_device_types import device_types
 from accelbind.exits import Exit
 from accelbind.manifests import read_objects, read_pods
 from accelbind.misspelt import misspelt_resources
@@ -33,7 +34,7 @@ from services.process.text import count, plain
 
 app = typer.Typer(
     name="check",
-    help="Find what is wrong with mappings.",
+    help="Find what is wrong with mappings or device types.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -50,7 +51,10 @@ _LISTED = ("namespace", "name", "kind", "resource")
 
 @app.callback()
 def _group() -> None:
-    """Find what is wrong with mappings."""
+    """Find what is wrong with mappings or device types."""
+
+
+app.command("device-types")(device_types)
 
 
 @app.command("mappings")

@@ -85,7 +85,7 @@ COMMANDS = {
             INSPECT,
             "Find what is wrong with a node or a cluster, and what to do.",
         ),
-        "check": ("check:app", INSPECT, "Find what is wrong with mappings."),
+        "check": ("check:app", INSPECT, "Find what is wrong with mappings or device types."),
         "names": ("names:app", INSPECT, "Translate between ids and resource names."),
         "fpga": ("fpga.command:app", SET_UP, "Show this node's FPGAs, program and reset them."),
         "bitstream": ("bitstream:app", SET_UP, "Show bitstreams, and manage those of a node."),

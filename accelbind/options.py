@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from services.names import DEVICE_DOMAIN
 from services.process.settings import duration, seconds_text
 
 FOUND_KUBECONFIG: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
@@ -101,6 +102,16 @@ AcceleratorDomains = Annotated[
         metavar="DOMAIN",
         help="Domain of names of Accelerators, as the webhook's --accelerator-domain; repeat it"
         f" for more. {default_note('accelbind.dev')}",
+        show_default=False,
+    ),
+]
+ResourceDomains = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--resource-domain",
+        metavar="DOMAIN",
+        help="Domain that device types may have resources in, as the plugin's --resource-domain;"
+        f" repeat it for more. {default_note(DEVICE_DOMAIN)}",
         show_default=False,
     ),
 ]

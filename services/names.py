@@ -22,6 +22,9 @@ DOMAIN = "fpga.intel.com"
 ACCELERATOR_DOMAIN = "accelbind.dev"
 """The domain of names for any accelerator, and the group of their custom resource."""
 
+DEVICE_DOMAIN = "device.accelbind.dev"
+"""The domain of resources of device types, unless others are allowed."""
+
 UNIT_RESOURCE = "b-com.com/accelerator"
 """The full resource name in the modes that count identical units."""
 

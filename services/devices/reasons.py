@@ -23,7 +23,7 @@ class Effect(StrEnum):
     """The effect of a problem."""
 
     NODE = "no cards"
-    """The node shows no cards, or not those of one driver."""
+    """The node shows no cards, or not those of one driver or device type."""
     CARD = "card unhealthy"
     """The card can't be read: the devices that it had stay, unhealthy."""
     DEVICE = "unhealthy"
@@ -224,6 +224,57 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             "flash an image whose regions agree",
         ),
         "sensors-hung": Reason(Effect.DEVICE, "the card's sensors hang, twice in a row", _DEAD),
+        "device-types-unreadable": Reason(
+            Effect.NODE,
+            "the folder of device types can't be read; those that were read stay in use",
+            "see --device-types",
+        ),
+        "device-type-invalid": Reason(
+            Effect.NODE,
+            "a device type can't be used; the message names file, line and field",
+            "accelbind check device-types DIR shows the same before it is deployed",
+        ),
+        "not-matched": Reason(
+            Effect.DEVICE,
+            "a device type names the device, but its driver or its attributes don't fit",
+            "bind the driver that the message names, or change the type",
+        ),
+        "device-hung": Reason(Effect.DEVICE, "reading a device of a device type hangs", _DEAD),
+        "attribute-unreadable": Reason(
+            Effect.DEVICE,
+            "a health rule needs a file that is missing or can't be read",
+            "see whether the driver has it: ls below the device's folder in /sys",
+        ),
+        "attribute-invalid": Reason(
+            Effect.DEVICE,
+            "a health rule needs a file that doesn't hold what the device type says",
+            "correct the attribute's type",
+        ),
+        "node-denied": Reason(
+            Effect.DEVICE,
+            "a device type leads to a node that is never handed out",
+            "no device type can serve it; name another class",
+        ),
+        "node-other-number": Reason(
+            Effect.DEVICE,
+            "what stands at the place of its device node is another device",
+            _NODE,
+        ),
+        "vfio-no-group": Reason(
+            Effect.DEVICE,
+            "the function has no IOMMU group, or one that isolates nothing",
+            "enable the IOMMU in the firmware and for the kernel (intel_iommu=on, amd_iommu=on)",
+        ),
+        "vfio-not-bound": Reason(
+            Effect.DEVICE,
+            "a function of the group isn't bound to vfio-pci",
+            "driverctl set-override ADDRESS vfio-pci",
+        ),
+        "vfio-not-viable": Reason(
+            Effect.DEVICE,
+            "another function of the IOMMU group has a driver of the host",
+            "bind it to vfio-pci too, or unbind it",
+        ),
         "cdi-duplicate": Reason(Effect.LEFT_OUT, "two devices have one name", _RENAME),
         "cdi-name": Reason(Effect.LEFT_OUT, "its id is not a valid CDI name", _RENAME),
         "cdi-node": Reason(Effect.LEFT_OUT, "a container can't have one of its nodes", _RENAME),

@@ -159,11 +159,16 @@ def _also(obj: Spec, at: str) -> Also:
     return Also(_resource(obj, at), _count(obj, at), per == "Unit")
 
 
+def is_reserved_variable(name: str) -> bool:
+    """Whether a container's variable of this name may only come from accelbind or the container."""
+    return name.startswith(_RESERVED_VARIABLES) or name == "PATH"
+
+
 def _variable(obj: Spec, at: str) -> tuple[str, str]:
     name, value = _text(obj, "name", at), _text(obj, "value", at)
     if not _VARIABLE.fullmatch(name):
         raise InvalidName(f"{at}.name {quote(name)} is not the name of a variable")
-    if name.startswith(_RESERVED_VARIABLES) or name == "PATH":
+    if is_reserved_variable(name):
         raise InvalidName(f"{at}.name {quote(name)} is reserved")
     if len(value) > MAX_VALUE or "$(" in value:
         raise InvalidName(f"{at}.value is longer than {MAX_VALUE} characters or contains $(")

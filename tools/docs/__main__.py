@@ -1,11 +1,11 @@
-"""`make docs`: generate pages and the NFD rule from code, definitions, dashboard and chart."""
+"""`make docs`: generate pages, the NFD rule and a schema from code, definitions and chart."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from services.process.files import replace_file
-from tools.docs import chart, crds, dashboard, node_rule, reference
+from tools.docs import chart, crds, dashboard, device_types, node_rule, reference
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
@@ -14,6 +14,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     chart.PATH: chart.page,
     crds.PATH: crds.page,
     dashboard.PATH: dashboard.page,
+    device_types.PATH: device_types.page,
     node_rule.PATH: node_rule.page,
 }
 """Path in the repository → its generator."""

@@ -152,6 +152,17 @@ class Sysfs:
             return DeviceNodeState.PRESENT
         return DeviceNodeState.NOT_A_DEVICE
 
+    def node_number(self, name: str) -> tuple[int, int] | None:
+        """Major and minor of the character device at the place of a node, None if it is none."""
+        resolved = self.resolve(f"/dev/{name}")
+        try:
+            state = os.lstat(self._root + resolved) if resolved else None
+        except OSError:
+            return None
+        if state is None or not stat.S_ISCHR(state.st_mode):
+            return None
+        return os.major(state.st_rdev), os.minor(state.st_rdev)
+
 
 def _failed(error: OSError) -> Reading:
     if error.errno in _GONE:

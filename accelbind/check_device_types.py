@@ -1,0 +1,64 @@
+"""`accelbind check device-types`: which files can be used, and what is wrong with the others."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accelbind.exits import Exit
+from accelbind.options import ResourceDomains
+from accelbind.output import Output, OutputFormat, print_result, table_lines
+from services.devices.types.load import LoadedTypes, load_types
+from services.names import DEVICE_DOMAIN
+from services.process.errors import ExternalFailure, InvalidSettings
+from services.process.text import count, plain
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Folder of device types.", show_default=False)
+]
+
+
+def device_types(
+    folder: Folder,
+    *,
+    resource_domain: ResourceDomains = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Find what is wrong with device types.
+
+    Reads each file of the folder as the plugin does, without looking at devices.
+
+    Exit code 0: no findings; 1: findings; 2: the folder can't be read.
+
+    [bold]Examples[/bold]
+      accelbind check device-types ./types
+      accelbind check device-types ./types -o json
+    """
+    try:
+        loaded = load_types(folder, domains=tuple(resource_domain or (DEVICE_DOMAIN,)))
+    except ExternalFailure as error:
+        raise InvalidSettings(str(error)) from error  # exit code 1 is an answer
+    result = {
+        "types": [{"name": each.name, "resource": each.resource} for each in loaded.types],
+        "findings": [dataclasses.asdict(each) for each in loaded.problems],
+    }
+    print_result(output, result, _lines(loaded))
+    if loaded.problems:
+        raise typer.Exit(Exit.NO)
+
+
+def _lines(loaded: LoadedTypes) -> Iterator[str]:
+    """The types, the findings, and a summary."""
+    if loaded.types:
+        types = ((each.name, each.resource) for each in loaded.types)
+        yield from table_lines(("TYPE", "RESOURCE"), types)
+    if loaded.problems:
+        rows = (
+            (plain(each.file), str(each.line or ""), plain(each.field), plain(each.message, 1000))
+            for each in loaded.problems
+        )
+        yield from table_lines(("FILE", "LINE", "FIELD", "WHAT"), rows)
+    amount = count(len(loaded.problems), "finding") if loaded.problems else "no findings"
+    yield f"{count(len(loaded.types), 'device type')}: {amount}"

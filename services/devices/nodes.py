@@ -1,0 +1,129 @@
+"""Which device nodes a container may get: what sysfs says of them, and those denied to all.
+
+A node is `/dev/<DEVNAME>` with the number that sysfs has in the device's `uevent`. Nodes through
+which a container would reach the whole machine, its disks or another's card are denied by their
+subsystem, their number and their name, since a node can stand under any name.
+"""
+
+import re
+from typing import Final, TypeAlias
+
+from services.devices.health import DeviceNodeState, evaluate_node
+from services.devices.model import DeviceNode, Problem
+
+Number: TypeAlias = tuple[int, int]
+"""Major and minor."""
+
+DENIED_SUBSYSTEMS: Final = frozenset(
+    (
+        *("mem", "block", "bsg", "scsi_generic", "mtd", "msr", "cpuid", "watchdog", "input", "vc"),
+        *("nvme", "nvme-generic", "nvme-subsystem", "tpm", "tpmrm", "vtconsole", "hidraw"),
+        *("vfio", "vfio-dev", "iommu", "fpga_manager", "fpga_region", "fpga_bridge", "dfl"),
+        *("xclmgmt", "xrt_mgmt", "xrt_user_mgmt"),
+    )
+)
+"""Classes of sysfs, none of whose nodes is ever handed out; VFIO has a node source of its own."""
+
+_DENIED_MAJORS: Final = {
+    1: "memory",
+    7: "virtual consoles",
+    13: "input devices",
+    21: "SCSI devices",
+    90: "flash memory",
+    202: "model-specific registers",
+    203: "CPU registers",
+}
+_DENIED_MISC: Final = {
+    130: "the watchdog",
+    144: "NVRAM",
+    196: "VFIO",
+    223: "input devices",
+    224: "the TPM",
+    231: "hibernation",
+    234: "file systems",
+    236: "the device mapper",
+    237: "loop devices",
+    239: "input devices",
+}
+"""Minors of major 10 (linux/miscdevice.h)."""
+_MISC: Final = 10
+_TTY, _CONSOLES = 4, 64
+_CONSOLE_MAJOR: Final = 5
+
+_DENIED_NAMES: Final = re.compile(
+    r"k?mem|kmsg|port|console|tty\d*|vcs.*|sd[a-z]+\d*|vd[a-z]+\d*|xvd[a-z]+\d*|hd[a-z]+\d*|sr\d+"
+    r"|sg\d+|bsg/.*|nvme.*|ng\d.*|mtd.*|md\d.*|dm-\d+|mapper/.*|loop.*|zram.*|cpu/.*|tpm.*"
+    r"|watchdog\d*|input/.*|uinput|uhid|hidraw\d+|iommu|vfio/.*|snapshot|nvram|btrfs-control"
+    r"|xclmgmt.*|xrt_mgmt.*|dfl-.*|intel-fpga-.*|fpga.*|dfl_.*"
+)
+DENIED_EXAMPLES: Final = (
+    *("mem", "kmem", "kmsg", "port", "console", "tty", "tty0", "vcs", "sda", "sda1", "vda", "xvda"),
+    *("hda", "sr0", "sg0", "bsg/0:0:0:0", "nvme0", "nvme0n1", "ng0n1", "mtd0", "md0", "dm-0"),
+    *("mapper/control", "loop0", "loop-control", "cpu/0/msr", "tpm0", "tpmrm0", "watchdog"),
+    *("watchdog0", "input/event0", "uinput", "hidraw0", "iommu", "vfio/vfio", "vfio/1", "snapshot"),
+    *("xclmgmt0", "dfl-fme.0", "dfl-port.0", "intel-fpga-fme.0", "intel-fpga-port.0", "fpga0"),
+)
+"""What a pattern must not match."""
+
+_NAME: Final = re.compile(r"(?!\.)[A-Za-z0-9_.:@+-]+(?:/(?!\.)[A-Za-z0-9_.:@+-]+){0,4}")
+_FIELD: Final = re.compile(r"^(MAJOR|MINOR|DEVNAME)=(.*)$", re.MULTILINE)
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of a node below `/dev`."""
+    return bool(_NAME.fullmatch(text)) and len(text) <= 128
+
+
+def denied_name(name: str) -> bool:
+    """Whether no node of such a name is ever handed out."""
+    return bool(_DENIED_NAMES.fullmatch(name))
+
+
+def denial(subsystem: str, number: Number | None, name: str) -> str:
+    """Why a node is never handed out; empty if it may be. The subsystem may be unknown, empty."""
+    if subsystem in DENIED_SUBSYSTEMS:
+        return f"nodes of {subsystem} are never handed out"
+    major, minor = number or (0, 0)
+    what = _DENIED_MAJORS.get(major, "")
+    if major == _MISC:
+        what = _DENIED_MISC.get(minor, "")
+    elif (major == _TTY and minor < _CONSOLES) or (major == _CONSOLE_MAJOR and minor < _TTY):
+        what = "consoles"
+    if what:
+        return f"nodes {major}:{minor} are of {what}, and never handed out"
+    return "nodes of this name are never handed out" if denied_name(name) else ""
+
+
+def described_node(uevent: str) -> tuple[str, Number | None]:
+    """The node's name below `/dev` and its number, as a device's `uevent` has them."""
+    fields: dict[str, str] = dict(_FIELD.findall(uevent))
+    major, minor = fields.get("MAJOR", ""), fields.get("MINOR", "")
+    number = (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+    return fields.get("DEVNAME", "").removeprefix("/dev/"), number
+
+
+def check_node(
+    name: str,
+    number: Number | None,
+    *,
+    subsystem: str,
+    found: tuple[DeviceNodeState, Number | None],
+    permissions: str = "rw",
+    is_vfio: bool = False,
+) -> DeviceNode | Problem:
+    """The node that a container gets, or why it can't have it.
+
+    `found` is what stands at its place, and its number where it is a device. `is_vfio` is for
+    nodes of the device's own IOMMU group.
+    """
+    if number is None or not is_name(name):
+        return Problem("node-missing", f"sysfs names no device node: {name!r:.80}")
+    why = "" if is_vfio else denial(subsystem, number, name)
+    if why:
+        return Problem("node-denied", f"/dev/{name}: {why}")
+    state, actual = found
+    problem = evaluate_node(name, state)
+    if problem is None and actual is not None and actual != number:
+        text = f"/dev/{name} is {actual[0]}:{actual[1]}, and the device is {number[0]}:{number[1]}"
+        problem = Problem("node-other-number", text)
+    return problem or DeviceNode(name, name, permissions, number)

@@ -1,0 +1,151 @@
+"""From what was read of a matched device to the device that the kubelet is offered.
+
+A device keeps its id while it stays where it is, whatever else is plugged in: its PCI address, the
+serial number or port of a USB device, or the kernel's name of what has neither.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from services.devices.allocation import resource_variable
+from services.devices.health import Reading
+from services.devices.model import Device, DeviceNode, Problem
+from services.devices.types.match import unmet
+from services.devices.types.model import MAX_VALUE, Attribute, DeviceType, NodeSource, Value
+from services.process.text import quote
+
+MAX_ID: Final = 56
+"""Characters of an id: a DNS label has 63, and replicas add some."""
+CDI_KIND: Final = "accelbind.dev/device"
+NOT_MATCHED: Final = "not-matched"
+
+_NOT_IN_LABEL: Final = re.compile(r"[^a-z0-9]+")
+_BOOLEANS: Final = {"0": False, "1": True, "n": False, "y": True, "false": False, "true": True}
+_INTEGER: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,19})")
+
+
+def label(text: str) -> str:
+    """A text as a DNS label: `0000:b1:00.5` is `0000-b1-00-5`."""
+    plain = _NOT_IN_LABEL.sub("-", text.lower()).strip("-")
+    if plain and len(plain) <= MAX_ID:
+        return plain
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{plain[: MAX_ID - 9].rstrip('-')}-{digest}".lstrip("-")
+
+
+def attribute_value(attribute: Attribute, reading: Reading) -> Value | Problem:
+    """The value that a file holds, or what is wrong with it."""
+    text = reading.text
+    what = f"{attribute.name} ({attribute.file})"
+    if reading.failure is not None:
+        return Problem("attribute-unreadable", f"{what} can't be read: {reading.detail}")
+    if len(text.encode()) > MAX_VALUE:
+        return Problem("attribute-invalid", f"{what} has more than {MAX_VALUE} bytes")
+    if attribute.type == "string":
+        return text
+    value: Value | None = None
+    if attribute.type == "bool":
+        value = _BOOLEANS.get(text.lower())
+    elif _INTEGER.fullmatch(text):
+        value = int(text, 16 if "x" in text.lower() else 10)
+    if value is None:
+        return Problem(
+            "attribute-invalid", f"{what} is {quote(text)}, which is no {attribute.type}"
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What was read of a device that a type matches."""
+
+    id: str
+    card: str
+    """The kernel's name for it."""
+    values: Mapping[str, Value | Problem]
+    """Its attributes; what it doesn't have is not in it."""
+    nodes: Sequence[tuple[NodeSource, Sequence[DeviceNode | Problem]]]
+    addresses: tuple[str, ...] = ()
+    claims: frozenset[str] = frozenset()
+    """Besides the numbers of its nodes."""
+    problem: Problem | None = None
+    """Why it can't be had as it is."""
+
+
+def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
+    """Yield the devices that a matched device is: one, or its replicas."""
+    problems = [*([seen.problem] if seen.problem else ()), *health_problems(of, seen.values)]
+    nodes, missing = _nodes(seen)
+    problems += missing
+    # Its vfio/vfio is everybody's, so only the node of the group counts.
+    counted = nodes[:1] if of.spec.is_vfio else nodes
+    numbers = {f"{each.number[0]}:{each.number[1]}" for each in counted if each.number}
+    numa = seen.values.get("numaNode")
+    is_denied = any(each.reason == "node-denied" for each in problems)
+    device = Device(
+        id=seen.id,
+        resource="" if is_denied else of.resource,
+        healthy=not problems,
+        reasons=tuple(problems),
+        nodes=tuple(nodes),
+        numa_node=numa if isinstance(numa, int) else None,
+        pci_addresses=seen.addresses,
+        card=seen.card,
+        type=of.name,
+        cdi=f"{CDI_KIND}={seen.id}",
+        envs=tuple(_variables(of, seen)),
+        claims=seen.claims | numbers,
+    )
+    replicas = of.spec.sharing.replicas
+    for number in range(replicas):
+        own = f"{seen.id}-r{number}"
+        yield device if replicas == 1 else replace(device, id=own, cdi=f"{CDI_KIND}={own}")
+
+
+def health_problems(of: DeviceType, values: Mapping[str, Value | Problem]) -> Iterator[Problem]:
+    """Yield which rules don't hold; one whose file can't be read doesn't."""
+    for rule in of.spec.health:
+        value = values.get(rule.attribute)
+        if isinstance(value, Problem):
+            yield value
+            continue
+        why = unmet(rule, value)
+        if why:
+            yield Problem(rule.reason, why)
+
+
+def _nodes(seen: Sighting) -> tuple[list[DeviceNode], list[Problem]]:
+    nodes: list[DeviceNode] = []
+    problems: list[Problem] = []
+    for source, found in seen.nodes:
+        wrong = [each for each in found if isinstance(each, Problem)]
+        if not found and not source.optional:
+            what = f"{source.class_}{f', {source.kind}' if source.kind else ''}"
+            problems.append(Problem("node-missing", f"it has no node of class {what}"))
+        nodes += (each for each in found if isinstance(each, DeviceNode))
+        problems += (each for each in wrong if not source.optional or each.reason == "node-denied")
+    return list(dict.fromkeys(nodes)), problems
+
+
+def _variables(of: DeviceType, seen: Sighting) -> Iterator[tuple[str, str]]:
+    """Yield what names the device, and the variables whose attribute it has."""
+    yield resource_variable(of.resource), ",".join(seen.addresses) or seen.id
+    for each in of.spec.env:
+        value = each.value if each.attribute is None else seen.values.get(each.attribute)
+        if value is not None and not isinstance(value, Problem):
+            yield each.name, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def not_offered(of: DeviceType, device_id: str, card: str, problem: Problem) -> Device:
+    """A device that is listed with a reason, and offered under no resource."""
+    return Device(
+        device_id, resource="", healthy=False, reasons=(problem,), card=card, type=of.name
+    )
+
+
+def unhealthy(known: Iterable[Device], problem: Problem) -> tuple[Device, ...]:
+    """Devices that were offered before, while nothing can be read of them."""
+    return tuple(replace(each, healthy=False, reasons=(problem,)) for each in known)

@@ -1,0 +1,287 @@
+"""What sysfs shows of a node's devices: PCI functions, USB devices, class entries, and paths.
+
+A `SysTree` is for one scan. Listings and ids come from the kernel's bus code; attributes and
+`uevent` files may run a driver's code and hang, so the caller reads them in a step of their own
+(`services.process.blocking`). Reads are bounded, and an attribute's path never leaves the device,
+but for the links `device` and `physfn`.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from typing import Final
+
+from services.devices.hardware.pci import DEVICES, address_in, function_folder
+from services.devices.hardware.sysfs import Sysfs
+from services.devices.health import DeviceNodeState, Failure, Reading
+from services.devices.nodes import Number, described_node
+from services.devices.types.match import Fact
+from services.devices.types.model import Term, Value
+
+USB_DEVICES: Final = "/sys/bus/usb/devices"
+_USB_FOLDER: Final = re.compile(r"(?P<folder>.*/\d+-\d+(?:\.\d+)*)(?:/.*)?")
+_USB_NAME: Final = re.compile(r"\d+-\d+(?:\.\d+)*")
+_HOPS: Final = frozenset({"device", "physfn"})
+_HEX: Final = re.compile(r"(?:0x)?([0-9a-f]+)")
+_NUMBERS: Final = re.compile(r"\d+")
+_ABSENT: Final = Reading(failure=Failure.MISSING, detail="no such file")
+
+
+def natural(name: str) -> tuple[str, ...]:
+    """A key that sorts `ve10` behind `ve2`."""
+    return tuple(_NUMBERS.sub(lambda each: each[0].zfill(20), name).split("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Something that a type may match."""
+
+    name: str
+    """The kernel's: a PCI address, `3-1.2`, `ve0`, or a path below `/dev`."""
+    folder: str = ""
+    """Its folder in sysfs without links; empty if it has none."""
+    subsystem: str = ""
+    """`pci`, `usb`, or its class."""
+    pci: str = ""
+    """Folder of the PCI function that it is, or is part of; a USB device has none."""
+    usb: str = ""
+    """Folder of the USB device that it is, or is part of."""
+
+    @property
+    def owner(self) -> str:
+        """The folder of what it is part of; what has the same one belongs together."""
+        return self.usb or self.pci
+
+    @property
+    def address(self) -> str:
+        """The PCI address, empty if it isn't on PCI or if that is a USB controller's."""
+        return address_in(self.pci)[0] if self.pci else ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNode:
+    """A device node, as sysfs and `/dev` have it."""
+
+    name: str
+    number: Number | None
+    subsystem: str
+    state: DeviceNodeState
+    actual: Number | None
+    """The number of what stands at its place."""
+
+
+class SysTree:
+    """What one scan finds out about the devices below a root."""
+
+    def __init__(self, files: Sysfs) -> None:
+        self._files = files
+        self._of_class = cache(self._list_class)
+
+    def subjects(self, term: Term) -> list[Subject]:
+        """What a term may be about, in a stable order."""
+        if term.class_:
+            return self._of_class(term.class_.name)
+        if term.path:
+            return [each for path in term.path for each in self._paths(path)]
+        return self._usb_devices if term.usb else self._functions
+
+    @cached_property
+    def _functions(self) -> list[Subject]:
+        return [
+            Subject(name, folder, "pci", pci=folder)
+            for name, folder in self._listed(DEVICES)
+            if address_in(folder)[0] == name
+        ]
+
+    @cached_property
+    def _usb_devices(self) -> list[Subject]:
+        return [
+            Subject(name, folder, "usb", usb=folder)
+            for name, folder in self._listed(USB_DEVICES)
+            if _USB_NAME.fullmatch(name)
+        ]
+
+    def _list_class(self, name: str) -> list[Subject]:
+        return [
+            Subject(entry, folder, name, *self._owners(folder))
+            for entry, folder in self._listed(f"/sys/class/{name}")
+        ]
+
+    def _owners(self, folder: str) -> tuple[str, str]:
+        """The folders of the PCI function or USB device that a class entry is part of."""
+        device = (
+            folder if _USB_FOLDER.fullmatch(folder) else self._files.resolve(f"{folder}/device")
+        )
+        usb = _USB_FOLDER.fullmatch(device or "")
+        return ("", usb["folder"]) if usb else (function_folder(self._files, folder)[1], "")
+
+    def _listed(self, folder: str) -> list[tuple[str, str]]:
+        names = sorted(self._files.names_if_listable(folder), key=natural)
+        found = ((name, self._files.resolve(f"{folder}/{name}")) for name in names)
+        return [(name, there) for name, there in found if there]
+
+    def _paths(self, pattern: str) -> list[Subject]:
+        """The nodes that a pattern matches; each is what sysfs says it is."""
+        below = [""]
+        for step in pattern.removeprefix("/dev/").split("/"):
+            below = [
+                f"{folder}/{name}" if folder else name
+                for folder in below
+                for name in sorted(self._files.names_if_listable(f"/dev/{folder}"), key=natural)
+                if fnmatchcase(name, step)
+            ]
+        return [self._path(each) for each in below]
+
+    def _path(self, name: str) -> Subject:
+        number = self._files.node_number(name)
+        known = self._files.resolve(f"/sys/dev/char/{number[0]}:{number[1]}") if number else None
+        if not known:
+            return Subject(name)
+        subsystem = self._base(f"{known}/subsystem")
+        return Subject(name, known, subsystem, *self._owners(known))
+
+    def _base(self, link: str) -> str:
+        """The last name of a link's target."""
+        return self._files.link(link).rpartition("/")[2]
+
+    # Facts and attributes ------------------------------------------------------------------------
+
+    def facts(self, subject: Subject) -> Fact:
+        """The attributes that every such device has; each is read once, when it is asked for."""
+        files, function, usb = self._files, subject.pci, subject.usb
+        bus = subject.owner
+        ids = ("idVendor", "idProduct") if usb else ("vendor", "device")
+
+        def subsystem_ids() -> str:
+            each = [self._hex(f"{function}/subsystem_{which}") for which in ("vendor", "device")]
+            return ":".join(each) if all(each) else ""
+
+        readers: dict[str, Callable[[], Value | None]] = {
+            "class": lambda: subject.subsystem,
+            "kernelName": lambda: subject.name,
+            "kernelDriver": lambda: self._driver(subject),
+            "vendorID": lambda: self._hex(f"{bus}/{ids[0]}") if bus else None,
+            "deviceID": lambda: self._hex(f"{bus}/{ids[1]}") if bus else None,
+            "subsystemID": lambda: subsystem_ids() if function else None,
+            "pciClass": lambda: self._hex(f"{function}/class") if function else None,
+            "pciBusID": lambda: subject.address,
+            "virtualFunction": lambda: bool(files.link(f"{function}/physfn")) if function else None,
+            "numaNode": lambda: self._numa_node(function or address_in(usb)[1]),
+            "iommuGroup": lambda: self.group(subject),
+            "usbSerial": lambda: files.text(f"{usb}/serial") if usb else None,
+            "usbPath": lambda: usb.rpartition("/")[2],
+        }
+
+        @cache
+        def fact(name: str) -> Value | None:
+            reader = readers.get(name)
+            value = reader() if reader else None
+            return None if value == "" else value
+
+        return fact
+
+    def _driver(self, subject: Subject) -> str:
+        """The driver of a device, or of the device that a class entry stands for."""
+        is_device = subject.folder == subject.owner
+        return self._base(f"{subject.folder}{'' if is_device else '/device'}/driver")
+
+    def _hex(self, path: str) -> str:
+        match = _HEX.fullmatch(self._files.text(path).lower())
+        return match[1] if match else ""
+
+    def _numa_node(self, function: str) -> int | None:
+        text = self._files.text(f"{function}/numa_node") if function else ""
+        return int(text) if text.isdecimal() else None
+
+    def attribute(self, subject: Subject, path: str) -> Reading:
+        """A file of a device; it may hang."""
+        folder = subject.folder
+        if not folder:
+            return _ABSENT
+        *steps, last = path.split("/")
+        for step in steps:
+            below = self._step(folder, step)
+            if isinstance(below, Reading):
+                return below
+            folder = below
+        file = self._named(folder, last)
+        if isinstance(file, Reading):
+            return file
+        if self._files.link(file):
+            return Reading(failure=Failure.UNREADABLE, detail="a link, not a file of the device")
+        return self._files.read(file)
+
+    def _step(self, folder: str, step: str) -> str | Reading:
+        """The folder one step on; only two links of a device are followed."""
+        path = self._named(folder, step)
+        if isinstance(path, Reading) or not self._files.link(path):
+            return path
+        target = self._files.resolve(path) if step in _HOPS else None
+        if target is None or not target.startswith("/sys/"):
+            return Reading(failure=Failure.UNREADABLE, detail=f"{step} is a link that leads away")
+        return target
+
+    def _named(self, folder: str, step: str) -> str | Reading:
+        """What a step stands for, which has to be one thing."""
+        if "*" not in step:
+            return f"{folder}/{step}"
+        found = [each for each in self._files.names_if_listable(folder) if fnmatchcase(each, step)]
+        if len(found) == 1:
+            return f"{folder}/{found[0]}"
+        text = f"{step} matches {len(found)} names"
+        return Reading(failure=Failure.UNREADABLE if found else Failure.MISSING, detail=text)
+
+    # Nodes and groups ----------------------------------------------------------------------------
+
+    def nodes_of_class(self, subject: Subject, name: str) -> list[tuple[str, FoundNode]]:
+        """The nodes of a class that a device has, with the entries' names."""
+        if not subject.owner:
+            return []
+        entries = [each for each in self._of_class(name) if each.owner == subject.owner]
+        return [(each.name, self.own_node(each)) for each in entries]
+
+    def own_node(self, subject: Subject) -> FoundNode:
+        """The node of a class entry, a USB device or a path."""
+        if subject.folder:
+            name, number = described_node(self._files.text(f"{subject.folder}/uevent"))
+        else:
+            name, number = subject.name, self._files.node_number(subject.name)
+        return self._node(name, number, subject.subsystem)
+
+    def vfio_nodes(self, group: str) -> list[FoundNode]:
+        """The nodes of an IOMMU group: its own, and that of VFIO."""
+        folders = {f"/sys/class/vfio/{group}": "vfio", "/sys/class/misc/vfio": "misc"}
+        found = []
+        for path, subsystem in folders.items():
+            folder = self._files.resolve(path)
+            uevent = self._files.text(f"{folder}/uevent") if folder else ""
+            found.append(self._node(*described_node(uevent), subsystem))
+        return found
+
+    def _node(self, name: str, number: Number | None, subsystem: str) -> FoundNode:
+        state = self._files.node(name) if name else DeviceNodeState.MISSING
+        actual = self._files.node_number(name) if name else None
+        return FoundNode(name, number, subsystem, state, actual)
+
+    def group(self, subject: Subject) -> str:
+        """The IOMMU group of a PCI function, empty without one."""
+        return self._base(f"{subject.pci}/iommu_group") if subject.pci else ""
+
+    def group_name(self, group: str) -> str:
+        """What the kernel calls a group; `vfio-noiommu` is none that isolates."""
+        return self._files.text(f"/sys/kernel/iommu_groups/{group}/name")
+
+    @cached_property
+    def groups(self) -> dict[str, list[Subject]]:
+        """The PCI functions of each IOMMU group.
+
+        They are found by their links, which snapshots have without the groups' own folders.
+        """
+        found: dict[str, list[Subject]] = {}
+        for each in self._functions:
+            group = self.group(each)
+            if group:
+                found.setdefault(group, []).append(each)
+        return found

@@ -1,0 +1,397 @@
+"""Device types as their YAML files have them, and what such a file may hold.
+
+Everything is checked where it is made, so a `DeviceType` that exists can be used. An error names
+the field by its path: `spec.match[0].pci.vendor`. The JSON Schema for editors is made of the same
+structs.
+"""
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from services import names
+from services.devices.nodes import DENIED_EXAMPLES, DENIED_SUBSYSTEMS, denied_name, is_name
+from services.devices.reasons import REASONS
+from services.mappings.accelerator import is_reserved_variable
+from services.process.errors import InvalidInput
+from services.process.text import listing, plain, quote
+
+Value: TypeAlias = bool | int | str
+"""The value of an attribute."""
+
+API_VERSION: Final = "accelbind.dev/v1alpha1"
+KIND: Final = "DeviceType"
+MAX_VALUE: Final = 64
+
+BUILT_IN: Final[dict[str, type]] = {
+    "type": str,
+    "kernelName": str,
+    "kernelDriver": str,
+    "vendorID": str,
+    "deviceID": str,
+    "subsystemID": str,
+    "pciClass": str,
+    "pciBusID": str,
+    "virtualFunction": bool,
+    "numaNode": int,
+    "iommuGroup": str,
+    "usbSerial": str,
+    "usbPath": str,
+}
+"""Attributes that a device has without being declared, where the kernel knows them."""
+
+_TYPES: Final[dict[str, type]] = {"bool": bool, "int": int, "string": str}
+_WORDS: Final = {kind: word for word, kind in _TYPES.items()}
+
+Hex4 = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}$", description="four lower-case hex digits")]
+Ids = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
+PciClass = Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{2}){1,3}$")]
+Glob = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:@+*?-]+$", max_length=MAX_VALUE)]
+Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$", max_length=32)]
+Label = Annotated[str, Meta(pattern=r"^[a-z](?:[a-z0-9-]*[a-z0-9])?$", max_length=40)]
+Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=32)]
+Text = Annotated[str, Meta(max_length=MAX_VALUE)]
+OneOf = Annotated[tuple[bool | int | Text, ...], Meta(min_length=1, max_length=32)]
+
+_STEP: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:@+*-]+")
+_MAX_STEPS: Final = 8
+_DOMAIN: Final = re.compile(
+    r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)+"
+)
+
+
+class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """An object of the file; unknown fields are refused."""
+
+    def __post_init__(self) -> None:
+        """Check what no schema can; errors begin with the field."""
+        for problem in self.problems():
+            raise ValueError(problem)
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is wrong; each text begins with the field or with a blank."""
+        yield from ()
+
+
+class Pci(_Strict, frozen=True):
+    """Functions on the PCI bus; what is given must all hold, lists are alternatives."""
+
+    vendor: tuple[Hex4, ...] = ()
+    device: tuple[Hex4, ...] = ()
+    subsystem: tuple[Ids, ...] = ()
+    """Vendor and device: `8086:1771`."""
+    class_: tuple[PciClass, ...] = field(default=(), name="class")
+    """How the class code starts: `12`, `1200`."""
+    driver: tuple[Glob, ...] = ()
+    virtual_function: bool | None = None
+
+    def problems(self) -> Iterator[str]:
+        """Without an id it would match half the machine."""
+        if not (self.vendor or self.device or self.subsystem or self.class_):
+            yield " needs vendor, device, subsystem or class"
+
+
+class Usb(_Strict, frozen=True):
+    """Devices on the USB."""
+
+    vendor: Annotated[tuple[Hex4, ...], Meta(min_length=1)]
+    product: tuple[Hex4, ...] = ()
+    serial: tuple[Glob, ...] = ()
+
+
+class ClassEntry(_Strict, frozen=True):
+    """Entries of a folder of /sys/class."""
+
+    name: Word
+    entry: tuple[Glob, ...] = ()
+    """Their own names: `hw_random`."""
+    driver: tuple[Glob, ...] = ()
+
+    def problems(self) -> Iterator[str]:
+        """Some classes are never served."""
+        if self.name in DENIED_SUBSYSTEMS:
+            yield f".name: nodes of {self.name} are never handed out"
+
+
+class Condition(_Strict, frozen=True):
+    """What an attribute has to be."""
+
+    attribute: Identifier
+    equals: bool | int | Text | None = None
+    one_of: OneOf | None = None
+    glob: Glob | None = None
+
+    def problems(self) -> Iterator[str]:
+        """Exactly one way to compare."""
+        given = [each for each in (self.equals, self.one_of, self.glob) if each is not None]
+        if len(given) != 1:
+            yield " needs exactly one of equals, oneOf and glob"
+
+    def values(self) -> tuple[Value, ...]:
+        """What it may be equal to; a glob only compares with strings."""
+        return self.one_of or ((self.glob or "",) if self.equals is None else (self.equals,))
+
+
+class Rule(Condition, frozen=True, kw_only=True):
+    """What an attribute is while the device is healthy, and the reason if it isn't."""
+
+    reason: Label
+
+    def problems(self) -> Iterator[str]:
+        """Reasons of ours mean something else."""
+        yield from super().problems()
+        if self.reason in REASONS:
+            yield f".reason: {self.reason} is a reason of accelbind's own; choose another"
+
+
+class Term(_Strict, frozen=True):
+    """What a device is; everything given must hold."""
+
+    pci: Pci | None = None
+    usb: Usb | None = None
+    class_: ClassEntry | None = field(default=None, name="class")
+    """With pci or usb: the entries of such devices."""
+    path: tuple[str, ...] = ()
+    """Character devices: /dev/NAME, where * stands for any characters."""
+    where: Annotated[tuple[Condition, ...], Meta(max_length=8)] = ()
+
+    def problems(self) -> Iterator[str]:
+        """One kind of thing is matched."""
+        if not (self.pci or self.usb or self.class_ or self.path):
+            yield " needs pci, usb, class or path"
+        if (self.pci and self.usb) or (self.path and (self.pci or self.usb or self.class_)):
+            yield " can't be both: use a term each"
+        for number, path in enumerate(self.path):
+            why = _path_problem(path)
+            if why:
+                yield f".path[{number}]: {quote(path)} {why}"
+
+
+def _path_problem(path: str) -> str:
+    name = path.removeprefix("/dev/")
+    if name == path or not is_name(name.replace("*", "0")):
+        return "is not /dev/ and the name of a device node"
+    shown = next((each for each in DENIED_EXAMPLES if fnmatchcase(each, name)), "")
+    if shown or denied_name(name):
+        return f"would be /dev/{shown or name}, which is never handed out"
+    return ""
+
+
+class Attribute(_Strict, frozen=True):
+    """A file of the device in sysfs."""
+
+    name: Identifier
+    file: Annotated[str, Meta(max_length=256)]
+    """Relative to the matched device; * stands for any characters within one step."""
+    type: Literal["bool", "int", "string"] = "string"
+
+    def problems(self) -> Iterator[str]:
+        """It stays below the device."""
+        steps = self.file.split("/")
+        if len(steps) > _MAX_STEPS or not all(map(_STEP.fullmatch, steps)):
+            yield f".file: {quote(self.file)} is not a path below the device, such as ve/ve*/state"
+        if self.name in BUILT_IN:
+            yield f".name: {self.name} is an attribute that every device has; choose another"
+
+
+class NodeSource(_Strict, frozen=True):
+    """Where a device's nodes come from: exactly one of class, own and vfio."""
+
+    class_: Word | None = field(default=None, name="class")
+    """Nodes of this class that the device has."""
+    kind: Word | None = None
+    """How their names start, before a number: render."""
+    own: bool = False
+    """The node of the matched class entry, USB device or path itself."""
+    vfio: bool = False
+    """The nodes of the device's IOMMU group."""
+    optional: bool = False
+    permissions: Literal["r", "w", "rw"] = "rw"
+
+    def has_kind(self, entry: str) -> bool:
+        """Whether a class entry is of the kind: `renderD128` is of kind render."""
+        return self.kind is None or bool(re.fullmatch(rf"{re.escape(self.kind)}[A-Z]*\d*", entry))
+
+    def problems(self) -> Iterator[str]:
+        """One source each."""
+        if [self.class_ is not None, self.own, self.vfio].count(True) != 1:
+            yield " needs exactly one of class, own and vfio"
+        if self.kind and not self.class_:
+            yield ".kind needs class"
+        if self.class_ in DENIED_SUBSYSTEMS:
+            yield f".class: nodes of {self.class_} are never handed out"
+
+
+class Resource(_Strict, frozen=True):
+    """The extended resource that pods request."""
+
+    domain: str
+    name: str
+
+    def problems(self) -> Iterator[str]:
+        """It is literal, and nobody else's."""
+        if not _DOMAIN.fullmatch(self.domain) or len(self.domain) > 253:
+            yield f".domain: {quote(self.domain)} is not a domain"
+        reserved = {names.DOMAIN, names.ACCELERATOR_DOMAIN, names.UNIT_RESOURCE.partition("/")[0]}
+        if self.domain in reserved or f".{self.domain}".endswith((".kubernetes.io", ".k8s.io")):
+            yield f".domain: {self.domain} has resources of its own; choose another"
+        if not names.is_name_part(self.name):
+            yield f".name: {quote(self.name)} is not the name of a resource"
+
+
+class Variable(_Strict, frozen=True):
+    """A variable that a container gets: an attribute or a value."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
+    attribute: Identifier | None = None
+    value: Text | None = None
+
+    def problems(self) -> Iterator[str]:
+        """One source, and no name that others use."""
+        if (self.attribute is None) == (self.value is None):
+            yield " needs exactly one of attribute and value"
+        if is_reserved_variable(self.name):
+            yield f".name: {self.name} is reserved"
+
+
+class Sharing(_Strict, frozen=True):
+    """How many containers may have the same device."""
+
+    replicas: Annotated[int, Meta(ge=1, le=128)] = 1
+
+
+class Spec(_Strict, frozen=True):
+    """What devices of a type are, and what a container gets with one."""
+
+    match: Annotated[tuple[Term, ...], Meta(min_length=1, max_length=16)]
+    """Alternatives."""
+    resource: Resource
+    attributes: Annotated[tuple[Attribute, ...], Meta(max_length=20)] = ()
+    health: Annotated[tuple[Rule, ...], Meta(max_length=16)] = ()
+    """All must hold."""
+    nodes: Annotated[tuple[NodeSource, ...], Meta(max_length=8)] = ()
+    """By default the device's own."""
+    env: Annotated[tuple[Variable, ...], Meta(max_length=16)] = ()
+    sharing: Sharing = Sharing()
+
+    @property
+    def is_vfio(self) -> bool:
+        """Whether the devices are IOMMU groups."""
+        return any(each.vfio for each in self.nodes)
+
+    @property
+    def sources(self) -> tuple[NodeSource, ...]:
+        """Where nodes come from."""
+        return self.nodes or (NodeSource(own=True),)
+
+    def problems(self) -> Iterator[str]:
+        """What its parts say of each other."""
+        yield from self._attribute_problems()
+        bare = [each.pci is not None and each.class_ is None for each in self.match]
+        if any(bare) and any(each.own for each in self.sources):
+            yield ".nodes: a PCI function has no node of its own; name a class, or vfio"
+        if self.is_vfio and (not all(bare) or len(self.nodes) > 1):
+            yield ".nodes: vfio stands alone, and is for PCI functions"
+        if self.is_vfio and self.sharing.replicas > 1:
+            yield ".sharing.replicas: an IOMMU group can't be shared"
+
+    def _attribute_problems(self) -> Iterator[str]:
+        known = BUILT_IN | {each.name: _TYPES[each.type] for each in self.attributes}
+        if len(known) < len(BUILT_IN) + len(self.attributes):
+            yield ".attributes: two have one name"
+        conditions: dict[str, Condition] = {
+            f".match[{term}].where[{number}]": each
+            for term, of in enumerate(self.match)
+            for number, each in enumerate(of.where)
+        }
+        conditions |= {f".health[{number}]": each for number, each in enumerate(self.health)}
+        for at, each in conditions.items():
+            wanted = known.get(each.attribute)
+            if wanted is None:
+                yield f"{at}.attribute: {each.attribute} is not declared in attributes"
+            elif any(type(value) is not wanted for value in each.values()):
+                yield f"{at}: {each.attribute} must be compared with type {_WORDS[wanted]}"
+        for number, variable in enumerate(self.env):
+            of = variable.attribute
+            if of is not None and of not in known:
+                yield f".env[{number}].attribute: {of} is not declared in attributes"
+        if len({each.name for each in self.env}) < len(self.env):
+            yield ".env: two have one name"
+
+
+class Metadata(_Strict, frozen=True):
+    """The name of a type."""
+
+    name: Label
+
+
+class DeviceType(_Strict, frozen=True):
+    """A file."""
+
+    api_version: Literal["accelbind.dev/v1alpha1"]
+    kind: Literal["DeviceType"]
+    metadata: Metadata
+    spec: Spec
+
+    @property
+    def name(self) -> str:
+        """Its name, of which there is one in a folder."""
+        return self.metadata.name
+
+    @property
+    def resource(self) -> str:
+        """The full name of its resource."""
+        return f"{self.spec.resource.domain}/{self.spec.resource.name}"
+
+
+class InvalidType(InvalidInput):
+    """A device type that can't be used."""
+
+    def __init__(self, field_path: str, message: str) -> None:
+        super().__init__(f"{field_path}: {message}" if field_path else message)
+        self.field = field_path
+        self.message = message
+
+
+_WHERE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<at>[^`]*)`)?", re.DOTALL)
+_OWN_FIELD: Final = re.compile(r"(?P<field>(?:\.[A-Za-z]+(?:\[\d+\])?)+): (?P<text>.*)", re.DOTALL)
+
+
+def parse(value: object, *, domains: tuple[str, ...] = ()) -> DeviceType:
+    """A device type; with `domains`, its resource must be in one of them.
+
+    Raises:
+        InvalidType: It can't be used.
+    """
+    try:
+        parsed = msgspec.convert(value, DeviceType)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from error
+    if domains and parsed.spec.resource.domain not in domains:
+        text = f"{quote(parsed.spec.resource.domain)} is not {listing(domains, last='or')}"
+        raise InvalidType("spec.resource.domain", text)
+    return parsed
+
+
+def _invalid(text: str) -> InvalidType:
+    """The error of msgspec, or one of ours in it, as field and message."""
+    match = _WHERE.fullmatch(text)
+    what, at = (match["what"], match["at"] or "") if match else (text, "")
+    own = _OWN_FIELD.fullmatch(what)
+    if own:
+        what, at = own["text"], f"{at}{own['field']}"
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL)
+    if unknown:
+        what, at = "there is no such field", f"{at}.{plain(unknown[1])}"
+    if what == "Expected `str`, got `int`":
+        what += ": put it into quotes"
+    return InvalidType(at.removeprefix("."), what.strip().replace("\n", " ")[:400])
+
+
+def schema() -> dict[str, object]:
+    """The JSON Schema of a file, for editors."""
+    return msgspec.json.schema(DeviceType)

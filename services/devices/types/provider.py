@@ -1,0 +1,267 @@
+"""The devices of a node that device types describe, each read as a step that may hang.
+
+A scan reads the folder of types if it has changed, lists what the types are about, and then reads
+each device that a type names. A device whose reads hang stays as it was offered, unhealthy, and
+takes nothing from the others.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from services.devices.hardware.sysfs import Sysfs
+from services.devices.model import Device, DeviceNode, Problem
+from services.devices.nodes import check_node
+from services.devices.provider import Found
+from services.devices.types.build import (
+    NOT_MATCHED,
+    Sighting,
+    attribute_value,
+    label,
+    make_devices,
+    not_offered,
+    unhealthy,
+)
+from services.devices.types.discover import FoundNode, Subject, SysTree, natural
+from services.devices.types.load import WHAT, LoadedTypes, load_types
+from services.devices.types.match import Mismatch, is_named, mismatch
+from services.devices.types.model import BUILT_IN, DeviceType, NodeSource, Value
+from services.devices.vfio import GroupMember, group_problem
+from services.process.blocking import BlockingCalls, Steps
+from services.process.errors import ExternalFailure, HardwareError
+from services.process.folder import Signature, signature
+
+PATIENCE: Final = 1.0
+"""Seconds within which each device must answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What a type names, before it is read."""
+
+    of: DeviceType
+    subject: Subject
+    id: str
+    is_only: bool
+    """Whether the type names nothing else of the same PCI function or USB device."""
+
+
+_Read: TypeAlias = tuple[Mismatch | None, Sighting]
+
+
+class DeviceTypes:
+    """A provider: what the types of a folder match, below a root."""
+
+    name = "device-types"
+
+    def __init__(
+        self,
+        folder: Path,
+        root: Path,
+        calls: BlockingCalls,
+        *,
+        domains: tuple[str, ...] = (),
+        patience: float = PATIENCE,
+        files: Callable[[Path], Sysfs] = Sysfs,
+    ) -> None:
+        self._folder = folder
+        self._root = root
+        self._calls = calls
+        self._domains = domains
+        self._patience = patience
+        self._files = files
+        self._signature: Signature | None = None
+        self._loaded = LoadedTypes()
+
+    @property
+    def subsystems(self) -> frozenset[str]:
+        """The buses and classes of its types."""
+        terms = [term for of in self._loaded.types for term in of.spec.match]
+        classes = {term.class_.name for term in terms if term.class_}
+        return frozenset(classes | {"pci", "usb", "vfio"}) if terms else frozenset()
+
+    async def devices(self, previous: Mapping[str, Device]) -> Found:
+        """The devices now; `previous` are those offered before, by id.
+
+        Raises:
+            HardwareError: The devices of the node can't be listed.
+        """
+        return await self._calls.run_steps(self.name, self.steps(previous), timeout=self._patience)
+
+    def devices_sync(self, previous: Mapping[str, Device]) -> Found:
+        """As `devices`, and block until it is done."""
+        return self._calls.run_steps_sync(self.name, self.steps(previous), timeout=self._patience)
+
+    def steps(self, previous: Mapping[str, Device]) -> Steps[Found]:
+        """The steps of one scan, each of which may hang."""
+        problems: list[Problem] = []
+        try:
+            yield f"{self.name} {self._folder}", self._reload
+        except ExternalFailure as error:
+            problems.append(Problem("device-types-unreadable", str(error)))
+        problems += (Problem("device-type-invalid", str(each)) for each in self._loaded.problems)
+        tree = SysTree(self._files(self._root))
+        named: list[_Named] = yield f"{self.name} /sys", partial(self._list, tree)
+        reads: list[tuple[_Named, _Read | Problem]] = []
+        for each in named:
+            try:
+                read: _Read = yield self._key(each), partial(_read, tree, each)
+            except HardwareError as error:
+                text = f"reading {each.subject.name} hangs: {error}"
+                reads.append((each, Problem("device-hung", text)))
+            else:
+                reads.append((each, read))
+        return Found(tuple(_devices(tree, reads, previous)), tuple(problems))
+
+    def _key(self, named: _Named) -> str:
+        return f"{named.of.name} {named.subject.folder or named.subject.name}"
+
+    def _reload(self) -> None:
+        """Read the folder again if it has changed; without it, the types stay as they were."""
+        now = signature(self._folder, what=WHAT)
+        if now != self._signature:
+            self._loaded = load_types(self._folder, domains=self._domains)
+            self._signature = now
+
+    def _list(self, tree: SysTree) -> list[_Named]:
+        return [each for of in self._loaded.types for each in _named(tree, of)]
+
+
+def _named(tree: SysTree, of: DeviceType) -> Iterator[_Named]:
+    """Yield what a type names, with ids that stay."""
+    found: dict[tuple[str, str], Subject] = {}
+    for term in of.spec.match:
+        for subject in tree.subjects(term):
+            if is_named(term, tree.facts(subject)):
+                found.setdefault((subject.folder, subject.name), subject)
+    subjects = sorted(found.values(), key=lambda each: natural(each.name))
+    keys = [_key_of(tree, each) for each in subjects]
+    owners = [each.owner for each in subjects]
+    for subject, key in zip(subjects, keys, strict=True):
+        is_only = not subject.owner or owners.count(subject.owner) == 1
+        if keys.count(key) > 1 and subject.usb:  # two with one serial number
+            key = subject.usb.rpartition("/")[2]  # noqa: PLW2901 - the port instead
+        yield _Named(of, subject, label(key if is_only else f"{key}-{subject.name}"), is_only)
+
+
+def _key_of(tree: SysTree, subject: Subject) -> str:
+    """What stays of a device as long as it is where it is."""
+    if subject.usb:
+        return str(tree.facts(subject)("usbSerial") or subject.usb.rpartition("/")[2])
+    return subject.address or subject.name
+
+
+def _read(tree: SysTree, named: _Named) -> _Read:
+    """Read a device: attributes, whether it is of the type after all, and nodes."""
+    of, subject = named.of, named.subject
+    fact = tree.facts(subject)
+    values: dict[str, Value | Problem] = {"type": of.name}
+    for attribute in of.spec.attributes:
+        reading = tree.attribute(subject, attribute.file)
+        values[attribute.name] = attribute_value(attribute, reading)
+    for name in BUILT_IN:
+        value = fact(name)
+        if value is not None:
+            values[name] = value
+
+    def known(name: str) -> Value | None:
+        value = values.get(name) if name in values else fact(name)
+        return None if isinstance(value, Problem) else value
+
+    wrong = mismatch(of.spec.match, known)
+    if wrong is not None or of.spec.is_vfio:
+        return wrong, Sighting(named.id, subject.name, values, ())
+    nodes = [(source, _nodes(tree, subject, source)) for source in of.spec.sources]
+    place = subject.address or subject.usb.rpartition("/")[2]
+    claims = frozenset({place}) if place and named.is_only else frozenset[str]()
+    addresses = (subject.address,) if subject.address else ()
+    return None, Sighting(named.id, subject.name, values, nodes, addresses, claims)
+
+
+def _nodes(tree: SysTree, subject: Subject, source: NodeSource) -> list[DeviceNode | Problem]:
+    if source.own:
+        return [_checked(tree.own_node(subject), source)]
+    nodes = tree.nodes_of_class(subject, source.class_ or "")
+    return [_checked(node, source) for name, node in nodes if source.has_kind(name)]
+
+
+def _checked(node: FoundNode, source: NodeSource) -> DeviceNode | Problem:
+    return check_node(
+        node.name,
+        node.number,
+        subsystem=node.subsystem,
+        found=(node.state, node.actual),
+        permissions=source.permissions,
+        is_vfio=source.vfio,
+    )
+
+
+def _devices(
+    tree: SysTree,
+    reads: Iterable[tuple[_Named, _Read | Problem]],
+    previous: Mapping[str, Device],
+) -> Iterator[Device]:
+    groups: dict[tuple[str, str], list[tuple[_Named, Sighting]]] = {}
+    for named, read in reads:
+        of = named.of
+        if isinstance(read, Problem):
+            known = [each for each in previous.values() if _is_part(each, named)]
+            yield from unhealthy(known, read) or (
+                not_offered(of, named.id, named.subject.name, read),
+            )
+            continue
+        wrong, seen = read
+        if wrong is not None:
+            if wrong.is_near:
+                problem = Problem(NOT_MATCHED, wrong.message)
+                yield not_offered(of, seen.id, seen.card, problem)
+        elif of.spec.is_vfio:
+            group = tree.group(named.subject)
+            groups.setdefault((of.name, group or seen.id), []).append((named, seen))
+        else:
+            yield from make_devices(of, seen)
+    for members in groups.values():
+        yield _group_device(tree, members, previous)
+
+
+def _is_part(device: Device, named: _Named) -> bool:
+    """Whether a device offered before is the named one, a replica of it, or its group."""
+    if device.type != named.of.name:
+        return False
+    address = named.subject.address
+    return device.card == named.subject.name or bool(address and address in device.pci_addresses)
+
+
+def _group_device(
+    tree: SysTree, members: list[tuple[_Named, Sighting]], previous: Mapping[str, Device]
+) -> Device:
+    """The device that is an IOMMU group; one that can't be had was offered before, or is not."""
+    (named, first), of = members[0], members[0][0].of
+    group = tree.group(named.subject)
+    matched = tuple(each.subject.address for each, _ in members)
+    functions = [_member(tree, each) for each in tree.groups.get(group, ())]
+    problem = group_problem(group, tree.group_name(group) if group else "", functions, matched)
+    (source,) = of.spec.sources
+    nodes = [_checked(each, source) for each in tree.vfio_nodes(group)] if not problem else []
+    others = frozenset(each.address for each in functions if not each.is_bridge)
+    seen = Sighting(
+        first.id,
+        first.card,
+        first.values,
+        [(source, nodes)] if not problem else (),
+        matched,
+        others | frozenset(matched),
+        problem,
+    )
+    (device,) = make_devices(of, seen)
+    if problem and first.id not in previous:
+        return not_offered(of, first.id, first.card, problem)
+    return device
+
+
+def _member(tree: SysTree, subject: Subject) -> GroupMember:
+    fact = tree.facts(subject)
+    pci_class, driver = str(fact("pciClass") or ""), str(fact("kernelDriver") or "")
+    return GroupMember(subject.address, pci_class, driver)

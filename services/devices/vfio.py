@@ -1,0 +1,62 @@
+"""IOMMU groups as devices: whether a container can have one through VFIO.
+
+A group is what the IOMMU isolates, so it goes to one container as a whole. VFIO opens it only if
+each function in it that is no bridge has a VFIO driver, `pci-stub` or none
+(docs.kernel.org/driver-api/vfio.html).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from services.devices.model import Problem
+from services.process.text import listing
+
+NO_IOMMU: Final = "vfio-noiommu"
+_HARMLESS: Final = frozenset({"", "pci-stub"})
+_BRIDGE: Final = "0604"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A PCI function of a group."""
+
+    address: str
+    pci_class: str
+    """Its code in hex: `120000`."""
+    driver: str
+    """Empty if it is bound to none."""
+
+    @property
+    def is_bridge(self) -> bool:
+        """Whether it only leads to others, and belongs to nobody."""
+        return self.pci_class.startswith(_BRIDGE)
+
+    @property
+    def has_vfio(self) -> bool:
+        """Whether VFIO has it, by `vfio-pci` or a variant such as `mlx5_vfio_pci`."""
+        return "vfio" in self.driver
+
+
+def group_problem(
+    group: str, name: str, members: Sequence[GroupMember], matched: Collection[str]
+) -> Problem | None:
+    """Why a group can't be given to a container; `matched` are the functions that it is for."""
+    if not group:
+        text = f"{listing(sorted(matched))} has no IOMMU group: enable the IOMMU (intel_iommu=on)"
+        return Problem("vfio-no-group", text)
+    if name == NO_IOMMU:
+        return Problem("vfio-no-group", f"group {group} has no IOMMU, so it isolates nothing")
+    functions = [each for each in members if not each.is_bridge]
+    idle = [each.address for each in functions if each.address in matched and not each.has_vfio]
+    if idle:
+        return Problem("vfio-not-bound", f"{listing(idle)} is not bound to vfio-pci")
+    held = [
+        f"{each.address} ({each.driver})"
+        for each in functions
+        if not each.has_vfio and each.driver not in _HARMLESS
+    ]
+    if held:
+        text = f"group {group} isn't viable: {listing(held)} has another driver than VFIO's"
+        return Problem("vfio-not-viable", text)
+    return None

@@ -1,0 +1,161 @@
+"""`accelbind check device-types`, on folders with files that are bent or hostile."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.accelbind.running import Done, run
+from tests.services.devices.types.making import ENGINE
+
+FIRST = "# a comment, so that the document starts on line 2\n"
+
+BENT = {
+    # what is replaced, by what, and the field that is named
+    "version": ("v1alpha1", "v1", "apiVersion"),
+    "kind": ("kind: DeviceType", "kind: DeviceDriver", "kind"),
+    "unknown-top": ("kind:", "status: {}\nkind:", "status"),
+    "unknown-spec": ("  nodes:", "  mounts: [/etc]\n  nodes:", "spec.mounts"),
+    "unknown-pci": ("{vendor", "{slot: 1, vendor", "spec.match[0].pci.slot"),
+    "name": ("vector-engine", "Vector_Engine", "metadata.name"),
+    "no-resource": ("  resource: {domain: device.accelbind.dev, name: ve}\n", "", "spec"),
+    "number": ('"1bcf"', "1234", "spec.match[0].pci.vendor[0]"),
+    "long-id": ('"1bcf"', '"0x1bcf"', "spec.match[0].pci.vendor[0]"),
+    "text": ('["1bcf"]', '"1bcf"', "spec.match[0].pci.vendor"),
+    "empty-term": ('{pci: {vendor: ["1bcf"], device: ["001c"]}}', "{}", "spec.match[0]"),
+    "no-terms": ('[{pci: {vendor: ["1bcf"], device: ["001c"]}}]', "[]", "spec.match"),
+    "up": ("ve/ve*/ve_state", "../../../../etc/shadow", "spec.attributes[0].file"),
+    "absolute": ("ve/ve*/ve_state", "/etc/shadow", "spec.attributes[0].file"),
+    "hidden-up": ("ve/ve*/ve_state", "ve/../state", "spec.attributes[0].file"),
+    "reserved": ("name: state", "name: numaNode", "spec.attributes[0].name"),
+    "identifier": ("name: state", "name: ve-state", "spec.attributes[0].name"),
+    "type": ("type: int", "type: float", "spec.attributes[0].type"),
+    "undeclared": ("attribute: state", "attribute: stat", "spec.health[0].attribute"),
+    "other-type": ("equals: 1", 'equals: "1"', "spec.health[0]"),
+    "two-ways": ("equals: 1", "equals: 1, oneOf: [1]", "spec.health[0]"),
+    "reason": ("not-online", "node-missing", "spec.health[0].reason"),
+    "mknod": ("{class: ve}", "{class: ve, permissions: rwm}", "spec.nodes[0].permissions"),
+    "block": ("{class: ve}", "{class: block}", "spec.nodes[0].class"),
+    "own": ("[{class: ve}]", "[{own: true}]", "spec.nodes"),
+    "other-domain": ("device.accelbind.dev", "example.com", "spec.resource.domain"),
+    "fpga-domain": ("device.accelbind.dev", "fpga.intel.com", "spec.resource.domain"),
+    "long-name": ("name: ve}", f"name: {'x' * 64}}}", "spec.resource.name"),
+    "preload": ("VE_NODE", "LD_PRELOAD", "spec.env[0].name"),
+    "replicas": ("  env:", "  sharing: {replicas: 0}\n  env:", "spec.sharing.replicas"),
+    "second": ("# a comment", "# a comment", "metadata.name"),
+}
+MATCHES = {
+    "mem": ('path: ["/dev/mem"]', ".path[0]"),
+    "mem-elsewhere": ('path: ["/dev/../dev/mem"]', ".path[0]"),
+    "disk": ('path: ["/dev/sda"]', ".path[0]"),
+    "generic-disk": ('path: ["/dev/sg0"]', ".path[0]"),
+    "glob-disk": ('path: ["/dev/ttyUSB0", "/dev/s*"]', ".path[1]"),
+    "glob-all": ('path: ["/dev/*"]', ".path[0]"),
+    "vfio": ('path: ["/dev/vfio/12"]', ".path[0]"),
+    "management": ('path: ["/dev/xclmgmt*"]', ".path[0]"),
+    "shadow": ('path: ["/etc/shadow"]', ".path[0]"),
+    "mem-class": ("class: {name: mem}", ".class.name"),
+    "watchdog": ("class: {name: watchdog}", ".class.name"),
+}
+
+
+def checked(folder: Path, *arguments: str) -> tuple[Done, list[tuple[str, int, str]], list[str]]:
+    done = run("check", "device-types", folder, "-o", "json", *arguments)
+    report = json.loads(done.stdout)
+    found = [(each["file"], each["line"], each["field"]) for each in report["findings"]]
+    return done, found, [each["name"] for each in report["types"]]
+
+
+def test_files_that_can_not_be_used_are_named_and_the_others_served(tmp_path: Path) -> None:
+    (tmp_path / "a-good.yaml").write_text(ENGINE)
+    expected = []
+    for name, (old, new, field) in BENT.items():
+        assert old in FIRST + ENGINE
+        text = (FIRST + ENGINE).replace(old, new, 1)
+        unique = text if name in ("second", "name") else text.replace("vector-engine", name)
+        (tmp_path / f"{name}.yaml").write_text(unique)
+        expected.append((f"{name}.yaml", 2, field))
+    for name, (match, field) in MATCHES.items():
+        term = (
+            f"spec: {{match: [{{{match}}}], resource: {{domain: device.accelbind.dev, name: x}}}}"
+        )
+        head = ENGINE.partition("spec:")[0].replace("vector-engine", name)
+        (tmp_path / f"{name}.yaml").write_text(FIRST + head + term)
+        expected.append((f"{name}.yaml", 2, f"spec.match[0]{field}"))
+    done, found, types = checked(tmp_path)
+    assert done.returncode == 1
+    assert sorted(found) == sorted(expected)
+    assert types == ["vector-engine"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 0),
+        ("# nothing\n", 0),
+        ("- a\n- b\n", 1),
+        (ENGINE + "---\n" + ENGINE, ENGINE.count("\n") + 2),
+        (ENGINE + "  nodes: []\n", ENGINE.count("\n") + 1),
+        ("a: &x [*x]\n", 1),
+        ("a: [\n\n", 3),
+        ("\x00\xff", 1),
+        ("[" * 200, 1),
+        (ENGINE + "# " + "x" * 70_000, 0),
+    ],
+)
+def test_what_is_no_document_is_named(tmp_path: Path, text: str, line: int) -> None:
+    (tmp_path / "bent.yaml").write_bytes(text.encode("latin-1"))
+    (tmp_path / "good.yaml").write_text(ENGINE)
+    done, found, types = checked(tmp_path)
+    assert (done.returncode, found, types) == (1, [("bent.yaml", line, "")], ["vector-engine"])
+
+
+def test_links_may_lead_nowhere_but_into_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "mounted"
+    (folder / "..2026_11_24").mkdir(parents=True)
+    (folder / "..2026_11_24" / "ve.yaml").write_text(ENGINE)
+    (folder / "..data").symlink_to("..2026_11_24")
+    (folder / "ve.yaml").symlink_to("..data/ve.yaml")
+    assert checked(folder)[1:] == ([], ["vector-engine"])
+    (tmp_path / "outside.yaml").write_text(ENGINE.replace("vector-engine", "outside"))
+    (folder / "away.yaml").symlink_to("../outside.yaml")
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    (folder / "nowhere.yaml").symlink_to("gone")
+    (folder / "folder.yaml").mkdir()
+    done, found, types = checked(folder)
+    bent = ["away.yaml", "folder.yaml", "loop.yaml", "nowhere.yaml"]
+    assert (done.returncode, found) == (1, [(each, 0, "") for each in bent])
+    assert types == ["vector-engine"]
+
+
+def test_it_prints_tables(tmp_path: Path) -> None:
+    (tmp_path / "ve.yaml").write_text(ENGINE)
+    done = run("check", "device-types", tmp_path)
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [
+            "TYPE            RESOURCE",
+            "vector-engine   device.accelbind.dev/ve",
+            "1 device type: no findings",
+        ],
+    )
+    (tmp_path / "b.yaml").write_text(ENGINE.replace("equals: 1", "equals: x"))
+    done = run("check", "device-types", tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[2:] == [
+        "FILE     LINE   FIELD            WHAT",
+        "b.yaml   1      spec.health[0]   state must be compared with type int",
+        "1 device type: 1 finding",
+    ]
+
+
+def test_domains_are_allowed_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "ve.yaml").write_text(ENGINE.replace("device.accelbind.dev", "nec.com"))
+    assert checked(tmp_path)[1] == [("ve.yaml", 1, "spec.resource.domain")]
+    assert checked(tmp_path, "--resource-domain", "nec.com")[1:] == ([], ["vector-engine"])
+
+
+def test_a_folder_that_can_not_be_read_is_no_answer(tmp_path: Path) -> None:
+    done = run("check", "device-types", tmp_path / "gone")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "gone: No such file or directory" in done.stderr

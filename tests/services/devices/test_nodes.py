@@ -1,0 +1,114 @@
+"""Nodes that a container may get, and those that nobody gets."""
+
+import pytest
+
+from services.devices.health import DeviceNodeState
+from services.devices.model import DeviceNode, Problem
+from services.devices.nodes import (
+    DENIED_EXAMPLES,
+    Number,
+    check_node,
+    denial,
+    denied_name,
+    described_node,
+    is_name,
+)
+
+HERE = (DeviceNodeState.PRESENT, None)
+
+
+@pytest.mark.parametrize(
+    ("subsystem", "number", "name"),
+    [
+        # under their own names, and under others
+        ("mem", (1, 1), "mem"),
+        ("", (1, 1), "harmless"),
+        ("", (1, 3), "null"),
+        ("block", (8, 0), "sda"),
+        ("", (21, 0), "x"),
+        ("scsi_generic", (240, 0), "x"),
+        ("bsg", (250, 0), "x"),
+        ("nvme", (241, 0), "x"),
+        ("nvme-generic", (241, 0), "x"),
+        ("mtd", (90, 0), "x"),
+        ("msr", (202, 1), "x"),
+        ("tpm", (10, 224), "x"),
+        ("misc", (10, 224), "x"),
+        ("tpmrm", (253, 65536), "x"),
+        ("misc", (10, 130), "x"),
+        ("watchdog", (248, 0), "x"),
+        ("input", (13, 64), "x"),
+        ("misc", (10, 223), "x"),
+        ("vfio", (242, 1), "vfio/1"),
+        ("misc", (10, 196), "x"),
+        ("", (243, 1), "vfio/1"),
+        ("misc", (10, 236), "x"),
+        ("tty", (4, 0), "x"),
+        ("tty", (5, 1), "x"),
+        ("", (243, 1), "dfl-fme.0"),
+        ("", (243, 1), "intel-fpga-port.0"),
+        ("fpga_manager", (243, 1), "x"),
+        ("xrt_mgmt", (243, 1), "x"),
+        ("", (243, 1), "xclmgmt5"),
+    ],
+)
+def test_denied_nodes_are_denied(subsystem: str, number: Number, name: str) -> None:
+    assert "never handed out" in denial(subsystem, number, name)
+    answer = check_node(name, number, subsystem=subsystem, found=HERE)
+    assert isinstance(answer, Problem)
+    assert answer.reason == "node-denied"
+
+
+@pytest.mark.parametrize(
+    ("subsystem", "number", "name"),
+    [
+        ("misc", (10, 183), "hwrng"),
+        ("accel", (261, 0), "accel/accel0"),
+        ("drm", (226, 128), "dri/renderD128"),
+        ("tty", (4, 64), "ttyS0"),
+        ("tty", (188, 0), "ttyUSB0"),
+        ("ve", (238, 0), "ve0"),
+        ("usb", (189, 5), "bus/usb/001/006"),
+    ],
+)
+def test_others_are_given_as_sysfs_has_them(subsystem: str, number: Number, name: str) -> None:
+    answer = check_node(name, number, subsystem=subsystem, found=HERE, permissions="r")
+    assert answer == DeviceNode(name, name, "r", number)
+
+
+def test_the_node_has_to_be_the_device() -> None:
+    def reason(state: DeviceNodeState, actual: Number | None) -> str:
+        answer = check_node("ve0", (238, 0), subsystem="ve", found=(state, actual))
+        return answer.reason if isinstance(answer, Problem) else ""
+
+    assert reason(DeviceNodeState.PRESENT, (238, 0)) == ""
+    assert reason(DeviceNodeState.PRESENT, (238, 1)) == "node-other-number"
+    assert reason(DeviceNodeState.MISSING, None) == "node-missing"
+    assert reason(DeviceNodeState.NOT_A_DEVICE, None) == "node-not-a-device"
+
+
+def test_only_the_own_group_passes_for_vfio() -> None:
+    node = check_node("vfio/12", (242, 1), subsystem="vfio", found=HERE, is_vfio=True)
+    assert node == DeviceNode("vfio/12", "vfio/12", "rw", (242, 1))
+
+
+@pytest.mark.parametrize(
+    ("uevent", "described"),
+    [
+        ("MAJOR=238\nMINOR=2\nDEVNAME=ve2\nDEVMODE=0666", ("ve2", (238, 2))),
+        ("DEVNAME=/dev/ve2\nMAJOR=238\nMINOR=2", ("ve2", (238, 2))),
+        ("DRIVER=ve_drv", ("", None)),
+        ("MAJOR=x\nMINOR=2\nDEVNAME=../../etc/shadow", ("../../etc/shadow", None)),
+    ],
+)
+def test_uevents_describe_nodes(uevent: str, described: tuple[str, Number | None]) -> None:
+    assert described_node(uevent) == described
+    name, number = described
+    missing = check_node(name, number, subsystem="", found=HERE)
+    assert isinstance(missing, Problem) is (number is None)
+
+
+def test_names_stay_below_dev() -> None:
+    bent = ["", ".", "..", "../mem", "a/../mem", "/mem", "a//b", "a b", "x" * 129, "a/b/c/d/e/f"]
+    assert [each for each in bent if is_name(each)] == []
+    assert all(map(denied_name, DENIED_EXAMPLES))
