@@ -86,7 +86,7 @@ def devices(
     shown with --mappings.
 
     The JSON has node, mode, root, kubeletDir, source (plugin or files),
-    problems, and devices: each with device, resource, card, pciAddresses,
+    problems, and devices: each with device, resource, card, type, pciAddresses,
     numaNode, interfaceId, afuIds, names, health, reasons (reason, message),
     nodes and holders (namespace, pod, container). With --watch each document is
     one line.
@@ -160,7 +160,7 @@ class DeviceSource:
 
     def _from_files(self, note: str) -> Table:
         settings = self._settings
-        if settings.mode is not PluginMode.UNITS:
+        if settings.mode.has_cards:
             require_root(settings.root)
         inventory = self._inventory()
         advertised = advertise(
@@ -186,7 +186,7 @@ class DeviceSource:
 
     def _inventory(self) -> Inventory:
         settings = self._settings
-        if settings.mode is PluginMode.UNITS:
+        if not settings.mode.has_cards:
             return Inventory()
         inventory = self._scanner.scan_sync()
         limits = Limits(

@@ -24,8 +24,9 @@ from services.bitstreams.storage import BitstreamStorage
 from services.containers.approvals import Approvals
 from services.containers.claims import PodSource, StartClaims
 from services.containers.holder_source import HolderSource
+from services.containers.holders import FPGA_RESOURCES
 from services.containers.permission import Enforce, is_enforced
-from services.devices.cdi import Hook
+from services.devices.cdi import DEVICE_KIND, KIND, Hook
 from services.devices.model import Device, PluginMode
 from services.kube.connection import Connection
 from services.kube.events import EventRecord, EventRecorder
@@ -35,6 +36,7 @@ from services.mappings.namespace import read_namespace
 from services.node.cdi_publisher import CdiPublisher
 from services.node.last_mode import enter_mode
 from services.node.metrics import NodeMetrics
+from services.node.node_check import NodeNumbers, NodesStartPolicy
 from services.node.permissions import Needs, PermissionCheck
 from services.node.port_problems import port_problems
 from services.node.regions import RegionProgramming
@@ -121,10 +123,13 @@ class ModeParts:
         self.is_hooked = is_hooked(settings, mode)
         self._records = PortRecords(settings.state_dir / FOLDER)
         self.holders = HolderSource(
-            kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=calls
+            kubelet_dir=settings.kubelet_dir,
+            pod_logs_dir=settings.pod_logs_dir,
+            calls=calls,
+            domains=settings.resource_domain if settings.device_types else (),
         )
         self.permissions = PermissionCheck(_needs(settings, mode), calls)
-        self.cdi = _cdi_publisher(settings, mode, calls)
+        self.cdi = _cdi_publishers(settings, mode, calls)
         self.resources = ResourceSet(
             self._registration, group, process.counted, on_end=self._forget
         )
@@ -139,12 +144,20 @@ class ModeParts:
             reports=process.reports,
             problems=(partial(port_problems, mode=mode, records=self._records),),
             on_scan=(
-                *((self.cdi.on_scan,) if self.cdi else ()),
+                *(each.on_scan for each in self.cdi.values()),
                 self.resources.on_scan,
                 self.permissions.on_scan,
             ),
         )
         self._policy = self._start_policy()
+        self._nodes_policy = NodesStartPolicy(
+            self.node.state,
+            host_root=str(settings.host_root),
+            kubelet_dir=settings.kubelet_dir,
+            pod_logs_dir=settings.pod_logs_dir,
+            calls=calls,
+            record_event=process.record_event,
+        )
         self.collectors = (
             DeviceCollector(self.node.state, process.mode, self.holders, self.permissions),
             self.node.collector,
@@ -174,8 +187,8 @@ class ModeParts:
             ),
         )
         yield "permissions", self.permissions.check_once()
-        if self.cdi is not None:
-            yield "cdi", self.cdi.write_forever()
+        for kind, publisher in self.cdi.items():
+            yield f"cdi {kind}", publisher.write_forever()
         if self.is_hooked:
             yield "hook", self._hook_server().serve()
 
@@ -199,16 +212,18 @@ class ModeParts:
         return registration
 
     def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> ResourceServer:
+        settings, is_fpga = self._process.settings, resource.startswith(FPGA_RESOURCES)
         return ResourceServer(
             resource,
             devices,
             path,
-            device_root=str(self._process.settings.host_root),
-            policy=self._policy,
+            device_root=str(settings.host_root),
+            policy=self._policy if is_fpga else self._nodes_policy,
+            numbers=NodeNumbers(settings.root, self._process.calls),
             metrics=self._process.metrics,
             counted=self._process.counted,
             cdi=self._named_by_cdi,
-            hooked=self.is_hooked,
+            hooked=self.is_hooked and is_fpga,
         )
 
     def _forget(self, resource: str) -> None:
@@ -216,9 +231,9 @@ class ModeParts:
         self._process.events.forget(resource)
 
     def _named_by_cdi(self) -> frozenset[str]:
-        if self.cdi is None or not self._process.settings.cdi:
+        if not self._process.settings.cdi:
             return frozenset()
-        return self.cdi.published
+        return frozenset().union(*(each.published for each in self.cdi.values()))
 
     # What is checked before a container starts
 
@@ -240,11 +255,11 @@ class ModeParts:
                 self._region_programming(),
                 record_event=self._process.record_event,
             )
-        if self.cdi is None:
+        if not self.cdi:
             raise InvalidSettings("--programming=oci-hook needs --cdi-dir")
         return HookStartPolicy(
             self._claims(),
-            require_cdi=self.cdi.require,
+            require_cdi=self.cdi[KIND].require,
             on_missing=self._process.metrics.hook_calls.labels("missing").inc,
             record_event=self._process.record_event,
         )
@@ -313,15 +328,21 @@ def is_hooked(settings: PluginSettings, mode: PluginMode) -> bool:
     return mode is PluginMode.REGION and settings.programming is Programming.OCI_HOOK
 
 
-def _cdi_publisher(
+def _cdi_publishers(
     settings: PluginSettings, mode: PluginMode, calls: BlockingCalls
-) -> CdiPublisher | None:
+) -> dict[str, CdiPublisher]:
+    """The publishers of CDI files, by the kind of the devices in them."""
     if settings.cdi_dir is None:
-        return None
-    hook = None
+        return {}
+    host_root, hook = str(settings.host_root), None
     if is_hooked(settings, mode):
         hook = Hook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
-    return CdiPublisher(settings.cdi_dir, host_root=str(settings.host_root), calls=calls, hook=hook)
+    publishers = {KIND: CdiPublisher(settings.cdi_dir, host_root=host_root, calls=calls, hook=hook)}
+    if settings.device_types is not None:
+        publishers[DEVICE_KIND] = CdiPublisher(
+            settings.cdi_dir, kind=DEVICE_KIND, host_root=host_root, calls=calls
+        )
+    return publishers
 
 
 def _needs(settings: PluginSettings, mode: PluginMode) -> Needs:

@@ -11,8 +11,17 @@ codes in `_answering`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +32,12 @@ import structlog
 from plugin.counted import CountedResources
 from plugin.metrics import PluginMetrics
 from services.devices.allocation import ContainerAllocation, allocate
-from services.devices.model import Device
+from services.devices.model import Device, DeviceNode
 from services.devices.preference import prefer
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import HEALTHY, UNHEALTHY, dial, listen
+from services.node.node_check import NodeNumbers
 from services.node.start_gate import StartPolicy
 from services.process.errors import (
     AccelbindError,
@@ -89,6 +99,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         *,
         device_root: str,
         policy: StartPolicy | None,
+        numbers: NodeNumbers,
         metrics: PluginMetrics,
         counted: CountedResources,
         cdi: Callable[[], Collection[str]] = frozenset,
@@ -107,6 +118,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._listing = _listing(devices)
         self._device_root = device_root
         self._policy = policy
+        self._numbers = numbers
         self._metrics = metrics
         self._counted = counted
         self._cdi = cdi
@@ -266,6 +278,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         async with self._answering(context, "Allocate", devices=requests):
             try:
                 given = [self._allocate(ids) for ids in requests]
+                await self._numbers.require(self._nodes(chain.from_iterable(requests)))
             except AccelbindError:
                 self._metrics.allocations.labels(self.resource, "refused").inc()
                 raise
@@ -279,6 +292,9 @@ class ResourceServer(rpc.DevicePluginServicer):
                 cdi=list(one.cdi_devices),
             )
         return pb.AllocateResponse(container_responses=[_allocation(one) for one in given])
+
+    def _nodes(self, ids: Iterable[str]) -> list[DeviceNode]:
+        return [node for each in ids for node in self._devices[each].nodes]
 
     def _allocate(self, ids: Sequence[str]) -> ContainerAllocation:
         return allocate(

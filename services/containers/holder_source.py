@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from services.containers.holders import (
     holders_of_pods,
     may_have_ended,
     pods_of_devices,
+    served,
 )
 from services.containers.identity import PodRef, pods_of_folders
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
@@ -55,9 +56,20 @@ class HolderSnapshot:
 
 
 class HolderSource:
-    """Knows which containers have devices, and reads again what has changed."""
+    """Knows which containers have devices, and reads again what has changed.
 
-    def __init__(self, *, kubelet_dir: Path, pod_logs_dir: Path, calls: BlockingCalls) -> None:
+    `domains` are those of device types.
+    """
+
+    def __init__(
+        self,
+        *,
+        kubelet_dir: Path,
+        pod_logs_dir: Path,
+        calls: BlockingCalls,
+        domains: Sequence[str] = (),
+    ) -> None:
+        self._ours = served(domains)
         self._checkpoint = checkpoint_file(kubelet_dir)
         self._socket = pod_resources_socket(kubelet_dir)
         self._pod_logs_dir = pod_logs_dir
@@ -83,11 +95,11 @@ class HolderSource:
             HardwareError: Reading hangs.
         """
         try:
-            holders = holders_of_entries(await self._entries(), self._pods)
+            holders = holders_of_entries(await self._entries(), self._pods, self._ours)
         except KubeletError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            holders = holders_of_pods(await self._active_pods())
+            holders = holders_of_pods(await self._active_pods(), self._ours)
         self._snapshot = replace(self._snapshot, holders=holders)
         return holders
 
@@ -158,16 +170,16 @@ class HolderSource:
             elif active is None:
                 what = "cannot tell which pods hold devices, since there is no checkpoint"
                 problems = [f"{what}: {unanswered}"]
-            holders = self.holders if active is None else holders_of_pods(active)
+            holders = self.holders if active is None else holders_of_pods(active, self._ours)
             return HolderSnapshot(holders, tuple(problems))
         folders, problem = await self._folders(entries)
         if problem:
             problems.append(f"pods of init containers are unknown: {problem}")
         self._pods = pods_of_devices(entries, active or ()) | pods_of_folders(folders)
         return HolderSnapshot(
-            holders_of_entries(entries, self._pods),
+            holders_of_entries(entries, self._pods, self._ours),
             tuple(problems),
-            active is not None and may_have_ended(entries, active),
+            active is not None and may_have_ended(entries, active, self._ours),
         )
 
     async def _active_pods(self) -> tuple[ActivePod, ...]:

@@ -11,12 +11,19 @@ lists no plain init containers.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from services.containers.identity import PodRef
 from services.kubelet.values import ActivePod, Entry
 from services.names import DOMAIN, UNIT_RESOURCE
 
-_OURS = (f"{DOMAIN}/af-", f"{DOMAIN}/region-", UNIT_RESOURCE)
+FPGA_RESOURCES: Final = (f"{DOMAIN}/af-", f"{DOMAIN}/region-", UNIT_RESOURCE)
+"""Starts of the names of resources that FPGAs have."""
+
+
+def served(domains: Iterable[str]) -> tuple[str, ...]:
+    """Starts of the names of all resources that are served, with the domains of device types."""
+    return (*FPGA_RESOURCES, *(f"{domain}/" for domain in domains))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,18 +45,25 @@ There are several if they use a device in turn, as an init container and those a
 """
 
 
-def holders_of_entries(entries: Iterable[Entry], pods: Mapping[str, PodRef]) -> Holders:
-    """The containers that have each of our devices; `pods` are the known ones, by UID."""
+def holders_of_entries(
+    entries: Iterable[Entry],
+    pods: Mapping[str, PodRef],
+    ours: tuple[str, ...] = FPGA_RESOURCES,
+) -> Holders:
+    """The containers that have each of our devices; `pods` are the known ones, by UID.
+
+    `ours` are starts of the names of our resources.
+    """
     holders: dict[tuple[str, str], set[Holder]] = {}
     for entry in entries:
         pod = pods.get(entry.pod_uid)
         holder = Holder(*((pod.namespace, pod.name) if pod else ("", "")), entry.container)
-        for device in entry.device_ids if entry.resource.startswith(_OURS) else ():
+        for device in entry.device_ids if entry.resource.startswith(ours) else ():
             holders.setdefault((entry.resource, device), set()).add(holder)
     return {device: tuple(sorted(each)) for device, each in holders.items()}
 
 
-def holders_of_pods(active: Iterable[ActivePod]) -> Holders:
+def holders_of_pods(active: Iterable[ActivePod], ours: tuple[str, ...] = FPGA_RESOURCES) -> Holders:
     """The same from what PodResources lists."""
     entries: list[Entry] = []
     pods: dict[str, PodRef] = {}
@@ -57,7 +71,7 @@ def holders_of_pods(active: Iterable[ActivePod]) -> Holders:
         uid = str(number)  # PodResources has none
         pods[uid] = PodRef(pod.namespace, pod.name, uid)
         entries += (Entry(uid, held.container, held.resource, held.device_ids) for held in pod.held)
-    return holders_of_entries(entries, pods)
+    return holders_of_entries(entries, pods, ours)
 
 
 def pods_of_devices(entries: Iterable[Entry], active: Iterable[ActivePod]) -> dict[str, PodRef]:
@@ -73,13 +87,17 @@ def pods_of_devices(entries: Iterable[Entry], active: Iterable[ActivePod]) -> di
     return pods
 
 
-def may_have_ended(entries: Iterable[Entry], active: Iterable[ActivePod]) -> bool:
+def may_have_ended(
+    entries: Iterable[Entry],
+    active: Iterable[ActivePod],
+    ours: tuple[str, ...] = FPGA_RESOURCES,
+) -> bool:
     """Whether the checkpoint has devices of ours that PodResources does not list."""
     listed = {
         (held.container, held.resource, held.device_ids) for pod in active for held in pod.held
     }
     return any(
-        entry.resource.startswith(_OURS)
+        entry.resource.startswith(ours)
         and (entry.container, entry.resource, entry.device_ids) not in listed
         for entry in entries
     )

@@ -5,9 +5,10 @@ A runtime that is given the name `vendor/class=device` looks it up in the JSON f
 nodes. Names and files as in the specification, version 0.5.0, the first one with `hostPath`
 (github.com/cncf-tags/container-device-interface, `SPEC.md`; what names may hold, `pkg/parser`).
 
-All devices of a node are in one file, because a runtime refuses a name that two files define: a
-device that moves to another resource would be in both for a moment. A runtime also refuses a file
-as a whole for one bad device in it, so a device that it wouldn't take is left out and reported.
+All devices of a node and kind are in one file, because a runtime refuses a name that two files
+define: a device that moves to another resource would be in both for a moment. A runtime also
+refuses a file as a whole for one bad device in it, so a device that it wouldn't take is left out
+and reported.
 """
 
 import json
@@ -22,8 +23,11 @@ from services.process.errors import InvalidName
 CDI_VERSION = "0.5.0"
 KIND = "intel.cdi.k8s.io/fpga"
 """Vendor and class, as the public plugin has them."""
-FILE_NAME = "accelbind-fpga.json"
-"""Our file; other files of the folder are never touched."""
+DEVICE_KIND = "accelbind.dev/device"
+"""That of devices of device types."""
+FILES = {KIND: "accelbind-fpga.json", DEVICE_KIND: "accelbind-device.json"}
+"""Our file of each kind; other files of the folder are never touched."""
+FILE_NAME = FILES[KIND]
 
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _NODE = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+)*")
@@ -62,10 +66,11 @@ class Hook:
 def describe(
     devices: Iterable[Device],
     *,
+    kind: str = KIND,
     host_root: str = "/",
     hook: Hook | None = None,
 ) -> CdiFile:
-    """The file about a node's devices: the same bytes in whatever order they come.
+    """The file about a node's devices of a kind: the same bytes in whatever order they come.
 
     Health plays no part: a container that has a device restarts with it. Devices without nodes are
     not in it, since there is nothing to edit. `host_root` is the folder below which the host's
@@ -75,7 +80,7 @@ def describe(
     problems: list[Problem] = []
     before = host_root.rstrip("/")
     for device in devices:
-        if not device.nodes or not device.cdi:
+        if not device.nodes or not device.cdi.startswith(f"{kind}="):
             continue
         problem = _problem(device, entries)
         if problem:
@@ -98,7 +103,7 @@ def describe(
     if not names:
         return CdiFile(problems=tuple(problems))
     listed = [entries[name] for name in names]
-    text = json.dumps({"cdiVersion": CDI_VERSION, "kind": KIND, "devices": listed}, indent=1)
+    text = json.dumps({"cdiVersion": CDI_VERSION, "kind": kind, "devices": listed}, indent=1)
     return CdiFile(f"{text}\n".encode(), names, tuple(problems))
 
 

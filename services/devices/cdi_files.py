@@ -34,8 +34,8 @@ class CdiWrite:
 class CdiFolder:
     """Our file in a folder of CDI files. Its calls block."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE_NAME
+    def __init__(self, folder: Path, name: str = FILE_NAME) -> None:
+        self._path = folder / name
         self._last = b""
 
     def write(self, content: bytes) -> CdiWrite:

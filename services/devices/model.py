@@ -25,6 +25,13 @@ class PluginMode(StrEnum):
     """A fixed number of identical units without device nodes."""
     BDF = "bdf"
     """A device is a port, named by its PCI function."""
+    NONE = "none"
+    """FPGAs are not served."""
+
+    @property
+    def has_cards(self) -> bool:
+        """Whether devices are made of cards."""
+        return self not in (PluginMode.UNITS, PluginMode.NONE)
 
 
 @dataclass(frozen=True, slots=True)

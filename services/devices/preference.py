@@ -1,6 +1,7 @@
 """Which devices a container should get when the kubelet leaves the choice to the plugin.
 
-The choice is greedy. One card after the other is added, in this order of importance:
+Distinct devices come before further replicas of one. The choice is greedy. One card after the other
+is added, in this order of importance:
 
 1. a NUMA node that is used already, then one that holds all the rest, and the tightest of these, or
    else the node with the most devices;
@@ -41,9 +42,33 @@ def prefer(
     need = size - len(kept)
     if need <= 0:
         return kept
+    distinct = _distinct(devices, offered, kept)
+    if need >= len(distinct):
+        chosen, offered = set(distinct), offered.difference(distinct)
+    else:
+        chosen, offered = set[str](), distinct
+    need -= len(chosen)
     if need < len(offered):
         offered = set(_choose(_group_by_card(devices, offered, frozenset(kept)), need))
-    return kept + sorted(offered, key=_by_number)
+    return kept + sorted(chosen | offered, key=_by_number)
+
+
+def _distinct(
+    devices: Mapping[str, Device], offered: Collection[str], kept: Collection[str]
+) -> set[str]:
+    """Of the replicas of a device one at most, and none if another one must be included."""
+    used = {_claims(devices[each]) for each in kept if each in devices}
+    distinct: dict[object, str] = {}
+    for key in sorted(offered, key=_by_number):
+        claims = _claims(devices[key])
+        if claims not in used:
+            distinct.setdefault(claims, key)
+    return set(distinct.values())
+
+
+def _claims(device: Device) -> object:
+    """What replicas of one device have in common, and no two devices."""
+    return (device.type, device.claims) if device.type and device.claims else device.id
 
 
 @dataclass(slots=True)

@@ -35,8 +35,10 @@ class Provider(Protocol):
 
     name: str
     """For messages and keys of blocking calls; unique on the node."""
-    subsystems: frozenset[str]
-    """Whose uevents ask for a scan."""
+
+    @property
+    def subsystems(self) -> frozenset[str]:
+        """Whose uevents ask for a scan."""
 
     async def devices(self, previous: Mapping[str, Device]) -> Found:
         """The devices now; `previous` are those offered before, by id.

@@ -121,10 +121,12 @@ def advertise(
     units: int = DEFAULT_UNITS,
     previous: OfferMemory | None = None,
 ) -> FpgaOffer:
-    """The resources and devices that a node offers; mode `units` ignores the inventory."""
+    """The resources and devices that a node offers; modes without cards ignore the inventory."""
     if mode is PluginMode.UNITS:
         made = (Device(str(number), UNIT_RESOURCE, healthy=True) for number in range(units))
         return _assemble(mode, (("", unit) for unit in made))
+    if mode is PluginMode.NONE:
+        return _assemble(mode, ())
     known = previous.devices if previous is not None and previous.mode is mode else {}
     node = Topology(inventory.cards)
     placed: list[_Placed] = []

@@ -69,7 +69,7 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entr
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise KubeletError(f"{what} is not a checkpoint of the kubelet: {error}") from error
     return tuple(
-        Entry(entry.pod_uid, entry.container, entry.resource, _ids(entry), _nodes(entry))
+        Entry(entry.pod_uid, entry.container, entry.resource, _ids(entry), *_nodes(entry))
         for entry in checkpoint.data.entries or ()
         if entry.pod_uid and entry.container
     )
@@ -80,13 +80,15 @@ def _ids(entry: _Entry) -> frozenset[str]:
     return frozenset(each for ids in by_node.values() for each in ids or ())
 
 
-def _nodes(entry: _Entry) -> tuple[str, ...] | None:
+def _nodes(entry: _Entry) -> tuple[tuple[str, ...], tuple[str, ...]] | tuple[None, None]:
+    """The paths of nodes in the container, and on the host."""
     try:
         message = base64.b64decode(entry.response or "", validate=True)
         response = pb.ContainerAllocateResponse.FromString(message)
     except (ValueError, DecodeError):
-        return None
-    return tuple(device.container_path for device in response.devices)
+        return None, None
+    devices = response.devices
+    return tuple(each.container_path for each in devices), tuple(each.host_path for each in devices)
 
 
 def _read(path: Path) -> bytes:

@@ -16,6 +16,8 @@ class Entry:
     nodes: tuple[str, ...] | None = ()
     """Paths in the container of the device nodes that `Allocate` returned, which it gets at each
     start; None if that can't be read."""
+    host_nodes: tuple[str, ...] | None = ()
+    """Their paths on the host."""
 
 
 @dataclass(frozen=True, slots=True)

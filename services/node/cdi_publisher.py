@@ -1,4 +1,4 @@
-"""Keeps the CDI file of this node's devices up to date, beside discovery.
+"""Keeps a CDI file of this node's devices up to date, beside discovery.
 
 Devices are offered without waiting for the file: `Allocate` names a device by CDI once the file
 describes it, and returns its nodes in any case.
@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 import structlog
 
-from services.devices.cdi import FILE_NAME, Hook, describe
+from services.devices.cdi import FILES, KIND, Hook, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.model import Device
 from services.node.state import NodeState
@@ -26,19 +26,22 @@ log = structlog.get_logger(component="plugin")
 
 
 class CdiPublisher:
-    """Writes the file when devices have changed, and checks it after each scan."""
+    """Writes the file of a kind when devices have changed, and checks it after each scan."""
 
     def __init__(
         self,
         folder: Path,
         *,
+        kind: str = KIND,
         host_root: str,
         calls: BlockingCalls,
         hook: Hook | None = None,
     ) -> None:
         self.published: frozenset[str] = frozenset()
         """Ids of the devices that the file names."""
-        self._folder = CdiFolder(folder)
+        self._kind = kind
+        self._file = FILES[kind]
+        self._folder = CdiFolder(folder, self._file)
         self._where = str(folder)
         self._host_root = host_root
         self._hook = hook
@@ -70,17 +73,17 @@ class CdiPublisher:
         if missing:
             why = self._outage.reason or "the plugin no longer offers it"
             raise HookMissing(
-                f"the CDI file {self._where}/{FILE_NAME} doesn't describe {listing(missing[:8])},"
+                f"the CDI file {self._where}/{self._file} doesn't describe {listing(missing[:8])},"
                 " so the container runtime would find neither the device nor the OCI hook that"
                 f" programs it: {why}"
             )
 
     async def run_once(self) -> bool:
         """Write the file if needed; return whether its content is known."""
-        file = describe(self._devices, host_root=self._host_root, hook=self._hook)
+        file = describe(self._devices, kind=self._kind, host_root=self._host_root, hook=self._hook)
         try:
             done: CdiWrite = await self._calls.run(
-                "cdi",
+                f"cdi {self._file}",
                 lambda: self._folder.write(file.content),
                 timeout=WRITE_SECONDS,
                 what=f"writing CDI files below {self._where}",
@@ -96,8 +99,8 @@ class CdiPublisher:
             log.info(
                 "CDI files changed",
                 folder=self._where,
-                written=[FILE_NAME] if file.content else [],
-                removed=[] if file.content else [FILE_NAME],
+                written=[self._file] if file.content else [],
+                removed=[] if file.content else [self._file],
                 devices=len(file.devices),
             )
         problems = [done.error, *(each.message for each in file.problems)]

@@ -48,6 +48,8 @@ class EventReason(StrEnum):
     """A port's user clock is below what the function asks for: the container starts."""
     HOOK_MISSING = "HookMissing"
     """The runtime would not call the OCI hook for a pod: no start."""
+    DEVICE_NODE_CHANGED = "DeviceNodeChanged"
+    """A device has another node than its container was allocated: no start; delete the pod."""
 
     @property
     def warning(self) -> bool:
@@ -66,6 +68,7 @@ _ON_PODS = frozenset(
         EventReason.PROGRAMMING_FAILED,
         EventReason.USER_CLOCK_SLOW,
         EventReason.HOOK_MISSING,
+        EventReason.DEVICE_NODE_CHANGED,
     }
 )
 _WARNINGS = frozenset(
@@ -79,6 +82,7 @@ _WARNINGS = frozenset(
         EventReason.PROGRAMMING_FAILED,
         EventReason.USER_CLOCK_SLOW,
         EventReason.HOOK_MISSING,
+        EventReason.DEVICE_NODE_CHANGED,
     }
 )
 

@@ -50,7 +50,7 @@ class FpgaProvider:
         return Found(devices, inventory.problems, inventory.cards)
 
     async def _inventory(self) -> Inventory:
-        if self._mode is PluginMode.UNITS:
+        if not self._mode.has_cards:
             return Inventory()
         started = perf_counter()
         inventory = await self._cards.read()

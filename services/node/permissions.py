@@ -103,7 +103,7 @@ def _of_kubelet(needs: Needs) -> Iterator[Missing]:
         registered = "no resource is registered with the kubelet"
         yield from _lacks(registration_socket(folder), WRITE, registered)
     starts = "no container starts in mode region, " if needs.mode is PluginMode.REGION else ""
-    has_ports = needs.clear_errors and needs.mode is not PluginMode.UNITS
+    has_ports = needs.clear_errors and needs.mode.has_cards
     clears = "errors of ports aren't cleared, " if has_ports else ""
     unknown = f"{starts}{clears}init containers that have devices are unknown"
     yield from _lacks(checkpoint_file(folder), READ, unknown)
@@ -124,7 +124,7 @@ def _of_folders(needs: Needs) -> Iterator[Missing]:
 
 
 def _of_cards(needs: Needs, cards: tuple[Card, ...]) -> Iterator[Missing]:
-    if needs.mode is PluginMode.UNITS:
+    if not needs.mode.has_cards:
         return
     yield from _lacks(needs.root / "sys", READ | SEARCH, "no card is found")
     for folder in CLASSES.values():

@@ -15,6 +15,8 @@ from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import Limits, parse_ignored
 from services.devices.model import PluginMode
+from services.devices.provider import Provider
+from services.devices.types.provider import DeviceTypes
 from services.node.card_reader import CardReader, FindProblems
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
@@ -66,7 +68,7 @@ class NodeService:
         )
         self.collector = CardCollector(self.state, self.scanner, self.sensing)
         self._clearing = None
-        if settings.clear_errors and mode is not PluginMode.UNITS:
+        if settings.clear_errors and mode.has_cards:
             self._clearing = ErrorClearing(
                 settings.root,
                 locks=locks,
@@ -87,7 +89,12 @@ class NodeService:
             holders=holders.current,
             observe_seconds=metrics.scan_seconds.observe,
         )
-        self._providers = (fpga,)
+        self._providers: list[Provider] = [fpga]
+        if settings.device_types is not None:
+            types = DeviceTypes(
+                settings.device_types, settings.root, calls, domains=settings.resource_domain
+            )
+            self._providers.append(types)
         self._discovery = Discovery(
             self.state,
             self._providers,
@@ -101,8 +108,9 @@ class NodeService:
         yield "discovery", self._discovery.scan_forever()
         if self._clearing is not None:
             yield "error clearing", self._clearing.clear_forever()
-        if self.state.mode is not PluginMode.UNITS:
+        if self.state.mode.has_cards:
             yield "sensors", self.sensing.read_forever()
+        if self.state.mode.has_cards or len(self._providers) > 1:
             yield "card events", follow_card_events(self.state.rescan.request, self._subsystems)
 
     def _subsystems(self) -> frozenset[str]:

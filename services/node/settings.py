@@ -3,6 +3,7 @@
 A setting is one field: its flag, variable, help and documentation follow from it.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,10 +13,19 @@ from services.devices.limits import parse_ignored
 from services.devices.model import PluginMode
 from services.devices.reasons import FLAGS, REGISTERS
 from services.devices.resources import DEFAULT_UNITS
+from services.names import ACCELERATOR_DOMAIN, DOMAIN, UNIT_RESOURCE
 from services.process.errors import InvalidSettings
 from services.process.settings import TIME, CommaSeparated, Flag, ProcessSettings, Seconds
+from services.process.text import listing
 
 CARDS: Final = "Cards"
+
+TYPES: Final = "Device types"
+
+_TAKEN: Final = (DOMAIN, UNIT_RESOURCE.partition("/")[0], ACCELERATOR_DOMAIN)
+"""Domains of FPGAs and of logical names."""
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_DOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})+")
 
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 
@@ -28,12 +38,23 @@ def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+def _domains(words: tuple[str, ...]) -> tuple[str, ...]:
+    for word in words:
+        if word in _TAKEN or word.endswith("kubernetes.io") or not _DOMAIN.fullmatch(word):
+            raise ValueError(
+                f"{word!r:.60} can't be a domain of device types: it must be a DNS name, and none"
+                f" of {listing([*_TAKEN, 'kubernetes.io'], last='or')}"
+            )
+    return words
+
+
 class NodeSettings(ProcessSettings):
     """Where a node's cards are, and when their devices are healthy."""
 
     mode: Annotated[PluginMode, Flag("MODE", CARDS)] = PluginMode.AF
     """What a device is: af (a port with its function), region (programmed before a container
-    starts), regiondevel (with the management engine's node too), units, bdf. The node's annotation
+    starts), regiondevel (with the management engine's node too), units, bdf, none (no FPGAs are
+    served). The node's annotation
     fpga.intel.com/device-plugin-mode overrides it."""
     root: Annotated[AbsolutePath, Flag("DIR", CARDS)] = Path("/")
     """Folder that contains sys/ and dev/."""
@@ -43,6 +64,12 @@ class NodeSettings(ProcessSettings):
     """Prefix of the device paths reported to the kubelet."""
     units: Annotated[int, Field(ge=1, le=10_000), Flag("N", CARDS)] = DEFAULT_UNITS
     """Number of units in mode units."""
+    device_types: Annotated[AbsolutePath | None, Flag("DIR", TYPES, "none")] = None
+    """Folder of device types, one YAML file each: what else to serve besides FPGAs."""
+    resource_domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", TYPES)] = (
+        "device.accelbind.dev",
+    )
+    """Domains in which the resources of device types may be."""
     scan_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 5.0
     """Time between two scans of the cards."""
     healthy_after: Annotated[int, Field(ge=1, le=1000), Flag("N", CARDS)] = 3

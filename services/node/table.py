@@ -31,6 +31,8 @@ class Row(msgspec.Struct, frozen=True, rename="camel"):
     """Full resource name; empty if it can't be offered."""
     card: str = ""
     """Name of the card that it is (a part of)."""
+    type: str = ""
+    """Name of its device type; empty for an FPGA."""
     pci_addresses: tuple[str, ...] = ()
     numa_node: int | None = None
     interface_id: str = ""
@@ -97,6 +99,7 @@ def _row(device: Device, owners: tuple[Holder, ...]) -> Row:
         device=device.id,
         resource=device.resource,
         card=device.card,
+        type=device.type,
         pci_addresses=device.pci_addresses,
         numa_node=device.numa_node,
         interface_id=device.interface_id,

@@ -95,7 +95,7 @@ class Node:
     def offered(self) -> dict[str, Any]:
         """What it offers now in each mode, as plain values."""
         inventory, tables = scan(self._root), {}
-        for mode in PluginMode:
+        for mode in (each for each in PluginMode if each is not PluginMode.NONE):
             tree = advertise(inventory, mode, previous=self._before.get(mode))
             self._before[mode] = tree.memory
             tables[str(mode)] = _table(inventory, tree)

@@ -18,7 +18,9 @@ from services.devices.model import Device, DeviceNode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
+from services.node.node_check import NodeNumbers
 from services.node.start_gate import StartPolicy
+from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from services.process.http import new_registry
 from tests.support import eventually_async
@@ -69,6 +71,7 @@ def create(
         path,
         device_root="/host",
         policy=gate,
+        numbers=NodeNumbers(path.parent, BlockingCalls()),
         metrics=PluginMetrics(registry or new_registry()),
         counted=counted or CountedResources(path.parent / "kubelet.sock"),
     )

@@ -6,6 +6,7 @@ from services.containers.holders import (
     holders_of_pods,
     may_have_ended,
     pods_of_devices,
+    served,
 )
 from services.containers.identity import PodRef
 from services.kubelet.values import ActivePod, Entry, Held
@@ -36,6 +37,12 @@ def test_every_entry_of_the_checkpoint_counts() -> None:
 
 def test_devices_of_other_plugins_are_not_ours() -> None:
     assert holders_of_entries([entry(resource="gpu.example/x")], A) == {}
+
+
+def test_devices_in_the_domains_of_device_types_are_ours() -> None:
+    entries, ours = [entry(resource="d.example/x"), entry()], served(["d.example"])
+    assert set(holders_of_entries(entries, A, ours)) == {("d.example/x", "p0"), (AF, "p0")}
+    assert may_have_ended(entries, [active("p0")], ours)
 
 
 def test_podresources_alone_names_the_holders_too() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.allocation import allocate
-from services.devices.cdi import KIND, CdiFile, Hook, check_name, describe
+from services.devices.cdi import DEVICE_KIND, KIND, CdiFile, Hook, check_name, describe
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import advertise
 from services.process.errors import InvalidName
@@ -71,10 +71,10 @@ def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed(
     old, new = granted(before), granted(after)
     for name in old.keys() & new.keys():
         assert new[name] <= old[name]
-    assert bool(new) is (after is not PluginMode.UNITS)
+    assert bool(new) is after.has_cards
 
 
-@pytest.mark.parametrize("mode", [each for each in PluginMode if each is not PluginMode.UNITS])
+@pytest.mark.parametrize("mode", [each for each in PluginMode if each.has_cards])
 def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> None:
     tree = advertise(Inventory((card(0, port(), port("dfl-port.1", number=1)),)), mode)
     file = describe(tree.devices())
@@ -147,3 +147,14 @@ def test_a_hook_is_announced_for_each_device() -> None:
             "args": ["accelbind-hook", "/run/accelbind/hook.sock", FIRST.id],
         }
     ]
+
+
+def test_devices_of_types_are_in_a_file_of_their_own() -> None:
+    node = DeviceNode("accel/accel0", "accel/accel0", "r")
+    device = replace(FIRST, id="0000-b1-00-0", nodes=(node,), cdi=f"{DEVICE_KIND}=0000-b1-00-0")
+    assert describe([FIRST, device]).devices == (FIRST.id,)
+    file = describe([FIRST, device], kind=DEVICE_KIND, host_root="/host")
+    wanted = described("0000-b1-00-0", "accel/accel0")
+    wanted["containerEdits"]["deviceNodes"][0]["permissions"] = "r"
+    assert parsed(file)["devices"] == [wanted]
+    assert parsed(file)["kind"] == "accelbind.dev/device"

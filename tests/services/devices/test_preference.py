@@ -178,3 +178,25 @@ def test_units_have_neither_card_nor_node() -> None:
         str(n): Device(id=str(n), resource="b-com.com/accelerator", healthy=True) for n in range(40)
     }
     assert prefer(units, units, ["7"], 4) == ["7", "0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("must", "size", "chosen"),
+    [
+        ("", 1, "a-r0"),
+        ("", 2, "a-r0 b-r0"),
+        ("", 3, "a-r0 a-r1 b-r0"),
+        ("a-r1", 2, "a-r1 b-r0"),
+        ("", 4, "a-r0 a-r1 b-r0 b-r1"),
+        ("", 9, "a-r0 a-r1 b-r0 b-r1"),
+    ],
+)
+def test_distinct_devices_come_before_replicas_of_one(must: str, size: int, chosen: str) -> None:
+    devices = {
+        f"{card}-r{number}": Device(
+            f"{card}-r{number}", "d/r", healthy=True, type="t", claims=frozenset({card})
+        )
+        for card in "ab"
+        for number in range(2)
+    }
+    assert prefer(devices, devices, must.split(), size) == chosen.split()

@@ -43,7 +43,7 @@ UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
 def test_every_containers_devices_are_read() -> None:
     region = frozenset({"dfl-fme.0", "dfl-fme.1", "dfl-fme.2"})
     assert parse_checkpoint(json.dumps(REAL).encode()) == (
-        Entry(UID, "init", "fpga.intel.com/region-ce4", region, ("/dev/dfl-port.0",)),
+        Entry(UID, "init", "fpga.intel.com/region-ce4", region, *[("/dev/dfl-port.0",)] * 2),
         Entry(UID, "app", "fpga.intel.com/af-ce4", frozenset({"dfl-port.0"})),
     )
 

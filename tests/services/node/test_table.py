@@ -48,6 +48,7 @@ def test_the_keys_of_its_json_are_an_interface() -> None:
         "device",
         "resource",
         "card",
+        "type",
         "pciAddresses",
         "numaNode",
         "interfaceId",

@@ -1,0 +1,169 @@
+"""Whether the device nodes that a container has are those of its devices.
+
+The kubelet stores the answer to `Allocate` and uses it at each start of the container, also after
+the node was restarted. A device may have another node by then, and another device may have its old
+one. So before each start the stored host paths are compared with those of today. If they differ,
+the container doesn't start: a new pod gets the right nodes.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from services.containers.identity import allocations, pods_of_folders
+from services.devices.model import Device, DeviceNode
+from services.kube.events import EventRecord, ObjectReference
+from services.kubelet.checkpoint import pod_folders, read_checkpoint
+from services.kubelet.sockets import checkpoint_file
+from services.kubelet.values import Entry
+from services.node.events import EventReason
+from services.node.state import NodeState
+from services.process.blocking import BlockingCalls
+from services.process.errors import HardwareError, KubeletError, NotAllowed
+from services.process.outage import Outage
+from services.process.text import listing, plain, quote
+
+FILES_SECONDS: Final = 5.0
+STAT_SECONDS: Final = 1.0
+
+log = structlog.get_logger(component="plugin")
+
+
+def changed_nodes(
+    entry: Entry, devices: Mapping[str, Device], host_root: str
+) -> tuple[list[str], list[str]]:
+    """The host paths that a container was allocated and that its devices don't have, and theirs."""
+    before = host_root.rstrip("/")
+    today = [
+        f"{before}/dev/{node.host}"
+        for key in sorted(entry.device_ids)
+        if key in devices
+        for node in devices[key].nodes
+    ]
+    return [each for each in entry.host_nodes or () if each not in today], today
+
+
+class NodesStartPolicy:
+    """Lets a container start if its devices still have the nodes that it was allocated.
+
+    If the kubelet's checkpoint can't be read, the container starts.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        *,
+        host_root: str,
+        kubelet_dir: Path,
+        pod_logs_dir: Path,
+        calls: BlockingCalls,
+        record_event: Callable[[EventRecord], None],
+    ) -> None:
+        self._state = state
+        self._host_root = host_root
+        self._checkpoint = checkpoint_file(kubelet_dir)
+        self._pod_logs_dir = pod_logs_dir
+        self._calls = calls
+        self._record_event = record_event
+        self._outage = Outage(
+            log,
+            "containers start without a check of their device nodes",
+            "device nodes are checked again before containers start",
+        )
+
+    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
+        """As `StartPolicy` says."""
+        try:
+            entries = await self._calls.run(
+                "kubelet files",
+                lambda: read_checkpoint(self._checkpoint),
+                timeout=FILES_SECONDS,
+                what=f"reading {self._checkpoint}",
+            )
+            allocated = allocations(entries, resource, ids)
+        except (KubeletError, HardwareError, NotAllowed) as error:
+            self._outage.failed(str(error))
+            return
+        self._outage.ended()
+        devices = self._state.advertised.resources.get(resource, {})
+        for entry in allocated:
+            old, today = changed_nodes(entry, devices, self._host_root)
+            if old:
+                text = _refusal(entry, old, today)
+                await self._report(entry, text)
+                raise NotAllowed(text)
+
+    async def _report(self, entry: Entry, text: str) -> None:
+        """Record an Event of the pod, if its log folder says which one it is."""
+        try:
+            folders = await self._calls.run(
+                "kubelet files",
+                lambda: pod_folders(self._pod_logs_dir),
+                timeout=FILES_SECONDS,
+                what=f"listing {self._pod_logs_dir}",
+            )
+        except (KubeletError, HardwareError):
+            return
+        pod = pods_of_folders(folders).get(entry.pod_uid)
+        if pod is not None:
+            about = ObjectReference("Pod", pod.name, pod.namespace, pod.uid)
+            reason = EventReason.DEVICE_NODE_CHANGED
+            self._record_event(
+                EventRecord(about, text, str(reason), plain(text, 900), reason.warning)
+            )
+
+
+def _refusal(entry: Entry, old: Sequence[str], today: Sequence[str]) -> str:
+    ids = listing([plain(each) for each in sorted(entry.device_ids)[:8]])
+    paths = listing([plain(each) for each in old[:8]])
+    now = f"now it is {listing(today[:8])}" if today else "now it has none"
+    return (
+        f"container {quote(entry.container)} was allocated {paths} for"
+        f" {ids} of {entry.resource}, and the device has another node now ({now}): delete the"
+        " pod; a new one gets the right node"
+    )
+
+
+class NodeNumbers:
+    """Makes sure that a node is the device's before a container is given it."""
+
+    def __init__(self, root: Path, calls: BlockingCalls) -> None:
+        self._dev = root / "dev"
+        self._calls = calls
+
+    async def require(self, nodes: Sequence[DeviceNode]) -> None:
+        """Raise `NotAllowed` if one has the number of another device.
+
+        A node that is missing, or that hangs, is left to the container runtime: a refusal of
+        `Allocate` would fail the pod for good.
+        """
+        known = [node for node in nodes if node.number is not None]
+        if not known:
+            return
+        try:
+            wrong = await self._calls.run(
+                "device nodes", lambda: self._wrong(known), timeout=STAT_SECONDS, what="/dev"
+            )
+        except HardwareError:
+            return
+        if wrong:
+            raise NotAllowed(wrong)
+
+    def _wrong(self, nodes: Sequence[DeviceNode]) -> str:
+        for node in nodes:
+            try:
+                status = (self._dev / node.host).stat()
+            except OSError:
+                continue
+            number = os.major(status.st_rdev), os.minor(status.st_rdev)
+            if stat.S_ISCHR(status.st_mode) and number != node.number:
+                major, minor = node.number or (0, 0)
+                return (
+                    f"/dev/{node.host} is {number[0]}:{number[1]}, and the device is"
+                    f" {major}:{minor}: another device has its node now"
+                )
+        return ""

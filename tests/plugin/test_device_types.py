@@ -1,0 +1,158 @@
+"""Devices of device types, from a YAML file to a container and its restart."""
+
+import json
+import shutil
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from plugin.process import Plugin
+from services.devices.model import PluginMode
+from services.devices.types.discover import SysTree
+from services.kube.events import EventRecord
+from simulator.cards import CardSpec
+from tests.plugin.support import AF, Bed, container, serving
+from tests.services.devices.types.making import ENGINE, Tree
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+VE = "device.accelbind.dev/ve"
+
+
+class Engines:
+    """Vector engines below a root, and the types that serve them."""
+
+    def __init__(self, folder: Path, count: int = 2) -> None:
+        self.tree = Tree(folder / "root")
+        self.types = folder / "types"
+        self.types.mkdir()
+        (self.types / "ve.yaml").write_text(ENGINE)
+        self.folders = [self.tree.pci(f"0000:b{n}:00.0", "1bcf:001c") for n in range(count)]
+        for number, each in enumerate(self.folders):
+            self.place(number, each)
+
+    def place(self, number: int, folder: str) -> None:
+        """Give an engine the node of a number."""
+        entry = self.tree.entry(folder, "ve", f"ve{number}", f"237:{number}")
+        self.tree.file(f"{entry}/ve_state", 1)
+        self.tree.file(f"{entry}/os_state", 0)
+
+    def renumber(self) -> None:
+        """Let the two engines swap their nodes, as a restart of the node may."""
+        shutil.rmtree(self.tree.root / "sys/class/ve")
+        for folder in self.folders:
+            shutil.rmtree(self.tree.root / folder / "ve")
+        for number, folder in enumerate(reversed(self.folders)):
+            self.place(number, folder)
+
+    def add(self, name: str, *changes: tuple[str, str]) -> None:
+        """Another type, like the first but for some texts."""
+        text = ENGINE.replace("name: vector-engine", f"name: {name}")
+        for old, new in changes:
+            text = text.replace(old, new)
+        (self.types / f"{name}.yaml").write_text(text)
+
+
+@pytest.fixture
+def engines(short_dir: Path) -> Engines:
+    return Engines(short_dir)
+
+
+async def test_a_container_gets_the_node_and_the_variables_of_a_device(
+    bed: Bed, engines: Engines, short_dir: Path
+) -> None:
+    values: dict[str, Any] = {"cdi": True, "cdi_dir": short_dir / "cdi"}
+    async with bed.running(PluginMode.NONE, device_types=engines.types, **values) as plugin:
+        await bed.offers(2, VE)
+        publisher = serving(plugin).cdi["accelbind.dev/device"]
+        await eventually_async(lambda: len(publisher.published) == 2)
+        state = await bed.start("p", container("c", VE, 2))
+        (given,) = [state["c"].granted]
+        assert sorted(each.host_path for each in given.devices) == [
+            str(short_dir / f"root/dev/ve{number}") for number in range(2)
+        ]
+        assert {each.permissions for each in given.devices} == {"rw"}
+        assert dict(given.env)["ACCELBIND_VE"] == "0000:b0:00.0,0000:b1:00.0"
+        assert list(given.cdi_devices) == [
+            f"accelbind.dev/device=0000-b{number}-00-0" for number in range(2)
+        ]
+        await bed.kubelet.delete_pod(state)
+    file = json.loads((short_dir / "cdi/accelbind-device.json").read_bytes())
+    assert file["kind"] == "accelbind.dev/device"
+
+
+async def test_a_container_whose_devices_were_renumbered_does_not_start_again(
+    bed: Bed, engines: Engines
+) -> None:
+    events: list[EventRecord] = []
+    async with bed.running(PluginMode.NONE, device_types=engines.types, events=events) as plugin:
+        await bed.offers(2, VE)
+        state = await bed.start("p", container("c", VE, 1))
+        await bed.restart(state)
+        engines.renumber()
+        await eventually_async(
+            lambda: _nodes(plugin) == {"0000-b0-00-0": "ve1", "0000-b1-00-0": "ve0"}
+        )
+        await bed.kubelet.restart_container(state, "c")
+        await bed.kubelet.until(lambda: "delete the pod" in bed.said)
+        assert not state["c"].running
+        assert "the device has another node now" in bed.said
+        (changed,) = {each.message for each in events if each.reason == "DeviceNodeChanged"}
+        assert changed in bed.said
+        await bed.kubelet.delete_pod(state)
+        await bed.runs(await bed.start("q", container("c", VE, 1)))
+
+
+def _nodes(plugin: Plugin) -> dict[str, str]:
+    devices = serving(plugin).node.state.advertised.devices()
+    return {each.id: each.nodes[0].host for each in devices if each.nodes}
+
+
+async def test_two_types_and_a_card_share_no_device(bed: Bed, engines: Engines) -> None:
+    """FPGAs are served beside them, and the reasons name who else has a device."""
+    address = bed.rack.add_card(CardSpec())
+    engines.add("other")
+    engines.add(
+        "fpga",
+        ('["1bcf"], device: ["001c"]', '["8086"]'),
+        ("class: ve}", "class: ve, optional: true}"),
+    )
+    (engines.types / "bent.yaml").write_text("kind: DeviceType\n")
+    async with bed.running(device_types=engines.types) as plugin:
+        await bed.offers(1)
+        state = serving(plugin).node.state
+        await eventually_async(lambda: len(state.advertised.not_offered) == 3)
+        reasons = {each.id: each.reasons[0].message for each in state.advertised.not_offered}
+        assert "types other and vector-engine match 0000:b0:00.0" in reasons["0000-b0-00-0"]
+        named = [text for text in reasons.values() if text.startswith(address)]
+        assert named == [
+            f"{address} belongs to the FPGA device dfl-port.0 ({AF}), so type fpga can't offer it"
+        ]
+        assert state.inventory is not None
+        assert any("bent.yaml" in each.message for each in state.inventory.problems)
+        (engines.types / "other.yaml").unlink()
+        await bed.offers(2, VE)
+
+
+async def test_a_device_whose_file_hangs_takes_nothing_from_cards(
+    bed: Bed, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, read = Event(), SysTree.attribute
+
+    def hang(tree: SysTree, subject: Any, path: str) -> Any:
+        if subject.name.startswith("0000:b0"):
+            release.wait(60)
+        return read(tree, subject, path)
+
+    monkeypatch.setattr(SysTree, "attribute", hang)
+    bed.rack.add_card(CardSpec())
+    async with bed.running(device_types=engines.types):
+        await bed.offers(1)
+        await bed.offers(1, VE)
+        bed.rack.add_card(CardSpec())
+        await bed.offers(2)
+        release.set()
+        await bed.offers(2, VE)

@@ -1,0 +1,140 @@
+"""Whether a container's device nodes are those of its devices."""
+
+import base64
+import json
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.devices.model import Device, DeviceNode
+from services.devices.resources import AdvertisedResources
+from services.kube.events import EventRecord
+from services.kubelet import deviceplugin_pb2 as pb
+from services.node.node_check import NodeNumbers, NodesStartPolicy
+from services.process.blocking import BlockingCalls
+from services.process.errors import NotAllowed
+from tests.services.node.support import scanned, shown
+
+pytestmark = pytest.mark.anyio
+
+RESOURCE = "device.accelbind.dev/ve"
+UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
+
+
+def device(*nodes: str) -> Device:
+    return Device("0000-b1-00-0", RESOURCE, healthy=True, nodes=tuple(map(DeviceNode.at, nodes)))
+
+
+class Setting:
+    """A node with a kubelet's files; a container holds the device."""
+
+    def __init__(self, folder: Path) -> None:
+        self.events: list[EventRecord] = []
+        self.checkpoint = folder / "device-plugins" / "kubelet_internal_checkpoint"
+        self.checkpoint.parent.mkdir()
+        (folder / "logs" / f"team_pod_{UID}").mkdir(parents=True)
+        self.state = scanned()
+        self.offer(device("ve0"))
+        self.policy = NodesStartPolicy(
+            self.state,
+            host_root="/host",
+            kubelet_dir=folder,
+            pod_logs_dir=folder / "logs",
+            calls=BlockingCalls(),
+            record_event=self.events.append,
+        )
+
+    def offer(self, *devices: Device) -> None:
+        offered = {each.id: each for each in devices}
+        self.state.advertised = AdvertisedResources({RESOURCE: offered} if offered else {}, ())
+
+    def allocate(self, *paths: str) -> None:
+        answer = pb.ContainerAllocateResponse(
+            devices=[pb.DeviceSpec(container_path=each, host_path=each) for each in paths]
+        )
+        entry = {
+            "PodUID": UID,
+            "ContainerName": "main",
+            "ResourceName": RESOURCE,
+            "DeviceIDs": {"-1": ["0000-b1-00-0"]},
+            "AllocResp": base64.b64encode(answer.SerializeToString()).decode(),
+        }
+        self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+
+    async def start(self) -> None:
+        await self.policy.authorize_start(RESOURCE, ["0000-b1-00-0"])
+
+
+async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allocated(
+    tmp_path: Path,
+) -> None:
+    setting = Setting(tmp_path)
+    setting.allocate("/host/dev/ve0")
+    await setting.start()
+    setting.offer(device("ve0", "dri/renderD128"))
+    await setting.start()
+    assert setting.events == []
+
+
+@pytest.mark.parametrize(
+    ("today", "now"),
+    [([device("ve1")], "now it is /host/dev/ve1"), ([device()], "now it has none"), ([], "none")],
+)
+async def test_a_container_whose_device_has_another_node_now_does_not_start(
+    tmp_path: Path, today: list[Device], now: str
+) -> None:
+    setting = Setting(tmp_path)
+    setting.allocate("/host/dev/ve0")
+    setting.offer(*today)
+    with pytest.raises(NotAllowed) as refused:
+        await setting.start()
+    text = str(refused.value)
+    assert now in text
+    assert 'container "main" was allocated /host/dev/ve0 for 0000-b1-00-0 of' in text
+    assert "the device has another node now" in text
+    assert "delete the pod" in text
+    (event,) = setting.events
+    assert (event.reason, event.warning) == ("DeviceNodeChanged", True)
+    assert (event.object.name, event.object.namespace) == ("pod", "team")
+
+
+async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(
+    tmp_path: Path,
+) -> None:
+    setting = Setting(tmp_path)
+    with capture_logs() as logs:
+        for text in ("no checkpoint", "no checkpoint", '{"Data": {}}'):
+            setting.checkpoint.write_text(text)
+            await setting.start()
+        setting.allocate("/host/dev/ve0")
+        await setting.start()
+    assert shown(logs) == [
+        *["containers start without a check of their device nodes"] * 2,  # for two reasons
+        "device nodes are checked again before containers start",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node", "allowed"),
+    [
+        (DeviceNode("null", "null", number=(1, 3)), True),
+        (DeviceNode("null", "null", number=(1, 4)), False),
+        (DeviceNode("null", "null"), True),
+        (DeviceNode("missing", "missing", number=(1, 4)), True),
+        (DeviceNode("file", "file", number=(1, 4)), True),
+    ],
+)
+async def test_only_a_node_of_another_device_is_refused(
+    tmp_path: Path, node: DeviceNode, *, allowed: bool
+) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "file").touch()
+    (tmp_path / "dev" / "null").symlink_to(os.devnull)
+    numbers = NodeNumbers(tmp_path, BlockingCalls())
+    if allowed:
+        await numbers.require([node])
+    else:
+        with pytest.raises(NotAllowed, match="/dev/null is 1:3, and the device is 1:4"):
+            await numbers.require([node])
