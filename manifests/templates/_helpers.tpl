@@ -8,6 +8,11 @@
 {{- end }}
 {{- end }}
 
+{{/* Not empty if device types are served. */}}
+{{- define "accelbind.hasTypes" -}}
+{{- if or .Values.deviceTypes.enabled .Values.deviceTypes.own }}yes{{ end }}
+{{- end }}
+
 {{/* What all pods have in common. */}}
 {{- define "accelbind.pod" -}}
 automountServiceAccountToken: true

@@ -11,7 +11,7 @@ from plugin import node_mode, server
 from services.admission import mapping_review, pod_review, review
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
 from services.admission.review import ReviewOutcome
-from services.devices import allocation
+from services.devices import allocation, cdi
 from services.devices.reasons import REASONS, Effect
 from services.kube import objects
 from services.mappings import model as mappings
@@ -147,6 +147,8 @@ _NAMES: Final = (
     ("variables of a container, read and written", functions, "FUNCTION_VARIABLES"),
     ("variables of a container, written", allocation, "UNIT_VARIABLES"),
     ("variables of a container, written", allocation, "ADDRESS_VARIABLE"),
+    ("kind of CDI devices of FPGAs, written", cdi, "KIND"),
+    ("kind of CDI devices of device types, written", cdi, "DEVICE_KIND"),
 )
 """Names in objects of others: what they are, module, constant."""
 

@@ -10,7 +10,7 @@
 
 {{/* The keys of each map of values.yaml; `values` is the whole, `pool` one of the pools. */}}
 {{- define "accelbind.knownKeys" -}}
-values: [bitstreams, certificates, commonLabels, crds, domains, global, images, kubelet, monitoring, namespace, networkPolicies, nodeFeatureRule, openshift, pools, webhook]
+values: [bitstreams, certificates, commonLabels, crds, deviceTypes, domains, global, images, kubelet, monitoring, namespace, networkPolicies, nodeFeatureRule, openshift, pools, webhook]
 images: [certs, hookInstaller, plugin, pullPolicy, pullSecrets, webhook]
 images.certs: &image [digest, repository, tag]
 images.hookInstaller: *image
@@ -22,6 +22,7 @@ pool: [affinity, args, cdi, enforceMappings, env, extraVolumeMounts, extraVolume
 kubelet: [root]
 bitstreams: [hostPath, volume]
 crds: [fpga, install]
+deviceTypes: [domains, enabled, own]
 namespace: [create, labels]
 networkPolicies: [enabled]
 monitoring: [enabled, labels, namespace, runbookUrl]
@@ -93,7 +94,7 @@ openshift: [scc]
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}
 {{- $names := list }}{{ $taken := list }}
 {{- range $given.extraVolumes }}
-{{- if has .name (list "bitstreams" "cdi" "dev" "device-plugins" "hook" "pod-logs" "pod-resources" "state" "sys" "tls") }}
+{{- if has .name (list "bitstreams" "cdi" "dev" "device-plugins" "device-types" "hook" "pod-logs" "pod-resources" "state" "sys" "tls") }}
 {{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s, a name that the chart uses itself: rename the volume" $path .name)) }}
 {{- else if has .name $names }}
 {{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s twice: rename one of them" $path .name)) }}
@@ -109,7 +110,7 @@ openshift: [scc]
 {{- include "accelbind.problem" (list $found (printf "%s %q, which is not a path: use an absolute one" $is $at)) }}
 {{- else }}
 {{- $at = clean $at }}
-{{- range $ours := list "/etc/accelbind/tls" "/host/dev" "/host/sys" "/opt/accelbind" "/run/accelbind" "/srv/intel.com/fpga" "/var/lib/kubelet/device-plugins" "/var/lib/kubelet/pod-resources" "/var/log/pods" "/var/run/cdi" "/var/run/secrets/kubernetes.io/serviceaccount" }}
+{{- range $ours := list "/etc/accelbind/tls" "/etc/accelbind/device-types" "/host/dev" "/host/sys" "/opt/accelbind" "/run/accelbind" "/srv/intel.com/fpga" "/var/lib/kubelet/device-plugins" "/var/lib/kubelet/pod-resources" "/var/log/pods" "/var/run/cdi" "/var/run/secrets/kubernetes.io/serviceaccount" }}
 {{- if or (hasPrefix (print (trimSuffix "/" $at) "/") (print $ours "/")) (hasPrefix (print $ours "/") (print (trimSuffix "/" $at) "/")) }}
 {{- include "accelbind.problem" (list $found (printf "%s %s, where the chart has %s: use another path" $is $at $ours)) }}
 {{- end }}
@@ -125,7 +126,7 @@ openshift: [scc]
 {{/* Takes what was found and the pools. */}}
 {{- define "accelbind.checkPools" -}}
 {{- $found := index . 0 }}{{ $earlier := list }}
-{{- $flags := dict "--log-level" "logLevel" "--mode" "mode" "--units" "units" "--enforce-mappings" "enforceMappings" "--programming" "programming" "--hook-path" "programming" "--cdi" "cdi" "--cdi-dir" "cdi" }}
+{{- $flags := dict "--log-level" "logLevel" "--mode" "mode" "--units" "units" "--enforce-mappings" "enforceMappings" "--programming" "programming" "--hook-path" "programming" "--cdi" "cdi" "--cdi-dir" "cdi" "--device-types" "deviceTypes" "--resource-domain" "deviceTypes.domains" }}
 {{- range $at, $given := index . 1 }}
 {{- $path := printf "pools[%d]" $at }}
 {{- include "accelbind.arguments" (list $found $path $given $flags) }}

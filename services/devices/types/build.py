@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from services.devices.allocation import resource_variable
+from services.devices.cdi import DEVICE_KIND
 from services.devices.health import Reading
 from services.devices.model import Device, DeviceNode, Problem
 from services.devices.types.match import unmet
@@ -19,7 +20,6 @@ from services.process.text import quote
 
 MAX_ID: Final = 56
 """Characters of an id: a DNS label has 63, and replicas add some."""
-CDI_KIND: Final = "accelbind.dev/device"
 NOT_MATCHED: Final = "not-matched"
 
 _NOT_IN_LABEL: Final = re.compile(r"[^a-z0-9]+")
@@ -95,14 +95,14 @@ def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
         pci_addresses=seen.addresses,
         card=seen.card,
         type=of.name,
-        cdi=f"{CDI_KIND}={seen.id}",
+        cdi=f"{DEVICE_KIND}={seen.id}",
         envs=tuple(_variables(of, seen)),
         claims=seen.claims | numbers,
     )
     replicas = of.spec.sharing.replicas
     for number in range(replicas):
         own = f"{seen.id}-r{number}"
-        yield device if replicas == 1 else replace(device, id=own, cdi=f"{CDI_KIND}={own}")
+        yield device if replicas == 1 else replace(device, id=own, cdi=f"{DEVICE_KIND}={own}")
 
 
 def health_problems(of: DeviceType, values: Mapping[str, Value | Problem]) -> Iterator[Problem]:
