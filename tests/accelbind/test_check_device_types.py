@@ -13,7 +13,7 @@ FIRST = "# a comment, so that the document starts on line 2\n"
 BENT = {
     # what is replaced, by what, and the field that is named
     "version": ("v1alpha1", "v1", "apiVersion"),
-    "kind": ("kind: DeviceType", "kind: DeviceDriver", "kind"),
+    "other-kind": ("kind: DeviceType", "kind: DeviceDriver", "kind"),
     "unknown-top": ("kind:", "status: {}\nkind:", "status"),
     "unknown-spec": ("  nodes:", "  mounts: [/etc]\n  nodes:", "spec.mounts"),
     "unknown-pci": ("{vendor", "{slot: 1, vendor", "spec.match[0].pci.slot"),
@@ -42,6 +42,21 @@ BENT = {
     "long-name": ("name: ve}", f"name: {'x' * 64}}}", "spec.resource.name"),
     "preload": ("VE_NODE", "LD_PRELOAD", "spec.env[0].name"),
     "replicas": ("  env:", "  sharing: {replicas: 0}\n  env:", "spec.sharing.replicas"),
+    "no-id": ('{vendor: ["1bcf"], device: ["001c"]}', "{driver: [ve_drv]}", "spec.match[0].pci"),
+    "two-kinds": ("{pci:", '{path: ["/dev/ve0"], pci:', "spec.match[0]"),
+    "no-source": ("{class: ve}", "{optional: true}", "spec.nodes[0]"),
+    "bare-kind": ("[{class: ve}]", "[{vfio: true, kind: render}]", "spec.nodes[0].kind"),
+    "domain": ("device.accelbind.dev", "Device", "spec.resource.domain"),
+    "no-value": (", attribute: numaNode", "", "spec.env[0]"),
+    "undeclared-env": ("attribute: numaNode", "attribute: node", "spec.env[0].attribute"),
+    "two-variables": ("env: [", "env: [{name: VE_NODE, value: a}, ", "spec.env"),
+    "two-attributes": ("name: osState", "name: state", "spec.attributes"),
+    "vfio-and": ("[{class: ve}]", "[{class: ve}, {vfio: true}]", "spec.nodes"),
+    "shared-vfio": (
+        "[{class: ve}]",
+        "[{vfio: true}]\n  sharing: {replicas: 2}",
+        "spec.sharing.replicas",
+    ),
     "second": ("# a comment", "# a comment", "metadata.name"),
 }
 MATCHES = {

@@ -137,14 +137,14 @@ def offers_of_snapshots() -> Iterator[str]:
     for path in sorted(_shared("hardware").glob("*.tar.*")):
         with tempfile.TemporaryDirectory() as folder:
             with tarfile.open(path) as archive:
-                archive.extraction_filter = _as_it_is  # Python 3.11.3 has no argument for it
+                archive.extraction_filter = as_it_is  # Python 3.11.3 has no argument for it
                 archive.extractall(folder)  # noqa: S202 - our own snapshots
             (root,) = [each.parent for each in Path(folder).glob("*/sys")]
             tables = adapter.Node(root).offered()
         yield _line({"snapshot": path.name.partition(".tar")[0], **tables})
 
 
-def _as_it_is(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo | None:
+def as_it_is(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo | None:
     """Keep links that lead out of a snapshot, as on its host; skip what describes processors."""
     return None if re.search(r"^[^/]+/(proc|sys/devices/system)/", member.name) else member
 

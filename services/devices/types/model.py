@@ -221,7 +221,7 @@ class NodeSource(_Strict, frozen=True):
         if [self.class_ is not None, self.own, self.vfio].count(True) != 1:
             yield " needs exactly one of class, own and vfio"
         if self.kind and not self.class_:
-            yield ".kind needs class"
+            yield ".kind: it needs class"
         if self.class_ in DENIED_SUBSYSTEMS:
             yield f".class: nodes of {self.class_} are never handed out"
 

@@ -115,3 +115,19 @@ def test_variables_are_set_where_the_attribute_is_known() -> None:
         ("VF", "true"),
     )
     assert device.numa_node == 1
+
+
+def test_rules_hold_or_give_their_reason() -> None:
+    rules = [
+        {"attribute": "state", "oneOf": [1, 2], "reason": "off"},
+        {"attribute": "numaNode", "equals": 0, "reason": "elsewhere"},
+    ]
+    spec = {"attributes": [{"name": "state", "file": "f", "type": "int"}], "health": rules}
+    unread = Problem("attribute-unreadable", "")
+
+    def reasons(**values: Value | Problem) -> list[str]:
+        return made(spec, Sighting("a", "a", values, ()))[0][2]
+
+    assert reasons(state=2, numaNode=0) == []
+    assert reasons(state=3) == ["off", "elsewhere"]
+    assert reasons(state=unread, numaNode=0) == ["attribute-unreadable"]

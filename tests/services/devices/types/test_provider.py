@@ -1,0 +1,313 @@
+"""Devices that types find in sysfs: a snapshot of real hardware, and synthetic trees."""
+
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.devices.model import DeviceNode
+from services.devices.provider import merge
+from tests.golden.files import as_it_is
+from tests.services.devices.hardware.blocking import Barrier
+from tests.services.devices.types.making import ENGINE, Tree, Types, document
+from tests.support import eventually, require_shared
+
+ADDRESS = "0000:b1:00.5"
+ID = "0000-b1-00-5"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "root")
+
+
+@pytest.fixture
+def types(tmp_path: Path, tree: Tree) -> Types:
+    return Types(tmp_path / "types", tree.root)
+
+
+def write(types: Types, spec: dict[str, Any], name: str = "t") -> None:
+    types.write(f"{name}.yaml", json.dumps(document(spec, name)))
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight NEC Vector Engines: hwloc's `32intel64-2p8co2t+8ve`; it has no /dev."""
+    archive = require_shared("hardware", "32intel64-2p8co2t+8ve.tar.bz2")
+    folder = tmp_path_factory.mktemp("snapshot")
+    with tarfile.open(archive) as files:
+        files.extraction_filter = as_it_is  # Python 3.11.3 has no argument for it
+        files.extractall(folder)  # noqa: S202 - our own snapshots
+    (root,) = folder.iterdir()
+    (root / "dev").mkdir()
+    for number in range(8):
+        (root / "dev" / f"ve{number}").touch()
+    return root
+
+
+def test_a_file_of_14_lines_serves_eight_vector_engines(snapshot: Path, tmp_path: Path) -> None:
+    assert len(ENGINE.splitlines()) == 14
+    types = Types(tmp_path, snapshot)
+    types.write("ve.yaml", ENGINE)
+    found = types.scan()
+    assert found.problems == ()
+    assert [(each.id, each.numa_node, each.nodes[0].host) for each in found.devices] == [
+        *((f"0000-1{digit}-00-0", 0, f"ve{n}") for n, digit in enumerate("bcde")),
+        ("0000-3d-00-0", 0, "ve4"),
+        ("0000-3f-00-0", 0, "ve5"),
+        ("0000-40-00-0", 0, "ve6"),
+        ("0000-41-00-0", 0, "ve7"),
+    ]
+    assert all(each.healthy and len(each.nodes) == 1 for each in found.devices)
+    assert found.devices[2].envs == (("ACCELBIND_VE", "0000:1d:00.0"), ("VE_NODE", "0"))
+    assert found.devices[2].claims == {"0000:1d:00.0", "238:2"}
+
+
+def test_a_rule_that_does_not_hold_makes_one_unhealthy(snapshot: Path, tmp_path: Path) -> None:
+    types = Types(tmp_path, snapshot)
+    types.write("ve.yaml", ENGINE)
+    state = (snapshot / "sys/class/ve/ve2").resolve() / "os_state"
+    state.write_text("2\n")
+    reasons = types.reasons()
+    assert reasons.pop("0000-1d-00-0") == ["os-not-online"]
+    assert not any(reasons.values())
+    state.rename(tmp_path / "away")
+    assert types.reasons()["0000-1d-00-0"] == ["attribute-unreadable"]
+    state.write_text("0\n")
+    assert not any(types.reasons().values())
+
+
+def test_types_are_read_again_when_they_change(tree: Tree, types: Types) -> None:
+    spec = {"match": [{"class": {"name": "misc", "entry": ["hw_random"]}}]}
+    tree.entry("", "misc", "hw_random", "10:183", "hwrng")
+    assert types.scan().devices == ()
+    write(types, spec)
+    (device,) = types.scan().devices
+    assert (device.id, device.nodes) == (
+        "hw-random",
+        (DeviceNode("hwrng", "hwrng", "rw", (10, 183)),),
+    )
+    assert types.provider.subsystems == {"misc", "pci", "usb", "vfio"}
+    types.write("bent.yaml", "kind: x")
+    found = types.scan()
+    assert found.devices == (device,)
+    assert [each.reason for each in found.problems] == ["device-type-invalid"]
+    assert found.problems[0].message.startswith("bent.yaml, line 1: kind: ")
+    shutil.rmtree(types.folder)
+    found = types.scan()
+    assert found.devices == (device,)
+    assert found.problems[0].reason == "device-types-unreadable"
+
+
+def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: Tree, types: Types) -> None:
+    folder = tree.pci(ADDRESS, "8086:bccf", ready=0)
+    tree.pci("0000:b1:00.6", "8086:bcce")
+    pci = {"vendor": ["8086"], "device": ["bccf"], "driver": ["qat"]}
+    where = [{"attribute": "ready", "equals": True}]
+    write(
+        types,
+        {
+            "match": [{"pci": pci, "where": where}],
+            "attributes": [{"name": "ready", "file": "ready", "type": "bool"}],
+            "nodes": [{"class": "uio"}],
+        },
+    )
+    (device,) = types.scan().devices
+    assert (device.id, device.resource, device.reasons[0].reason) == (ID, "", "not-matched")
+    assert device.reasons[0].message == "it is bound to no driver, not to qat"
+    tree.bind(folder, "qat")
+    assert types.scan().devices[0].reasons[0].message == "ready is false, not true"
+    tree.file(f"{folder}/ready", "1")
+    assert types.reasons() == {ID: ["node-missing"]}
+    tree.entry(folder, "uio", "uio0", "239:0")
+    assert types.reasons() == {ID: []}
+
+
+def test_a_device_has_the_nodes_of_its_own_function(tree: Tree, types: Types) -> None:
+    """As Mesa's drivers have them: a card node and a render node for each function."""
+    for number, address in enumerate(("0000:03:00.0", "0000:04:00.0")):
+        folder = tree.pci(address, "1002:73bf", numa_node=number)
+        tree.entry(folder, "drm", f"card{number}", f"226:{number}", f"dri/card{number}")
+        tree.entry(folder, "drm", f"renderD{128 + number}", f"226:{128 + number}", f"dri/r{number}")
+    tree.pci("0000:00:02.0", "8086:4680")
+    write(
+        types,
+        {
+            "match": [{"pci": {"vendor": ["1002", "8086"], "class": ["12"]}}],
+            "nodes": [{"class": "drm", "kind": "render", "permissions": "r"}],
+        },
+    )
+    found = {each.id: each for each in types.scan().devices}
+    assert found["0000-03-00-0"].nodes == (DeviceNode("dri/r0", "dri/r0", "r", (226, 128)),)
+    assert found["0000-04-00-0"].nodes == (DeviceNode("dri/r1", "dri/r1", "r", (226, 129)),)
+    assert found["0000-04-00-0"].numa_node == 1
+    assert [each.reason for each in found["0000-00-02-0"].reasons] == ["node-missing"]
+
+
+def test_entries_of_one_function_are_devices_of_their_own(tree: Tree, types: Types) -> None:
+    folder = tree.pci("0000:65:00.0", "1e52:401e")
+    for number in range(2):
+        tree.entry(folder, "accel", f"accel{number}", f"261:{number}", f"accel/accel{number}")
+    tree.entry("", "accel", "accel9", "261:9", "accel/accel9")
+    term = {"class": {"name": "accel"}, "pci": {"vendor": ["1e52"]}}
+    write(types, {"match": [term]})
+    devices = types.scan().devices
+    assert [each.id for each in devices] == ["0000-65-00-0-accel0", "0000-65-00-0-accel1"]
+    assert [each.claims for each in devices] == [{"261:0"}, {"261:1"}]
+    assert merge([types.scan()]).not_offered == ()
+
+
+def test_usb_devices_are_named_by_serial_or_port(tree: Tree, types: Types) -> None:
+    tree.usb("3-1", "18d1:9302", "bus/usb/003/002", "189:257", serial="AB_1")
+    tree.usb("3-2.4", "18d1:9302", "bus/usb/003/003", "189:258")
+    for port, number in (("4-1", 384), ("4-2", 385)):
+        tree.usb(port, "18d1:9302", f"bus/usb/004/{number}", f"189:{number}", serial="same")
+    tree.usb("5-1", "0403:6011", "bus/usb/005/002", "189:512", serial="AB_1")
+    write(types, {"match": [{"usb": {"vendor": ["18d1"], "product": ["9302"]}}]})
+    devices = types.scan().devices
+    assert [each.id for each in devices] == ["ab-1", "3-2-4", "4-1", "4-2"]
+    assert devices[0].nodes[0] == DeviceNode("bus/usb/003/002", "bus/usb/003/002", "rw", (189, 257))
+    assert devices[0].claims == {"3-1", "189:257"}
+    assert devices[0].pci_addresses == ()
+    assert devices[0].envs == (("ACCELBIND_T", "ab-1"),)
+
+
+def test_paths_are_for_nodes_that_sysfs_does_not_know(tree: Tree, types: Types) -> None:
+    for name in ("ami0", "ami10", "ami2", "other"):
+        tree.file(f"dev/{name}", "")
+    write(types, {"match": [{"path": ["/dev/ami*"]}]})
+    found = types.scan().devices
+    assert [each.id for each in found] == ["ami0", "ami2", "ami10"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["link/state", "driver/state", "outside", "physfn/shadow", "secret/shadow", "st*"],
+)
+def test_attributes_stay_below_the_device(tree: Tree, types: Types, path: str) -> None:
+    folder = tree.pci(ADDRESS, "8086:bccf", state=1, stop=1)
+    tree.file("etc/shadow", "1")
+    tree.file(f"{folder}/elsewhere/state", "1")
+    tree.file("sys/bus/pci/drivers/d/state", "1")
+    tree.bind(folder, "d")
+    tree.link(f"{folder}/link", f"{folder}/elsewhere")
+    tree.link(f"{folder}/outside", "etc/shadow")
+    tree.link(f"{folder}/secret", "etc")
+    tree.link(f"{folder}/physfn", "etc")
+    tree.entry(folder, "ve", "ve0", "238:0")
+    write(
+        types,
+        {
+            "match": [{"pci": {"vendor": ["8086"]}}],
+            "nodes": [{"class": "ve"}],
+            "attributes": [{"name": "state", "file": path, "type": "int"}],
+            "health": [{"attribute": "state", "equals": 1, "reason": "bad"}],
+        },
+    )
+    assert types.reasons() == {ID: ["attribute-unreadable"]}
+
+
+def test_the_physical_function_and_the_device_may_be_read(tree: Tree, types: Types) -> None:
+    physical = tree.pci("0000:b1:00.0", "8086:bcce", mode=7)
+    virtual = tree.pci(ADDRESS, "8086:bccf")
+    tree.link(f"{virtual}/physfn", physical)
+    tree.entry(virtual, "ve", "ve0", "238:0")
+    term = {"class": {"name": "ve"}, "pci": {"vendor": ["8086"], "virtualFunction": True}}
+    write(
+        types,
+        {
+            "match": [term],
+            "attributes": [{"name": "mode", "file": "device/physfn/mode", "type": "int"}],
+            "env": [{"name": "MODE", "attribute": "mode"}],
+        },
+    )
+    (device,) = types.scan().devices
+    assert dict(device.envs)["MODE"] == "7"
+
+
+@pytest.fixture
+def barrier() -> Iterator[Barrier]:
+    made = Barrier()
+    yield made
+    made.release_all()
+
+
+def test_a_device_whose_read_hangs_takes_nothing_from_others(
+    tree: Tree, tmp_path: Path, barrier: Barrier
+) -> None:
+    types = Types(tmp_path / "types", tree.root, patience=0.2, files=barrier.files)
+    for number in range(3):
+        folder = tree.pci(f"0000:0{number}:00.0", "1bcf:001c")
+        tree.entry(folder, "ve", f"ve{number}", f"238:{number}")
+        for file, text in (("ve_state", 1), ("os_state", 0)):
+            tree.file(f"{folder}/ve/ve{number}/{file}", text)
+    types.write("ve.yaml", ENGINE)
+    barrier.hang("read .*/ve0/os_state")
+    first, *others = types.scan().devices
+    assert (first.resource, first.reasons[0].reason) == ("", "device-hung")
+    assert all(each.healthy for each in others)
+    assert len(others) == 2
+    barrier.hang("read .*/ve1/ve_state")
+    before = others[0]
+    _, second, third = types.scan().devices
+    assert (second.resource, second.nodes) == (before.resource, before.nodes)
+    assert [each.reason for each in second.reasons] == ["device-hung"]
+    assert third == others[1]
+    barrier.release_all()
+
+    def healthy() -> bool:
+        return all(each.healthy for each in types.scan().devices)
+
+    eventually(healthy)
+
+
+def vfio(tree: Tree, group: int) -> None:
+    tree.entry("", "vfio", str(group), f"242:{group}", f"vfio/{group}")
+    if not (tree.root / "sys/class/misc/vfio").exists():
+        tree.entry("", "misc", "vfio", "10:196", "vfio/vfio")
+
+
+def test_an_iommu_group_is_one_device(tree: Tree, types: Types) -> None:
+    functions = {f"0000:b1:00.{n}": tree.pci(f"0000:b1:00.{n}", "8086:bccf") for n in range(3, 7)}
+    for address, group in zip(functions, (12, 12, 13, 14), strict=True):
+        tree.group(functions[address], group)
+    term = {"pci": {"vendor": ["8086"], "device": ["bccf"], "driver": ["vfio-pci"]}}
+    write(types, {"match": [term], "nodes": [{"vfio": True}]})
+    unbound = types.scan().devices
+    assert [each.reasons[0].reason for each in unbound] == ["not-matched"] * 4
+    for address in list(functions)[:3]:
+        tree.bind(functions[address], "vfio-pci")
+    vfio(tree, 12)
+    assert types.reasons() == {
+        "0000-b1-00-3": [],
+        "0000-b1-00-5": ["node-missing"],
+        "0000-b1-00-6": ["not-matched"],
+    }
+    vfio(tree, 13)
+    _, first, second = types.scan().devices
+    assert [each.host for each in first.nodes] == ["vfio/12", "vfio/vfio"]
+    assert first.claims == {"0000:b1:00.3", "0000:b1:00.4", "242:12"}
+    assert first.pci_addresses == ("0000:b1:00.3", "0000:b1:00.4")
+    assert [each.id for each in (first, second)] == ["0000-b1-00-3", "0000-b1-00-5"]
+    assert not merge([types.scan()]).not_offered[0].resource
+    tree.file("sys/kernel/iommu_groups/13/name", "vfio-noiommu")
+    assert types.reasons()["0000-b1-00-5"] == ["vfio-no-group"]
+
+
+def test_a_group_with_a_stranger_is_not_offered(tree: Tree, types: Types) -> None:
+    for number, driver in ((5, "vfio-pci"), (6, "i40e")):
+        folder = tree.pci(f"0000:b1:00.{number}", f"8086:000{number}")
+        tree.group(folder, 12)
+        tree.bind(folder, driver)
+    vfio(tree, 12)
+    write(
+        types,
+        {"match": [{"pci": {"vendor": ["8086"], "device": ["0005"]}}], "nodes": [{"vfio": True}]},
+    )
+    (device,) = types.scan().devices
+    assert (device.resource, device.reasons[0].reason) == ("", "vfio-not-viable")
+    assert "0000:b1:00.6 (i40e)" in device.reasons[0].message
