@@ -28,7 +28,7 @@ from accelbind.survey import Survey, policy_of, read_folder, survey
 from services.admission.findings import Code, Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.kube.connection import connector
-from services.mappings.index import MappingIndex
+from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import count, plain
 
@@ -114,7 +114,7 @@ def mappings(
         raise InvalidSettings("name either a folder of mappings or --kubeconfig")
     else:
         checked = _check_folder(folder, nodes or (), pods or (), policy, namespace)
-    index, findings, unchecked = checked
+    index, findings, unchecked = _within(namespace, *checked)
     listed = [*_listed(index)]
     result = {
         "mappings": len(index),
@@ -124,7 +124,7 @@ def mappings(
         "notChecked": unchecked,
     }
     table = table_lines([each.upper() for each in _LISTED], listed) if list_ and listed else ()
-    print_result(output, result, chain(table, _lines(*checked)))
+    print_result(output, result, chain(table, _lines(index, findings, unchecked)))
     if findings:
         raise typer.Exit(Exit.NO)
     if unchecked and folder is None:
@@ -152,8 +152,6 @@ def _check_folder(
     wanted = "no node: kubectl get nodes -o yaml writes such a file"
     for _, node in read_objects(nodes, _nodes, wanted):
         add_advertised(advertised, node, policy.fpga_prefixes, others=True)
-    if namespace is not None:
-        index = MappingIndex({namespace: index.namespace(namespace)})
     found_pods = [pod for _, pod in read_pods(pods)]
     unchecked = []
     if not nodes:
@@ -170,13 +168,23 @@ def _check_folder(
             for use in resource_uses(pod, policy.prefixes, namespace=namespace or "default")
             if namespace in (None, use.namespace)
         ],
-        problems=() if namespace else snapshot.problems,
+        problems=snapshot.problems,
     )
     for pod in found_pods:
         of = pod.namespace or namespace or "default"
-        for hint in misspelt_resources(pod, index.namespace(of), policy.domains):
+        for hint in misspelt_resources(pod, index, policy, namespace=of):
             findings.append(Finding(Code.MISSPELT, of, pod.label, hint))
     return index, findings, unchecked
+
+
+def _within(
+    namespace: str | None, index: MappingIndex, findings: list[Finding], unchecked: list[str]
+) -> Checked:
+    """Return what is about one namespace: that of shared names was read too."""
+    if namespace is None:
+        return index, findings, unchecked
+    own = [each for each in findings if each.namespace == namespace]
+    return EMPTY_INDEX.with_namespaces([index.namespace(namespace)]), own, unchecked
 
 
 def _check_cluster(kubeconfig: Path | None, policy: Policy, namespace: str | None) -> Checked:

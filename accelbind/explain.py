@@ -128,7 +128,7 @@ def explain(
     ]
     hints = [
         [
-            *misspelt_resources(one.found, index.namespace(one.namespace), policy.domains),
+            *misspelt_resources(one.found, index, policy, namespace=one.namespace),
             *_namespace_hint(one, named=namespace is not None),
         ]
         for one in explained

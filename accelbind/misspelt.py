@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from services.mappings.index import NamespaceMappings
+from services.admission.mutate import Policy
+from services.mappings.index import MappingIndex
 from services.pods.manifests import FoundPod
 from services.process.text import plain, quote
 
@@ -13,19 +14,36 @@ _ALIKE: Final = 0.6
 _NATIVE: Final = ("cpu", "memory", "storage", "ephemeral-storage", "pods", "hugepages-")
 
 
+class _Names(NamedTuple):
+    """The names of one family that pods of a namespace can request."""
+
+    domains: Sequence[str]
+    logical: Sequence[str]
+    physical: Sequence[str] = ()
+    unique: bool = False
+    """Whether a name alone, with any domain, shows what was meant."""
+
+
 def misspelt_resources(
-    found: FoundPod, mappings: NamespaceMappings, domains: Sequence[str]
+    found: FoundPod, index: MappingIndex, policy: Policy, *, namespace: str
 ) -> Iterator[str]:
     """Yield a hint for each resource of another domain that was probably meant to be ours.
 
     The webhook ignores such a resource, and the pod stays Pending.
     """
+    mappings, shared = index.namespace(namespace), policy.shared(index)
+    families = (
+        _Names(policy.domains, [*mappings.by_name], [*mappings.by_resource], unique=True),
+        _Names(policy.accelerator_domains, [*mappings.accelerators.by_name, *shared.by_name]),
+    )
     spec = found.pod.spec
     for container in (*(spec.init_containers or ()), *(spec.containers or ())) if spec else ():
         resources = container.resources
         limits, requests = (resources.limits, resources.requests) if resources else (None, None)
         for key in dict.fromkeys((*(limits or ()), *(requests or ()))):
-            meant = _meant(key, mappings, domains)
+            if key.startswith(policy.prefixes) or ("/" not in key and key.startswith(_NATIVE)):
+                continue
+            meant = next(filter(None, (_meant(key, names) for names in families)), None)
             if meant is not None:
                 yield (
                     f"container {quote(container.name)} asks for {plain(key)},"
@@ -33,16 +51,13 @@ def misspelt_resources(
                 )
 
 
-def _meant(key: str, mappings: NamespaceMappings, domains: Sequence[str]) -> str | None:
+def _meant(key: str, names: _Names) -> str | None:
     domain, slash, name = key.rpartition("/")
-    if domain in domains or (not slash and key.startswith(_NATIVE)):
-        return None
-    ours = difflib.get_close_matches(domain, domains, n=1, cutoff=_ALIKE)
-    near = difflib.get_close_matches(name.lower(), mappings.by_name, n=1, cutoff=_ALIKE)
-    if name in mappings.by_name or name in mappings.by_resource:
-        known: str | None = name
-    elif ours or not slash:
+    ours = difflib.get_close_matches(domain, names.domains, n=1, cutoff=_ALIKE)
+    near = difflib.get_close_matches(name.lower(), names.logical, n=1, cutoff=_ALIKE)
+    known: str | None = None
+    if ours or not slash or names.unique:
+        known = next((each for each in (*names.logical, *names.physical) if each == name), None)
+    if known is None and (ours or not slash):
         known = near[0] if near else None
-    else:
-        known = None
-    return f"{ours[0] if ours else domains[0]}/{known}" if known else None
+    return f"{ours[0] if ours else names.domains[0]}/{known}" if known else None

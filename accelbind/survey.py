@@ -82,7 +82,8 @@ class Survey:
 
 async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None = None) -> Survey:
     """Read a cluster, or what one namespace of it has."""
-    result = Survey(await read_index(client, [namespace]))
+    namespaces = {namespace, policy.shared_namespace or namespace} if namespace else {None}
+    result = Survey(await read_index(client, namespaces))
 
     async def listed(
         kind: _Kind, within: str | None, read: Callable[[dict[str, Any]], T]
@@ -144,7 +145,7 @@ def read_folder(folder: Path) -> FolderSnapshot:
 def policy_of(
     domains: list[str] | None,
     accelerator_domains: list[str] | None,
-    shared_namespace: str,
+    shared_namespace: str = "",
     *,
     max_units: int = Policy().max_units,
     guard: list[str] | None = None,

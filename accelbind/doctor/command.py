@@ -29,6 +29,7 @@ from accelbind.doctor.model import Check, CheckStatus, Line, Result, run_checks
 from accelbind.doctor.node import Node
 from accelbind.exits import Exit
 from accelbind.options import (
+    AcceleratorDomains,
     Domains,
     Kubeconfig,
     default_note,
@@ -38,8 +39,8 @@ from accelbind.options import (
 )
 from accelbind.output import Output, OutputFormat, print_result
 from accelbind.run import Given, load_settings, with_settings
+from accelbind.survey import policy_of
 from plugin.settings import PluginSettings
-from services.admission.mutate import Policy
 from services.kube.config import NO_KUBECONFIG, may_reach
 from services.process.errors import InvalidSettings
 
@@ -77,7 +78,7 @@ CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
     cluster.API_SERVER: cluster.check_api_server,
     "cluster.workloads": workloads.check_workloads,
     "cluster.other-suites": workloads.check_other_suites,
-    "cluster.nodes": workloads.check_nodes,
+    "cluster.nodes": pools.check_nodes,
     "cluster.pools": pools.check_pools,
     "cluster.webhooks": webhooks.check_webhooks,
     "cluster.served": certificates.check_served,
@@ -131,6 +132,7 @@ def doctor(
     kubeconfig: Kubeconfig = None,
     namespace: Annotated[str, namespace_option("Where accelbind runs.", SYSTEM)] = SYSTEM,
     domain: Domains = None,
+    accelerator_domain: AcceleratorDomains = None,
     webhook_address: WebhookAddress = None,
     given: Given,
 ) -> None:
@@ -160,7 +162,7 @@ def doctor(
         mode = options.mode if given.get("mode") is not None else None
         checks += checks_of(NODE, Node(options, mode))
     if on_cluster or kubeconfig is not None or (not on_node and _knows_cluster(config, checks)):
-        prefixes = (Policy(tuple(domain)) if domain else Policy()).prefixes
+        prefixes = policy_of(domain, accelerator_domain).prefixes
         address = certificates.parse_address(webhook_address) if webhook_address else None
         checks += checks_of(CLUSTER, Cluster(config, namespace, prefixes, address))
     if not checks:

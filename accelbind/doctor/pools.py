@@ -76,6 +76,33 @@ def read_pools(cluster: Cluster) -> list[Pool]:
     ]
 
 
+def check_nodes(cluster: Cluster) -> Iterator[Line]:
+    """Do nodes offer accelerators?"""
+    offering = 0
+    nodes = cluster.once(read_nodes)
+    for node in nodes:
+        name = name_of(node)
+        amounts = add_advertised({}, node, (*cluster.prefixes, UNIT_RESOURCE))
+        gone = sorted(resource for resource, number in amounts.items() if not number)
+        if gone:
+            yield warning(
+                f"node {name} knows {', '.join(map(plain, gone))}, but has no device of it",
+                f"run accelbind doctor on {name}; ignore a resource that was removed: the kubelet"
+                " keeps its name",
+            )
+        offering += any(amounts.values())
+    if offering:
+        yield ok(f"{count(offering, 'node')} offer{'s' if offering == 1 else ''} accelerators")
+    elif not cluster.once(read_pools):
+        yield skipped(f"there is no plugin DaemonSet in namespace {cluster.namespace}")
+    else:
+        yield failed(
+            f"none of {count(len(nodes), 'node')} offers an accelerator",
+            "run accelbind doctor on a node with cards; see cluster.pools; or --skip cluster.nodes"
+            " if such nodes come only on demand",
+        )
+
+
 def check_pools(cluster: Cluster) -> Iterator[Line]:
     """Does one plugin DaemonSet cover each node with accelerators?"""
     pools = cluster.once(read_pools)

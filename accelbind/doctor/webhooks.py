@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import Line, failed, ok, warning
 from services.kube.objects import GROUP, PLURALS, decode_base64
+from services.mappings.kinds import TABLE
 from services.process.text import plain
 
 NAME: Final = "accelbind"
@@ -24,12 +25,15 @@ class Review(NamedTuple):
 
 
 MUTATING, VALIDATING = KINDS = ("mutating", "validating")
-_PODS, _MAPPINGS = "pods", "acceleratorfunctions"
+_PODS: Final = "pods"
 
 REVIEWS: Final = (
     Review(MUTATING, _PODS, "logical names are not replaced"),
     Review(VALIDATING, _PODS, "changes by other webhooks are not checked"),
-    Review(VALIDATING, _MAPPINGS, "mappings that clash are accepted"),
+    *(
+        Review(VALIDATING, kind.plural, "mappings that no pod can use are accepted")
+        for kind in TABLE.values()
+    ),
 )
 
 

@@ -8,7 +8,7 @@ from accelbind.doctor.model import Line, failed, ok, skipped, warning
 from accelbind.doctor.webhooks import other_hooks
 from services.admission.findings import add_advertised
 from services.names import UNIT_RESOURCE, is_physical
-from services.process.text import count, plain
+from services.process.text import plain
 
 MODE_ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
 _OTHER_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
@@ -55,31 +55,6 @@ def check_other_suites(cluster: Cluster) -> Iterator[Line]:
 def read_nodes(cluster: Cluster) -> list[Json]:
     """The nodes, as far as checks need them. Raises as `Cluster.get`."""
     return cluster.items("/api/v1/nodes", _node_parts)
-
-
-def check_nodes(cluster: Cluster) -> Iterator[Line]:
-    """Do nodes offer accelerators?"""
-    offering = 0
-    nodes = cluster.once(read_nodes)
-    for node in nodes:
-        name = name_of(node)
-        amounts = add_advertised({}, node, (*cluster.prefixes, UNIT_RESOURCE))
-        gone = sorted(resource for resource, number in amounts.items() if not number)
-        if gone:
-            yield warning(
-                f"node {name} knows {', '.join(map(plain, gone))}, but has no device of it",
-                f"run accelbind doctor on {name}; ignore a resource that was removed: the kubelet"
-                " keeps its name",
-            )
-        offering += any(amounts.values())
-    if offering:
-        yield ok(f"{count(offering, 'node')} offer{'s' if offering == 1 else ''} accelerators")
-    else:
-        yield failed(
-            f"none of {count(len(nodes), 'node')} offers an accelerator",
-            "run accelbind doctor on a node with cards; see cluster.pools; or --skip cluster.nodes"
-            " if such nodes come only on demand",
-        )
 
 
 def _workload_line(kind: str, item: Json, namespace: str) -> Line:

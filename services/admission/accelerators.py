@@ -43,6 +43,7 @@ def plan_accelerators(
     prefixes: tuple[str, ...],
     refusals: Refusals,
     *,
+    others: NameTable,
     earlier: ReadOnly[str, int],
 ) -> AcceleratorPlan:
     """Plan what is to be done for a container's names of accelerators.
@@ -53,6 +54,7 @@ def plan_accelerators(
         tables: the names of its namespace, then those of the shared one.
         prefixes: all logical domains, each with its slash: no target may be in them.
         refusals: receives its problems; the plan then holds the rest.
+        others: the names of FPGAs, which are requested in other domains.
         earlier: the units of each name of accelerators that an earlier mutation noted.
 
     Raises:
@@ -62,7 +64,7 @@ def plan_accelerators(
     for count in counts:
         if refusals.full:
             break
-        mapping = _find(ref, count.key, tables, refusals)
+        mapping = _find(ref, count.key, tables, others, refusals)
         if mapping is not None and _is_usable(ref, count.key, mapping, prefixes, refusals):
             resource = mapping.resolution.resource
             mapped.append(
@@ -92,7 +94,11 @@ def logical_target(mapping: Mapping, prefixes: tuple[str, ...]) -> str | None:
 
 
 def _find(
-    ref: ContainerRef, key: str, tables: Sequence[NameTable], refusals: Refusals
+    ref: ContainerRef,
+    key: str,
+    tables: Sequence[NameTable],
+    others: NameTable,
+    refusals: Refusals,
 ) -> Mapping | None:
     """Return the mapping of the first table that has the name; one that can't be used counts."""
     name = key.partition("/")[2]
@@ -100,10 +106,10 @@ def _find(
         if (mapping := table.by_name.get(name)) is not None:
             return mapping
         if name in table.rejected:
-            refuse_name(ref, key, table, refusals)
+            refuse_name(ref, key, table, others, refusals)
             return None
     known = next((table for table in tables if table.by_name), tables[0])
-    refuse_name(ref, key, known, refusals)
+    refuse_name(ref, key, known, others, refusals)
     return None
 
 

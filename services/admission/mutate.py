@@ -255,13 +255,9 @@ def plan_containers(
         fpga = [each for each in counts if each not in general] if general else counts
         accelerators = None
         if general:
-            # Taken once: this webhook also sees pods whose containers all have one name.
-            noted = unused.pop(ref.container.name[: patch.MAX_NAME], {})
-            earlier = {
-                key: noted[key] for key in noted if key.startswith(policy.accelerator_prefixes)
-            }
+            earlier = _earlier(ref, unused, policy)
             accelerators = plan_accelerators(
-                ref, general, tables, policy.prefixes, refusals, earlier=earlier
+                ref, general, tables, policy.prefixes, refusals, others=mappings, earlier=earlier
             )
         mapped = accelerators.mapped if accelerators else ()
         added += sum([each.effects.size for each in mapped if each.effects])
@@ -277,6 +273,15 @@ def plan_containers(
         if refusals.full:
             break
     return plans
+
+
+def _earlier(
+    ref: ContainerRef, unused: dict[str, dict[str, int]], policy: Policy
+) -> dict[str, int]:
+    """Remove what an earlier mutation noted for a container; return its names of accelerators."""
+    # Taken once: this webhook also sees pods whose containers all have one name.
+    noted = unused.pop(ref.container.name[: patch.MAX_NAME], {})
+    return {key: noted[key] for key in noted if key.startswith(policy.accelerator_prefixes)}
 
 
 def _refuse_units(ref: ContainerRef, units: int, policy: Policy, refusals: Refusals) -> None:

@@ -109,7 +109,7 @@ def _resolve(
         elif refusals.full:
             break
         else:
-            refuse_name(ref, key, mappings, refusals)
+            refuse_name(ref, key, mappings, mappings.accelerators, refusals)
     return mapped, direct
 
 

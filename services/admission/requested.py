@@ -48,8 +48,10 @@ class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
         return [function] * self.units if function else []
 
 
-def refuse_name(ref: ContainerRef, key: str, table: NameTable, refusals: Refusals) -> None:
-    """Refuse a name that a table doesn't map."""
+def refuse_name(
+    ref: ContainerRef, key: str, table: NameTable, other: NameTable, refusals: Refusals
+) -> None:
+    """Refuse a name that a table doesn't map; `other` has the names of the other family."""
     name = key.partition("/")[2]
     namespace = f"namespace {quote(table.namespace)}"
     if name in table.rejected:
@@ -65,10 +67,12 @@ def refuse_name(ref: ContainerRef, key: str, table: NameTable, refusals: Refusal
     else:
         code = RefusalReason.UNKNOWN_NAME
         message = f"{plain(key)} does not exist in {namespace}"
-    refusals.add(code, ref, message + _suggestion(name, table))
+    refusals.add(code, ref, message + _suggestion(name, table, other))
 
 
-def _suggestion(name: str, table: NameTable) -> str:
+def _suggestion(name: str, table: NameTable, other: NameTable) -> str:
+    if name in other.by_name:
+        return f"; {other.by_name[name].label} has this name, for another domain of resources"
     if not table.by_name:
         return "; the namespace has no mappings: ask an administrator for one"
     near = nearest(name, table.by_name)

@@ -11,7 +11,8 @@ import yaml
 
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run, run_process
-from tests.simulator.apiserver.support import function, node_with
+from tests.services.building import accelerator
+from tests.simulator.apiserver.support import function, node_with, pod
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +91,36 @@ def test_findings_are_a_table(folder: Folder) -> None:
     assert rows[0][what:].startswith("m.yaml, line ")
     assert 'spec.mode must be af or region, not "no"' in rows[0]
     assert last == "2 mappings in 1 namespace: 3 findings"
+
+
+def shared_name() -> tuple[dict[str, Any], dict[str, Any]]:
+    """An Accelerator of namespace lib, and a pod of namespace default that requests it."""
+    shared = accelerator("gpu", "nvidia.com/gpu", namespace="lib")
+    return shared, pod("p", "accelbind.dev/gpu")
+
+
+def test_names_of_a_shared_namespace_are_known_where_one_namespace_is_checked(
+    folder: Folder, tmp_path: Path
+) -> None:
+    shared, asking = shared_name()
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(asking))
+    maps, pods = folder(shared, function("a")), ("--pods", tmp_path / "pod.yaml")
+    unmapped = (1, [("unmapped", "default", "Pod p")])
+    assert found(maps, *pods, "-n", "default") == unmapped
+    done = check(maps, *pods, "-n", "default", "--shared-namespace", "lib")
+    assert done.stdout.splitlines()[0] == "1 mapping in 1 namespace: no findings"
+
+
+async def test_a_shared_namespace_of_a_cluster_is_read_too(tmp_path: Path) -> None:
+    async with ApiServerStandIn(tmp_path) as api:
+        for each in (*shared_name(), function("a")):
+            api.put(each)
+        usual = ("check", "mappings", "--kubeconfig", api.kubeconfig_path, "-n", "default")
+        unshared = await asyncio.to_thread(run_process, *usual)
+        assert "unmapped" in unshared.stdout
+        done = await asyncio.to_thread(run_process, *usual, "--shared-namespace", "lib")
+    assert "unmapped" not in done.stdout
+    assert "1 mapping in 1 namespace" in done.stdout
 
 
 def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:

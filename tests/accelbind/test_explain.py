@@ -525,6 +525,25 @@ def test_a_shared_namespace_is_read_too(explain: Explain, maps: Path) -> None:
     assert explain(GPU_POD, "--shared-namespace", "lib")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("accelbind.de/gpu-small", "gpu-small"),
+        ("accelbind.io/gpu-smal", "gpu-small"),
+        ("gpu-smal", "gpu-small"),
+        ("gpu-shared", "gpu-shared"),
+        ("nvidia.com/gpu-small", None),
+    ],
+)
+def test_a_name_of_an_accelerator_in_another_domain_gets_a_hint(
+    explain: Explain, maps: Path, key: str, meant: str | None
+) -> None:
+    shared = GPU.replace("gpu-small", "gpu-shared, namespace: lib")
+    (maps / "gpu.yaml").write_text(f"{GPU}---{shared}")
+    err = explain(pod(json.dumps({key: 1})), "--shared-namespace", "lib")[2]
+    assert (f"did you mean accelbind.dev/{meant}?" in err) == (meant is not None)
+
+
 def test_a_guard_is_explained_for_the_pod_after_its_patch(explain: Explain, maps: Path) -> None:
     (maps / "gpu.yaml").write_text(GPU)
     guard = ("--guard", "nvidia.com/*")

@@ -280,6 +280,15 @@ def test_a_namespace_without_names_says_what_to_do() -> None:
     assert "has no mappings: ask an administrator for one" in result.message
 
 
+def test_a_name_of_the_other_family_is_pointed_out() -> None:
+    other = "has this name, for another domain of resources"
+    assert f"Accelerator default/h100 {other}" in refusal(asking({"fpga.intel.com/h100": "1"}))
+    known = index(function("nlb0", "region"))
+    result = judge(asking(ours(nlb0=1)), known=known)
+    assert isinstance(result, Refused)
+    assert f"AcceleratorFunction default/nlb0 {other}" in result.message
+
+
 def test_a_target_in_a_domain_in_force_is_refused() -> None:
     policy = Policy(accelerator_domains=("accelbind.dev", "a.example"))
     assert resources(asking(ours(logical=1))) == {"a.example/x": "1"}
