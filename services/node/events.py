@@ -11,6 +11,7 @@ from enum import StrEnum
 from services.devices.damping import RECOVERING
 from services.devices.model import Device, Inventory
 from services.devices.resources import AdvertisedResources
+from services.process.text import count
 
 
 class EventReason(StrEnum):
@@ -108,13 +109,12 @@ class Change:
 
 def inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:
     """Problems of the node, such as a driver that isn't loaded, and of cards."""
-    known = {problem.reason for problem in before.problems}
     for problem in now.problems:
-        if problem.reason not in known:
+        if problem not in before.problems:
             event = event_reason(problem.reason)
             yield Change("problem of the node", "node", problem.message, warning=True, event=event)
     if before.problems and not now.problems:
-        text = f"cards are found again: {len(now.cards)}"
+        text = f"what was wrong with the node is over; it has {count(len(now.cards), 'card')}"
         yield Change("problem of the node resolved", "node", text, event=EventReason.CARDS_FOUND)
     remarks = {(card.name, each) for card in before.cards for each in card.problems}
     failing = {card.name: card.failure.reason for card in before.cards if card.failure}

@@ -92,6 +92,16 @@ def test_a_device_that_can_not_be_offered_or_is_gone_is_told(told: Told) -> None
     assert told.take() == [], "those of another mode have not vanished"
 
 
+def test_each_file_of_device_types_that_cannot_be_used_is_told(told: Told) -> None:
+    bent = [Problem("device-type-invalid", f"{name}.yaml, line 1: no kind") for name in "ab"]
+    told.look(inventory=Inventory(problems=(bent[0],)))
+    told.look(inventory=Inventory(problems=tuple(bent)))
+    told.look(inventory=Inventory(problems=tuple(bent)))
+    assert told.take() == [("node", "DeviceTypeInvalid", True)] * 2
+    told.look(inventory=Inventory())
+    assert told.take() == [("node", "CardsFound", False)]
+
+
 def test_a_card_that_hangs_speaks_for_its_devices_and_a_node_for_its_cards(told: Told) -> None:
     none = Inventory(problems=(Problem("no-driver", "load the driver"),))
     for _ in range(2):
