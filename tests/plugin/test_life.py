@@ -20,6 +20,7 @@ from plugin import registration
 from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from plugin.registration import RegistrationState, explain
+from services.devices.cdi import KIND
 from services.devices.hardware.events import follow_card_events
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
@@ -106,8 +107,7 @@ async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
     for cdi, names in ((True, ("intel.cdi.k8s.io/fpga=dfl-port.0",)), (False, ())):
         async with bed.running(cdi_dir=folder, cdi=cdi) as plugin:
             await bed.offers(1)
-            cdi_file = serving(plugin).cdi
-            assert cdi_file is not None
+            cdi_file = serving(plugin).cdi[KIND]
             await eventually_async(partial(getattr, cdi_file, "published"))
             started = await bed.start(f"p-{cdi}".lower(), container("c", AF))
             assert started["c"].granted.cdi_devices == names
