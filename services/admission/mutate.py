@@ -96,12 +96,14 @@ class Policy:
         """The beginnings of guarded names; `is_guarded` decides."""
         return tuple(pattern.removesuffix("*") for pattern in self.guard)
 
+    @cached_property
+    def _guarded_rests(self) -> tuple[str, ...]:
+        """What comes before the `*` of those that have one."""
+        return tuple(pattern[:-1] for pattern in self.guard if pattern.endswith("*"))
+
     def is_guarded(self, resource: str) -> bool:
         """Return whether a resource is guarded."""
-        return any(
-            resource.startswith(pattern[:-1]) if pattern.endswith("*") else resource == pattern
-            for pattern in self.guard
-        )
+        return resource.startswith(self._guarded_rests) or resource in self.guard
 
     def shared(self, index: MappingIndex) -> NameTable:
         """Return the names that all namespaces may use."""
