@@ -7,7 +7,7 @@ the plugin would read it: the cards below the root, the kubelet's files and its 
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -30,13 +30,16 @@ from services.devices.limits import (
     limit_problems,
     parse_ignored,
 )
-from services.devices.model import Inventory, PluginMode
+from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.port_owners import with_held_ports
+from services.devices.provider import Found, merge
 from services.devices.resources import OfferMemory, advertise, with_problems
+from services.devices.types.provider import DeviceTypes
 from services.node.permissions import Missing, Needs, missing
 from services.node.port_problems import port_problems
 from services.node.table import Table, rows, with_names
 from services.process.blocking import BlockingCalls
+from services.process.errors import HardwareError
 from services.process.settings import dashed
 from services.process.text import plain
 from services.programming.records import FOLDER, PortRecords
@@ -55,6 +58,7 @@ _COMPARED: Final = ("root", "kubelet_dir", "mode")
         "metrics_port": "",
         "mode": "as the plugin runs, or af",
         **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir", "units"), ""),
+        **dict.fromkeys(("device_types", "resource_domain"), ""),
     },
     group=WHERE,
 )
@@ -82,8 +86,9 @@ def devices(
 
     Asks the plugin that runs on this node (or in this pod). If it does not
     answer, or has another root, kubelet folder or mode than given here, reads the
-    cards and the kubelet's files instead, and says so on stderr. Logical names are
-    shown with --mappings.
+    cards and the kubelet's files instead, and says so on stderr. With --device-types
+    it shows what these would serve, and devices that only their driver or state
+    keeps from being served (not-matched). Logical names are shown with --mappings.
 
     The JSON has node, mode, root, kubeletDir, source (plugin or files),
     problems, and devices: each with device, resource, card, type, pciAddresses,
@@ -96,8 +101,10 @@ def devices(
       kubectl exec -n accelbind-system ds/accelbind-plugin -- accelbind devices
       accelbind devices --watch -o json
       accelbind devices --root ./snapshot --mode region
+      accelbind devices --device-types ./types --mode none
     """
     is_given = frozenset(name for name, value in given.items() if value is not None)
+    files = files or "device_types" in is_given  # a running plugin has its own
     source = DeviceSource(load_settings(PluginSettings, given), is_given, mappings, files=files)
     last = None
     while True:
@@ -129,6 +136,13 @@ class DeviceSource:
         self._scanner = Scanner(settings.root, self._calls)
         self._sensors = SensorReader(settings.root, self._calls)
         self._memory: OfferMemory | None = None
+        self._types: DeviceTypes | None = None
+        if settings.device_types is not None:
+            self._types = DeviceTypes(
+                settings.device_types, settings.root, self._calls, domains=settings.resource_domain
+            )
+        self._served: Mapping[str, Device] = {}
+        """What the device types offered last, by id."""
 
     def read(self) -> Table:
         """The devices now."""
@@ -160,7 +174,7 @@ class DeviceSource:
 
     def _from_files(self, note: str) -> Table:
         settings = self._settings
-        if settings.mode.has_cards:
+        if settings.mode.has_cards or self._types is not None:
             require_root(settings.root)
         inventory = self._inventory()
         advertised = advertise(
@@ -171,8 +185,10 @@ class DeviceSource:
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
         )
         snapshot = asyncio.run(holder_source.snapshot())
-        advertised = with_held_ports(advertised, inventory, snapshot.holders)
-        problems = (problem.message for problem in inventory.problems)
+        offer = with_held_ports(advertised, inventory, snapshot.holders)
+        cards = Found((*offer.devices(), *offer.not_offered), inventory.problems)
+        types = self._of_types()
+        problems = (problem.message for problem in (*cards.problems, *types.problems))
         denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(
             node=settings.node_name,
@@ -180,9 +196,20 @@ class DeviceSource:
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
-            devices=rows(advertised, snapshot.holders),
+            devices=rows(merge([cards, types]), snapshot.holders),
             problems=(*filter(None, [note]), *problems, *denied, *snapshot.problems),
         )
+
+    def _of_types(self) -> Found:
+        """What the device types would serve."""
+        if self._types is None:
+            return Found()
+        try:
+            found = self._types.devices_sync(self._served)
+        except HardwareError as error:
+            return Found(problems=(Problem("device-types-unreadable", str(error)),))
+        self._served = {each.id: each for each in found.devices if each.resource}
+        return found
 
     def _inventory(self) -> Inventory:
         settings = self._settings

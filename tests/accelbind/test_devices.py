@@ -22,6 +22,7 @@ from simulator.cards import NLB0, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.accelbind.running import Done, plain_port, run, run_process
 from tests.plugin.support import AF, container, pod, running, settings
+from tests.services.devices.types.making import Tree, document
 from tests.support import (
     REPOSITORY,
     Process,
@@ -253,3 +254,31 @@ async def test_a_plugin_that_dies_is_replaced_by_the_files(
     last = json.loads(process.stdout.splitlines()[-1])
     assert [each["device"] for each in last["devices"]] == ["dfl-port.0"]
     assert interrupted(process) == 130
+
+
+def test_device_types_show_what_they_would_serve(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "root")
+    for address, driver in (("0000:b1:00.5", "qat"), ("0000:b1:00.6", "other")):
+        folder = tree.pci(address, "8086:bccf", numa_node=1)
+        tree.bind(folder, driver)
+        tree.entry(folder, "uio", f"uio{address[-1]}", f"239:{address[-1]}")
+    types = tmp_path / "types"
+    types.mkdir()
+    match = [{"pci": {"vendor": ["8086"], "driver": ["qat"]}}]
+    spec = {"match": match, "nodes": [{"class": "uio"}]}
+    (types / "t.yaml").write_text(json.dumps(document(spec)))
+    (types / "bent.yaml").write_text("kind: x")
+    kubelet = tmp_path / "kubelet"
+    done = run(
+        *("devices", "--device-types", types, "--mode", "none", "--root", tree.root),
+        *("--kubelet-dir", kubelet, "-o", "json"),
+    )
+    table = json.loads(done.stdout)
+    served, near = sorted(table["devices"], key=lambda row: str(row["device"]))
+    assert (served["resource"], served["health"]) == ("device.accelbind.dev/t", "Healthy")
+    assert (served["type"], served["numaNode"], served["nodes"]) == ("t", 1, ["/dev/uio5"])
+    assert near["reasons"] == [
+        {"reason": "not-matched", "message": "it is bound to other, not to qat"}
+    ]
+    assert near["resource"] == ""
+    assert any(each.startswith("bent.yaml, line 1: ") for each in table["problems"])
