@@ -78,6 +78,7 @@ class SysTree:
     def __init__(self, files: Sysfs) -> None:
         self._files = files
         self._of_class = cache(self._list_class)
+        self.facts = cache(self._facts)
 
     def subjects(self, term: Term) -> list[Subject]:
         """What a term may be about, in a stable order."""
@@ -148,7 +149,7 @@ class SysTree:
 
     # Facts and attributes ------------------------------------------------------------------------
 
-    def facts(self, subject: Subject) -> Fact:
+    def _facts(self, subject: Subject) -> Fact:
         """The attributes that every such device has; each is read once, when it is asked for."""
         files, function, usb = self._files, subject.pci, subject.usb
         bus = subject.owner
