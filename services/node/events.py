@@ -100,7 +100,7 @@ class Change:
     what: str
     """Short, for the log."""
     subject: str
-    """A device's id, `card` with its name, or `node`."""
+    """A device's id, `card` with its name, or `node`, with the reason of a problem."""
     message: str
     warning: bool = False
     event: str = ""
@@ -109,10 +109,13 @@ class Change:
 
 def inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:
     """Problems of the node, such as a driver that isn't loaded, and of cards."""
-    for problem in now.problems:
-        if problem not in before.problems:
-            event = event_reason(problem.reason)
-            yield Change("problem of the node", "node", problem.message, warning=True, event=event)
+    for reason in dict.fromkeys(each.reason for each in now.problems):
+        same = [each for each in now.problems if each.reason == reason]
+        if any(each not in before.problems for each in same):
+            # One Event for all: of a subject, only the latest is sure to be written.
+            text = "; ".join(each.message for each in same)
+            event = event_reason(reason)
+            yield Change("problem of the node", f"node {reason}", text, warning=True, event=event)
     if before.problems and not now.problems:
         text = f"what was wrong with the node is over; it has {count(len(now.cards), 'card')}"
         yield Change("problem of the node resolved", "node", text, event=EventReason.CARDS_FOUND)

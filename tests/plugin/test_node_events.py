@@ -96,8 +96,12 @@ def test_each_file_of_device_types_that_cannot_be_used_is_told(told: Told) -> No
     bent = [Problem("device-type-invalid", f"{name}.yaml, line 1: no kind") for name in "ab"]
     told.look(inventory=Inventory(problems=(bent[0],)))
     told.look(inventory=Inventory(problems=tuple(bent)))
+    assert [each.message for each in told.happenings] == [
+        "a.yaml, line 1: no kind",
+        "a.yaml, line 1: no kind; b.yaml, line 1: no kind",
+    ]
     told.look(inventory=Inventory(problems=tuple(bent)))
-    assert told.take() == [("node", "DeviceTypeInvalid", True)] * 2
+    assert told.take() == [("node device-type-invalid", "DeviceTypeInvalid", True)] * 2
     told.look(inventory=Inventory())
     assert told.take() == [("node", "CardsFound", False)]
 
@@ -106,7 +110,7 @@ def test_a_card_that_hangs_speaks_for_its_devices_and_a_node_for_its_cards(told:
     none = Inventory(problems=(Problem("no-driver", "load the driver"),))
     for _ in range(2):
         told.look(inventory=none)
-    assert told.take() == [("node", "NoDriver", True)]
+    assert told.take() == [("node no-driver", "NoDriver", True)]
     told.look(device(), inventory=card())
     assert told.take() == [("node", "CardsFound", False)]
     told.look(device(HUNG), inventory=card(HUNG))
