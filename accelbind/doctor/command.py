@@ -16,6 +16,7 @@ from accelbind.doctor import (
     cdi,
     certificates,
     cluster,
+    device_types,
     kubelet,
     node,
     policy,
@@ -59,6 +60,7 @@ WebhookAddress = Annotated[
         f" {default_note('as its configurations say')}",
     ),
 ]
+_NODE_FLAGS: Final = ("root", "kubelet_dir", "metrics_port", "device_types")
 _NODE_FOLDERS: Final = (
     "/var/lib/kubelet/device-plugins",
     "/sys/class/fpga",
@@ -71,6 +73,8 @@ NODE: Final[Mapping[str, Find[Node]]] = {
     "node.kubelet": kubelet.check_kubelet,
     "node.plugin-sockets": kubelet.check_sockets,
     "node.cdi": cdi.check_cdi,
+    "node.device-types": device_types.check_device_types,
+    "node.vfio": device_types.check_vfio,
     "node.plugin": kubelet.check_plugin,
 }
 
@@ -107,6 +111,7 @@ def question(find: object) -> str:
         **dict.fromkeys(("root", "kubelet_dir"), ""),
         "cdi_dir": "/etc/cdi and /var/run/cdi",
         "programming": "",
+        **dict.fromkeys(("device_types", "resource_domain"), ""),
         "metrics_host": "this machine",
         "metrics_port": "",
     },
@@ -138,8 +143,8 @@ def doctor(
 ) -> None:
     """Find what is wrong with a node or a cluster, and what to do about it.
 
-    On a node it checks the cards, the kubelet, CDI files and the plugin. In a
-    cluster (with a kubeconfig) it checks workloads, nodes, webhooks, certificates,
+    On a node it checks the cards, the kubelet, CDI files, device types and the plugin.
+    In a cluster (with a kubeconfig) it checks workloads, nodes, webhooks, certificates,
     other suites and pods that wait. It changes nothing, needs no root, and reports
     what it could not check. For mappings see accelbind check mappings.
 
@@ -198,7 +203,7 @@ def _run(
 
 def _is_node(given: dict[str, Any]) -> bool:
     """Whether a node was described, or this machine has a kubelet or a driver."""
-    if any(given.get(name) is not None for name in ("root", "kubelet_dir", "metrics_port")):
+    if any(given.get(name) is not None for name in _NODE_FLAGS):
         return True
     return any(name.startswith("ACCELBIND_") for name in os.environ) or any(
         map(os.path.isdir, _NODE_FOLDERS)

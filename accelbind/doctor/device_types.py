@@ -1,0 +1,141 @@
+"""What `accelbind doctor` checks about device types, where a node serves some."""
+
+import os
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
+from accelbind.doctor.node import Node
+from services.devices.provider import Found, merge
+from services.devices.reasons import remedy
+from services.devices.types.build import NOT_MATCHED
+from services.devices.types.load import LoadedTypes, load_types
+from services.devices.types.provider import DeviceTypes
+from services.kube.config import may_reach
+from services.kubelet.checkpoint import read_checkpoint
+from services.kubelet.sockets import checkpoint_file
+from services.process.blocking import BlockingCalls
+from services.process.errors import ExternalFailure, KubeletError
+from services.process.text import count, plain
+
+_NONE: Final = "no device types are served: there is no --device-types"
+_GUIDE: Final = "docs/administrators.md, Locked memory"
+_RUNTIMES: Final = frozenset({"containerd", "crio"})
+_CONFIGURATIONS: Final = (
+    "etc/containerd/config.toml",
+    "etc/containerd/conf.d/*.toml",
+    "etc/crio/crio.conf",
+    "etc/crio/crio.conf.d/*",
+)
+_OWNERSHIP: Final = "device_ownership_from_security_context"
+_IS_OWNERSHIP_ON: Final = re.compile(rf"^\s*{_OWNERSHIP}\s*=\s*true\b", re.MULTILINE)
+_LOCKED: Final = re.compile(r"^Max locked memory\s+(\S+)", re.MULTILINE)
+
+
+def check_device_types(node: Node) -> Iterator[Line]:
+    """Can device types be served?"""
+    if node.options.device_types is None:
+        yield skipped(_NONE)
+        return
+    yield from _checkpoint_lines(checkpoint_file(node.options.kubelet_dir))
+    found = _find(node.options.device_types, node)
+    for problem in found.problems:
+        yield failed(plain(problem.message, 500), remedy(problem.reason))
+    offer = merge([found])
+    healthy = 0
+    for device in (*offer.devices(), *offer.not_offered):
+        healthy += not device.reasons
+        for problem in device.reasons:
+            text = f"{device.id} of type {device.type}: {plain(problem.message, 400)}"
+            if "Permission denied" in text:
+                yield unseen(text, AS_ROOT)
+            else:  # of near misses, some are meant
+                line = warning if problem.reason == NOT_MATCHED else failed
+                yield line(text, remedy(problem.reason))
+    yield ok(f"{count(healthy, 'healthy device')}")
+
+
+def _find(folder: Path, node: Node) -> Found:
+    options = node.options
+    types = DeviceTypes(folder, options.root, BlockingCalls(), domains=options.resource_domain)
+    return types.devices_sync({})
+
+
+def _checkpoint_lines(path: Path) -> Iterator[Line]:
+    """Without the kubelet's checkpoint, nobody knows which nodes a container was allocated."""
+    try:
+        read_checkpoint(path)
+    except KubeletError as error:
+        text = f"{error}: containers start without a check of their device nodes"
+        if isinstance(error.__cause__, PermissionError):
+            yield unseen(text, AS_ROOT)
+        else:
+            yield failed(text, "see node.kubelet, and name the kubelet's folder: --kubelet-dir")
+
+
+# VFIO ---------------------------------------------------------------------------------------------
+
+
+def check_vfio(node: Node) -> Iterator[Line]:
+    """Can containers use devices through VFIO?"""
+    folder, root = node.options.device_types, node.options.root
+    try:
+        loaded = load_types(folder) if folder else LoadedTypes()
+    except ExternalFailure:  # node.device-types says so
+        loaded = LoadedTypes()
+    if not any(each.spec.is_vfio for each in loaded.types):
+        yield skipped("no device type has nodes of VFIO")
+        return
+    groups = root / "sys/kernel/iommu_groups"
+    if groups.is_dir() and any(groups.iterdir()):
+        yield ok("the IOMMU is on")
+    else:
+        yield failed(f"the IOMMU is off: {groups} has no group", remedy("vfio-no-group"))
+    yield _locked_memory(root / "proc")
+    yield _ownership(root)
+
+
+def _locked_memory(proc: Path) -> Line:
+    """How much memory containers may lock, which they inherit from the container runtime."""
+    limit = _limit_of_runtime(proc)
+    if limit is None and may_reach():  # in a pod, which has it from its runtime too
+        own = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        limit = "unlimited" if own == resource.RLIM_INFINITY else str(own)
+    if limit is None:
+        return unseen(f"no container runtime is in {proc}: its memlock limit is unknown")
+    if limit == "unlimited":
+        return ok("containers may lock any amount of memory")
+    text = f"containers may lock {limit} bytes of memory, and DMA through VFIO locks what it maps"
+    return warning(text, f"raise the memlock limit of the container runtime: {_GUIDE}")
+
+
+def _limit_of_runtime(proc: Path) -> str | None:
+    for name in proc.glob("[0-9]*/comm"):
+        try:
+            if name.read_text().strip() in _RUNTIMES:
+                match = _LOCKED.search(name.with_name("limits").read_text())
+                return match[1] if match else None
+        except OSError:  # it has ended
+            continue
+    return None
+
+
+def _ownership(root: Path) -> Line:
+    """Whether the runtime gives device nodes to the container's user."""
+    files = [path for each in _CONFIGURATIONS for path in sorted(root.glob(each))]
+    try:
+        texts = [path.read_text(errors="replace") for path in files]
+    except OSError as error:
+        return unseen(f"{error.filename} can't be read by user {os.geteuid()}", AS_ROOT)
+    if any(map(_IS_OWNERSHIP_ON.search, texts)):
+        return ok(f"{_OWNERSHIP} is on")
+    if not files:
+        text = f"no configuration of containerd or CRI-O is below {root}: {_OWNERSHIP} is unknown"
+        return unseen(text, "run the doctor on the node, not in a pod")
+    return warning(
+        f"{_OWNERSHIP} is not on: programs that do not run as root can't open device nodes",
+        "set it in the configuration of the runtime: docs/administrators.md",
+    )

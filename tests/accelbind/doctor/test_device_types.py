@@ -1,0 +1,112 @@
+"""`accelbind doctor` on nodes that serve device types, and what VFIO needs of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from accelbind.doctor.command import NODE, checks_of
+from accelbind.doctor.model import run_checks
+from accelbind.doctor.node import Node
+from services.devices.model import PluginMode
+from services.kubelet.sockets import checkpoint_file
+from tests.accelbind.doctor.answers import told
+from tests.plugin.support import settings
+from tests.services.devices.types.making import Tree, document
+
+LIMITS = "Limit                     Soft Limit           Hard Limit           Units\n"
+VFIO: dict[str, Any] = {
+    "match": [{"pci": {"vendor": ["10de"], "device": ["1eb8"]}}],
+    "nodes": [{"vfio": True}],
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """A node that is well, with a function behind an IOMMU that is not bound."""
+    made = Tree(tmp_path / "root")
+    made.group(made.pci("0000:3b:00.0", "10de:1eb8"), 12)
+    made.file("sys/kernel/iommu_groups/12/type", "DMA")
+    made.link("sys/kernel/iommu_groups/12/devices/0000:3b:00.0", "sys/bus/pci/devices/0000:3b:00.0")
+    made.file("proc/1/comm", "systemd")
+    made.file("proc/7/comm", "containerd")
+    made.file("proc/7/limits", f"{LIMITS}Max locked memory         unlimited    unlimited    bytes")
+    made.file(
+        "etc/containerd/config.toml", "  device_ownership_from_security_context = true # non-root"
+    )
+    checkpoint = checkpoint_file(tmp_path / "k")
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_text('{"Data": {}}')
+    (tmp_path / "types").mkdir()
+    return made
+
+
+def found(folder: Path, check: str, *specs: dict[str, Any]) -> tuple[str, str]:
+    """State and text of a check of a node with types of these specs."""
+    for number, spec in enumerate(specs):
+        text = yaml.safe_dump(document(spec, f"t{number}"))
+        (folder / f"types/t{number}.yaml").write_text(text)
+    types = {"device_types": folder / "types"} if specs else {}
+    node = Node(settings(folder, PluginMode.NONE, **types), PluginMode.NONE)
+    (result,) = run_checks([each for each in checks_of(NODE, node) if each.id == check], 30)
+    return str(result.state), told(result)
+
+
+@pytest.mark.parametrize("check", ["node.device-types", "node.vfio"])
+def test_a_node_without_device_types_is_not_checked_for_them(tmp_path: Path, check: str) -> None:
+    assert found(tmp_path, check)[0] == "skipped"
+
+
+def test_functions_that_are_not_bound_and_files_that_are_bent_are_named(
+    tree: Tree, tmp_path: Path
+) -> None:
+    state, text = found(tmp_path, "node.device-types", VFIO, {"match": []})
+    assert state == "failed"
+    assert "0000-3b-00-0 of type t0: 0000:3b:00.0 is not bound to vfio-pci" in text
+    assert "driverctl set-override" in text
+    assert "t1.yaml, line 1: spec.match" in text
+    bound: dict[str, Any] = {"match": [{"pci": {"vendor": ["10de"], "driver": ["vfio-pci"]}}]}
+    state, text = found(tmp_path, "node.device-types", VFIO | bound, VFIO | bound)
+    assert state == "warning", "near misses may be meant"
+    assert "it is bound to no driver, not to vfio-pci" in text
+    tree.bind("sys/devices/pci0000:3b/0000:3b:00.0", "vfio-pci")
+    tree.entry("", "vfio", "12", "242:12", "vfio/12")
+    tree.entry("", "misc", "vfio", "10:196", "vfio/vfio")
+    (tmp_path / "types/t1.yaml").unlink()
+    assert found(tmp_path, "node.device-types", VFIO)[0] == "ok"
+
+
+@pytest.mark.usefixtures("tree")
+def test_a_checkpoint_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    checkpoint_file(tmp_path / "k").write_text("{")
+    state, text = found(tmp_path, "node.device-types", VFIO)
+    assert state == "failed"
+    assert "containers start without a check of their device nodes" in text
+
+
+@pytest.mark.usefixtures("tree")
+def test_a_node_that_has_what_vfio_needs(tmp_path: Path) -> None:
+    assert found(tmp_path, "node.vfio", VFIO)[0] == "ok"
+    assert found(tmp_path, "node.vfio", {"match": [{"path": ["/dev/fuse"]}]})[0] == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "state", "words"),
+    [
+        ("sys/kernel/iommu_groups", None, "failed", "the IOMMU is off"),
+        ("proc/7/limits", "Max locked memory  65536  65536  bytes", "warning", "65536 bytes"),
+        ("etc/containerd", None, "unseen", "is unknown"),
+        ("etc/containerd/config.toml", "#device_ownership = true", "warning", "is not on"),
+    ],
+)
+def test_what_vfio_lacks_is_told(
+    tree: Tree, path: str, text: str | None, state: str, words: str
+) -> None:
+    folder = tree.root.parent
+    if text is None:
+        (tree.root / path).rename(folder / "away")
+    else:
+        tree.file(path, text)
+    actual, said = found(folder, "node.vfio", VFIO)
+    assert (actual, words in said) == (state, True), said
