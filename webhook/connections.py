@@ -79,6 +79,7 @@ class Connections:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.held_bytes = 0
+        self._released_bytes = 0
         self.evicted: dict[str, int] = dict.fromkeys(EvictionReason, 0)
         self._most = most
         self._most_held = most_held
@@ -108,6 +109,11 @@ class Connections:
         """Number of connections in the TLS handshake."""
         return sum(not connection.secured for connection in self._open)
 
+    @property
+    def awaits_release(self) -> bool:
+        """Whether closed connections keep so much that a further answer has to wait."""
+        return self._released_bytes > 0 and self.held_bytes + self._released_bytes > self._most_held
+
     def in_phase(self, phase: Phase) -> list[Connection]:
         """Return the connections in a phase."""
         return [connection for connection in self._open if connection.phase is phase]
@@ -125,6 +131,8 @@ class Connections:
         if connection in self._open:
             del self._open[connection]
             self.held_bytes -= connection.held
+            # The task that answers its request keeps the bytes until it runs again.
+            self._released_bytes += connection.held
 
     def begin(self, connection: Connection) -> None:
         """Record the first bytes of a request."""
@@ -132,8 +140,12 @@ class Connections:
         connection.since = self.clock()
 
     def end(self, connection: Connection) -> None:
-        """Record that a request was answered."""
-        self.hold(connection, -connection.held)
+        """Record that a request was answered, or that its task has ended."""
+        if connection in self._open:
+            self.held_bytes -= connection.held
+        else:
+            self._released_bytes -= connection.held
+        connection.held = 0
         connection.phase = Phase.IDLE
         connection.since = self.clock()
 

@@ -127,7 +127,11 @@ class BoundedApp:
         async def receive_counted() -> Message:
             message = await receive()
             self._connections.hold(connection, len(message.get("body", b"")))
-            return message
+            # Requests that arrive together are answered in one round of the event loop, in which
+            # no answer of a closed connection would be freed.
+            while self._connections.awaits_release and connection in self._connections:
+                await asyncio.sleep(0)
+            return message if connection in self._connections else {"type": "http.disconnect"}
 
         async def send_bounded(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -43,9 +43,9 @@ MAX_POD_UNITS: Final = 256
 """How many units all containers of a pod together may request: the answer, and the work for it,
 grow with them. Each name counts as one unit at least."""
 
-MAX_ADDED: Final = 64 * 1024
-"""Characters of variables and placement that the mappings of a pod's names may bring: an answer
-repeats them for each container, and a character may take eight bytes there."""
+MAX_ADDED: Final = 128 * 1024
+"""Bytes of JSON that the mappings of a pod's names may bring as variables and placement: an answer
+repeats them for each container."""
 
 MAX_AUDIT: Final = 8000
 """Characters of an audit annotation: it is in every line of the audit log about the pod."""
@@ -266,7 +266,7 @@ def plan_containers(
         if added > MAX_ADDED:
             message = (
                 "variables, node selectors and tolerations of the mappings that the pod requests "
-                f"have more than {MAX_ADDED} characters together, with {ENTRY} more for each: use "
+                f"have more than {MAX_ADDED} bytes together, with {ENTRY} more for each: use "
                 "fewer containers or names, or shorten the mappings"
             )
             refusals.add(RefusalReason.TOO_MUCH_ADDED, ref, message)

@@ -17,7 +17,7 @@ MAX_COUNT: Final = 1024
 MAX_ALSO, MAX_ENV, MAX_SELECTOR, MAX_TOLERATIONS = 4, 16, 8, 8
 MAX_KEY, MAX_VALUE, MAX_LABEL = 317, 1024, 63
 ENTRY: Final = 64
-"""Characters that a variable, label, toleration or further resource counts besides its own."""
+"""Bytes that a variable, label, toleration or further resource counts besides its own."""
 
 DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 """The prefix of the resource that stands for a DeviceClass."""
@@ -66,14 +66,14 @@ class Effects(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """How many characters a pod that requests the name may gain."""
-        pairs = (*self.env, *self.node_selector)
-        return (
-            ENTRY * (len(self.also) + len(pairs) + len(self.tolerations))
-            + sum([len(each.resource) for each in self.also])
-            + sum([len(name) + len(value) for name, value in pairs])
-            + sum([len(each.key) + len(each.value) for each in self.tolerations])
+        """How many bytes of JSON a pod that requests the name may gain."""
+        entries = (
+            *[each.resource for each in self.also],
+            *self.env,
+            *self.node_selector,
+            *[(each.key, each.value) for each in self.tolerations],
         )
+        return ENTRY * len(entries) + len(msgspec.json.encode(entries))
 
 
 Spec = dict[str, object]

@@ -74,4 +74,4 @@ def test_no_answer_is_longer_than_what_mappings_may_add(mappings: MappingIndex) 
     largest = review(f'{{"spec":{{"containers":[{",".join([container] * 4)}]}}}}')
     assert outcome(largest, mappings)[0] == "patched"
     sizes = [outcome(review(pod(LARGE)), mappings)[1] for pod in PODS.values()]
-    assert max(*sizes, outcome(largest, mappings)[1]) < 640 * 1024
+    assert max(*sizes, outcome(largest, mappings)[1]) < 256 * 1024

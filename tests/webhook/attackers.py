@@ -33,9 +33,10 @@ def hello(length: int) -> bytes:
 
 
 def review() -> bytes:
-    """A review with a large answer: 256 units of a region function."""
-    asked = {"limits": {"fpga.intel.com/region-nlb0": "64"}}
-    containers = [{"name": f"c{number}", "resources": asked} for number in range(4)]
+    """A review with a large answer: 255 units of a region function, and a large Accelerator."""
+    asked = {"limits": {"fpga.intel.com/region-nlb0": "51"}}
+    containers = [{"name": f"c{number}", "resources": asked} for number in range(5)]
+    containers.append({"name": "large", "resources": {"limits": {"accelbind.dev/large": "1"}}})
     content = body({"metadata": {"name": "large"}, "spec": {"containers": containers}})
     return head(len(content)) + content
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from services.process.listening import listen
@@ -212,6 +213,33 @@ async def test_an_answer_that_is_not_read_is_counted_and_given_up(
         await eventually_async(lambda: connections.evicted[reason] == 1)
         await eventually_async(lambda: (len(connections), connections.held_bytes) == (0, 0))
         writer.transport.abort()
+
+
+async def test_answers_of_closed_connections_are_freed_before_others_are_made(
+    tmp_path: Path,
+) -> None:
+    made: set[object] = set()
+    most = 0
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal most
+        await receive()
+        made.add(scope["client"])
+        most = max(most, len(made))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b" " * MEBIBYTE})
+        made.remove(scope["client"])
+
+    connections = Connections(most_held=4 * MEBIBYTE, clock=Clock())
+    async with serving(tmp_path, answer, connections=connections) as server:
+        clients = [await connect(server) for _ in range(30)]
+        for _, writer in clients:
+            writer.transport.pause_reading()
+            writer.write(head(0))
+        await eventually_async(lambda: connections.evicted[EvictionReason.MEMORY] >= 20)
+        assert most <= 6
+        for _, writer in clients:
+            writer.transport.abort()
 
 
 async def test_a_large_answer_arrives_whole(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ A cgroup needs root, and version 2 its memory controller in the root's `cgroup.s
 """
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,16 @@ from tests.webhook.reviews import body, mapping_yaml, patch_of
 from tests.webhook.running import HEADERS, Webhook
 from webhook.connections import MEBIBYTE
 
+MAPPINGS = f"""\
+{mapping_yaml()}---
+{mapping_yaml("region-nlb0", mode="region")}---
+apiVersion: accelbind.dev/v1alpha1
+kind: Accelerator
+metadata: {{name: large, namespace: default}}
+spec:
+  target: {{resource: a.example/x}}
+  env: {json.dumps([{"name": f"V{n}", "value": chr(1) * 1024} for n in range(16)])}
+"""
 VERSION_1 = Path("/sys/fs/cgroup/memory")
 VERSION_2 = Path("/sys/fs/cgroup")
 
@@ -90,9 +101,7 @@ def test_a_flood_adds_less_than_110_mib_and_reviews_are_answered(
     number: int,
 ) -> None:
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")  # as in manifests/base/webhook.yaml
-    webhook = start(
-        mappings={"m.yaml": mapping_yaml() + "---\n" + mapping_yaml("region-nlb0", mode="region")}
-    )
+    webhook = start(mappings={"m.yaml": MAPPINGS})
     assert patch_of(webhook.ask("/mutate", body()).body)
     with memory_cgroup(webhook) as group, contextlib.closing(webhook.connect()) as kept:
         before, most, slowest = group.used, 0, 0.0
