@@ -129,7 +129,7 @@ class BoundedApp:
             self._connections.hold(connection, len(message.get("body", b"")))
             # Requests that arrive together are answered in one round of the event loop, in which
             # no answer of a closed connection would be freed.
-            while self._connections.awaits_release and connection in self._connections:
+            while self._connections.awaits_release and connection in self._connections:  # noqa: ASYNC110 - a round or two
                 await asyncio.sleep(0)
             return message if connection in self._connections else {"type": "http.disconnect"}
 

@@ -12,7 +12,7 @@ from services.admission.guard import guard
 from services.admission.mutate import Patched, Policy, Refused
 from services.admission.pod_review import answer_guard
 from services.admission.review import ReviewOutcome
-from services.pods.refusals import RefusalReason
+from services.pods.refusals import MAX_REFUSALS, RefusalReason
 from tests.services.admission import test_accelerators as accelerators
 from tests.services.admission.test_pod_review import body, response, review
 from tests.services.building import Object, accelerator, apply, container, decode, index, pod
@@ -153,6 +153,13 @@ def test_a_request_without_a_limit_is_refused() -> None:
     result = guarded(one, note=noted(gpu_small=1))
     assert result is not None
     assert "is in requests but not in limits" in result.message
+
+
+def test_a_pod_with_many_problems_is_refused_for_the_first() -> None:
+    many = [container(f"c{n}", {f"nvidia.com/{n}-{m}": "1" for m in range(3)}) for n in range(50)]
+    result = guarded(*many)
+    assert result is not None
+    assert len(result.refusals) == MAX_REFUSALS
 
 
 def test_names_of_the_shared_namespace_count_where_they_are_served() -> None:
