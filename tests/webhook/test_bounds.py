@@ -234,6 +234,7 @@ async def test_answers_of_closed_connections_are_freed_before_others_are_made(
     async with serving(tmp_path, answer, connections=connections) as server:
         clients = [await connect(server) for _ in range(30)]
         for _, writer in clients:
+            assert isinstance(writer.transport, asyncio.Transport)
             writer.transport.pause_reading()
             writer.write(head(0))
         await eventually_async(lambda: connections.evicted[EvictionReason.MEMORY] >= 20)
