@@ -41,7 +41,7 @@ def check_device_types(node: Node) -> Iterator[Line]:
         yield skipped(_NONE)
         return
     yield from _checkpoint_lines(checkpoint_file(node.options.kubelet_dir))
-    found = _find(node.options.device_types, node)
+    found = node.once(_find)
     for problem in found.problems:
         yield failed(plain(problem.message, 500), remedy(problem.reason))
     offer = merge([found])
@@ -58,9 +58,13 @@ def check_device_types(node: Node) -> Iterator[Line]:
     yield ok(f"{count(healthy, 'healthy device')}")
 
 
-def _find(folder: Path, node: Node) -> Found:
+def _find(node: Node) -> Found:
     options = node.options
-    types = DeviceTypes(folder, options.root, BlockingCalls(), domains=options.resource_domain)
+    if options.device_types is None:
+        return Found()
+    types = DeviceTypes(
+        options.device_types, options.root, BlockingCalls(), domains=options.resource_domain
+    )
     return types.devices_sync({})
 
 
@@ -86,8 +90,9 @@ def check_vfio(node: Node) -> Iterator[Line]:
         loaded = load_types(folder) if folder else LoadedTypes()
     except ExternalFailure:  # node.device-types says so
         loaded = LoadedTypes()
-    if not any(each.spec.is_vfio for each in loaded.types):
-        yield skipped("no device type has nodes of VFIO")
+    of_vfio = {each.name for each in loaded.types if each.spec.is_vfio}
+    if not any(device.type in of_vfio for device in node.once(_find).devices):
+        yield skipped("no device here is of a device type with nodes of VFIO")
         return
     groups = root / "sys/kernel/iommu_groups"
     if groups.is_dir() and any(groups.iterdir()):

@@ -88,6 +88,8 @@ def test_a_checkpoint_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("tree")
 def test_a_node_that_has_what_vfio_needs(tmp_path: Path) -> None:
     assert found(tmp_path, "node.vfio", VFIO)[0] == "ok"
+    others = {"match": [{"pci": {"vendor": ["8086"]}}]}
+    assert found(tmp_path, "node.vfio", VFIO | others)[0] == "skipped", "nodes differ"
     assert found(tmp_path, "node.vfio", {"match": [{"path": ["/dev/fuse"]}]})[0] == "skipped"
 
 
