@@ -188,7 +188,10 @@ def _run(
     for start in (*only, *skip):
         if not any(check.id.startswith(start) for check in checks):
             known = ", ".join(check.id for check in checks)
-            raise InvalidSettings(f"no check is called {start!r}; the checks are {known}")
+            raise InvalidSettings(
+                f"no check that runs here is called {start!r}; these run: {known}"
+                " (--node and --cluster choose others, --kubeconfig names a cluster)"
+            )
     chosen = {
         check.id
         for check in checks

@@ -325,6 +325,15 @@ def test_a_wrong_request_is_exit_code_2(
     assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_a_check_that_does_not_run_here_is_not_said_to_be_unknown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["doctor", "--node", "--only", "cluster.webhooks"]) == 2
+    said = capsys.readouterr().err
+    assert "no check that runs here is called 'cluster.webhooks'" in said
+    assert "--cluster" in said
+
+
 def test_an_ordinary_user_is_shown_what_was_not_checked(short_dir: Path) -> None:
     Rack(short_dir / "root").add_card(CardSpec())
     folder = short_dir / "k/device-plugins"
