@@ -82,9 +82,22 @@ openshift: [scc]
 {{- end }}
 {{- end }}
 {{- include "accelbind.volumes" (list $found $path $given) }}
+{{- include "accelbind.checkLabels" (list $found (print $path ".podLabels") ($given.podLabels | default dict)) }}
 {{- range list "app.kubernetes.io/name" "app.kubernetes.io/component" }}
 {{- if hasKey ($given.podLabels | default dict) . }}
 {{- include "accelbind.problem" (list $found (printf "%s.podLabels has %s, by which the chart selects the pods: remove it" $path .)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Takes what was found, the path of labels, and these. */}}
+{{- define "accelbind.checkLabels" -}}
+{{- $found := index . 0 }}{{ $path := index . 1 }}
+{{- range $key, $value := index . 2 }}
+{{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $key) }}
+{{- include "accelbind.problem" (list $found (printf "%s: %q is not the key of a label: use letters, digits, - _ and ., such as example.com/team" $path $key)) }}
+{{- else if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" (toString $value)) }}
+{{- include "accelbind.problem" (list $found (printf "%s.%s %q is not the value of a label: use at most 63 letters, digits, - _ and ." $path $key (toString $value))) }}
 {{- end }}
 {{- end }}
 {{- end }}
