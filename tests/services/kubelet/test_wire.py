@@ -10,7 +10,13 @@ from typing import Final
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from services.kubelet import deviceplugin_pb2, podresources_pb2
+from services.kubelet import (
+    deviceplugin_pb2,
+    dra_health_pb2,
+    dra_pb2,
+    pluginregistration_pb2,
+    podresources_pb2,
+)
 
 DEVICE_PLUGIN: Final = """
 Empty:
@@ -62,11 +68,48 @@ v1.PodResourcesLister/GetAllocatableResources: AllocatableResourcesRequest,
 v1.PodResourcesLister/Get: GetPodResourcesRequest, GetPodResourcesResponse
 """
 
+DRA: Final = """
+Claim: namespace=1 string, uid=2 string, name=3 string
+NodePrepareResourcesRequest: claims=1 repeated Claim
+NodePrepareResourcesResponse: claims=1 map
+NodePrepareResourceResponse: devices=1 repeated Device, error=2 string
+Device: request_names=1 repeated string, pool_name=2 string, device_name=3 string,
+  cdi_device_ids=4 repeated string
+NodeUnprepareResourcesRequest: claims=1 repeated Claim
+NodeUnprepareResourcesResponse: claims=1 map
+NodeUnprepareResourceResponse: error=1 string
+k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources: NodePrepareResourcesRequest,
+  NodePrepareResourcesResponse
+k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources: NodeUnprepareResourcesRequest,
+  NodeUnprepareResourcesResponse
+"""
+
+DRA_HEALTH: Final = """
+NodeWatchResourcesRequest:
+NodeWatchResourcesResponse: devices=1 repeated DeviceHealth
+DeviceHealth: device=1 DeviceIdentifier, health=2 enum, last_updated_time=3 int64,
+  health_check_timeout_seconds=4 int64, message=5 string
+DeviceIdentifier: pool_name=1 string, device_name=2 string
+v1alpha1.DRAResourceHealth/NodeWatchResources: NodeWatchResourcesRequest,
+  stream NodeWatchResourcesResponse
+"""
+
+PLUGIN_REGISTRATION: Final = """
+InfoRequest:
+PluginInfo: type=1 string, name=2 string, endpoint=3 string, supported_versions=4 repeated string
+RegistrationStatus: plugin_registered=1 bool, error=2 string
+RegistrationStatusResponse:
+pluginregistration.Registration/GetInfo: InfoRequest, PluginInfo
+pluginregistration.Registration/NotifyRegistrationStatus: RegistrationStatus,
+  RegistrationStatusResponse
+"""
+
 TYPES: Final = {
     FieldDescriptor.TYPE_STRING: "string",
     FieldDescriptor.TYPE_BOOL: "bool",
     FieldDescriptor.TYPE_INT64: "int64",
     FieldDescriptor.TYPE_INT32: "int32",
+    FieldDescriptor.TYPE_ENUM: "enum",
 }
 
 
@@ -82,7 +125,13 @@ def described(field: FieldDescriptor) -> str:
 
 @pytest.mark.parametrize(
     ("stubs", "protocol"),
-    [(deviceplugin_pb2, DEVICE_PLUGIN), (podresources_pb2, POD_RESOURCES)],
+    [
+        (deviceplugin_pb2, DEVICE_PLUGIN),
+        (podresources_pb2, POD_RESOURCES),
+        (dra_pb2, DRA),
+        (dra_health_pb2, DRA_HEALTH),
+        (pluginregistration_pb2, PLUGIN_REGISTRATION),
+    ],
 )
 def test_the_stubs_are_those_of_the_kubelets_protocol(stubs: ModuleType, protocol: str) -> None:
     messages = [
