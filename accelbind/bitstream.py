@@ -10,7 +10,7 @@ from accelbind.exits import Exit
 from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
 from accelbind.run import with_settings
 from plugin.settings import PluginSettings
-from services.bitstreams.model import Bitstream, Kind
+from services.bitstreams.model import Bitstream, BitstreamKind
 from services.bitstreams.parse import stored_name
 from services.bitstreams.storage import (
     BitstreamStorage,
@@ -170,7 +170,7 @@ def _document(stored: list[dict[str, Any]], strays: list[Path]) -> dict[str, Any
 
 
 def _is_bitstream(path: Path) -> bool:
-    return path.suffix in {f".{kind}" for kind in Kind}
+    return path.suffix in {f".{kind}" for kind in BitstreamKind}
 
 
 def _ignored(path: Path) -> str:

@@ -205,11 +205,11 @@ class DeviceSource:
         if self._types is None:
             return Found()
         try:
-            found = self._types.devices_sync(self._served)
+            answer = self._types.devices_sync(self._served)
         except HardwareError as error:
             return Found(problems=(Problem("device-types-unreadable", str(error)),))
-        self._served = {each.id: each for each in found.devices if each.resource}
-        return found
+        self._served = {each.id: each for each in answer.devices if each.resource}
+        return answer
 
     def _inventory(self) -> Inventory:
         settings = self._settings

@@ -28,7 +28,7 @@ ANNOTATIONS = (
 have 256 KiB, and CRI-O writes them three times."""
 
 
-class Refused(Exception):
+class HookRefused(Exception):
     """The container may not start, and why."""
 
 
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.alarm(SECONDS)
     try:
         authorize_start(sys.argv[1:] if arguments is None else arguments)
-    except Refused as refused:
+    except HookRefused as refused:
         print(f"accelbind-hook: {refused}", file=sys.stderr)  # noqa: T201 - runtimes show it
         return 1
     finally:
@@ -47,28 +47,28 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _too_late(*_: object) -> None:
-    raise Refused(
+    raise HookRefused(
         f"no decision within {SECONDS} s: the runtime did not close stdin after the container's"
         " state, or the bundle's disk or the accelbind plugin is too slow"
     )
 
 
 def authorize_start(arguments: list[str]) -> None:
-    """Return if the plugin lets the container on stdin start; raise `Refused` otherwise."""
+    """Return if the plugin lets the container on stdin start; raise `HookRefused` otherwise."""
     if len(arguments) != 2:
-        raise Refused("usage: accelbind-hook SOCKET REGION, the container's state on stdin")
+        raise HookRefused("usage: accelbind-hook SOCKET REGION, the container's state on stdin")
     path, region = arguments
     question = json.dumps({"region": region, "annotations": _annotations()})
     answer = _ask(path, question.encode() + b"\n")
     try:
         allowed, reason = json.loads(answer)
     except (ValueError, TypeError):
-        raise Refused(
+        raise HookRefused(
             f"the accelbind plugin has ended, or broken off, before it decided ({path}); look at"
             " its log"
         ) from None
     if allowed is not True:
-        raise Refused(reason)
+        raise HookRefused(reason)
 
 
 def _annotations() -> dict[str, str]:
@@ -79,7 +79,7 @@ def _annotations() -> dict[str, str]:
             annotations = json.load(file)["annotations"]
         return {key: annotations[key] for key in ANNOTATIONS if key in annotations}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Refused(
+        raise HookRefused(
             "the container's state on stdin, or the config.json of its bundle, can't be read"
             f" ({type(error).__name__}: {error}): a runtime has to start this"
         ) from None
@@ -93,7 +93,7 @@ def _ask(path: str, question: bytes) -> bytes:
             with connection.makefile("rb") as answer:
                 return answer.readline()
     except OSError as error:
-        raise Refused(
+        raise HookRefused(
             f"the accelbind plugin on this node can't be asked ({path}: {error.strerror or error}):"
             " is its pod running here, with --programming=oci-hook? Until it is, no container with"
             " a region starts"

@@ -16,7 +16,7 @@ from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
 from services.kube.client import requested_pause
-from services.kube.connection import Connection, connector
+from services.kube.connection import ApiConnection, connector
 from services.process import logging
 from services.process.errors import AccelbindError, ClusterError
 from services.process.http import MetricsServer, build_info, new_registry
@@ -47,7 +47,7 @@ class Process:
         registry = new_registry()
         build_info(registry, "certs")
         self._settings = settings
-        self._connection = Connection(connector(settings.kubeconfig))
+        self._connection = ApiConnection(connector(settings.kubeconfig))
         self._metrics = CertsMetrics(registry)
         self._reconciler = CertificateReconciler(settings.policy, settings.locations, self._metrics)
         self._backoff = Backoff()

@@ -26,9 +26,9 @@ from services.containers.claims import PodSource, StartClaims
 from services.containers.holder_source import HolderSource
 from services.containers.holders import FPGA_RESOURCES
 from services.containers.permission import Enforce, is_enforced
-from services.devices.cdi import DEVICE_KIND, KIND, Hook
+from services.devices.cdi import DEVICE_KIND, KIND, CdiHook
 from services.devices.model import Device, PluginMode
-from services.kube.connection import Connection
+from services.kube.connection import ApiConnection
 from services.kube.events import EventRecord, EventRecorder
 from services.kubelet.sockets import checkpoint_file, plugins_folder
 from services.mappings.index import NamespaceMappings
@@ -77,7 +77,7 @@ class ProcessParts:
     def __init__(
         self,
         settings: PluginSettings,
-        connection: Connection | None = None,
+        connection: ApiConnection | None = None,
         *,
         pods: PodSource | None = None,
         record_event: Callable[[EventRecord], None] = lambda _: None,
@@ -104,7 +104,7 @@ class ProcessParts:
         self.pods = ApiServerPods(connection) if connection else pods
         self.approvals = Approvals()
 
-    def _recorder(self, connection: Connection) -> EventRecorder:
+    def _recorder(self, connection: ApiConnection) -> EventRecorder:
         return EventRecorder(
             connection,
             component=COMPONENT,
@@ -336,7 +336,7 @@ def _cdi_publishers(
         return {}
     host_root, hook = str(settings.host_root), None
     if is_hooked(settings, mode):
-        hook = Hook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
+        hook = CdiHook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
     publishers = {KIND: CdiPublisher(settings.cdi_dir, host_root=host_root, calls=calls, hook=hook)}
     if settings.device_types is not None:
         publishers[DEVICE_KIND] = CdiPublisher(
@@ -362,7 +362,7 @@ def _needs(settings: PluginSettings, mode: PluginMode) -> Needs:
 class ApiServerPods:
     """Pods and mappings from the API server; a `ClusterError` passes through."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:

@@ -28,7 +28,7 @@ from plugin.probes import Probes
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
 from services.kube.config import may_reach
-from services.kube.connection import Connection, connector
+from services.kube.connection import ApiConnection, connector
 from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.node_watcher import NodeWatcher
 from services.node.last_mode import last_mode
@@ -75,7 +75,7 @@ async def run(
     connection = None
     with stop_signals() as stop:
         if may_reach(settings.kubeconfig):
-            connection = Connection(connector(settings.kubeconfig))
+            connection = ApiConnection(connector(settings.kubeconfig))
         else:
             _log_no_api_server(settings.mode)
         parts = ProcessParts(

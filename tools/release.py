@@ -92,12 +92,12 @@ def notes(changelog: str, version: str) -> str:
     Raises:
         Refused: there is none, or it is empty.
     """
-    found = re.search(
+    section = re.search(
         rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## \[|\Z)", changelog, re.MULTILINE | re.DOTALL
     )
-    if found is None or not found[1].strip():
+    if section is None or not section[1].strip():
         raise Refused(f"CHANGELOG.md has no section [{version}], or it is empty")
-    return found[1].strip() + "\n"
+    return section[1].strip() + "\n"
 
 
 def installation(release: Release, overlay: str) -> str:

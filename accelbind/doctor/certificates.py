@@ -15,7 +15,7 @@ from cryptography import x509
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, part
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
-from accelbind.doctor.webhooks import Hook, our_hooks
+from accelbind.doctor.webhooks import WebhookEntry, our_hooks
 from services.process.errors import InvalidSettings
 from services.process.text import plain
 
@@ -78,7 +78,7 @@ def check_served(cluster: Cluster) -> Iterator[Line]:
 # Where the webhook is called ----------------------------------------------------------------------
 
 
-def _addresses(cluster: Cluster, hook: Hook) -> list[ServiceAddress] | Line:
+def _addresses(cluster: Cluster, hook: WebhookEntry) -> list[ServiceAddress] | Line:
     """Where the API server calls an entry, or why it can't."""
     called = part(hook.client, "service")
     url = urlsplit(str(hook.client.get("url")))

@@ -41,10 +41,10 @@ def check_device_types(node: Node) -> Iterator[Line]:
         yield skipped(_NONE)
         return
     yield from _checkpoint_lines(checkpoint_file(node.options.kubelet_dir))
-    found = node.once(_find)
-    for problem in found.problems:
+    result = node.once(_find)
+    for problem in result.problems:
         yield failed(plain(problem.message, 500), remedy(problem.reason))
-    offer = merge([found])
+    offer = merge([result])
     healthy = 0
     for device in (*offer.devices(), *offer.not_offered):
         healthy += not device.reasons

@@ -17,7 +17,7 @@ CERTS: Final = "accelbind-certs"
 _POLICY: Final = "ValidatingAdmissionPolicy"
 
 
-class Policy(NamedTuple):
+class SecurityPolicy(NamedTuple):
     """A policy for the certificates' account; a test compares it with the manifests."""
 
     name: str
@@ -27,12 +27,12 @@ class Policy(NamedTuple):
 
 
 POLICIES: Final = (
-    Policy(
+    SecurityPolicy(
         "accelbind-certs",
         3,
         f"{CERTS} could change more of our webhook configurations than caBundle",
     ),
-    Policy(
+    SecurityPolicy(
         "accelbind-certs-secrets",
         1,
         f"{CERTS} could create a Secret that the cluster fills with another account's token",
@@ -53,7 +53,7 @@ def check_policy(cluster: Cluster) -> Iterator[Line]:
         yield _policy_line(cluster, policy) or ok(f"{_POLICY} {policy.name} is there and bound")
 
 
-def _policy_line(cluster: Cluster, policy: Policy) -> Line | None:
+def _policy_line(cluster: Cluster, policy: SecurityPolicy) -> Line | None:
     """What is wrong with a policy or its bindings, of which one that denies is enough."""
     stored = cluster.get(f"{GROUP}/validatingadmissionpolicies/{policy.name}")
     if stored is None:

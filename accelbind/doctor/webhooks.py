@@ -15,7 +15,7 @@ _SUFFIX: Final = ".accelbind.dev"
 _OTHER_SUITES: Final = ("fpga.mutator.webhooks.intel.com", "fpga.intel.com")
 
 
-class Review(NamedTuple):
+class ReviewPath(NamedTuple):
     """A kind of review that a configuration has to ask for."""
 
     kind: str
@@ -28,17 +28,17 @@ MUTATING, VALIDATING = KINDS = ("mutating", "validating")
 _PODS: Final = "pods"
 
 REVIEWS: Final = (
-    Review(MUTATING, _PODS, "logical names are not replaced"),
-    Review(VALIDATING, _PODS, "changes by other webhooks are not checked"),
+    ReviewPath(MUTATING, _PODS, "logical names are not replaced"),
+    ReviewPath(VALIDATING, _PODS, "changes by other webhooks are not checked"),
     *(
-        Review(VALIDATING, kind.plural, "mappings that no pod can use are accepted")
+        ReviewPath(VALIDATING, kind.plural, "mappings that no pod can use are accepted")
         for kind in TABLE.values()
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class WebhookEntry:
     """One entry of a webhook configuration."""
 
     kind: str
@@ -72,7 +72,7 @@ class Hook:
         rules = self.entry.get("rules") or ()
         return any({resource, "*", "*/*"} & {*(rule.get("resources") or ())} for rule in rules)
 
-    def asks_for(self, review: Review) -> bool:
+    def asks_for(self, review: ReviewPath) -> bool:
         """Whether it is called for a kind of review."""
         return self.kind == review.kind and self.covers(review.resource) and not self.is_guard
 
@@ -84,10 +84,10 @@ class Hook:
         return name.endswith(_SUFFIX) or self.configuration == NAME
 
 
-def read_hooks(cluster: Cluster) -> list[Hook]:
+def read_hooks(cluster: Cluster) -> list[WebhookEntry]:
     """The entries of all webhook configurations. Raises as `Cluster.get`."""
     return [
-        Hook(kind, name_of(item), entry)
+        WebhookEntry(kind, name_of(item), entry)
         for plural, kind in zip(PLURALS, KINDS, strict=True)
         for item in cluster.items(f"{GROUP}/{plural}")
         for entry in item.get("webhooks") or ()
@@ -95,7 +95,7 @@ def read_hooks(cluster: Cluster) -> list[Hook]:
     ]
 
 
-def our_hooks(cluster: Cluster) -> list[Hook]:
+def our_hooks(cluster: Cluster) -> list[WebhookEntry]:
     """The entries that call our webhook. Raises as `Cluster.get`."""
     return [hook for hook in cluster.once(read_hooks) if hook.is_ours(cluster.namespace)]
 

@@ -60,7 +60,7 @@ ShortTimeout = Annotated[float, time_option("--timeout", _TIMEOUT_HELP, "10s")]
 TIMEOUT: Final = 60.0
 
 
-class Kind(StrEnum):
+class ListedKind(StrEnum):
     """Kinds of devices."""
 
     FME = "fme"
@@ -102,7 +102,7 @@ def fpga() -> None:
 def list_(
     *,
     kind: Annotated[
-        Kind | None, typer.Option(help=f"Only FMEs, or only ports. {default_note('all')}")
+        ListedKind | None, typer.Option(help=f"Only FMEs, or only ports. {default_note('all')}")
     ] = None,
     settings: PluginSettings,
     output: Annotated[

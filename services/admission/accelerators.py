@@ -155,11 +155,11 @@ def _resolve(
     requests = []
     for key, units in noted.items():
         name = key.partition("/")[2]
-        found = next((each for table in tables if (each := table.by_name.get(name))), None)
-        if found is None or units < 0:
+        mapping = next((each for table in tables if (each := table.by_name.get(name))), None)
+        if mapping is None or units < 0:
             return None
-        resource = found.resolution.resource
-        requests.append(ResourceRequest(key, resource, units, in_requests=False, mapping=found))
+        resource = mapping.resolution.resource
+        requests.append(ResourceRequest(key, resource, units, in_requests=False, mapping=mapping))
     return requests
 
 

@@ -30,7 +30,7 @@ class RegionUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class SharingConflict:
     """Two containers that may share a device and need different functions in it."""
 
     resource: str
@@ -49,7 +49,7 @@ class _Pool:
     last_user: dict[Function, ContainerRef] = field(default_factory=dict)
 
 
-def conflicts(uses: Iterable[RegionUse]) -> Iterator[Conflict]:
+def conflicts(uses: Iterable[RegionUse]) -> Iterator[SharingConflict]:
     """Yield the conflicts among the containers of a pod.
 
     Args:
@@ -68,7 +68,7 @@ def conflicts(uses: Iterable[RegionUse]) -> Iterator[Conflict]:
 
 def _conflict(
     resource: str, pool: _Pool, ref: ContainerRef, units: int, wanted: Counter[Function]
-) -> Conflict | None:
+) -> SharingConflict | None:
     """Return a conflict if more devices may hold another function than may hold any."""
     taken = min(units, pool.size)
     unwanted = {
@@ -82,7 +82,7 @@ def _conflict(
     for earlier in unwanted:
         for later in wanted:
             if earlier != later:
-                return Conflict(resource, pool.last_user[earlier], ref, earlier, later)
+                return SharingConflict(resource, pool.last_user[earlier], ref, earlier, later)
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from services.bitstreams.elf import read_sections
 from services.bitstreams.gbs import MAX_START, NOTHING_AFTER, parse_start
-from services.bitstreams.model import MAX_FILE, Bitstream, Metadata, OpenCl, unpack
+from services.bitstreams.model import MAX_FILE, Bitstream, BitstreamMetadata, OpenCl, unpack
 from services.process.errors import InvalidBitstream
 from services.process.text import plain, quote
 
@@ -49,7 +49,7 @@ def parse_aocx(data: bytes | memoryview) -> Bitstream:
     return Bitstream(metadata, packed, start, size, opencl)
 
 
-def _check_packed(packed: memoryview) -> tuple[Metadata, int, int]:
+def _check_packed(packed: memoryview) -> tuple[BitstreamMetadata, int, int]:
     """The metadata of a packed GBS, where its raw bitstream starts, and how long it is.
 
     Keeps only the start of it in memory, and goes on unpacking only if that is a GBS's.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from services.bitstreams.model import MAX_FILE, Bitstream, Metadata
+from services.bitstreams.model import MAX_FILE, Bitstream, BitstreamMetadata
 from services.names import CRASHED, check_id
 from services.process.errors import InvalidBitstream, InvalidName
 from services.process.text import count, quote
@@ -75,7 +75,7 @@ def parse_gbs(data: bytes | memoryview) -> Bitstream:
     return Bitstream(metadata, memoryview(data), start, len(data) - start)
 
 
-def parse_start(data: bytes | bytearray | memoryview) -> tuple[Metadata, int]:
+def parse_start(data: bytes | bytearray | memoryview) -> tuple[BitstreamMetadata, int]:
     """The metadata in the first `MAX_START` bytes of a GBS, and where the raw bitstream starts."""
     head = bytes(data[:MAX_START])
     if not head.startswith(MAGIC):
@@ -95,7 +95,7 @@ def parse_start(data: bytes | bytearray | memoryview) -> tuple[Metadata, int]:
     return _read_metadata(head[start : start + length]), start + length
 
 
-def _read_metadata(text: bytes) -> Metadata:
+def _read_metadata(text: bytes) -> BitstreamMetadata:
     try:
         decoded = _DECODER.decode(text.rstrip(_PADDING))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -105,7 +105,7 @@ def _read_metadata(text: bytes) -> Metadata:
         raise InvalidBitstream(
             f"its metadata names {len(clusters)} accelerators, and a GBS has exactly one"
         )
-    return Metadata(
+    return BitstreamMetadata(
         interface_id=_id(image.interface_uuid, "interface-uuid"),
         afu_id=_id(clusters[0].accelerator_type_uuid, "accelerator-type-uuid"),
         name=clusters[0].name or "",

@@ -25,7 +25,7 @@ MAX_MEMBERS: Final = 4096
 """Members of a gzip: each costs time, and an empty one takes only 20 bytes."""
 
 
-class Kind(StrEnum):
+class BitstreamKind(StrEnum):
     """The two kinds of file, by their suffix."""
 
     GBS = "gbs"
@@ -33,7 +33,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Metadata:
+class BitstreamMetadata:
     """What a GBS says of itself."""
 
     interface_id: str
@@ -72,7 +72,7 @@ class OpenCl:
 class Bitstream:
     """A bitstream that was read completely."""
 
-    metadata: Metadata
+    metadata: BitstreamMetadata
     body: memoryview
     """The GBS; in an AOCX a gzip of it."""
     start: int
@@ -103,9 +103,9 @@ class Bitstream:
         return memoryview(self.body.obj).nbytes + self.size
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> BitstreamKind:
         """The kind of file that it came in."""
-        return Kind.GBS if self.opencl is None else Kind.AOCX
+        return BitstreamKind.GBS if self.opencl is None else BitstreamKind.AOCX
 
     @property
     def interface_id(self) -> str:

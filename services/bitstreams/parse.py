@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from services.bitstreams.aocx import parse_aocx
 from services.bitstreams.elf import is_elf
 from services.bitstreams.gbs import is_gbs, parse_gbs
-from services.bitstreams.model import Bitstream, Kind
+from services.bitstreams.model import Bitstream, BitstreamKind
 from services.names import canonical_id
 from services.process.errors import InvalidBitstream
 
@@ -36,9 +36,9 @@ def parse(data: bytes | memoryview) -> Bitstream:
     raise InvalidBitstream(f"it is neither a GBS nor an AOCX: {what}")
 
 
-def stored_names(interface_id: str, function_id: str) -> Iterator[tuple[str, Kind]]:
+def stored_names(interface_id: str, function_id: str) -> Iterator[tuple[str, BitstreamKind]]:
     """Where below the storage's folder the file of canonical ids may be, the best place first."""
-    for kind in (Kind.GBS, Kind.AOCX):
+    for kind in (BitstreamKind.GBS, BitstreamKind.AOCX):
         yield f"{interface_id}/{function_id}.{kind}", kind
 
 
@@ -53,7 +53,7 @@ def interface_of(folder_name: str) -> str | None:
     return spelt if _INTERFACE.fullmatch(spelt) else None
 
 
-def function_of(file_name: str) -> tuple[str, Kind] | None:
+def function_of(file_name: str) -> tuple[str, BitstreamKind] | None:
     """The function id and the kind that the name of a stored file spells; None if none."""
     match = _STORED.fullmatch(canonical_id(file_name))
-    return (match[1], Kind(match[2])) if match else None
+    return (match[1], BitstreamKind(match[2])) if match else None

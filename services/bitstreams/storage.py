@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from services.bitstreams.model import MAX_FILE, Bitstream, Kind
+from services.bitstreams.model import MAX_FILE, Bitstream, BitstreamKind
 from services.bitstreams.parse import (
     function_of,
     interface_of,
@@ -56,7 +56,7 @@ class Stored:
     """As its folder's name spells it."""
     function_id: str
     """As its own name spells it."""
-    kind: Kind
+    kind: BitstreamKind
     bitstream: Bitstream | None
     """What it holds, if it could be read and is what its place says."""
     problem: str = ""
@@ -96,7 +96,7 @@ class BitstreamStorage:
                 size = min(path.stat().st_size, MAX_FILE)
             except OSError:
                 return 0
-            return 2 * size if kind is Kind.GBS else size + MAX_FILE  # unpacked, or copied
+            return 2 * size if kind is BitstreamKind.GBS else size + MAX_FILE  # unpacked, or copied
         return 0
 
     def entries(self) -> Iterator[Stored]:
@@ -155,7 +155,7 @@ class BitstreamStorage:
             f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
         )
 
-    def _places(self, interface_id: str, function_id: str) -> Iterator[tuple[Path, Kind]]:
+    def _places(self, interface_id: str, function_id: str) -> Iterator[tuple[Path, BitstreamKind]]:
         """The files of a function, the one that counts first."""
         usual = [
             (self.folder / name, kind) for name, kind in stored_names(interface_id, function_id)
@@ -165,7 +165,7 @@ class BitstreamStorage:
             if (interface, function) == (interface_id, function_id) and (path, kind) not in usual:
                 yield path, kind
 
-    def _named(self) -> Iterator[tuple[Path, str, str, Kind]]:
+    def _named(self) -> Iterator[tuple[Path, str, str, BitstreamKind]]:
         """All files that are named as bitstreams: path, interface id, function id, kind."""
         for name in _listed(self.folder):
             folder, interface_id = self.folder / name, interface_of(name)
@@ -191,7 +191,7 @@ class BitstreamStorage:
                 os.close(descriptor)
 
 
-def _read_named(path: Path, interface_id: str, function_id: str, kind: Kind) -> Bitstream:
+def _read_named(path: Path, interface_id: str, function_id: str, kind: BitstreamKind) -> Bitstream:
     """Read a file of the storage, and check that it holds what its place says."""
     bitstream = read_bitstream(path)
     if (bitstream.interface_id, bitstream.function_id, bitstream.kind) != (

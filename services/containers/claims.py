@@ -35,7 +35,7 @@ from services.devices.model import PluginMode
 from services.kube.client import is_outage
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.sockets import checkpoint_file
-from services.kubelet.values import Entry
+from services.kubelet.values import CheckpointEntry
 from services.mappings.index import NamespaceMappings
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
@@ -91,7 +91,7 @@ class StartClaims:
         self._approvals = approvals
         self._calls = calls
 
-    async def allocations(self, resource: str, ids: Sequence[str]) -> tuple[Entry, ...]:
+    async def allocations(self, resource: str, ids: Sequence[str]) -> tuple[CheckpointEntry, ...]:
         """What the containers that may be starting with devices were allocated."""
         return allocations(await self._entries(), resource, ids)
 
@@ -128,7 +128,7 @@ class StartClaims:
         self._approvals.add(start, every)
         return wanted
 
-    async def _entries(self) -> tuple[Entry, ...]:
+    async def _entries(self) -> tuple[CheckpointEntry, ...]:
         return await self._calls.run(
             "kubelet files",
             lambda: read_checkpoint(self._checkpoint),

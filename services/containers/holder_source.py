@@ -23,7 +23,7 @@ from services.containers.identity import PodRef, pods_of_folders
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import checkpoint_file, pod_resources_socket
-from services.kubelet.values import ActivePod, Entry
+from services.kubelet.values import ActivePod, CheckpointEntry
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
@@ -185,7 +185,7 @@ class HolderSource:
     async def _active_pods(self) -> tuple[ActivePod, ...]:
         return await active_pods(self._socket, seconds=ANSWER_SECONDS)
 
-    async def _entries(self) -> tuple[Entry, ...]:
+    async def _entries(self) -> tuple[CheckpointEntry, ...]:
         return await self._calls.run(
             "kubelet files",
             lambda: read_checkpoint(self._checkpoint),
@@ -193,7 +193,7 @@ class HolderSource:
             what="reading the kubelet's checkpoint",
         )
 
-    async def _folders(self, entries: tuple[Entry, ...]) -> tuple[list[str], str]:
+    async def _folders(self, entries: tuple[CheckpointEntry, ...]) -> tuple[list[str], str]:
         """Names of log folders, if there are entries to find pods for, and why they are unknown.
 
         A missing folder is no problem: it need not be mounted.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.containers.identity import PodRef
-from services.kubelet.values import ActivePod, Entry
+from services.kubelet.values import ActivePod, CheckpointEntry
 from services.names import DOMAIN, UNIT_RESOURCE
 
 FPGA_RESOURCES: Final = (f"{DOMAIN}/af-", f"{DOMAIN}/region-", UNIT_RESOURCE)
@@ -46,7 +46,7 @@ There are several if they use a device in turn, as an init container and those a
 
 
 def holders_of_entries(
-    entries: Iterable[Entry],
+    entries: Iterable[CheckpointEntry],
     pods: Mapping[str, PodRef],
     ours: tuple[str, ...] = FPGA_RESOURCES,
 ) -> Holders:
@@ -65,16 +65,21 @@ def holders_of_entries(
 
 def holders_of_pods(active: Iterable[ActivePod], ours: tuple[str, ...] = FPGA_RESOURCES) -> Holders:
     """The same from what PodResources lists."""
-    entries: list[Entry] = []
+    entries: list[CheckpointEntry] = []
     pods: dict[str, PodRef] = {}
     for number, pod in enumerate(active):
         uid = str(number)  # PodResources has none
         pods[uid] = PodRef(pod.namespace, pod.name, uid)
-        entries += (Entry(uid, held.container, held.resource, held.device_ids) for held in pod.held)
+        entries += (
+            CheckpointEntry(uid, held.container, held.resource, held.device_ids)
+            for held in pod.held
+        )
     return holders_of_entries(entries, pods, ours)
 
 
-def pods_of_devices(entries: Iterable[Entry], active: Iterable[ActivePod]) -> dict[str, PodRef]:
+def pods_of_devices(
+    entries: Iterable[CheckpointEntry], active: Iterable[ActivePod]
+) -> dict[str, PodRef]:
     """Pods by UID, from containers that have the same devices in checkpoint and PodResources."""
     listed = {
         (held.container, held.resource, held.device_ids): pod for pod in active for held in pod.held
@@ -88,7 +93,7 @@ def pods_of_devices(entries: Iterable[Entry], active: Iterable[ActivePod]) -> di
 
 
 def may_have_ended(
-    entries: Iterable[Entry],
+    entries: Iterable[CheckpointEntry],
     active: Iterable[ActivePod],
     ours: tuple[str, ...] = FPGA_RESOURCES,
 ) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from services.containers.identity import ContainerIdentity
-from services.kubelet.values import Entry
+from services.kubelet.values import CheckpointEntry
 from services.names import DOMAIN, RegionName, decode
 from services.process.errors import HookMissing, InvalidInput, InvalidName
 from services.process.text import listing, plain, quote
@@ -66,7 +66,7 @@ def parse(message: bytes) -> HookCall:
     return HookCall(named.pop(), call.region)
 
 
-def held_regions(call: HookCall, entries: Iterable[Entry]) -> dict[str, tuple[str, ...]]:
+def held_regions(call: HookCall, entries: Iterable[CheckpointEntry]) -> dict[str, tuple[str, ...]]:
     """The regions that a container was allocated: their names, sorted, by full resource name.
 
     A container with a region that was not allocated to it is refused.
@@ -84,7 +84,7 @@ def held_regions(call: HookCall, entries: Iterable[Entry]) -> dict[str, tuple[st
     return {resource: tuple(sorted(names)) for resource, names in held.items()}
 
 
-def require_no_plain_nodes(allocations: Iterable[Entry]) -> None:
+def require_no_plain_nodes(allocations: Iterable[CheckpointEntry]) -> None:
     """Refuse a container that was given device nodes otherwise than through CDI.
 
     The kubelet keeps what a container was allocated until its pod is deleted. A container that was

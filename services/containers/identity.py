@@ -12,7 +12,7 @@ The kubelet names only device ids when a container starts:
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from services.kubelet.values import Entry
+from services.kubelet.values import CheckpointEntry
 from services.process.errors import NotAllowed
 from services.process.text import listing, plain, quote
 
@@ -40,7 +40,9 @@ class PodRef:
         return f"{plain(self.namespace)}/{plain(self.name, 120)}"
 
 
-def allocations(entries: Iterable[Entry], resource: str, ids: Iterable[str]) -> tuple[Entry, ...]:
+def allocations(
+    entries: Iterable[CheckpointEntry], resource: str, ids: Iterable[str]
+) -> tuple[CheckpointEntry, ...]:
     """The checkpoint's entries of exactly these devices of a resource, at least one."""
     wanted = frozenset(ids)
     held_by = tuple(
@@ -57,7 +59,7 @@ def allocations(entries: Iterable[Entry], resource: str, ids: Iterable[str]) -> 
 
 
 def candidates(
-    entries: Iterable[Entry], resource: str, ids: Iterable[str]
+    entries: Iterable[CheckpointEntry], resource: str, ids: Iterable[str]
 ) -> tuple[ContainerIdentity, ...]:
     """The containers that hold exactly these devices of a resource, at least one."""
     held_by = allocations(entries, resource, ids)

@@ -55,7 +55,7 @@ def check_name(name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class CdiHook:
     """A program that runtimes start, on the host, before a container with one of the devices."""
 
     path: str
@@ -68,7 +68,7 @@ def describe(
     *,
     kind: str = KIND,
     host_root: str = "/",
-    hook: Hook | None = None,
+    hook: CdiHook | None = None,
 ) -> CdiFile:
     """The file about a node's devices of a kind: the same bytes in whatever order they come.
 
@@ -126,7 +126,7 @@ def _name(device: Device) -> str:
     return device.cdi.partition("=")[2]
 
 
-def _hook(hook: Hook, device: str) -> dict[str, Any]:
+def _hook(hook: CdiHook, device: str) -> dict[str, Any]:
     name = hook.path.rpartition("/")[2]
     return {
         "hookName": "createRuntime",

@@ -43,7 +43,7 @@ class _Lease:
             await self.client.aclose()
 
 
-class Connection:
+class ApiConnection:
     """One client for several users, replaced when its credentials or certificates fail."""
 
     def __init__(self, connect: Callable[[], ClusterClient]) -> None:

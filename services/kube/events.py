@@ -31,7 +31,7 @@ from services.kube.client import (
     requested_pause,
     will_pass,
 )
-from services.kube.connection import Connection
+from services.kube.connection import ApiConnection
 from services.process.errors import ClusterError
 from services.process.outage import Outage
 from services.process.retry import Backoff
@@ -122,7 +122,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiConnection,
         *,
         component: str,
         host: str,

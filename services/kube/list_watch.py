@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from services.kube.client import BadStatus, ClusterClient, HttpResponse, Unreadable, requested_pause
-from services.kube.connection import Connection
+from services.kube.connection import ApiConnection
 from services.kube.lists import UNREADABLE, decode_pruned
 from services.process.errors import ClusterError
 from services.process.outage import Outage
@@ -81,7 +81,7 @@ class WatchLoop(ABC):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ApiConnection,
         labels: Mapping[str, Any],
         timing: WatchTiming,
         on_failure: Callable[[], None] = lambda: None,

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, Unreadable
-from services.kube.connection import Connection
+from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming
 from services.kube.lists import UNREADABLE
 from services.process.errors import ClusterError
@@ -47,7 +47,7 @@ class NodeWatcher(WatchLoop):
     def __init__(
         self,
         name: str,
-        connection: Connection,
+        connection: ApiConnection,
         on_change: Callable[[Mapping[str, str] | None], None],
         *,
         timing: WatchTiming,

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, HttpResponse, Unreadable
-from services.kube.connection import Connection
+from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming, unreadable_line
 from services.kube.lists import UNREADABLE, read_pages
 
@@ -28,7 +28,7 @@ log = structlog.get_logger(component="kube")
 
 
 # Most bytes of an object are others than these, such as `managedFields`.
-class Metadata(msgspec.Struct, rename="camel", gc=False):
+class ObjectMetadata(msgspec.Struct, rename="camel", gc=False):
     """The metadata that matter; `annotations` is undecoded."""
 
     name: str
@@ -40,7 +40,7 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
 class Item(msgspec.Struct, gc=False):
     """The fields of an object that matter; `spec` is undecoded."""
 
-    metadata: Metadata
+    metadata: ObjectMetadata
     spec: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -114,7 +114,7 @@ class Reflector(WatchLoop, Generic[T]):
     recovery = "mappings are being updated again"
 
     def __init__(
-        self, path: str, connection: Connection, store: Store[T], timing: WatchTiming
+        self, path: str, connection: ApiConnection, store: Store[T], timing: WatchTiming
     ) -> None:
         self._kind = path.rpartition("/")[2]
         super().__init__(connection, {"kind": self._kind}, timing)

@@ -14,7 +14,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from services.kubelet import deviceplugin_pb2 as pb
-from services.kubelet.values import Entry
+from services.kubelet.values import CheckpointEntry
 from services.process.errors import KubeletError
 from services.process.files import open_regular
 
@@ -45,7 +45,7 @@ class _Checkpoint(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Checkpoint)
 
 
-def read_checkpoint(path: Path) -> tuple[Entry, ...]:
+def read_checkpoint(path: Path) -> tuple[CheckpointEntry, ...]:
     """Read the devices that each container on this node holds from the kubelet's checkpoint.
 
     Raises:
@@ -54,7 +54,7 @@ def read_checkpoint(path: Path) -> tuple[Entry, ...]:
     return parse_checkpoint(_read(path), what=str(path))
 
 
-def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entry, ...]:
+def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[CheckpointEntry, ...]:
     """Return the allocations in a checkpoint's text; entries without a container are omitted.
 
     It is JSON: `Data.PodDeviceEntries[]` of `PodUID`, `ContainerName`, `ResourceName` and
@@ -69,7 +69,7 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entr
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise KubeletError(f"{what} is not a checkpoint of the kubelet: {error}") from error
     return tuple(
-        Entry(entry.pod_uid, entry.container, entry.resource, _ids(entry), *_nodes(entry))
+        CheckpointEntry(entry.pod_uid, entry.container, entry.resource, _ids(entry), *_nodes(entry))
         for entry in checkpoint.data.entries or ()
         if entry.pod_uid and entry.container
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CheckpointEntry:
     """Devices that a container holds according to the kubelet's checkpoint."""
 
     pod_uid: str

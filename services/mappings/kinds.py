@@ -21,7 +21,7 @@ class Family(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class MappingKind:
     """A kind of mapping."""
 
     name: str
@@ -50,9 +50,9 @@ ACCELERATOR_VERSION: Final = f"{names.ACCELERATOR_DOMAIN}/v1alpha1"
 TABLE: Final = {
     kind.name: kind
     for kind in (
-        Kind(ACCELERATOR_FUNCTION, FPGA_VERSION, "acceleratorfunctions", Family.FPGA),
-        Kind(FPGA_REGION, FPGA_VERSION, "fpgaregions", Family.FPGA),
-        Kind(ACCELERATOR, ACCELERATOR_VERSION, "accelerators", Family.ACCELERATOR),
+        MappingKind(ACCELERATOR_FUNCTION, FPGA_VERSION, "acceleratorfunctions", Family.FPGA),
+        MappingKind(FPGA_REGION, FPGA_VERSION, "fpgaregions", Family.FPGA),
+        MappingKind(ACCELERATOR, ACCELERATOR_VERSION, "accelerators", Family.ACCELERATOR),
     )
 }
 """All kinds, by name."""

@@ -11,7 +11,7 @@ from typing import Any
 from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, segment
 from services.kube.lists import list_objects
 from services.mappings.index import NamespaceMappings, build_namespace
-from services.mappings.kinds import TABLE, Family, Kind
+from services.mappings.kinds import TABLE, Family, MappingKind
 from services.mappings.model import Entry, read_entry
 
 
@@ -22,7 +22,9 @@ async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMapp
 
 
 async def list_entries(
-    client: ClusterClient, namespace: str | None, kinds: Iterable[Kind] = tuple(TABLE.values())
+    client: ClusterClient,
+    namespace: str | None,
+    kinds: Iterable[MappingKind] = tuple(TABLE.values()),
 ) -> list[Entry]:
     """List the mappings of a namespace or, with None, of the cluster.
 
@@ -52,7 +54,7 @@ async def list_entries(
     return entries
 
 
-def _read(item: dict[str, Any], kind: Kind, namespace: str | None) -> Entry | None:
+def _read(item: dict[str, Any], kind: MappingKind, namespace: str | None) -> Entry | None:
     # kind and namespace are those of the list, whatever the item says
     metadata = item.get("metadata")
     if namespace and isinstance(metadata, dict):

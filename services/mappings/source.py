@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from services.kube.client import ClusterClient
-from services.kube.connection import Connection
+from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchTiming
 from services.kube.reflector import Item, Reflector, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
@@ -55,7 +55,7 @@ class ApiServerSource:
         self.loaded = False
         """Whether all kinds have been listed."""
         self.stores: dict[str, Store[Entry]] = {}
-        self._connection = Connection(connect)
+        self._connection = ApiConnection(connect)
         self._interval = interval
         self._clock = timing.clock
         self._problem_log = ProblemLog(self._clock)

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 import structlog
 
-from services.devices.cdi import FILES, KIND, Hook, describe
+from services.devices.cdi import FILES, KIND, CdiHook, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.model import Device
 from services.node.state import NodeState
@@ -35,7 +35,7 @@ class CdiPublisher:
         kind: str = KIND,
         host_root: str,
         calls: BlockingCalls,
-        hook: Hook | None = None,
+        hook: CdiHook | None = None,
     ) -> None:
         self.published: frozenset[str] = frozenset()
         """Ids of the devices that the file names."""

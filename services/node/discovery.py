@@ -86,5 +86,5 @@ class Discovery:
         return ""
 
     def _previous(self, provider: Provider) -> Mapping[str, Device]:
-        found = self._found.get(provider.name, Found())
-        return {each.id: each for each in found.devices if each.resource}
+        last = self._found.get(provider.name, Found())
+        return {each.id: each for each in last.devices if each.resource}

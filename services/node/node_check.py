@@ -19,7 +19,7 @@ from services.devices.model import Device, DeviceNode
 from services.kube.events import EventRecord, ObjectReference
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.sockets import checkpoint_file
-from services.kubelet.values import Entry
+from services.kubelet.values import CheckpointEntry
 from services.node.events import EventReason
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -34,7 +34,7 @@ log = structlog.get_logger(component="plugin")
 
 
 def changed_nodes(
-    entry: Entry, devices: Mapping[str, Device], host_root: str
+    entry: CheckpointEntry, devices: Mapping[str, Device], host_root: str
 ) -> tuple[list[str], list[str]]:
     """The host paths that a container was allocated and that its devices don't have, and theirs."""
     before = host_root.rstrip("/")
@@ -97,7 +97,7 @@ class NodesStartPolicy:
                 await self._report(entry, text)
                 raise NotAllowed(text)
 
-    async def _report(self, entry: Entry, text: str) -> None:
+    async def _report(self, entry: CheckpointEntry, text: str) -> None:
         """Record an Event of the pod, if its log folder says which one it is."""
         try:
             folders = await self._calls.run(
@@ -117,7 +117,7 @@ class NodesStartPolicy:
             )
 
 
-def _refusal(entry: Entry, old: Sequence[str], today: Sequence[str]) -> str:
+def _refusal(entry: CheckpointEntry, old: Sequence[str], today: Sequence[str]) -> str:
     ids = listing([plain(each) for each in sorted(entry.device_ids)[:8]])
     paths = listing([plain(each) for each in old[:8]])
     now = f"now it is {listing(today[:8])}" if today else "now it has none"

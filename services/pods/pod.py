@@ -57,7 +57,7 @@ class Annotations(
     mirror: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class Metadata(msgspec.Struct, gc=False, rename="camel"):
+class PodMetadata(msgspec.Struct, gc=False, rename="camel"):
     """A pod's metadata; pods of a controller have only `generate_name` when they are reviewed."""
 
     name: str | None = None
@@ -87,7 +87,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 class Pod(msgspec.Struct, gc=False):
     """A pod, with the fields that matter here."""
 
-    metadata: Metadata | None = None
+    metadata: PodMetadata | None = None
     spec: PodSpec | None = None
 
     @property

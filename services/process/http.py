@@ -63,11 +63,11 @@ def build_info(registry: CollectorRegistry, component: str, version: str = "") -
     gauge.labels(component, version or "unknown", platform.python_version()).set(1)
 
 
-class BoundedProtocol(H11Protocol):
+class PlainProtocol(H11Protocol):
     """uvicorn's HTTP/1.1, with a deadline for each connection and a bound on their number."""
 
     deadline: ClassVar[float] = DEADLINE
-    connected: "ClassVar[dict[BoundedProtocol, Callable[[], None]]]"
+    connected: "ClassVar[dict[PlainProtocol, Callable[[], None]]]"
     """The functions that end the connections of a server, oldest first."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class
@@ -126,7 +126,7 @@ class MetricsServer:
                 for path, endpoint in {"/metrics": self._metrics, **endpoints}.items()
             ]
         )
-        protocol = type("Protocol", (BoundedProtocol,), {"deadline": deadline, "connected": {}})
+        protocol = type("Protocol", (PlainProtocol,), {"deadline": deadline, "connected": {}})
         self._server = _Server(
             uvicorn.Config(
                 app,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from services.bitstreams.model import MAX_FILE, Bitstream, Kind
+from services.bitstreams.model import MAX_FILE, Bitstream, BitstreamKind
 from services.bitstreams.parse import parse
 from services.process.errors import InvalidBitstream
 from simulator.bitstreams import (
@@ -201,7 +201,7 @@ def check(found: Bitstream, data: bytes) -> None:
     for text, length in ((found.interface_id, 32), (found.metadata.afu_id, 32)):
         assert len(text) == length, text
         assert int(text, 16) >= 0
-    if found.kind is Kind.GBS:
+    if found.kind is BitstreamKind.GBS:
         assert data.endswith(raw)
     else:
         assert len(found.function_id) == 40

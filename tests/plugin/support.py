@@ -13,7 +13,7 @@ from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
-from services.kube.connection import Connection, connector
+from services.kube.connection import ApiConnection, connector
 from services.kube.events import EventRecord
 from services.kube.list_watch import WatchTiming
 from services.kubelet.sockets import plugins_folder
@@ -155,7 +155,7 @@ async def running(
     `events`.
     """
     stop = asyncio.Event()
-    connection = Connection(connector(api.kubeconfig_path)) if api else None
+    connection = ApiConnection(connector(api.kubeconfig_path)) if api else None
     parts = ProcessParts(
         options,
         connection,

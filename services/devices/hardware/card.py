@@ -23,7 +23,7 @@ _DECIMAL = re.compile(r"[0-9]{1,9}")
 _NO_FILE = Reading(failure=Failure.MISSING)
 
 
-class Entry(NamedTuple):
+class ClassEntry(NamedTuple):
     """An entry of a class folder that may be a card."""
 
     driver: Driver
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
         return f"{self.shown} -> {self.target}"
 
 
-def list_entries(files: Sysfs, driver: Driver) -> list[Entry] | Problem | None:
+def list_entries(files: Sysfs, driver: Driver) -> list[ClassEntry] | Problem | None:
     """The entries of a driver's class folder that may be cards, by number.
 
     Regions inside an engine, which the folder lists too, are recognized by their links. Without
@@ -59,11 +59,11 @@ def list_entries(files: Sysfs, driver: Driver) -> list[Entry] | Problem | None:
         text = f"{driver.folder} can't be listed: {error.strerror}"
         return Problem("class-unreadable", text)
     paths = [(name, f"{folder}/{name}") for name in driver.entry.among(names)]
-    entries = [Entry(driver, name, path, files.link(path)) for name, path in paths]
+    entries = [ClassEntry(driver, name, path, files.link(path)) for name, path in paths]
     return [entry for entry in entries if not driver.fme.is_on(entry.target)]
 
 
-def read_card(files: Sysfs, entry: Entry) -> Card | None:
+def read_card(files: Sysfs, entry: ClassEntry) -> Card | None:
     """Read a card; None if it is none: it has neither engine nor port, or is gone by now."""
     driver = entry.driver
     folder = files.resolve(entry.path)
@@ -91,12 +91,12 @@ def read_card(files: Sysfs, entry: Entry) -> Card | None:
     return Card(driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks))
 
 
-def failed_card(entry: Entry, pci: PciFunction | None, failure: Problem) -> Card:
+def failed_card(entry: ClassEntry, pci: PciFunction | None, failure: Problem) -> Card:
     """A card that could not be read."""
     return Card(entry.driver.name, entry.name, pci, None, failure=failure)
 
 
-def _dangling(files: Sysfs, entry: Entry) -> Card | None:
+def _dangling(files: Sysfs, entry: ClassEntry) -> Card | None:
     """The card of an entry that leads nowhere, unless the entry itself is gone."""
     if files.inode(entry.path) is None:
         return None

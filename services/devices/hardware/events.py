@@ -63,8 +63,8 @@ log = structlog.get_logger(component="card-events")
 
 def is_relevant(message: bytes, subsystems: Collection[str] = FPGA_SUBSYSTEMS) -> bool:
     """Whether an event may be about a device of a subsystem, or a part of a card."""
-    found = _SUBSYSTEM.search(message)
-    if found is not None and found[1].decode(errors="replace") in subsystems:
+    subsystem = _SUBSYSTEM.search(message)
+    if subsystem is not None and subsystem[1].decode(errors="replace") in subsystems:
         return True
     return _PART.search(message) is not None
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from services.devices.hardware.card import Entry, failed_card, list_entries, read_card
+from services.devices.hardware.card import ClassEntry, failed_card, list_entries, read_card
 from services.devices.hardware.drivers.base import Driver
 from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.drivers.opae import OPAE
@@ -55,7 +55,7 @@ class Scanner:
         self._drivers = drivers
         self._patience = patience
         self._files = files
-        self._listed: dict[str, list[Entry]] = {}
+        self._listed: dict[str, list[ClassEntry]] = {}
 
     @property
     def hanging(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Scanner:
         return Problem("no-driver", text)
 
 
-def _read(files: Sysfs, entry: Entry) -> Steps[Card | None]:
+def _read(files: Sysfs, entry: ClassEntry) -> Steps[Card | None]:
     try:
         card: Card | None = yield entry.key, partial(read_card, files, entry)
     except DeviceHung as error:

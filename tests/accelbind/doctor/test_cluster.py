@@ -10,7 +10,7 @@ import pytest
 
 from accelbind.doctor import show
 from accelbind.doctor.model import Result
-from accelbind.doctor.policy import CERTS, POLICIES, Policy
+from accelbind.doctor.policy import CERTS, POLICIES, SecurityPolicy
 from certs.folder import issue
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor import answers as cluster
@@ -354,7 +354,7 @@ class Spoiled(NamedTuple):
 )
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 async def test_a_policy_that_holds_the_account_to_less_is_told(
-    api: ApiServerStandIn, policy: Policy, spoiled: Spoiled, state: str, words: str
+    api: ApiServerStandIn, policy: SecurityPolicy, spoiled: Spoiled, state: str, words: str
 ) -> None:
     found = {(each["kind"], each["metadata"]["name"]): each for each in cluster.policies()}
     if spoiled.field:

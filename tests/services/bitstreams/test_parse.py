@@ -8,7 +8,7 @@ import pytest
 from services import names
 from services.bitstreams import gbs, model
 from services.bitstreams.gbs import MAX_METADATA
-from services.bitstreams.model import Kind, Metadata, OpenCl
+from services.bitstreams.model import BitstreamKind, BitstreamMetadata, OpenCl
 from services.bitstreams.parse import (
     function_of,
     interface_of,
@@ -55,7 +55,7 @@ class TestGbs:
     def test_a_gbs_gives_its_ids_and_all_that_follows_its_metadata(self) -> None:
         data = make_gbs(INTERFACE, AFU, b"\0raw\xff")
         found = parse(data)
-        assert (found.kind, found.memory) == (Kind.GBS, len(data) + found.size)
+        assert (found.kind, found.memory) == (BitstreamKind.GBS, len(data) + found.size)
         assert (found.interface_id, found.function_id) == (INTERFACE, AFU)
         assert bytes(found.raw()) == b"\0raw\xff"
         assert found.size == 5
@@ -105,7 +105,7 @@ class TestGbs:
                 del metadata["afu-image"][key]
             metadata["afu-image"]["accelerator-clusters"] = [{"accelerator-type-uuid": AFU}]
 
-        assert parse(with_metadata(strip)).metadata == Metadata(INTERFACE, AFU)
+        assert parse(with_metadata(strip)).metadata == BitstreamMetadata(INTERFACE, AFU)
 
     def test_metadata_may_end_in_padding(self) -> None:
         text = make_gbs(INTERFACE, AFU, b"")[len(GBS_MAGIC) + 4 :] + b" \n\0\0"
@@ -131,7 +131,7 @@ class TestAocx:
         data = make_aocx(INTERFACE, PROGRAM, b"r" * 10_000)
         found = parse(data)
         assert found.memory == len(data) + 10_000
-        assert found.kind is Kind.AOCX
+        assert found.kind is BitstreamKind.AOCX
         assert (found.interface_id, found.function_id) == (INTERFACE, PROGRAM)
         assert found.metadata.afu_id == OPENCL_AFU == names.OPENCL_AFU
         assert found.opencl == OpenCl(PROGRAM, "pac_a10", "fpga", "19.4.0.64")
@@ -283,8 +283,8 @@ def test_what_is_no_bitstream_is_refused_with_a_reason(data: bytes, why: str) ->
 class TestFiles:
     def test_a_gbs_is_looked_for_before_an_aocx(self) -> None:
         assert list(stored_names(INTERFACE, AFU)) == [
-            (f"{INTERFACE}/{AFU}.gbs", Kind.GBS),
-            (f"{INTERFACE}/{AFU}.aocx", Kind.AOCX),
+            (f"{INTERFACE}/{AFU}.gbs", BitstreamKind.GBS),
+            (f"{INTERFACE}/{AFU}.aocx", BitstreamKind.AOCX),
         ]
 
     def test_a_bitstream_is_stored_where_it_is_looked_for(self) -> None:
@@ -298,16 +298,16 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("name", "found"),
         [
-            (f"{AFU}.gbs", (AFU, Kind.GBS)),
-            (f"{PROGRAM}.aocx", (PROGRAM, Kind.AOCX)),
-            (f"{AFU.upper()}.GBS", (AFU, Kind.GBS)),
-            ("D8424DC4-A4A3-C413-F89E-433683F9040B.gbs", (AFU, Kind.GBS)),
+            (f"{AFU}.gbs", (AFU, BitstreamKind.GBS)),
+            (f"{PROGRAM}.aocx", (PROGRAM, BitstreamKind.AOCX)),
+            (f"{AFU.upper()}.GBS", (AFU, BitstreamKind.GBS)),
+            ("D8424DC4-A4A3-C413-F89E-433683F9040B.gbs", (AFU, BitstreamKind.GBS)),
             (f"{AFU}.gbs.new", None),
             ("readme.txt", None),
         ],
     )
     def test_the_name_of_a_stored_file_spells_its_function(
-        self, name: str, found: tuple[str, Kind] | None
+        self, name: str, found: tuple[str, BitstreamKind] | None
     ) -> None:
         assert function_of(name) == found
 

@@ -9,14 +9,14 @@ from services.containers.holders import (
     served,
 )
 from services.containers.identity import PodRef
-from services.kubelet.values import ActivePod, Entry, Held
+from services.kubelet.values import ActivePod, CheckpointEntry, Held
 
 AF = "fpga.intel.com/af-x"
 A = {"1": PodRef("ns", "a", "1")}
 
 
-def entry(uid: str = "1", container: str = "c", *ids: str, resource: str = AF) -> Entry:
-    return Entry(uid, container, resource, frozenset(ids or ("p0",)))
+def entry(uid: str = "1", container: str = "c", *ids: str, resource: str = AF) -> CheckpointEntry:
+    return CheckpointEntry(uid, container, resource, frozenset(ids or ("p0",)))
 
 
 def active(*ids: str, name: str = "a", container: str = "c", resource: str = AF) -> ActivePod:

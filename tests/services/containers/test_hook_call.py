@@ -11,7 +11,7 @@ from services.containers.hook_call import (
     require_no_plain_nodes,
 )
 from services.containers.identity import ContainerIdentity
-from services.kubelet.values import Entry
+from services.kubelet.values import CheckpointEntry
 from services.process.errors import HookMissing
 from tests.services.cards import REGION
 
@@ -53,8 +53,8 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
 # Which regions it holds ---------------------------------------------------------------------------
 
 
-def entry(*ids: str, container: str = "c", resource: str = REGION) -> Entry:
-    return Entry("uid", container, resource, frozenset(ids))
+def entry(*ids: str, container: str = "c", resource: str = REGION) -> CheckpointEntry:
+    return CheckpointEntry("uid", container, resource, frozenset(ids))
 
 
 def test_a_containers_regions_are_those_of_the_checkpoint() -> None:
@@ -72,7 +72,7 @@ def test_a_containers_regions_are_those_of_the_checkpoint() -> None:
 @pytest.mark.parametrize(
     "entries", [[], [entry("dfl-fme.1")], [entry("dfl-fme.0", container="another")]]
 )
-def test_a_region_that_was_not_allocated_is_refused(entries: list[Entry]) -> None:
+def test_a_region_that_was_not_allocated_is_refused(entries: list[CheckpointEntry]) -> None:
     with pytest.raises(InvalidHookCall, match=r"dfl-fme.0, which the kubelet has not allocated"):
         held_regions(CALL, entries)
 
@@ -90,6 +90,6 @@ def test_a_region_that_was_not_allocated_is_refused(entries: list[Entry]) -> Non
 def test_device_nodes_that_come_without_the_hook_are_refused(
     nodes: list[tuple[str, ...] | None], said: str | None
 ) -> None:
-    allocated = [Entry("u", "c", "r", frozenset({"a"}), each) for each in nodes]
+    allocated = [CheckpointEntry("u", "c", "r", frozenset({"a"}), each) for each in nodes]
     with nullcontext() if said is None else pytest.raises(HookMissing, match=said):
         require_no_plain_nodes(allocated)

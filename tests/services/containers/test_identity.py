@@ -11,7 +11,7 @@ from services.containers.identity import (
     pod_of_uid,
     pods_of_folders,
 )
-from services.kubelet.values import Entry
+from services.kubelet.values import CheckpointEntry
 from services.process.errors import NotAllowed
 
 RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
@@ -23,8 +23,8 @@ def entry(
     *,
     uid: str = "u",
     resource: str = RESOURCE,
-) -> Entry:
-    return Entry(uid, container, resource, frozenset(ids))
+) -> CheckpointEntry:
+    return CheckpointEntry(uid, container, resource, frozenset(ids))
 
 
 def test_the_container_with_exactly_these_devices_is_the_candidate() -> None:

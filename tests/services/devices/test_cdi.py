@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.allocation import allocate
-from services.devices.cdi import DEVICE_KIND, KIND, CdiFile, Hook, check_name, describe
+from services.devices.cdi import DEVICE_KIND, KIND, CdiFile, CdiHook, check_name, describe
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import advertise
 from services.process.errors import InvalidName
@@ -138,7 +138,7 @@ def test_names_are_valid_as_the_reference_has_it(name: str) -> None:
 
 
 def test_a_hook_is_announced_for_each_device() -> None:
-    hook = Hook("/opt/accelbind/hook/accelbind-hook", "/run/accelbind/hook.sock")
+    hook = CdiHook("/opt/accelbind/hook/accelbind-hook", "/run/accelbind/hook.sock")
     (only,) = json.loads(describe([FIRST], hook=hook).content)["devices"]
     assert only["containerEdits"]["hooks"] == [
         {

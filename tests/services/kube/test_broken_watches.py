@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from services.kube.connection import Connection, connector
+from services.kube.connection import ApiConnection, connector
 from services.kube.list_watch import WatchTiming
 from services.kube.node_watcher import NodeWatcher
 from simulator.apiserver.calls import StatusError
@@ -127,7 +127,7 @@ async def test_broken_watches_are_cheap_logged_once_counted_and_changes_arrive_w
         server.put_function("deleted")
         server.put_region("kept")
         put_node(server, mode="af")
-        connection = Connection(connector(server.kubeconfig_path))
+        connection = ApiConnection(connector(server.kubeconfig_path))
         watcher = NodeWatcher(
             "n1",
             connection,

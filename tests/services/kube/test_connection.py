@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.kube.client import BadStatus, ClusterClient, HttpResponse, Unreadable
-from services.kube.connection import Connection, connector
+from services.kube.connection import ApiConnection, connector
 from services.process.errors import ClusterError
 from tests.services.kube.kubeconfigs import write_config
 
@@ -18,7 +18,7 @@ def is_open(client: ClusterClient) -> bool:
 
 
 async def test_a_client_serves_all_who_ask(tmp_path: Path) -> None:
-    connection = Connection(connector(write_config(tmp_path, {"server": "http://a"})))
+    connection = ApiConnection(connector(write_config(tmp_path, {"server": "http://a"})))
     async with connection.client() as one, connection.client() as other:
         assert one is other
     assert is_open(one)
@@ -26,7 +26,7 @@ async def test_a_client_serves_all_who_ask(tmp_path: Path) -> None:
     assert not is_open(one)
 
 
-async def fail(connection: Connection, error: ClusterError) -> ClusterClient:
+async def fail(connection: ApiConnection, error: ClusterError) -> ClusterClient:
     """Use the client without success."""
     with pytest.raises(type(error)):
         async with connection.client() as client:
@@ -53,7 +53,7 @@ def refused(status: int) -> BadStatus:
 async def test_after_an_error_that_other_files_could_explain_they_are_read_again(
     tmp_path: Path, error: ClusterError, renewed: bool
 ) -> None:
-    connection = Connection(connector(write_config(tmp_path, {"server": "http://old"})))
+    connection = ApiConnection(connector(write_config(tmp_path, {"server": "http://old"})))
     async with connection.client() as old:
         write_config(tmp_path, {"server": "http://new"})
         assert await fail(connection, error) is old
@@ -77,7 +77,7 @@ async def test_of_two_who_come_after_an_error_one_renews_the_client(tmp_path: Pa
         async with connection.client() as client:
             return client
 
-    connection = Connection(counted)
+    connection = ApiConnection(counted)
     old = await fail(connection, refused(401))
     one, other = await asyncio.gather(use(), use())
     assert one is other is not old
@@ -88,7 +88,7 @@ async def test_of_two_who_come_after_an_error_one_renews_the_client(tmp_path: Pa
 
 async def test_a_client_that_can_not_be_renewed_is_kept(tmp_path: Path) -> None:
     path = write_config(tmp_path, {"server": "http://a"})
-    connection = Connection(connector(path))
+    connection = ApiConnection(connector(path))
     path.write_text("{")
     old = await fail(connection, refused(401))
     async with connection.client() as kept:
@@ -102,4 +102,4 @@ async def test_without_any_configuration_there_is_no_client(
     for variable in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(ClusterError, match="no kubeconfig was found"):
-        Connection(connector())
+        ApiConnection(connector())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.kube import events
-from services.kube.connection import Connection, connector
+from services.kube.connection import ApiConnection, connector
 from services.kube.events import (
     EventRecord,
     EventRecorder,
@@ -39,7 +39,7 @@ class Recorder:
     def __init__(self, api: ApiServerStandIn, burst: int, seconds: float) -> None:
         self.counts: Counter[str] = Counter()
         self.now = 1_800_000_000.0
-        self.connection = Connection(connector(api.kubeconfig_path))
+        self.connection = ApiConnection(connector(api.kubeconfig_path))
         self.recorder = EventRecorder(
             self.connection,
             component="accelbind-plugin",

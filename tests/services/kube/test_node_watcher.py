@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from services.kube import node_watcher
-from services.kube.connection import Connection, connector
+from services.kube.connection import ApiConnection, connector
 from services.kube.list_watch import WatchTiming
 from services.kube.node_watcher import NodeWatcher
 from simulator.apiserver.faults import watches
@@ -49,7 +49,7 @@ class Following:
 
     def __init__(self, api: ApiServerStandIn, timing: WatchTiming) -> None:
         self.reported: list[Mapping[str, str] | None] = []
-        self.connection = Connection(connector(api.kubeconfig_path))
+        self.connection = ApiConnection(connector(api.kubeconfig_path))
         self.watcher = NodeWatcher("n1", self.connection, self.reported.append, timing=timing)
 
     async def until_reported(self, annotations: Mapping[str, str] | None) -> None:

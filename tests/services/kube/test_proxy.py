@@ -14,7 +14,7 @@ import yaml
 
 from services.kube.client import BadStatus, ClusterClient
 from services.kube.config import Access
-from services.kube.connection import Connection, connector
+from services.kube.connection import ApiConnection, connector
 from services.kube.credentials import create_tls_context
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import ServingPair, make_pair
@@ -74,7 +74,7 @@ class Ends:
             writer.close()
             return
         inner, outer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 ApiConnection established\r\nX: y\r\n\r\n")
         await asyncio.gather(copied(reader, outer), copied(inner, writer))
 
     @asynccontextmanager
@@ -218,7 +218,7 @@ async def test_a_plugin_may_give_a_certificate_and_another_one_later(
     async with Ends().run(context) as ends:
         (tmp_path / "answer").write_text(credential(authority, "jane"))
         config = write_config(tmp_path, cluster | {"server": ends.server}, user)
-        connection = Connection(connector(config))
+        connection = ApiConnection(connector(config))
         async with connection.client() as client:
             assert await client.get(POD) == b"jane"
             (tmp_path / "answer").write_text(credential(authority, "john"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.kubelet import checkpoint
 from services.kubelet.checkpoint import parse_checkpoint, pod_folders, read_checkpoint
-from services.kubelet.values import Entry
+from services.kubelet.values import CheckpointEntry
 from services.process.errors import KubeletError
 
 # In the shape of a 1.36 kubelet's, shortened.
@@ -43,8 +43,10 @@ UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
 def test_every_containers_devices_are_read() -> None:
     region = frozenset({"dfl-fme.0", "dfl-fme.1", "dfl-fme.2"})
     assert parse_checkpoint(json.dumps(REAL).encode()) == (
-        Entry(UID, "init", "fpga.intel.com/region-ce4", region, *[("/dev/dfl-port.0",)] * 2),
-        Entry(UID, "app", "fpga.intel.com/af-ce4", frozenset({"dfl-port.0"})),
+        CheckpointEntry(
+            UID, "init", "fpga.intel.com/region-ce4", region, *[("/dev/dfl-port.0",)] * 2
+        ),
+        CheckpointEntry(UID, "app", "fpga.intel.com/af-ce4", frozenset({"dfl-port.0"})),
     )
 
 
@@ -100,7 +102,7 @@ def test_damage_is_an_error_or_entries_and_never_a_crash(junk: bytes, where: int
         entries = parse_checkpoint(damaged)
     except KubeletError:
         return
-    assert all(isinstance(entry, Entry) for entry in entries)
+    assert all(isinstance(entry, CheckpointEntry) for entry in entries)
 
 
 def test_the_file_is_read_if_it_is_a_regular_one(tmp_path: Path) -> None:

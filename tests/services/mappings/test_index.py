@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kube.reflector import Item, Metadata, Store
+from services.kube.reflector import Item, ObjectMetadata, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, TABLE
 from services.mappings.model import Entry, read_entry
@@ -21,7 +21,7 @@ Key: TypeAlias = tuple[str, str, str]
 
 
 def item(obj: Object) -> Item:
-    metadata = Metadata(obj["metadata"]["name"], obj["metadata"].get("namespace", "default"))
+    metadata = ObjectMetadata(obj["metadata"]["name"], obj["metadata"].get("namespace", "default"))
     return Item(metadata, msgspec.Raw(json.dumps(obj["spec"]).encode()))
 
 
