@@ -153,10 +153,9 @@ class App:
     async def _changed(self, call: ApiCall) -> tuple[int, Json]:
         """HTTP status, and the object created, changed or deleted."""
         named = bool(call.target.name)
+        is_one_collection = bool(call.target.namespace) or not call.target.resource.namespaced
         match call.request.method:
-            case "POST" if not named and (
-                call.target.namespace or not call.target.resource.namespaced
-            ):
+            case "POST" if not named and is_one_collection:
                 return 201, await self._writer.create(call, call.decode())
             case "PUT" if named:
                 return 200, await self._writer.replace(call)
@@ -166,6 +165,8 @@ class App:
                 return 200, await self._writer.patch(call)
             case "DELETE" if named:
                 return 200, await self._writer.delete(call)
+            case "DELETE" if is_one_collection:
+                return 200, await self._writer.delete_collection(call)
         raise StatusError(405, "the server does not allow this method on the requested resource")
 
     async def _apply(self, call: ApiCall) -> tuple[int, Json]:

@@ -26,7 +26,7 @@ Predicate: TypeAlias = Callable[[Json], bool]
 
 def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
     """The list object, or one page of it."""
-    shelf, prefix = store.shelf(target.resource), target.prefix
+    shelf = store.shelf(target.resource)
     limit = int(query.get("limit") or 0)
     revision, start = store.revision, ""
     if token := query.get("continue"):  # which we gave: a revision, and the last path of the page
@@ -37,9 +37,7 @@ def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
         raise StatusError(410, message)
     selects = predicate_of(target, query)
     objects = shelf.objects
-    paths = [path for path in sorted(objects) if path.startswith(prefix) and path > start]
-    if selects is not None:
-        paths = [path for path in paths if selects(decode(objects[path]))]
+    paths = [path for path in selected_paths(store, target, query) if path > start]
     metadata: Json = {"resourceVersion": str(revision), "continue": ""}
     if limit and len(paths) > limit:
         metadata["continue"] = f"{revision} {paths[limit - 1]}"
@@ -50,6 +48,13 @@ def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
     head = encode({"kind": kind, "apiVersion": version, "metadata": metadata})
     items = b",".join(objects[path] for path in paths)
     return b'%s,"items":[%s]}' % (head[:-1], items)
+
+
+def selected_paths(store: Store, target: Target, query: Mapping[str, str]) -> list[str]:
+    """The paths of a collection's objects that a query selects, in order."""
+    selects, objects = predicate_of(target, query), store.shelf(target.resource).objects
+    paths = [path for path in sorted(objects) if path.startswith(target.prefix)]
+    return paths if selects is None else [p for p in paths if selects(decode(objects[p]))]
 
 
 # Selectors

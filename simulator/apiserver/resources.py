@@ -11,7 +11,7 @@ Json: TypeAlias = dict[str, Any]
 """A decoded JSON object. What it may hold is checked where it is used."""
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+accelbind-stand-in"}
-_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _STATUS = frozenset({"status"})
 _EVENT_FIELDS = frozenset({"reason", "type", "involvedObject.kind", "involvedObject.name"})
 
@@ -64,6 +64,7 @@ class Resource:
 
 
 _DOMAIN, _HOOKS = "fpga.intel.com", "admissionregistration.k8s.io"
+_DRA = "resource.k8s.io"
 PODS = Resource(
     "",
     "v1",
@@ -105,9 +106,21 @@ DEFINITIONS = Resource(
     subresources=_STATUS,
     short_names=("crd", "crds"),
 )
+SLICES = Resource(
+    _DRA,
+    "v1",
+    "resourceslices",
+    "ResourceSlice",
+    namespaced=False,
+    selectable=frozenset({"spec.nodeName", "spec.driver"}),
+)
+CLASSES = Resource(_DRA, "v1", "deviceclasses", "DeviceClass", namespaced=False)
+CLAIMS = Resource(_DRA, "v1", "resourceclaims", "ResourceClaim", subresources=_STATUS)
+TEMPLATES = Resource(_DRA, "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 BUILT_IN = (
     *(PODS, NODES, NAMESPACES, EVENTS, SECRETS),
     *(FUNCTIONS, REGIONS, ACCELERATORS, MUTATING, VALIDATING, DEFINITIONS),
+    *(SLICES, CLASSES, CLAIMS, TEMPLATES),
 )
 
 

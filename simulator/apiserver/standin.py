@@ -27,9 +27,9 @@ from simulator.apiserver.admission import Admission, WebhookClient
 from simulator.apiserver.app import App, AuditLog, SeenRequest
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import HttpServer, make_pair
-from simulator.apiserver.pods import Scheduler
 from simulator.apiserver.reading import Watch
 from simulator.apiserver.resources import DEFINITIONS, Json, ResourceTable
+from simulator.apiserver.scheduler import Scheduler
 from simulator.apiserver.store import Store, timestamp
 from simulator.apiserver.writing import Writer
 
@@ -56,6 +56,8 @@ class Options:
     """Whether pods are bound to nodes."""
     bookmark_interval: float = 60.0
     """Seconds between the bookmarks of a watch."""
+    device_taints: bool = True
+    """Whether ResourceSlices may have taints; otherwise they are dropped (before 1.36)."""
 
 
 class ApiServerStandIn:
@@ -76,7 +78,7 @@ class ApiServerStandIn:
         self._app = App(
             store=self.store,
             table=self.table,
-            writer=Writer(self.store, self.table, admission),
+            writer=Writer(self.store, self.table, admission, device_taints=options.device_taints),
             token=options.token or token_urlsafe(),
             audit=AuditLog(directory / "audit.jsonl"),
             faults=self.faults,

@@ -6,10 +6,11 @@ validating webhooks → storage. Changes take the same steps, with the stored ob
 
 import re
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from simulator.apiserver import crd, pods
+from simulator.apiserver import crd, pods, slices
 from simulator.apiserver.admission import Admission, apply_json_patch, with_defaults
 from simulator.apiserver.calls import (
     APPLY,
@@ -24,11 +25,13 @@ from simulator.apiserver.calls import (
     not_found,
 )
 from simulator.apiserver.crd import CelError, compile_expression
+from simulator.apiserver.reading import read_list
 from simulator.apiserver.resources import (
     DEFINITIONS,
     MUTATING,
     NAMESPACES,
     PODS,
+    SLICES,
     VALIDATING,
     Json,
     Resource,
@@ -48,10 +51,13 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 class Writer:
     """Changes the store on behalf of requests."""
 
-    def __init__(self, store: Store, table: ResourceTable, admission: Admission) -> None:
+    def __init__(
+        self, store: Store, table: ResourceTable, admission: Admission, *, device_taints: bool
+    ) -> None:
         self._store = store
         self._table = table
         self._admission = admission
+        self._device_taints = device_taints
 
     async def create(self, call: ApiCall, body: Json) -> Json:
         """Create an object; returns it as stored."""
@@ -64,6 +70,8 @@ class Writer:
             metadata.pop(name, None)
         if resource is PODS:
             pods.admit(item)
+        elif resource is SLICES:
+            slices.complete(item, None, taints=self._device_taints)
         operation = Operation(call, "CREATE", metadata.get("name") or "")
         item = await self._admission.mutate(operation, item)
         self._fill_system_fields(resource, item)
@@ -97,14 +105,23 @@ class Writer:
         resource = call.target.resource
         old = self.existing(call.target)
         options = call.decode() if call.request.body else {}
-        wanted = options.get("preconditions", {}).get("uid")
-        if wanted not in (None, old["metadata"]["uid"]):
-            raise conflict(resource, call.target.name, f"the UID is not {wanted}")
+        for field, wanted in options.get("preconditions", {}).items():
+            if wanted != old["metadata"][field]:
+                raise conflict(resource, call.target.name, f"the {field} is not {wanted}")
         operation = Operation(call, "DELETE", call.target.name, old)
         await self._admission.validate(operation, None)
         grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
         old = self.existing(call.target)  # another request may have deleted it during the review
         return old if call.dry_run else self._remove(resource, old, grace=grace)
+
+    async def delete_collection(self, call: ApiCall) -> Json:
+        """DELETE of all that a query selects; returns the list of what was there."""
+        listed: Json = decode(read_list(self._store, call.target, call.query))
+        for metadata in (item["metadata"] for item in listed["items"]):
+            one = replace(call.target, name=metadata["name"])
+            if self._store.get(one.resource, one.path) is not None:
+                await self.delete(replace(call, target=one))
+        return listed
 
     def existing(self, target: Target) -> Json:
         """The object of a target, or an error 404."""
@@ -124,6 +141,8 @@ class Writer:
             if name in kept:
                 metadata[name] = kept[name]
         item = _allowed_parts(call.target, old, item)
+        if resource is SLICES:
+            slices.complete(item, old, taints=self._device_taints)
         if _without_metadata(item) != _without_metadata(old):
             item["metadata"]["generation"] = kept.get("generation", 1) + 1
         operation = Operation(call, "UPDATE", call.target.name, old)
@@ -245,6 +264,8 @@ def _validate(resource: Resource, item: Json, old: Json | None) -> None:
         pods.validate(item)
     if resource in (MUTATING, VALIDATING):
         _check_conditions(item)
+    if causes := list(slices.problems(resource, item, old)):
+        raise invalid(resource, name, causes)
     if resource.schema and (causes := crd.validate(resource.schema, item, old)):
         raise invalid(resource, name, causes)
 

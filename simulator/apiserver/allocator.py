@@ -1,0 +1,217 @@
+"""Which devices of a node a pod's claims get: first-fit, in the order of the slices.
+
+As in `k8s.io/dynamic-resource-allocation/structured`: pools by driver and name, slices by name,
+devices in their order; only complete pools of the newest generation without duplicate names. Of
+`firstAvailable` the first that fits counts. A selector that has no value for a device ends the
+attempt for the pod on all nodes (`CelError`).
+
+Left out: a request that took its devices does not give them back to let a later one fit,
+`allocationMode: All`, constraints, counters, capacity, slices of several nodes.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from simulator.apiserver.crd import CelError, compile_expression
+from simulator.apiserver.resources import Json
+
+__all__ = ["Allocation", "CelError", "Inventory", "implicit_name"]
+
+Key: TypeAlias = tuple[str, str, str]
+_DOMAINS = re.compile(r'(?:attributes|capacity)\["([^"]+)"\]')
+_VALUES = ("string", "int", "bool", "version")
+FIRST_RANK: Final = 8
+"""What the first entry of `firstAvailable` adds to a node's score; each later one adds less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of a slice."""
+
+    driver: str
+    pool: str
+    spec: Json
+
+    @property
+    def key(self) -> Key:
+        """Its name among all devices."""
+        return self.driver, self.pool, self.spec["name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a claim gets on a node: its `status.allocation`, and the score of its alternatives."""
+
+    value: Json
+    score: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What a request got, under the name of the alternative."""
+
+    request: str
+    class_name: str
+    devices: tuple[Device, ...]
+    admin: bool
+    score: int
+
+    def results(self) -> Iterator[Json]:
+        for one in self.devices:
+            result: Json = {"request": self.request, "driver": one.driver, "pool": one.pool}
+            yield (
+                result
+                | {"device": one.spec["name"]}
+                | ({"adminAccess": True} if self.admin else {})
+            )
+
+
+class Inventory:
+    """Slices, classes, and what is allocated to whom."""
+
+    def __init__(
+        self, slices: Iterable[Json], classes: Iterable[Json], claims: Iterable[Json]
+    ) -> None:
+        self.taken: set[Key] = set()
+        for claim in claims:
+            self.take((claim.get("status") or {}).get("allocation"))
+        self._slices: dict[str, list[Json]] = {}
+        for item in sorted(slices, key=lambda one: str(one["metadata"]["name"])):
+            self._slices.setdefault(item["spec"].get("nodeName", ""), []).append(item)
+        self._classes = {one["metadata"]["name"]: one for one in classes}
+        self._by_resource: dict[str, str] = {}
+        # Of two classes with one name the newer counts, then the lower name.
+        newest = sorted(
+            sorted(self._classes.values(), key=lambda one: str(one["metadata"]["name"])),
+            key=lambda one: str(one["metadata"]["creationTimestamp"]),
+            reverse=True,
+        )
+        for one in newest:
+            name = one["metadata"]["name"]
+            for resource in (one["spec"].get("extendedResourceName"), implicit_name(name)):
+                self._by_resource.setdefault(resource or "", name)
+
+    def take(self, allocation: Json | None) -> None:
+        """Count the devices of a claim's allocation as taken."""
+        for result in (allocation or {}).get("devices", {}).get("results") or []:
+            if not result.get("adminAccess"):
+                self.taken.add((result["driver"], result["pool"], result["device"]))
+
+    def class_of(self, resource: str) -> str:
+        """The class that serves an extended resource; empty if there is none."""
+        return self._by_resource.get(resource, "") if resource else ""
+
+    def allocate(self, specs: Sequence[Json], node: str) -> list[Allocation] | None:
+        """What a node has for a pod's claims, or None."""
+        taken, found = set(self.taken), []
+        devices = list(_devices(self._slices.get(node, ())))
+        for spec in specs:
+            choices = []
+            for request in spec["devices"].get("requests") or []:
+                choice = self._choose(request, devices, taken)
+                if choice is None:
+                    return None
+                choices.append(choice)
+            found.append(self._allocation(spec["devices"], choices, node))
+        return found
+
+    def _choose(self, request: Json, devices: Sequence[Device], taken: set[Key]) -> _Choice | None:
+        """What a request gets, which is taken from then on."""
+        for rank, (name, wanted) in enumerate(_alternatives(request)):
+            count, admin = wanted.get("count", 1), bool(wanted.get("adminAccess"))
+            free = (one for one in devices if admin or one.key not in taken)
+            chosen = tuple(itertools.islice((o for o in free if self._fits(wanted, o)), count))
+            if len(chosen) == count:
+                taken.update(() if admin else (one.key for one in chosen))
+                score = FIRST_RANK - rank if "firstAvailable" in request else 0
+                return _Choice(name, wanted["deviceClassName"], chosen, admin, score)
+        return None
+
+    def _allocation(self, spec: Json, choices: Iterable[_Choice], node: str) -> Allocation:
+        results: list[Json] = []
+        configs: list[Json] = []
+        names, score = {""}, 0
+        for choice in choices:
+            results += choice.results()
+            names |= {choice.request, choice.request.partition("/")[0]}
+            score += choice.score
+            own = self._classes[choice.class_name]["spec"].get("config") or []
+            configs += [{"source": "FromClass", "requests": [choice.request]} | one for one in own]
+        configs += [
+            {"source": "FromClaim"} | one
+            for one in spec.get("config") or []
+            if names & set(one.get("requests") or [""])
+        ]
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        value = {"devices": {"results": results, "config": configs}, "nodeSelector": selector}
+        return Allocation(value, score)
+
+    def _fits(self, wanted: Json, device: Device) -> bool:
+        """Whether a device meets a request: its class, selectors and tolerations."""
+        by_name = self._classes.get(wanted["deviceClassName"])
+        if by_name is None:
+            return False
+        selectors = [*(by_name["spec"].get("selectors") or []), *(wanted.get("selectors") or [])]
+        tolerations = wanted.get("tolerations") or []
+        return all(_holds(one["cel"]["expression"], device) for one in selectors) and all(
+            any(_tolerates(toleration, taint) for toleration in tolerations)
+            for taint in device.spec.get("taints") or []
+            if taint["effect"] != "None"
+        )
+
+
+def implicit_name(class_name: str) -> str:
+    """The extended resource that every class serves."""
+    return f"deviceclass.resource.kubernetes.io/{class_name}"
+
+
+def _devices(slices: Iterable[Json]) -> Iterator[Device]:
+    """The devices of the valid pools of a node, in the order of allocation."""
+    pools: dict[tuple[str, str], list[Json]] = {}
+    for item in slices:
+        spec = item["spec"]
+        pools.setdefault((spec["driver"], spec["pool"]["name"]), []).append(spec)
+    for (driver, pool), specs in sorted(pools.items()):
+        newest = max(spec["pool"]["generation"] for spec in specs)
+        current = [spec for spec in specs if spec["pool"]["generation"] == newest]
+        found = [Device(driver, pool, one) for spec in current for one in spec.get("devices") or []]
+        is_complete = len(current) == current[0]["pool"]["resourceSliceCount"]
+        if is_complete and len({one.key for one in found}) == len(found):
+            yield from found
+
+
+def _alternatives(request: Json) -> Iterator[tuple[str, Json]]:
+    """What satisfies a request, by the name that the result has."""
+    if "exactly" in request:
+        yield request["name"], request["exactly"]
+    for sub in request.get("firstAvailable") or []:
+        yield f"{request['name']}/{sub['name']}", sub
+
+
+def _holds(expression: str, device: Device) -> bool:
+    """The value of a selector. A domain that a device lacks is empty, a name is an error."""
+    attributes: dict[str, dict[str, object]] = {
+        domain: {} for domain in _DOMAINS.findall(expression)
+    }
+    for name, value in (device.spec.get("attributes") or {}).items():
+        domain, slash, short = name.rpartition("/")
+        attributes.setdefault(domain if slash else device.driver, {})[short] = _value(value)
+    scope = {"driver": device.driver, "attributes": attributes, "capacity": {}}
+    return compile_expression(expression).holds({"device": scope})
+
+
+def _value(value: Mapping[str, object]) -> object:
+    return next(value[kind] for kind in _VALUES if kind in value)
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    is_any = toleration.get("operator") == "Exists"
+    return (
+        toleration.get("key", taint["key"]) == taint["key"]
+        and toleration.get("effect", taint["effect"]) == taint["effect"]
+        and (is_any or toleration.get("value", "") == taint.get("value", ""))
+    )
