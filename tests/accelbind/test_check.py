@@ -171,23 +171,6 @@ def test_a_file_without_nodes_is_wrong(
     assert (done.returncode, problem in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["{maps}", "--kubeconfig", "x"],
-        ["--kubeconfig", "x", "--nodes", "y"],
-        ["{maps}/absent"],
-        ["{maps}", "--pods", "{maps}/absent"],
-    ],
-)
-def test_a_wrong_request_is_exit_code_2(folder: Folder, arguments: list[str]) -> None:
-    maps = folder(function("a"))
-    done = check(*(argument.format(maps=maps) for argument in arguments))
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-
-
 async def test_a_cluster_is_looked_at(tmp_path: Path) -> None:
     def pod_of(name: str) -> Path:
         limits = {f"fpga.intel.com/{name}": 1}

@@ -8,7 +8,6 @@ import pytest
 from accelbind.survey import Survey, survey
 from services.admission.findings import ResourceUse
 from services.admission.mutate import Policy
-from services.kube import client as client_module
 from services.kube import lists
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
@@ -93,18 +92,6 @@ async def test_lists_are_read_page_by_page_from_the_start_again_where_they_expir
         api.faults.failing(410, matches=lambda request: "continue" in request.query),
         pytest.raises(ClusterError, match="410"),
     ):
-        await look(api)
-
-
-async def test_pages_that_are_too_long_are_asked_for_in_smaller_pieces(
-    api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(40):
-        api.put(function(f"f{number}"))
-    monkeypatch.setattr(client_module, "MAX_BODY", 20_000)
-    assert len((await look(api)).index) == 40
-    monkeypatch.setattr(client_module, "MAX_BODY", 100)
-    with pytest.raises(ClusterError, match="longer than 100 bytes"):
         await look(api)
 
 

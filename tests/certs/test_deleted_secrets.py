@@ -12,7 +12,7 @@ from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import secret, serving, the_bundle
 from tests.certs.memory import CA, LOCATIONS, NAMESPACE, POLICY, TLS
 from tests.manifests.rendering import rendered
-from tests.manifests.rights import Access, asked, beyond, rights_of
+from tests.manifests.rights import asked, beyond, rights_of
 
 pytestmark = pytest.mark.anyio
 
@@ -58,16 +58,6 @@ async def test_a_deleted_secret_comes_back_within_a_round(
         assert item is not None
         assert item["type"] == "Opaque"
     assert beyond(RIGHTS, asked(api)) == set()
-
-
-def test_no_other_secret_can_be_created_or_read() -> None:
-    others = (("another", NAMESPACE), (CA, "default"), ("", NAMESPACE))
-    requests = [
-        Access(verb, "", "secrets", namespace, name)
-        for name, namespace in others
-        for verb in ("create", "get", "list", "patch", "update")
-    ]
-    assert beyond(RIGHTS, requests) == set(requests)
 
 
 async def test_without_the_right_to_create_the_error_says_what_to_do(

@@ -15,7 +15,6 @@ from certs.authority import create_authority
 from certs.folder import issue, renew
 from services.process.errors import CertificateError, InvalidSettings
 from tests.certs.memory import private_key_pem
-from tests.services.bitstreams.test_storage import no_file_larger_than
 from tests.support import require
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -168,15 +167,6 @@ def test_a_wrong_name_touches_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings):
         issue(tmp_path / "new", ["not a name"])
     assert not (tmp_path / "new").exists()
-
-
-def test_no_room_for_the_new_files_leaves_the_old_ones_whole(tmp_path: Path) -> None:
-    issue(tmp_path, ["hook.svc"])
-    before = contents(tmp_path)
-    full = "cannot be written: File too large"
-    with no_file_larger_than(100), pytest.raises(CertificateError, match=full):
-        issue(tmp_path, ["hook.svc"])
-    assert contents(tmp_path) == before
 
 
 def test_runs_at_the_same_time_agree_on_one_ca(tmp_path: Path) -> None:

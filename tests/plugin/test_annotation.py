@@ -19,7 +19,6 @@ from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.kube import node_watcher
 from simulator.apiserver.standin import ApiServerStandIn
-from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
@@ -218,26 +217,3 @@ async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_i
             assert sample(plugin, "accelbind_node_mode", mode="region", source="last") == 1
         annotate(api, None)
         await offers(bed.kubelet, af=1)
-
-
-async def test_what_is_wrong_on_a_node_is_told_as_events_on_it(
-    bed: Bed, api: ApiServerStandIn
-) -> None:
-    annotate(api, None)
-    async with with_api(bed, api) as plugin:
-        await told(api, "NoDriver", "load the driver")
-        card = bed.rack.add_card(CardSpec(driver="opae"))
-        await told(api, "CardsFound", "1")
-        await offers(bed.kubelet, af=1)
-        bed.rack.break_(card, Fault.AFU_EMPTY)
-        bad = await told(api, "DeviceUnhealthy", "intel-fpga-port.0")
-        bed.rack.heal(card, Fault.AFU_EMPTY)
-        await told(api, "DeviceHealthy", "intel-fpga-port.0")
-        assert "afu_id" in bad["message"]
-        assert bad["involvedObject"]["uid"] == "n1"
-        bed.rack.break_(card, Fault.PORT_ERRORS)
-        await told(api, "ErrorsCleared", "intel-fpga-port.0")
-        async with with_api(bed, api, ports_file=bed.folder / "second"):
-            await told(api, "SecondPlugin", "another accelbind plugin serves on this node")
-        assert sample(plugin, "accelbind_events_total", outcome="created")
-        assert sample(plugin, "accelbind_events_total", outcome="refused") == 0

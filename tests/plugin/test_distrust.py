@@ -44,10 +44,6 @@ def add_card(bed: Bed, shows: str = NLB0) -> None:
     bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(shows,), address=ADDRESS))
 
 
-def lasting(folder: Path) -> Path:
-    return plugins_folder(folder / "k") / "accelbind"
-
-
 def was_served(folder: Path, mode: PluginMode) -> bool:
     return last_mode(plugins_folder(folder / "k")) is mode
 

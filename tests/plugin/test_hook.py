@@ -19,7 +19,7 @@ from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
-from services.process.errors import ClusterError, KubeletError
+from services.process.errors import KubeletError
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn
 from tests.plugin.support import (
@@ -232,14 +232,6 @@ async def test_a_refusal_is_on_stderr(
         code, reason = await asyncio.to_thread(runtime.run, runtime.state(), *said)
         assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)
         assert driver.done == []
-
-
-@pytest.mark.usefixtures("card", "driver")
-async def test_without_the_api_server_who_was_allowed_starts(bed: Bed, runtime: Runtime) -> None:
-    async with hooked(bed):
-        await bed.wants("p", NLB0)
-        bed.pods.error = ClusterError("the API server https://k can't be reached")
-        assert await runtime.start("uid-of-p") == (0, "")
 
 
 @pytest.mark.usefixtures("card", "driver")

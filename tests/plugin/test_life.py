@@ -87,19 +87,6 @@ async def test_cards_are_registered_and_listed(bed: Bed) -> None:
     ]
 
 
-async def test_a_pod_gets_its_device(bed: Bed) -> None:
-    bed.rack.add_card(CardSpec(driver="dfl", address="0000:5e:00.0"))
-    async with bed.running(host_root="/host"):
-        await bed.offers(1)
-        main = (await bed.start("p", container("c", AF)))["c"]
-        assert main.running
-        assert [(each.host_path, each.container_path) for each in main.granted.devices] == [
-            ("/host/dev/dfl-port.0", "/dev/dfl-port.0")
-        ]
-        variable = "ACCELBIND_AF_CE4_D84_ZKIWK5JWXZOUBVYHCL4QITHCTCSKO8QT_J5DNOP5BAS"
-        assert dict(main.granted.env) == {variable: "0000:5e:00.0"}
-
-
 async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
     bed: Bed, card: str
 ) -> None:
@@ -209,15 +196,6 @@ def test_a_failed_registration_is_explained(code: str, details: str, text: str) 
     nothing = grpc.aio.Metadata()
     error = grpc.aio.AioRpcError(grpc.StatusCode[code], nothing, nothing, details=details)
     assert explain(error, Path("/k/kubelet.sock")).startswith(text)
-
-
-@pytest.mark.usefixtures("card")
-async def test_a_kubelet_that_restarts_while_a_registration_hangs_gets_another(bed: Bed) -> None:
-    async with bed.running():
-        with bed.kubelet.faulty(hang=True):
-            await bed.kubelet.until(lambda: bed.calls("Register") > 0)
-            await bed.kubelet.restart()
-        await bed.offers(1)
 
 
 class Deaf(rpc.RegistrationServicer):

@@ -2,15 +2,12 @@
 
 import asyncio
 import json
-import os
 import signal
-import socket
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -129,55 +126,4 @@ asyncio.run(plugin.process.run(settings))
     assert process.terminate() == 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "code", "text"),
-    [
-        (["--mode", "fpga"], 2, "error: --mode: must be 'af'"),
-        (["--mode", "region", "--kubeconfig", "/gone"], 2, "error: kubeconfig /gone can't be used"),
-        (["--metrics-port", "{port}"], 2, "error: can't listen on 127.0.0.1:{port}"),
-    ],
-)
-def test_what_stands_in_the_way_of_a_start_is_one_line(
-    short_dir: Path, processes: Processes, flags: list[str], code: int, text: str
-) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = str(taken.getsockname()[1])
-        plugin = start(processes, short_dir, *(each.replace("{port}", port) for each in flags))
-        assert plugin.wait() == code
-    errors = [line for line in plugin.stderr.splitlines() if not line.startswith("{")]
-    assert len(errors) == 1
-    assert text.replace("{port}", port) in errors[0]
-
-
 # Several plugins on a node -----------------------------------------------------------------------
-
-WAITS = "another accelbind plugin serves on this node: waiting until it ends"
-
-
-def waiting(plugins: list[Process]) -> list[Process]:
-    return [each for each in plugins if each.stderr.count(WAITS)]
-
-
-async def test_of_plugins_that_start_in_the_same_instant_one_serves_and_a_kill_hands_over(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, processes: Processes
-) -> None:
-    rack.add_card(CardSpec())
-    plugins = [start(processes, short_dir) for _ in range(3)]
-    await eventually_async(lambda: len(waiting(plugins)) == 2)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-    admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
-    assert [call.method for call in kubelet.calls].count("Registered") == 1
-    [first] = [each for each in plugins if each not in waiting(plugins)]
-    second, third = waiting(plugins)
-    stale = sockets(short_dir)
-    os.kill(second.pid, signal.SIGTERM)
-    assert await ended(second) == 0
-    os.kill(first.pid, signal.SIGKILL)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 0})
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-    assert set(sockets(short_dir)) & set(stale) == {"kubelet.sock"}
-    assert admitted["c"].running
-    assert kubelet.in_use(AF) == {"dfl-port.0"}
-    os.kill(third.pid, signal.SIGINT)
-    assert await ended(third) == 0
-    assert sockets(short_dir) == ["kubelet.sock"]

@@ -1,25 +1,21 @@
 """Region mode where functions are programmed: kubelet and driver are stood in for."""
 
 import asyncio
-import gzip
 import threading
 from pathlib import Path
 
 import pytest
 
 from services.bitstreams.model import Bitstream
-from services.bitstreams.storage import BitstreamStorage, read_bitstream
+from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
-from services.kubelet.sockets import plugins_folder
 from services.mappings.index import EMPTY_INDEX
 from services.node import regions, start_gate
-from services.node.last_mode import last_mode
 from services.process.errors import ClusterError
-from services.programming.programmer import Image, Programmer
-from simulator.bitstreams import aocx_of, gbs_metadata, gbs_of, make_aocx, make_gbs
+from simulator.bitstreams import gbs_metadata, gbs_of, make_aocx
 from simulator.cards import A10_INTERFACE, CardSpec
-from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
+from simulator.driver import DriverStandIn, raw_bitstream
 from tests.plugin.support import (
     NLB0,
     NLB3,
@@ -194,74 +190,6 @@ async def test_a_clock_below_what_a_function_asks_for_is_reported_at_each_start(
 # OpenCL programs, and what is recorded of them ---------------------------------------------------
 
 
-@pytest.mark.parametrize("between", [None, PluginMode.AF])
-async def test_what_a_container_may_have_programmed_by_itself_is_not_taken_for_what_is_written_down(
-    bed: Bed, driver: DriverStandIn, between: PluginMode | None
-) -> None:
-    """In mode regiondevel; all OpenCL programs show the same id."""
-    add_card(bed, OPENCL_AFU)
-    image = Image.from_bitstream(read_bitstream(bed.install_file("x.aocx", AOCX)))
-    programmer = Programmer(bed.rack.root, bed.folder / "state", calls=SimulatedCalls())
-    assert programmer.ensure("dfl-port.0", image).programmed
-    async with bed.running(PluginMode.REGIONDEVEL):
-        await bed.offers(1, REGION)
-        assert programmer.check("dfl-port.0", image).programmed
-    programmer.ensure("dfl-port.0", image)  # by hand, and then by a container
-    if between is not None:
-        async with bed.running(between):
-            folder = plugins_folder(bed.folder / "k")
-            await eventually_async(lambda: last_mode(folder) is between)
-    driver.done.clear()
-    async with bed.running(MODE, enforce_mappings="never"):
-        started = await bed.wants("p", PROGRAM)
-        assert started["c"].running
-        assert len(driver.programmed) == 1
-        await bed.restart(started)
-        assert len(driver.programmed) == 1, "it is known by its record"
-
-
-async def test_a_record_counts_only_while_the_port_shows_what_was_programmed_then(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    """Somebody has programmed a function over it with another tool, that keeps no records."""
-    card = add_card(bed, OPENCL_AFU)
-    image = Image.from_bitstream(read_bitstream(bed.install_file("x.aocx", AOCX)))
-    calls = SimulatedCalls()
-    Programmer(bed.rack.root, bed.folder / "state", calls=calls).ensure("dfl-port.0", image)
-    bed.rack.set_afu(card, NLB0)
-    bed.install(NLB0)
-    driver.done.clear()
-    async with bed.running(MODE):
-        assert (await bed.wants("p", NLB0))["c"].running
-        assert done(driver) == ["programmed", "reset"]
-
-
-async def test_an_opencl_program_with_an_id_of_its_own_is_told_from_a_function_with_that_id(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    add_card(bed, NLB3)
-    packed = gzip.compress(make_gbs(A10_INTERFACE, NLB0, raw_bitstream(NLB0)))
-    bed.install_file("x.aocx", aocx_of(PROGRAM, packed))
-    bed.install(NLB0)
-    async with bed.running(MODE, enforce_mappings="never"):
-        for name, wanted in (("p", PROGRAM), ("q", PROGRAM), ("r", NLB0), ("s", NLB0)):
-            started = await bed.wants(name, wanted)
-            assert started["c"].running
-            await bed.kubelet.delete_pod(started)
-    assert done(driver) == ["programmed", "reset", "reset", "programmed", "reset", "reset"]
-
-
-async def test_the_id_that_all_opencl_programs_show_is_programmed_each_time(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    """Whoever maps it has a GBS of it, and nobody can tell whether that is what is there."""
-    add_card(bed, OPENCL_AFU)
-    bed.install(OPENCL_AFU)
-    async with bed.running(MODE, enforce_mappings="never"):
-        assert (await bed.wants("p", OPENCL_AFU))["c"].running
-        assert programmed(driver) == [OPENCL_AFU]
-
-
 # What is refused ---------------------------------------------------------------------------------
 
 
@@ -302,20 +230,6 @@ async def test_while_the_api_server_is_away_only_what_was_allowed_starts_again(b
         assert not allowed["c"].running
         bed.pods.error = None
         await bed.runs(allowed)
-
-
-async def test_another_function_than_the_metadata_says_does_not_start(bed: Bed) -> None:
-    add_card(bed, NLB3)
-    bed.install(NLB0, carrying=OPENCL_AFU)
-    async with bed.running(MODE) as plugin:
-        started = await bed.wants("p", NLB0)
-        assert not started["c"].started
-        assert "code = Internal" in bed.said
-        assert f'shows AFU "{OPENCL_AFU}" and not {NLB0} after it was programmed' in bed.said
-        failed = {"outcome": "failed"}
-        assert plugin.parts.registry.get_sample_value("accelbind_programmings_total", failed)
-        bed.install(NLB0)
-        await bed.runs(started)
 
 
 # What is slow, or hangs --------------------------------------------------------------------------

@@ -148,27 +148,6 @@ async def test_a_request_that_is_refused_before_its_end_ends_its_connection(
         assert b"connection: close" in answer
 
 
-async def test_unfinished_bodies_push_out_each_other_and_no_reviews(tmp_path: Path) -> None:
-    size = 100_000
-    connections = Connections(most_held=10 * size, clock=Clock())
-    async with serving(tmp_path, Bench(max_body=size).app, connections=connections) as server:
-        kept = await connect(server)
-        flood = []
-        for _ in range(20):
-            reader, writer = await connect(server)
-            writer.write(head(size) + b" " * (size - 1))
-            flood.append((reader, writer))
-            assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
-            assert connections.held_bytes <= 10 * size
-        await eventually_async(lambda: connections.evicted[EvictionReason.MEMORY] >= 10)
-        assert await ended(flood[0][0])
-        fresh = await connect(server)
-        assert (await ask(*fresh)).startswith(b"HTTP/1.1 200")
-        for _, writer in [kept, fresh, *flood]:
-            writer.transport.abort()
-        await eventually_async(lambda: connections.held_bytes == 0)
-
-
 @pytest.mark.parametrize("tls", [False, True])
 async def test_connections_push_out_each_other_and_no_reviews(tmp_path: Path, tls: bool) -> None:
     connections = Connections(most=10, clock=Clock())
@@ -250,21 +229,6 @@ async def test_a_large_answer_arrives_whole(tmp_path: Path) -> None:
         _, _, content = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
         assert content.count(b" ") == MUCH
         writer.transport.abort()
-
-
-async def test_handshakes_under_way_are_counted_until_they_end(tmp_path: Path) -> None:
-    async with serving(tmp_path, Bench().app) as server:
-        connections = server.connections
-        _, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
-        await eventually_async(lambda: connections.handshaking == 1)
-        _, other = await connect(server)
-        await eventually_async(lambda: (len(connections), connections.handshaking) == (2, 1))
-        writer.write(b"no TLS at all\r\n\r\n")
-        await eventually_async(lambda: (len(connections), connections.handshaking) == (1, 0))
-        other.transport.abort()
-        writer.transport.abort()
-        await eventually_async(lambda: len(connections) == 0)
-        assert sum(connections.evicted.values()) == 0
 
 
 async def test_nothing_is_left_of_a_connection_that_its_client_resets(tmp_path: Path) -> None:

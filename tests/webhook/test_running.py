@@ -5,7 +5,7 @@ import ssl
 from certs.folder import issue
 from tests.support import eventually
 from tests.webhook.conftest import Starter
-from tests.webhook.reviews import body, mapping_yaml, pod, response_of
+from tests.webhook.reviews import body, pod, response_of
 from tests.webhook.running import Webhook
 
 
@@ -20,26 +20,6 @@ def test_metrics_count_what_was_answered(webhook: Webhook) -> None:
     assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") > 1.7e9
     assert webhook.metric("accelbind_ready") == 1
     assert "accelbind_build_info{" in webhook.plain("/metrics").text
-
-
-def test_mappings_are_followed_and_bad_ones_named(start: Starter) -> None:
-    webhook = start()
-    asking = body(pod("fpga.intel.com/fresh"))
-
-    def admitted() -> bool:
-        return bool(response_of(webhook.ask("/mutate", asking).body)["allowed"])
-
-    assert not admitted()
-    bad = mapping_yaml("bad").replace("mode: af", "mode: no")
-    (webhook.mappings / "n.yaml").write_text(mapping_yaml("fresh") + "---\n" + bad)
-    assert eventually(admitted)
-    assert webhook.metric("accelbind_mappings_rejected") == 1
-    (line,) = webhook.events("mapping skipped")
-    assert str(line["reason"]).startswith("n.yaml, line 11 (document 2): AcceleratorFunction")
-    message = response_of(webhook.ask("/mutate", body(pod("fpga.intel.com/bad"))).body)["status"]
-    assert "spec.mode must be af or region" in message["message"]
-    (webhook.mappings / "n.yaml").unlink()
-    assert eventually(lambda: not admitted())
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart(start: Starter) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -14,13 +13,12 @@ import pytest
 
 from accelbind.cli import main
 from accelbind.doctor.command import NODE, checks_of
-from accelbind.doctor.model import Check, Line, Result, Subject, failed, ok, run_checks
+from accelbind.doctor.model import Check, Line, Result, failed, ok, run_checks
 from accelbind.doctor.node import Node
 from services.devices.cdi import describe
-from services.devices.hardware.scan import Scanner, scan
-from services.devices.model import Inventory, PluginMode
+from services.devices.hardware.scan import scan
+from services.devices.model import PluginMode
 from services.devices.resources import advertise
-from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
@@ -29,9 +27,7 @@ from tests.accelbind.doctor.answers import told
 from tests.accelbind.running import plain_port
 from tests.accelbind.running import run as command
 from tests.plugin.support import Pods, running, settings
-from tests.plugin.unprivileged import as_nobody, open_to_all
-from tests.services.devices.hardware.blocking import Barrier
-from tests.support import REPOSITORY, accelbind_command, clean_environment, eventually_async
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -112,27 +108,6 @@ def test_a_fault_of_a_card_hides_no_other_card(short_dir: Path, fault: Fault, wo
     rack.add_card(CardSpec())
     result = expect(short_dir, "cards", "failed", words, "driver dfl, 1 port")
     assert sum(line.state == "failed" for line in result.lines) == 1
-
-
-def test_a_card_that_hangs_is_a_red_line_and_hides_no_other(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rack = Rack(short_dir / "root")
-    rack.add_card(CardSpec())
-    rack.add_card(CardSpec())
-    barrier = Barrier()
-
-    def scan_behind_barrier(root: Path) -> Inventory:
-        return Scanner(root, BlockingCalls(), files=barrier.files).scan_sync()
-
-    monkeypatch.setattr("accelbind.doctor.node.scan", scan_behind_barrier)
-    barrier.hang("read .*/dfl-port.0/afu_id$")
-    try:
-        text = told(looked(short_dir, only="node.cards")["node.cards"])
-    finally:
-        barrier.release_all()
-    assert "check dmesg, then reset or reseat the card" in text
-    assert "ok: region2" in text
 
 
 def test_a_node_without_driver_says_which_to_load(short_dir: Path) -> None:
@@ -269,20 +244,6 @@ def test_no_check_hides_another() -> None:
         assert (result.id, result.state, words in told(result)) == (check.id, state, True)
 
 
-def test_what_several_need_is_made_once_and_fails_for_all() -> None:
-    made: list[Subject] = []
-
-    def make(subject: Subject) -> int:
-        made.append(subject)
-        raise ValueError("again")
-
-    subject = Subject()
-    for _ in range(2):
-        with pytest.raises(ValueError, match="again"):
-            subject.once(make)
-    assert made == [subject]
-
-
 # The command -------------------------------------------------------------------------------------
 
 
@@ -308,23 +269,6 @@ def test_a_checklist_shows_what_to_do(short_dir: Path) -> None:
     assert check.keys() == {"id", "title", "state", "seconds", "lines"}
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--node", "--only", "node.teeth"),
-        ("--node", "--only", "node", "--skip", "node"),
-        ("--node", "--time-limit", "0"),
-        ("--cluster", "--webhook-address", "there"),
-        ("--cluster", "--webhook-address", "there:70000"),
-    ],
-)
-def test_a_wrong_request_is_exit_code_2(
-    flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["doctor", *flags]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
-
-
 def test_a_check_that_does_not_run_here_is_not_said_to_be_unknown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -332,29 +276,3 @@ def test_a_check_that_does_not_run_here_is_not_said_to_be_unknown(
     said = capsys.readouterr().err
     assert "no check that runs here is called 'cluster.webhooks'" in said
     assert "--cluster" in said
-
-
-def test_an_ordinary_user_is_shown_what_was_not_checked(short_dir: Path) -> None:
-    Rack(short_dir / "root").add_card(CardSpec())
-    folder = short_dir / "k/device-plugins"
-    with listening(folder / "kubelet.sock"):
-        short_dir.chmod(0o755)
-        open_to_all(short_dir)
-        (folder / "kubelet.sock").chmod(0)
-        only = ("node.kubelet", "node.cards")
-        flags = [flag for name in only for flag in ("--only", name)]
-        flags += ["--root", str(short_dir / "root"), "--kubelet-dir", str(short_dir / "k")]
-        done = subprocess.run(
-            as_nobody(
-                accelbind_command("doctor", *flags, "-o", "json"), scratch=short_dir / "scratch"
-            ),
-            cwd=REPOSITORY,
-            env=clean_environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=400,
-        )
-    assert done.returncode == 2, done.stdout + done.stderr
-    states = {each["id"]: each["state"] for each in json.loads(done.stdout)["checks"]}
-    assert states == {"node.kubelet": "unseen", "node.cards": "ok"}

@@ -270,22 +270,3 @@ def test_very_many_problems_are_counted_and_not_all_logged(tmp_path: Path) -> No
     skipped = [line for line in logs if line["event"] == "mapping skipped"]
     assert len(skipped) == folder.MAX_LOGGED
     assert logs[-1]["number"] == 150
-
-
-async def test_a_mistake_of_ours_while_loading_leaves_the_old_mappings_and_is_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.yaml").write_text(function("one"))
-
-    async with following(tmp_path) as source:
-        with capture_logs() as logs:
-            with monkeypatch.context() as patched:
-                patched.setattr(folder, "build_index", None)
-                (tmp_path / "a.yaml").write_text(function("two"))
-                await eventually_async(lambda: source.error and source.age > 0.1)
-                assert "accelbind failed while reading" in source.error
-                assert names(source) == ["default/one"]
-            await shows(source, ["default/two"])
-        levels = [line["log_level"] for line in logs if line["log_level"] != "debug"]
-        assert levels == ["warning", "info", "info"]
-        assert source.error == ""

@@ -1,7 +1,5 @@
 from dataclasses import replace
 
-import msgspec
-
 from services.containers.holders import Holder
 from services.devices.model import Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, advertise
@@ -38,27 +36,6 @@ def test_a_device_is_told_with_all_that_is_known_of_it() -> None:
         nodes=("/dev/dfl-port.0",),
         holders=(replace(HOLDER, container="a"), HOLDER),
     )
-
-
-def test_the_keys_of_its_json_are_an_interface() -> None:
-    table = Table("n1", "af", "/", "/var/lib/kubelet", "plugin", rows(tree(), {}), ("p",))
-    told = msgspec.to_builtins(table)
-    assert list(told) == ["node", "mode", "root", "kubeletDir", "source", "devices", "problems"]
-    assert list(told["devices"][0]) == [
-        "device",
-        "resource",
-        "card",
-        "type",
-        "pciAddresses",
-        "numaNode",
-        "interfaceId",
-        "afuIds",
-        "names",
-        "health",
-        "reasons",
-        "nodes",
-        "holders",
-    ]
 
 
 def test_an_unhealthy_device_says_why_also_if_it_is_not_offered() -> None:
