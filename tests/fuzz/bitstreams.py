@@ -14,7 +14,9 @@ import re
 import struct
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +33,6 @@ from simulator.bitstreams import (
     make_aocx,
     make_gbs,
 )
-from tests.fuzz.report import Report
 
 INTERFACE: Final = "ce48969398f05f33946d560708be108a"
 AFU: Final = "d8424dc4a4a3c413f89e433683f9040b"
@@ -207,16 +208,50 @@ def check(found: Bitstream, data: bytes) -> None:
         assert len(found.function_id) == 40
 
 
+MAX_FAILURES: Final = 10
+
+
+@dataclass
+class Report:
+    """What came out of a run, and how to have an input again."""
+
+    seed: int
+    inputs: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+    seconds: float = 0.0
+    memory_mib: float = 0.0
+
+    def fail(self, number: int, error: Exception) -> None:
+        """Keep what was wrong with an input."""
+        self.failures.append(
+            f"python -m tests.fuzz.bitstreams {self.seed} {number}: {error!r:.500}"
+        )
+
+    def __str__(self) -> str:
+        outcomes = ", ".join(f"{count} {name}" for name, count in self.outcomes.items())
+        return (
+            f"seed {self.seed}: {self.inputs} inputs in {self.seconds:.0f} s ({outcomes}),"
+            f" slowest {self.slowest * 1e3:.0f} ms, {self.memory_mib:.1f} MiB of memory,"
+            f" {len(self.failures)} failures"
+        )
+
+
 def fuzz(*, seed: int, inputs: int, seconds: float) -> Report:
     """Judge so many inputs, or as many as the time allows; `memory_mib` is the process's peak."""
-    report, begin = Report("tests.fuzz.bitstreams", seed), time.monotonic()
-    while report.inputs < inputs and report.seconds <= seconds and not report.is_enough:
+    report, begin = Report(seed), time.monotonic()
+    while (
+        report.inputs < inputs and report.seconds <= seconds and len(report.failures) < MAX_FAILURES
+    ):
         data = make_input(seed, report.inputs)
         before = time.monotonic()
         try:
             report.outcomes[judge(data)] += 1
         except Exception as error:  # noqa: BLE001 - that is what is looked for
             report.fail(report.inputs, error)
+            if len(report.failures) == MAX_FAILURES:
+                break
         report.slowest = max(report.slowest, time.monotonic() - before)
         report.inputs += 1
         report.seconds = time.monotonic() - begin

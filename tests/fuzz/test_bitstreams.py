@@ -11,8 +11,7 @@ from services.bitstreams.parse import parse
 from services.process.errors import InvalidBitstream
 from simulator.bitstreams import aocx_of
 from tests.fuzz import bitstreams
-from tests.fuzz.bitstreams import bomb
-from tests.fuzz.report import MAX_FAILURES, Report
+from tests.fuzz.bitstreams import MAX_FAILURES, Report, bomb
 from tests.support import REPOSITORY, soak, soaking
 
 FULL = 1_000_000
