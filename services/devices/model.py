@@ -9,7 +9,10 @@ compares by value.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Self, TypeAlias
+
+Value: TypeAlias = bool | int | str
+"""The value of an attribute."""
 
 
 class PluginMode(StrEnum):
@@ -54,6 +57,12 @@ class PciFunction:
     """NUMA node, None where the kernel says -1 or nothing."""
     physfn: str | None = None
     """Address of the physical function, on a virtual one."""
+    vendor: str = ""
+    """Vendor id, four lower-case hex digits; empty if unreadable."""
+    device: str = ""
+    """Device id, as the vendor id."""
+    root: str = ""
+    """The PCIe root that it is below, `pci0000:3a`; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,3 +193,5 @@ class Device:
     """What no other device may have: PCI addresses, and numbers of device nodes as `major:minor`.
     Devices of one type with the same claims are replicas.
     """
+    attributes: tuple[tuple[str, Value], ...] = ()
+    """What its type says of it, and the kernel; an FPGA's are made from its card."""

@@ -34,8 +34,12 @@ class Page(msgspec.Struct):
     items: list[msgspec.Raw] | None
 
 
-async def read_pages(client: ClusterClient, path: str) -> AsyncGenerator[Page, None]:
+async def read_pages(
+    client: ClusterClient, path: str, selector: str = ""
+) -> AsyncGenerator[Page, None]:
     """Yield a list page by page; pages that would be too long are requested in smaller ones.
+
+    With a `selector`, it has only the objects whose fields it names (`spec.nodeName=node-1`).
 
     Raises:
         BadStatus: The API server refuses; with 410, the list has expired meanwhile.
@@ -44,6 +48,8 @@ async def read_pages(client: ClusterClient, path: str) -> AsyncGenerator[Page, N
     limit, token = PAGE, ""
     while True:
         params: dict[str, str | int] = {"limit": limit}
+        if selector:
+            params["fieldSelector"] = selector
         if token:
             params["continue"] = token
         try:
@@ -64,7 +70,10 @@ async def read_pages(client: ClusterClient, path: str) -> AsyncGenerator[Page, N
 
 
 async def list_objects(
-    client: ClusterClient, path: str, read: Callable[[dict[str, Any]], T | None]
+    client: ClusterClient,
+    path: str,
+    read: Callable[[dict[str, Any]], T | None],
+    selector: str = "",
 ) -> list[T]:
     """Return what a function returns for each object of a list, without None: it may be large.
 
@@ -74,7 +83,7 @@ async def list_objects(
     while True:
         attempt += 1
         try:
-            async with aclosing(read_pages(client, path)) as pages:
+            async with aclosing(read_pages(client, path, selector)) as pages:
                 return [
                     converted
                     async for page in pages

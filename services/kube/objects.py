@@ -1,4 +1,4 @@
-"""Secrets and other objects: read by name, written with the version that was read.
+"""Secrets and other objects: read by name, written and deleted as the version that was read.
 
 An object is written back whole, with unknown fields, under its `resourceVersion`: the API server
 answers 409 if it has changed (optimistic concurrency).
@@ -12,12 +12,19 @@ from typing import Any, Final
 
 import msgspec
 
-from services.kube.client import CONFLICT, NOT_FOUND, BadStatus, ClusterClient, segment
+from services.kube.client import (
+    CONFLICT,
+    NOT_FOUND,
+    BadStatus,
+    ClusterClient,
+    HttpResponse,
+    segment,
+)
 from services.process.errors import ClusterError
 from services.process.text import plain
 
 MANAGER: Final = "accelbind-certs"
-"""The name of the writer in `managedFields`."""
+"""The name of the writer in `managedFields`, if no other is given."""
 
 LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
 """Labels of a Secret that we create, as in the manifests."""
@@ -30,7 +37,7 @@ INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-
 
 
 class Conflict(ClusterError):
-    """The object has changed since it was read."""
+    """The object has changed since it was read, or another has its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,23 @@ async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
     return NamedObject(path, _decode_object(answer.body, path), answer.date)
 
 
+async def create_object(
+    client: ClusterClient, collection: str, item: dict[str, Any], *, manager: str = MANAGER
+) -> NamedObject:
+    """Create `item`, whose name is in it, in a collection: `/api/v1/namespaces/a/secrets`.
+
+    Raises:
+        Conflict: There is one of this name.
+        ClusterError: It can't be created.
+    """
+    answer = await client.request("POST", collection, params={"fieldManager": manager}, body=item)
+    _expect_no_conflict(client, answer, f"POST {collection}")
+    path = f"{collection}/{segment(item['metadata']['name'])}"
+    return NamedObject(path, _decode_object(answer.body, path), answer.date)
+
+
 async def replace_object(
-    client: ClusterClient, read: NamedObject, item: dict[str, Any]
+    client: ClusterClient, read: NamedObject, item: dict[str, Any], *, manager: str = MANAGER
 ) -> NamedObject:
     """Write `item`, which is a changed copy of an object that was read.
 
@@ -65,14 +87,32 @@ async def replace_object(
         ClusterError: It can't be written.
     """
     path = read.path
-    answer = await client.request("PUT", path, params={"fieldManager": MANAGER}, body=item)
+    answer = await client.request("PUT", path, params={"fieldManager": manager}, body=item)
+    _expect_no_conflict(client, answer, f"PUT {path}")
+    return NamedObject(path, _decode_object(answer.body, path), answer.date)
+
+
+async def delete_object(client: ClusterClient, read: NamedObject) -> None:
+    """Delete an object as it was read; one that is gone meanwhile is as good.
+
+    Raises:
+        Conflict: It has changed since it was read.
+        ClusterError: It can't be deleted.
+    """
+    metadata = read.item["metadata"]
+    versions = {key: metadata[key] for key in ("uid", "resourceVersion") if metadata.get(key)}
+    answer = await client.request("DELETE", read.path, body={"preconditions": versions})
+    if answer.status != NOT_FOUND:
+        _expect_no_conflict(client, answer, f"DELETE {read.path}")
+
+
+def _expect_no_conflict(client: ClusterClient, answer: HttpResponse, what: str) -> None:
     try:
-        client.expect(answer, f"PUT {path}")
+        client.expect(answer, what)
     except BadStatus as error:
         if error.status == CONFLICT:
             raise Conflict(str(error)) from error
         raise
-    return NamedObject(path, _decode_object(answer.body, path), answer.date)
 
 
 def _decode_object(body: bytes, path: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Keeps a store up to date with the objects of one kind in all namespaces.
+"""Keeps a store up to date with the objects of one kind, in all namespaces or of the cluster.
 
 A watch starts from the version of a list, and bookmarks update that while nothing changes
 (kubernetes.io/docs/reference/using-api/api-concepts). `services.kube.list_watch` has the loop.
@@ -32,7 +32,8 @@ class ObjectMetadata(msgspec.Struct, rename="camel", gc=False):
     """The metadata that matter; `annotations` is undecoded."""
 
     name: str
-    namespace: str
+    namespace: str = ""
+    """Empty for an object of the cluster."""
     resource_version: str = ""
     annotations: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -45,7 +46,7 @@ class Item(msgspec.Struct, gc=False):
 
 
 Objects: TypeAlias = dict[str, dict[str, T]]
-"""By namespace and name."""
+"""By namespace, which is empty for objects of the cluster, and name."""
 
 
 class Store(Generic[T]):
@@ -108,30 +109,55 @@ def _key(item: Item) -> tuple[str, str]:
 
 
 class Reflector(WatchLoop, Generic[T]):
-    """Fills a store with the objects of the kind at `path`, and keeps it up to date."""
+    """Fills a store with the objects of the kind at `path`, and keeps it up to date.
+
+    Args:
+        path: Where they are listed.
+        connection: To the API server.
+        store: To be filled.
+        timing: Pauses and time-outs.
+        selector: Which fields they must have, such as `spec.nodeName=node-1`.
+        namespaced: Whether objects of this kind are in namespaces.
+        on_failure: Called for each list or watch that fails.
+    """
 
     outage = "mappings are not being updated, the known ones stay in use"
     recovery = "mappings are being updated again"
 
     def __init__(
-        self, path: str, connection: ApiConnection, store: Store[T], timing: WatchTiming
+        self,
+        path: str,
+        connection: ApiConnection,
+        store: Store[T],
+        timing: WatchTiming,
+        *,
+        selector: str = "",
+        namespaced: bool = True,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._kind = path.rpartition("/")[2]
-        super().__init__(connection, {"kind": self._kind}, timing)
+        super().__init__(connection, {"kind": self._kind}, timing, on_failure)
+        self._selector = selector
+        self._namespaced = namespaced
         self.missing = False
         """Whether the API server doesn't know the kind, and no objects of it are known."""
         self._path = path
         self._store = store
 
     def _watch_request(self) -> tuple[str, dict[str, str | int]]:
-        return self._path, {"resourceVersion": self._version, "allowWatchBookmarks": "true"}
+        params: dict[str, str | int] = {"fieldSelector": self._selector} if self._selector else {}
+        return self._path, {
+            **params,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+        }
 
     async def _read(self, client: ClusterClient) -> float | None:
         """Replace the objects of the store; a kind that isn't installed has none."""
         version, unreadable = "", 0
         self._store.start_list()
         try:
-            async with aclosing(read_pages(client, self._path)) as pages:
+            async with aclosing(read_pages(client, self._path, self._selector)) as pages:
                 async for page in pages:
                     version = version or page.metadata.resource_version
                     unreadable += await self._add(page.items or [])
@@ -166,7 +192,7 @@ class Reflector(WatchLoop, Generic[T]):
         unreadable = added = 0
         for raw in items:  # one by one, so that a broken one doesn't hide the others
             try:
-                self._store.add(_read_item(raw))
+                self._store.add(self._item(raw))
             except UNREADABLE:
                 unreadable += 1
             added += memoryview(raw).nbytes
@@ -180,7 +206,7 @@ class Reflector(WatchLoop, Generic[T]):
             if event.type == "BOOKMARK":
                 self._version = _BOOKMARK.decode(event.object).metadata.resource_version
                 return
-            item = _read_item(event.object)
+            item = self._item(event.object)
         except UNREADABLE as error:
             raise unreadable_line(error) from error
         if event.type == "DELETED":
@@ -188,6 +214,12 @@ class Reflector(WatchLoop, Generic[T]):
         else:
             self._store.upsert(item)
         self._version = item.metadata.resource_version or self._version
+
+    def _item(self, raw: msgspec.Raw) -> Item:
+        item = _ITEM.decode(raw)
+        if not item.metadata.name or bool(item.metadata.namespace) is not self._namespaced:
+            raise ValueError("an object without a name, or not where objects of its kind are")
+        return item
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -200,10 +232,3 @@ class _Bookmark(msgspec.Struct):
 
 _ITEM: Final = msgspec.json.Decoder(Item)
 _BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
-
-
-def _read_item(raw: msgspec.Raw) -> Item:
-    item = _ITEM.decode(raw)
-    if not item.metadata.name or not item.metadata.namespace:
-        raise ValueError("an object without a name or a namespace")
-    return item

@@ -9,6 +9,8 @@ DEVICES = "/sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _INNERMOST = re.compile(rf"((?:.*/)?({_ADDRESS.pattern}))(?:/.*)?", re.DOTALL)
 _SLOT_NAME = re.compile(rf"^PCI_SLOT_NAME=[ \t]*({_ADDRESS.pattern})[ \t]*$", re.MULTILINE)
+_ROOT = re.compile(r"/sys/devices/(?:[^/]+/)*?(pci[0-9a-f]{4,8}:[0-9a-f]{2})/.*", re.DOTALL)
+_ID = re.compile(r"0x([0-9a-f]{4})")
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _ACCELERATOR = "0x1200"
 """Start of the class of a processing accelerator (`0x120000`)."""
@@ -32,7 +34,21 @@ def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciF
         address,
         int(numa_node) if _NUMBER.fullmatch(numa_node) else None,
         address_in(files.link(f"{folder}/physfn"))[0] or None,
+        _id(files, f"{folder}/vendor"),
+        _id(files, f"{folder}/device"),
+        pcie_root(folder),
     )
+
+
+def _id(files: Sysfs, path: str) -> str:
+    match = _ID.fullmatch(files.text(path))
+    return match[1] if match else ""
+
+
+def pcie_root(folder: str) -> str:
+    """The PCIe root above a resolved folder, `pci0000:3a`; empty if there is none."""
+    match = _ROOT.fullmatch(folder)
+    return match[1] if match else ""
 
 
 def function_of(files: Sysfs, entry: str) -> PciFunction | None:

@@ -13,14 +13,17 @@ from typing import Final
 from services.devices.allocation import resource_variable
 from services.devices.cdi import DEVICE_KIND
 from services.devices.health import Reading
-from services.devices.model import Device, DeviceNode, Problem
+from services.devices.model import Device, DeviceNode, Problem, Value
 from services.devices.types.match import unmet
-from services.devices.types.model import MAX_VALUE, Attribute, DeviceType, NodeSource, Value
+from services.devices.types.model import MAX_VALUE, Attribute, DeviceType, NodeSource
 from services.process.text import quote
 
 MAX_ID: Final = 56
 """Characters of an id: a DNS label has 63, and replicas add some."""
 NOT_MATCHED: Final = "not-matched"
+
+PUBLISHED: Final = ("vendorID", "deviceID", "kernelDriver", "pcieRoot")
+"""Built-in attributes that go with a device."""
 
 _NOT_IN_LABEL: Final = re.compile(r"[^a-z0-9]+")
 _BOOLEANS: Final = {"0": False, "1": True, "n": False, "y": True, "false": False, "true": True}
@@ -98,11 +101,32 @@ def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
         cdi=f"{DEVICE_KIND}={seen.id}",
         envs=tuple(_variables(of, seen)),
         claims=seen.claims | numbers,
+        attributes=tuple(_attributes(of, seen.values)),
     )
     replicas = of.spec.sharing.replicas
     for number in range(replicas):
         own = f"{seen.id}-r{number}"
         yield device if replicas == 1 else replace(device, id=own, cdi=f"{DEVICE_KIND}={own}")
+
+
+_ZERO: Final[Mapping[str, Value]] = {"bool": False, "int": 0, "string": ""}
+
+
+def _attributes(
+    of: DeviceType, values: Mapping[str, Value | Problem]
+) -> Iterator[tuple[str, Value]]:
+    """Yield what the type declares, and what the kernel knows.
+
+    What can't be read is 0, false or empty: in DRA a selector that names an attribute which a
+    device of its type lacks keeps pods from being scheduled at all.
+    """
+    for each in of.spec.attributes:
+        value = values.get(each.name)
+        yield each.name, value if isinstance(value, Value) else _ZERO[each.type]
+    for name in PUBLISHED:
+        value = values.get(name)
+        if isinstance(value, Value):
+            yield name, value
 
 
 def health_problems(of: DeviceType, values: Mapping[str, Value | Problem]) -> Iterator[Problem]:

@@ -13,12 +13,13 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from typing import Final
 
-from services.devices.hardware.pci import DEVICES, address_in, function_folder
+from services.devices.hardware.pci import DEVICES, address_in, function_folder, pcie_root
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import DeviceNodeState, Failure, Reading
+from services.devices.model import Value
 from services.devices.nodes import Number, described_node
 from services.devices.types.match import Fact
-from services.devices.types.model import Term, Value
+from services.devices.types.model import Term
 
 USB_DEVICES: Final = "/sys/bus/usb/devices"
 _USB_FOLDER: Final = re.compile(r"(?P<folder>.*/\d+-\d+(?:\.\d+)*)(?:/.*)?")
@@ -168,6 +169,7 @@ class SysTree:
             "subsystemID": lambda: subsystem_ids() if function else None,
             "pciClass": lambda: self._hex(f"{function}/class") if function else None,
             "pciBusID": lambda: subject.address,
+            "pcieRoot": lambda: pcie_root(function),
             "virtualFunction": lambda: bool(files.link(f"{function}/physfn")) if function else None,
             "numaNode": lambda: self._numa_node(function or address_in(usb)[1]),
             "iommuGroup": lambda: self.group(subject),

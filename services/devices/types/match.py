@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from services.devices.types.model import Condition, Term, Value
+from services.devices.model import Value
+from services.devices.types.model import Condition, Term
 from services.process.text import listing, quote
 
 Fact: TypeAlias = Callable[[str], Value | None]

@@ -8,20 +8,18 @@ structs.
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from services import names
+from services.devices.model import Value
 from services.devices.nodes import DENIED_EXAMPLES, DENIED_SUBSYSTEMS, denied_name, is_name
 from services.devices.reasons import REASONS
 from services.mappings.accelerator import is_reserved_variable
 from services.process.errors import InvalidInput
 from services.process.text import listing, plain, quote
-
-Value: TypeAlias = bool | int | str
-"""The value of an attribute."""
 
 API_VERSION: Final = "accelbind.dev/v1alpha1"
 KIND: Final = "DeviceType"
@@ -36,6 +34,7 @@ BUILT_IN: Final[dict[str, type]] = {
     "subsystemID": str,
     "pciClass": str,
     "pciBusID": str,
+    "pcieRoot": str,
     "virtualFunction": bool,
     "numaNode": int,
     "iommuGroup": str,
@@ -43,6 +42,9 @@ BUILT_IN: Final[dict[str, type]] = {
     "usbPath": str,
 }
 """Attributes that a device has without being declared, where the kernel knows them."""
+
+OF_FPGAS: Final = frozenset({"interfaceID", "afuID", "program", "card", "programmable"})
+"""Attributes that FPGAs have, and that every device has in DRA."""
 
 _TYPES: Final[dict[str, type]] = {"bool": bool, "int": int, "string": str}
 _WORDS: Final = {kind: word for word, kind in _TYPES.items()}
@@ -52,7 +54,7 @@ Ids = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
 PciClass = Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{2}){1,3}$")]
 Glob = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:@+*?-]+$", max_length=MAX_VALUE)]
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$", max_length=32)]
-Label = Annotated[str, Meta(pattern=r"^[a-z](?:[a-z0-9-]*[a-z0-9])?$", max_length=40)]
+Label = Annotated[str, Meta(pattern=r"^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$", max_length=40)]
 Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=32)]
 Text = Annotated[str, Meta(max_length=MAX_VALUE)]
 OneOf = Annotated[tuple[bool | int | Text, ...], Meta(min_length=1, max_length=32)]
@@ -194,7 +196,7 @@ class Attribute(_Strict, frozen=True):
         steps = self.file.split("/")
         if len(steps) > _MAX_STEPS or not all(map(_STEP.fullmatch, steps)):
             yield f".file: {quote(self.file)} is not a path below the device, such as ve/ve*/state"
-        if self.name in BUILT_IN:
+        if self.name in BUILT_IN or self.name in OF_FPGAS:
             yield f".name: {self.name} is an attribute that every device has; choose another"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Device, DeviceNode, Problem
+from services.devices.model import Device, DeviceNode, Problem, Value
 from services.devices.nodes import check_node
 from services.devices.provider import Found
 from services.devices.types.build import (
@@ -27,7 +27,7 @@ from services.devices.types.build import (
 from services.devices.types.discover import FoundNode, Subject, SysTree, natural
 from services.devices.types.load import WHAT, LoadedTypes, load_types
 from services.devices.types.match import Mismatch, is_named, mismatch
-from services.devices.types.model import BUILT_IN, DeviceType, NodeSource, Value
+from services.devices.types.model import BUILT_IN, DeviceType, NodeSource
 from services.devices.vfio import GroupMember, group_problem
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import ExternalFailure, HardwareError

@@ -8,7 +8,15 @@ import pytest
 
 from services.kube.client import BadStatus, ClusterClient
 from services.kube.connection import connector
-from services.kube.objects import Conflict, ensure_secret, read_secret, write_secret
+from services.kube.objects import (
+    Conflict,
+    create_object,
+    delete_object,
+    ensure_secret,
+    read_object,
+    read_secret,
+    write_secret,
+)
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
@@ -103,3 +111,26 @@ async def test_names_cannot_lead_elsewhere(api: ApiServerStandIn, client: Cluste
     with pytest.raises(ClusterError, match="does not exist"):
         await read_secret(client, "default", "../pods")  # nor is there such a Secret
     assert api.seen[-1].request.target == "/api/v1/namespaces/default/secrets/..%2Fpods"
+
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+async def test_an_object_is_created_once(client: ClusterClient) -> None:
+    item = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "new"}}
+    created = await create_object(client, SECRETS, item)
+    assert created.path == f"{SECRETS}/new"
+    assert await read_object(client, created.path) is not None
+    with pytest.raises(Conflict, match="already exists"):
+        await create_object(client, SECRETS, item)
+
+
+async def test_an_object_is_deleted_as_it_was_read(client: ClusterClient) -> None:
+    item = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "new"}}
+    created = await create_object(client, SECRETS, item)
+    await delete_object(client, created)
+    assert await read_object(client, created.path) is None
+    await delete_object(client, created)  # it is gone: as good
+    await create_object(client, SECRETS, item)
+    with pytest.raises(Conflict):
+        await delete_object(client, created)

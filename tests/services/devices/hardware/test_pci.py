@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ ENTRY = f"{FOLDER}/fpga/intel-fpga-dev.0"
 FILES = {
     "class": "0x120000\n",
     "numa_node": "1\n",
+    "vendor": "0x8086\n",
+    "device": "0x09c4\n",
 }
-FULL = PciFunction("0000:5e:00.0", 1)
+FULL = PciFunction("0000:5e:00.0", 1, None, "8086", "09c4", "pci0000:5d")
 
 
 def lay_out(root: Path, folder: str = FOLDER, **files: str) -> None:
@@ -55,7 +58,8 @@ def test_an_unknown_numa_node_is_none(tmp_path: Path, text: str, node: int | Non
 def test_a_virtual_function_names_its_physical_one(tmp_path: Path) -> None:
     (tmp_path / ENTRY).mkdir(parents=True)
     (tmp_path / FOLDER / "physfn").symlink_to("../0000:5e:00.1")
-    assert function(tmp_path) == PciFunction("0000:5e:00.0", physfn="0000:5e:00.1")
+    found = PciFunction("0000:5e:00.0", physfn="0000:5e:00.1", root="pci0000:5d")
+    assert function(tmp_path) == found
 
 
 def test_a_copied_entry_tells_its_function_by_its_device_link(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_a_copied_function_tells_its_address_itself(tmp_path: Path) -> None:
     copied = "sys/class/fpga/intel-fpga-dev.0"
     uevent = "DRIVER=dfl-pci\nPCI_ID=8086:09C4\nPCI_SLOT_NAME=0000:5e:00.0\n"
     lay_out(tmp_path, f"{copied}/device", uevent=uevent)
-    assert function(tmp_path, copied) == FULL
+    assert function(tmp_path, copied) == replace(FULL, root="")
 
 
 @pytest.mark.parametrize("uevent", ["", "PCI_SLOT_NAME=somewhere\n", "MAJOR=1\n"])

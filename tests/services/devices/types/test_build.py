@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from services.devices.health import Failure, Reading
-from services.devices.model import DeviceNode, Problem
+from services.devices.model import DeviceNode, Problem, Value
 from services.devices.types.build import MAX_ID, Sighting, attribute_value, label, make_devices
-from services.devices.types.model import Attribute, NodeSource, Value
+from services.devices.types.model import Attribute, NodeSource
 from tests.services.devices.types.making import type_of
 
 NODE = DeviceNode("accel/accel0", "accel/accel0", "rw", (261, 0))

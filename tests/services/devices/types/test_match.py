@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from services.devices.model import Value
 from services.devices.types.match import Mismatch, is_named, mismatch
-from services.devices.types.model import Value
 from tests.services.devices.types.making import type_of
 
 CARD: dict[str, Value] = {

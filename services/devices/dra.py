@@ -1,0 +1,192 @@
+"""The devices of a node as DRA knows them: names that are DNS labels, and attributes.
+
+An FPGA is a region with all its ports, whatever is in it. Its attributes, like those of a device of
+a type, are always set, empty where they are unknown: a selector that names an attribute which a
+device lacks is an error, and one error keeps a pod from being scheduled on any node
+(kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation).
+The standard attributes are set only where they are true.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from services.devices.model import Card, Device, Inventory, Value
+from services.devices.port_owners import Allocated
+from services.devices.resources import AdvertisedResources
+from services.devices.types.build import label
+from services.names import OPENCL_AFU
+
+DRIVER: Final = "accelbind.dev"
+"""Name of the driver, and domain of its attributes."""
+
+FPGA: Final = "fpga"
+"""The attribute `type` of an FPGA; other devices have the name of their device type."""
+
+PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
+PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
+NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
+
+MAX_BYTES: Final = 64
+"""Of a string."""
+PROGRAM_DIGITS: Final = 40
+"""Of the id of an OpenCL program; an AFU id has fewer."""
+_INT64: Final = range(-(2**63), 2**63)
+
+Attributes: TypeAlias = Mapping[str, Value]
+"""By name; those with a domain are standard ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What is known of the content of ports, besides the ids that they show."""
+
+    unfinished: frozenset[str] = frozenset()
+    """Names of ports whose programming has begun and has not succeeded."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Ids of the OpenCL programs in ports, by the port's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraDevice:
+    """A device that the node offers, by the name that it has in its slice."""
+
+    name: str
+    device: Device
+    attributes: Attributes
+
+
+def dra_devices(
+    advertised: AdvertisedResources,
+    inventory: Inventory,
+    loaded: Loaded,
+    *,
+    programmable: bool = True,
+) -> tuple[DraDevice, ...]:
+    """The devices of a node, by name; the FPGAs are offered as in mode `region`.
+
+    `programmable` says whether this node programs regions.
+    """
+    cards = {card.name: card for card in inventory.cards}
+    found: dict[str, DraDevice] = {}
+    for device in advertised.devices():
+        if device.type:
+            name, attributes = f"{device.type}-{device.id}", _of_type(device)
+        else:
+            place = _place(device, cards.get(device.card))
+            name = f"{FPGA}-{place}"
+            attributes = _of_fpga(device, cards.get(device.card), loaded, place)
+            attributes["programmable"] = programmable
+        made = DraDevice(
+            label(name), device, {key: _fitting(attributes[key]) for key in attributes}
+        )
+        found.setdefault(made.name, made)  # a pool in which a name is twice is not used at all
+    return tuple(found[name] for name in sorted(found))
+
+
+def _place(device: Device, card: Card | None) -> str:
+    """What tells an FPGA from the others of its node, also while its card can't be read."""
+    if card is not None and card.address:
+        return card.address
+    return next(iter(device.pci_addresses), device.card)
+
+
+def _of_fpga(device: Device, card: Card | None, loaded: Loaded, place: str) -> dict[str, Value]:
+    pci = card.pci if card else None
+    ports = [node.host for node in device.nodes]
+    is_finished = loaded.unfinished.isdisjoint(ports)
+    programs = [loaded.programs.get(port, "") for port in ports]
+    return {
+        "type": FPGA,
+        "interfaceID": device.interface_id,
+        "afuID": _common(device.afu_ids) if is_finished else "",
+        "program": _common(programs) if is_finished else "",
+        "card": place,
+        "programmable": False,
+        "vendorID": pci.vendor if pci else "",
+        "deviceID": pci.device if pci else "",
+        "kernelDriver": card.driver if card else "",
+        **_standard(device, pci.root if pci else ""),
+    }
+
+
+def _common(ids: Iterable[str]) -> str:
+    """What all ports have; empty if they differ."""
+    different = set(ids)
+    return different.pop() if len(different) == 1 else ""
+
+
+def _of_type(device: Device) -> dict[str, Value]:
+    own = dict(device.attributes)
+    root = str(own.pop("pcieRoot", ""))
+    return {
+        "interfaceID": "",
+        "afuID": "",
+        "program": "",
+        "programmable": False,
+        "vendorID": "",
+        "deviceID": "",
+        "kernelDriver": "",
+        **own,
+        "type": device.type,
+        "card": next(iter(device.pci_addresses), device.card),
+        **_standard(device, root),
+    }
+
+
+def _standard(device: Device, root: str) -> dict[str, Value]:
+    standard: dict[str, Value] = {}
+    if len(device.pci_addresses) == 1:
+        standard[PCI_BUS_ID] = device.pci_addresses[0]
+    if root:
+        standard[PCIE_ROOT] = root
+    if device.numa_node is not None:
+        standard[NUMA_NODE] = device.numa_node
+    return standard
+
+
+def _fitting(value: Value) -> Value:
+    """A value that the API server accepts; it would refuse the whole slice for another one."""
+    if isinstance(value, str):
+        return value.encode()[:MAX_BYTES].decode(errors="ignore")
+    return value if isinstance(value, bool) or value in _INT64 else 0
+
+
+def carried(device: DraDevice, before: Attributes | None, function: str | None) -> DraDevice:
+    """A device that a claim has, as it was before its containers could change it.
+
+    Args:
+        device: As it is now.
+        before: The attributes that it had when the claim got it, if they are known.
+        function: What was put or found in it for the claim: an AFU id, or the id of an OpenCL
+            program; empty if that is unknown; None if the claim is not about functions.
+    """
+    attributes = dict(before or device.attributes)
+    if function is not None:
+        is_program = len(function) == PROGRAM_DIGITS
+        attributes["afuID"] = OPENCL_AFU if is_program else function
+        attributes["program"] = function if is_program else ""
+    return DraDevice(device.name, device.device, attributes)
+
+
+def held_by_plugin(devices: Iterable[DraDevice], allocated: Allocated) -> frozenset[str]:
+    """The names of devices that containers still have from the device plugin, in whatever mode.
+
+    A port may have been given out by its name, its engine's, or its PCI address.
+    """
+    ids = {device for _, device in allocated}
+    of_fpgas = ids | {each.partition("-")[0] for each in ids}  # `5e:00.0-1` is on `5e:00.0`
+    return frozenset(
+        each.name
+        for each in devices
+        if (each.device.id in ids if each.device.type else not of_fpgas.isdisjoint(_ids(each)))
+    )
+
+
+def _ids(fpga: DraDevice) -> Iterator[str]:
+    """Yield the ids that an FPGA, or a part of it, may have had as a device of the plugin."""
+    yield fpga.device.id
+    for node in fpga.device.nodes:
+        yield node.host
+    for address in (*fpga.device.pci_addresses, str(fpga.attributes["card"])):
+        yield address.removeprefix("0000:")

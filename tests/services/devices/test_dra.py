@@ -1,0 +1,212 @@
+"""Devices as DRA knows them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.devices.dra import (
+    NUMA_NODE,
+    PCI_BUS_ID,
+    PCIE_ROOT,
+    Attributes,
+    DraDevice,
+    Loaded,
+    carried,
+    dra_devices,
+    held_by_plugin,
+)
+from services.devices.model import Card, Device, Inventory, PluginMode, Problem
+from services.devices.resources import AdvertisedResources, advertise
+from services.names import OPENCL_AFU
+from tests.services.cards import INTERFACE, NLB0, NLB3, card, function, port, virtual
+
+PROGRAM = "9" * 40
+NOTHING = Loaded()
+HUNG = Problem("card-hung", "reading it hangs")
+
+
+def devices_of(*cards: Card, loaded: Loaded = NOTHING, **options: Any) -> tuple[DraDevice, ...]:
+    inventory = Inventory(cards)
+    offer = advertise(inventory, PluginMode.REGION)
+    return dra_devices(offer, inventory, loaded, **options)
+
+
+def one(*cards: Card, loaded: Loaded = NOTHING) -> Attributes:
+    (found,) = devices_of(*cards, loaded=loaded)
+    return found.attributes
+
+
+def of_type(*devices: Device) -> tuple[DraDevice, ...]:
+    offer = AdvertisedResources({"r": {each.id: each for each in devices}}, ())
+    return dra_devices(offer, Inventory(), Loaded())
+
+
+def test_a_region_is_named_by_its_address_and_has_all_attributes() -> None:
+    pci = replace(function(), vendor="8086", device="09c4", root="pci0000:5d")
+    (found,) = devices_of(card(pci=pci))
+    assert found.name == "fpga-0000-5e-00-0"
+    assert found.device.id == "dfl-fme.0"
+    assert found.attributes == {
+        "type": "fpga",
+        "interfaceID": INTERFACE,
+        "afuID": NLB0,
+        "program": "",
+        "card": "0000:5e:00.0",
+        "programmable": True,
+        "vendorID": "8086",
+        "deviceID": "09c4",
+        "kernelDriver": "dfl",
+        PCI_BUS_ID: "0000:5e:00.0",
+        PCIE_ROOT: "pci0000:5d",
+        NUMA_NODE: 0,
+    }
+
+
+def test_a_node_that_does_not_program_says_so() -> None:
+    (found,) = devices_of(card(), programmable=False)
+    assert found.attributes["programmable"] is False
+
+
+@pytest.mark.parametrize(
+    ("shown", "loaded", "afu_id", "program"),
+    [
+        ((NLB0, NLB0), Loaded(), NLB0, ""),
+        ((NLB0, NLB3), Loaded(), "", ""),
+        ((NLB0, NLB0), Loaded(frozenset({"dfl-port.1"})), "", ""),
+        ((NLB0, NLB0), Loaded(frozenset({"dfl-port.9"})), NLB0, ""),
+        (
+            (OPENCL_AFU, OPENCL_AFU),
+            Loaded(programs={"dfl-port.0": PROGRAM, "dfl-port.1": PROGRAM}),
+            OPENCL_AFU,
+            PROGRAM,
+        ),
+        ((OPENCL_AFU, OPENCL_AFU), Loaded(programs={"dfl-port.0": PROGRAM}), OPENCL_AFU, ""),
+    ],
+)
+def test_a_region_has_a_function_if_all_its_ports_have_it(
+    shown: tuple[str, str], loaded: Loaded, afu_id: str, program: str
+) -> None:
+    ports = [port(f"dfl-port.{index}", afu, number=index) for index, afu in enumerate(shown)]
+    found = one(card(0, *ports), loaded=loaded)
+    assert (found["afuID"], found["program"]) == (afu_id, program)
+
+
+def test_ports_on_virtual_functions_belong_to_the_region_and_leave_it_without_one_bus_id() -> None:
+    physical = card(0, port("dfl-port.0"))
+    found = one(physical, virtual(physical, 1, port("dfl-port.1", number=1)))
+    assert found["card"] == "0000:5e:00.0"
+    assert found["afuID"] == NLB0
+    assert PCI_BUS_ID not in found
+
+
+def test_a_card_that_can_not_be_read_any_more_keeps_its_name() -> None:
+    working = card()
+    offer = advertise(Inventory((working,)), PluginMode.REGION)
+    for pci in (working.pci, None):
+        broken = replace(working, fme=None, ports=(), failure=HUNG, pci=pci)
+        inventory = Inventory((broken,))
+        now = advertise(inventory, PluginMode.REGION, previous=offer.memory)
+        (found,) = dra_devices(now, inventory, Loaded())
+        assert found.name == "fpga-0000-5e-00-0"
+        assert not found.device.healthy
+        assert found.attributes["afuID"] == ""
+
+
+def test_a_card_without_an_address_has_the_name_of_its_folder() -> None:
+    platform = replace(card(), pci=None, ports=(replace(port(), pci=None),))
+    (found,) = devices_of(platform)
+    assert (found.name, found.attributes["card"]) == ("fpga-region0", "region0")
+    assert not {PCI_BUS_ID, PCIE_ROOT, NUMA_NODE} & found.attributes.keys()
+
+
+NEC = Device(
+    "0000-b1-00-0",
+    "device.accelbind.dev/nec-ve",
+    healthy=True,
+    numa_node=1,
+    pci_addresses=("0000:b1:00.0",),
+    card="ve0",
+    type="nec-ve",
+    attributes=(("cores", 8), ("vendorID", "1bcf"), ("pcieRoot", "pci0000:b0"), ("on", True)),
+)
+
+
+def test_a_device_of_a_type_has_its_own_attributes_and_those_of_fpgas_empty() -> None:
+    (found,) = of_type(NEC)
+    assert found.name == "nec-ve-0000-b1-00-0"
+    assert found.attributes == {
+        "interfaceID": "",
+        "afuID": "",
+        "program": "",
+        "programmable": False,
+        "vendorID": "1bcf",
+        "deviceID": "",
+        "kernelDriver": "",
+        "cores": 8,
+        "on": True,
+        "type": "nec-ve",
+        "card": "0000:b1:00.0",
+        PCI_BUS_ID: "0000:b1:00.0",
+        PCIE_ROOT: "pci0000:b0",
+        NUMA_NODE: 1,
+    }
+
+
+def test_of_two_devices_with_one_name_the_first_counts_and_names_are_sorted() -> None:
+    twin = replace(NEC, id="b", type="a")
+    found = of_type(replace(NEC, id="c", type="a"), twin, replace(twin, id="B", card="x"))
+    assert [(each.name, each.device.id) for each in found] == [("a-b", "b"), ("a-c", "c")]
+
+
+def test_long_names_are_dns_labels() -> None:
+    (found,) = of_type(replace(NEC, type="t" * 40, id="i" * 56))
+    assert len(found.name) <= 63
+
+
+@pytest.mark.parametrize(
+    ("value", "published"),
+    [(2**63 - 1, 2**63 - 1), (2**63, 0), ("ä" * 40, "ä" * 32), (False, False)],
+)
+def test_values_fit_the_api(value: Any, published: Any) -> None:
+    (found,) = of_type(replace(NEC, attributes=(("own", value),)))
+    assert found.attributes["own"] == published
+    assert type(found.attributes["own"]) is type(published)
+
+
+@pytest.mark.parametrize(
+    ("function", "afu_id", "program"),
+    [(None, NLB0, ""), ("", "", ""), (NLB3, NLB3, ""), (PROGRAM, OPENCL_AFU, PROGRAM)],
+)
+def test_a_claimed_device_shows_what_the_claim_got(
+    function: str | None, afu_id: str, program: str
+) -> None:
+    (before,) = devices_of(card())
+    (now,) = devices_of(card(0, port(afu_id="a" * 32)))
+    shown = carried(now, before.attributes, function).attributes
+    assert (shown["afuID"], shown["program"]) == (afu_id, program)
+    assert carried(now, None, None) == now
+
+
+@pytest.mark.parametrize(
+    ("allocated", "held"),
+    [
+        ([], False),
+        ([("af-x", "dfl-port.0")], True),
+        ([("region-x", "dfl-fme.0")], True),
+        ([("unit", "5e:00.0-1")], True),
+        ([("unit", "3")], False),
+        ([("region-x", "dfl-fme.1")], False),
+    ],
+)
+def test_a_region_of_which_the_plugin_gave_out_a_part_is_known(
+    allocated: list[tuple[str, str]], held: bool
+) -> None:
+    devices = devices_of(card())
+    assert held_by_plugin(devices, allocated) == {each.name for each in devices if held}
+
+
+def test_so_is_a_device_of_a_type() -> None:
+    devices = of_type(NEC, replace(NEC, id="0000-b2-00-0"))
+    names = held_by_plugin(devices, [("device.accelbind.dev/nec-ve", NEC.id)])
+    assert names == {"nec-ve-0000-b1-00-0"}
