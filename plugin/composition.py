@@ -43,7 +43,6 @@ from services.node.regions import RegionProgramming
 from services.node.reports import NodeReports
 from services.node.service import NodeService
 from services.node.start_gate import (
-    FunctionStartPolicy,
     HookStartPolicy,
     MappingStartPolicy,
     RegionStartPolicy,
@@ -247,14 +246,8 @@ class ModeParts:
         programming = self._process.settings.programming
         if self.mode is not PluginMode.REGION:
             return MappingStartPolicy(self._claims()) if self._is_enforced() else None
-        if programming is Programming.PRESTART:
+        if programming is not Programming.OCI_HOOK:
             return self._region_policy()
-        if programming is Programming.NONE:
-            return FunctionStartPolicy(
-                self._claims(),
-                self._region_programming(),
-                record_event=self._process.record_event,
-            )
         if not self.cdi:
             raise InvalidSettings("--programming=oci-hook needs --cdi-dir")
         return HookStartPolicy(
@@ -294,9 +287,11 @@ class ModeParts:
         )
 
     def _region_policy(self) -> RegionStartPolicy:
-        record_event = self._process.record_event
         return RegionStartPolicy(
-            self._claims(), self._region_programming(), record_event=record_event
+            self._claims(),
+            self._region_programming(),
+            programs=self._process.settings.programming is not Programming.NONE,
+            record_event=self._process.record_event,
         )
 
     def _region_programming(self) -> RegionProgramming:

@@ -4,9 +4,7 @@ The kubelet calls `PreStartContainer` of one resource (`plugin.server`), which c
 `StartPolicy.authorize_start`. `plugin.composition` chooses the policy by the node's mode:
 
 - `RegionStartPolicy`, mode region: makes the container's functions ready in its regions, by
-  programming if needed;
-- `FunctionStartPolicy`, mode region with `--programming=none`: compares the functions with what the
-  regions carry;
+  programming if needed; with `--programming=none`, compares them with what the regions carry;
 - `HookStartPolicy`, mode region with `--programming=oci-hook`: allows the functions, and refuses
   the start if the container would get its device nodes without the hook;
 - `MappingStartPolicy`, modes regiondevel and af: its namespace must map what it was given.
@@ -44,7 +42,7 @@ from services.process.errors import AccelbindError, HookMissing, TooSlow
 from services.process.text import plain
 
 if TYPE_CHECKING:  # only mode region imports it
-    from services.node.regions import Readiness, RegionProgramming
+    from services.node.regions import RegionProgramming
 
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s, with a message that explains nothing."""
@@ -71,17 +69,22 @@ class StartPolicy(Protocol):
 
 
 class RegionStartPolicy:
-    """Lets a container start once the functions that it wants are in its regions."""
+    """Lets a container start once the functions that it wants are in its regions.
+
+    Without `programs`, they must be there already.
+    """
 
     def __init__(
         self,
         claims: StartClaims,
         regions: "RegionProgramming",
         *,
+        programs: bool = True,
         record_event: Callable[[EventRecord], None],
     ) -> None:
         self._claims = claims
-        self._regions = regions
+        self._make_ready = regions.prepare if programs else regions.verify
+        self._programs = programs
         self._record_event = record_event
 
     async def authorize_start(
@@ -89,55 +92,29 @@ class RegionStartPolicy:
     ) -> None:
         """As `StartPolicy` says; `only` is the container that starts, if that is known."""
         wanted = None
+        what = "making ready" if self._programs else "verifying the function of"
         try:
-            async with deadline(CHECK_SECONDS, _too_slow("making ready", ids)):
+            async with deadline(CHECK_SECONDS, _too_slow(what, ids)):
                 wanted = await self._claims.wanted(resource, ids, only=only)
-                done = await self._regions.prepare(wanted, ids)
+                done = await self._make_ready(wanted, ids)
         except AccelbindError as error:
-            if wanted is not None:
+            if wanted is not None and self._programs:
                 failed = EventReason.PROGRAMMING_FAILED
                 _record_pod_event(self._record_event, wanted, failed, str(error))
             raise
         for each in done.programmed:
             text = f"AFU {each.function} programmed into {each.region} ({each.port})"
             _record_pod_event(self._record_event, wanted, EventReason.PROGRAMMED, text)
-        _record_slow_clocks(self._record_event, wanted, done)
+        for sentence in done.slow_clocks:
+            slow = EventReason.USER_CLOCK_SLOW
+            _record_pod_event(self._record_event, wanted, slow, sentence)
         log.info(
-            "container may start",
+            "container may start" if self._programs else "function verified",
             resource=resource,
             devices=list(ids),
             container=wanted.who,
             functions=list(wanted.functions),
             programmed=len(done.programmed),
-        )
-
-
-class FunctionStartPolicy:
-    """Lets a container start only on functions that are in its regions already."""
-
-    def __init__(
-        self,
-        claims: StartClaims,
-        regions: "RegionProgramming",
-        *,
-        record_event: Callable[[EventRecord], None],
-    ) -> None:
-        self._claims = claims
-        self._regions = regions
-        self._record_event = record_event
-
-    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartPolicy` says."""
-        async with deadline(CHECK_SECONDS, _too_slow("verifying the function of", ids)):
-            wanted = await self._claims.wanted(resource, ids)
-            done = await self._regions.verify(wanted, ids)
-        _record_slow_clocks(self._record_event, wanted, done)
-        log.info(
-            "function verified",
-            resource=resource,
-            devices=list(ids),
-            container=wanted.who,
-            functions=list(wanted.functions),
         )
 
 
@@ -187,13 +164,6 @@ class MappingStartPolicy:
         async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
             wanted = await self._claims.wanted(resource, ids)
         log.info("mapped", resource=resource, devices=list(ids), container=wanted.who)
-
-
-def _record_slow_clocks(
-    record_event: Callable[[EventRecord], None], wanted: WantedFunctions, done: "Readiness"
-) -> None:
-    for each in done.slow_clocks:
-        _record_pod_event(record_event, wanted, EventReason.USER_CLOCK_SLOW, each)
 
 
 def _record_pod_event(

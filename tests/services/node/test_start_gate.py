@@ -17,7 +17,7 @@ from services.devices.model import PluginMode
 from services.kubelet.sockets import checkpoint_file
 from services.node import start_gate
 from services.node.regions import RegionProgramming
-from services.node.start_gate import FunctionStartPolicy
+from services.node.start_gate import RegionStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import (
     ClusterError,
@@ -124,7 +124,7 @@ class Setting:
         ]
         self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": self.entries}}))
 
-    def gate(self) -> FunctionStartPolicy:
+    def gate(self) -> RegionStartPolicy:
         """The gate, as a plugin that has just been started has it."""
         known = StartClaims(
             PluginMode.REGION,
@@ -146,7 +146,7 @@ class Setting:
             observe_seconds=lambda *_: None,
             on_done=lambda: None,
         )
-        return FunctionStartPolicy(known, regions, record_event=lambda _: None)
+        return RegionStartPolicy(known, regions, programs=False, record_event=lambda _: None)
 
     async def check(self) -> None:
         await self.gate().authorize_start(REGION, ["dfl-fme.0"])
