@@ -4,7 +4,7 @@ The PEM comes from files, and from Secrets that anybody with the right may have 
 be read is left out, and never raises.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, TypeVar
@@ -25,7 +25,6 @@ MOST_CERTIFICATES: Final = 32
 
 _BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 _END: Final = b"-----END CERTIFICATE-----"
-_LONGEST_CHAIN: Final = 6
 
 E = TypeVar("E", bound=x509.ExtensionType)
 
@@ -140,24 +139,12 @@ def is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
 
 
 def find_signer(
-    chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]
+    certificate: x509.Certificate | None, authorities: Iterable[x509.Certificate]
 ) -> x509.Certificate | None:
-    """The first of `authorities` that a serving chain leads to; None if it leads to none.
-
-    The serving certificate is first in the chain; intermediate certificates follow in any order.
-    """
-    at = chain[0] if chain else None
-    for _ in range(_LONGEST_CHAIN):
-        if at is None:
-            return None
-        for authority in authorities:
-            if at == authority or is_signed_by(at, authority):
-                return authority
-        issuers = (
-            one for one in chain[1:] if one != at and is_authority(one) and is_signed_by(at, one)
-        )
-        at = next(issuers, None)
-    return None
+    """The first of `authorities` that signed a certificate; None if none did."""
+    if certificate is None:
+        return None
+    return next((one for one in authorities if is_signed_by(certificate, one)), None)
 
 
 def names_of(certificate: x509.Certificate) -> tuple[x509.GeneralName, ...]:

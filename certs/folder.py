@@ -29,7 +29,7 @@ from certs.certificates import (
     names_of,
     read_signing_key,
 )
-from certs.policy import CA_KEYS, SERVING_KEYS, serving_chain, stored_authorities
+from certs.policy import CA_KEYS, SERVING_KEYS, serving_certificate, stored_authorities
 from services.process.errors import CertificateError, InvalidSettings
 from services.process.files import replace_files
 from services.process.pairs import read_pem
@@ -106,10 +106,10 @@ def renew(directory: Path, names: Sequence[str], lifetime: timedelta | None) -> 
     if lifetime is not None and (lifetime.days < 1 or lifetime % timedelta(days=1)):
         raise InvalidSettings("--lifetime counts whole days in a folder, such as 90d")
     held = read_folder(directory)
-    chain = serving_chain(held)
-    present = [name_text(name) for name in names_of(chain[0])] if chain else []
-    if lifetime is None and chain:
-        lifetime = lifetime_of(chain[0], stored_authorities(held))
+    serving = serving_certificate(held)
+    present = [name_text(name) for name in names_of(serving)] if serving else []
+    if lifetime is None and serving:
+        lifetime = lifetime_of(serving, stored_authorities(held))
     days = SERVING_DAYS if lifetime is None else max(1, lifetime.days)
     return issue(directory, list(dict.fromkeys([*present, *names])), days=days)
 

@@ -18,7 +18,7 @@ import structlog
 from cryptography import x509
 
 from certs.authority import utc_now
-from certs.certificates import bundle_pem, find_signer, names_of, unique
+from certs.certificates import find_signer, names_of
 from certs.metrics import CertsMetrics
 from certs.policy import (
     CA_KEYS,
@@ -28,9 +28,9 @@ from certs.policy import (
     check_pair,
     new_pair,
     next_ca,
-    serving_chain,
+    serving_certificate,
     stored_authorities,
-    usable_chain,
+    usable_certificate,
 )
 from certs.store import (
     CertificateLocations,
@@ -121,48 +121,40 @@ class CertificateReconciler:
         held = await ensure_secret(client, self._at.namespace, self._at.authority)
         now = self._now()
         configured = configurations.authorities(self._at)
-        waiting = False
-        if clock_error := self._clock_error(held.object.date, now):
-            authorities = stored_authorities(held.data)
-            if authorities:
-                bundle = bundle_pem(unique((*authorities, *configured)))
-                await self._write_bundles(client, configurations, bundle, now)
-            configurations.problems.append(clock_error)
-            self._in_place = None  # counted again by a clock that agrees
-        else:
-            chain = usable_chain(serving.data, now)
-            state = await self._reconcile_authority(client, held, chain, configured, now)
-            settled = await self._write_bundles(client, configurations, state.bundle, now)
-            serving, waiting = await self._reconcile_serving(
-                client,
-                serving,
-                state,
-                now,
-                settled=settled,
-                configurations_read=not configurations.problems,
-            )
-            authorities = state.authorities
-        chain = serving_chain(serving.data)
+        self._check_clock(held.object.date, now)
+        usable = usable_certificate(serving.data, now)
+        state = await self._reconcile_authority(client, held, usable, configured, now)
+        settled = await self._write_bundles(client, configurations, state.bundle, now)
+        serving, waiting = await self._reconcile_serving(
+            client,
+            serving,
+            state,
+            now,
+            settled=settled,
+            configurations_read=not configurations.problems,
+        )
+        served = serving_certificate(serving.data)
         return RoundReport(
-            authorities,
-            chain[0].not_valid_after_utc if chain else None,
+            state.authorities,
+            served.not_valid_after_utc if served else None,
             waiting=waiting,
             missing=tuple(configurations.missing),
             problems=tuple(configurations.problems),
         )
 
-    def _clock_error(self, date: str, now: datetime) -> str:
-        """Why the time does not allow to issue certificates; empty if it does."""
+    def _check_clock(self, date: str, now: datetime) -> None:
+        """Refuse a round whose clock differs from the API server's: it dates certificates."""
         try:
             theirs = parsedate_to_datetime(date)
         except ValueError:
-            return ""
+            return
         offset = theirs.replace(tzinfo=theirs.tzinfo or UTC) - now
         self._metrics.clock_offset.set(offset.total_seconds())
         if abs(offset) <= CLOCK_TOLERANCE:
-            return ""
+            return
+        self._in_place = None  # counted again by a clock that agrees
         side = "behind" if offset > timedelta(0) else "ahead of"
-        return (
+        raise ClusterError(
             f"this machine's clock is {abs(offset)} {side} the API server's: no certificate is"
             " issued until they agree; check the time synchronization of both"
         )
@@ -171,14 +163,14 @@ class CertificateReconciler:
         self,
         client: ClusterClient,
         held: Secret,
-        chain: Sequence[x509.Certificate],
+        serving: x509.Certificate | None,
         configured: Sequence[x509.Certificate],
         now: datetime,
     ) -> CaState:
         where = f"{self._at.namespace}/{self._at.authority}"
         try:
             state = next_ca(
-                held.data, chain, configured, self._policy, now, force=self._force.authority
+                held.data, serving, configured, self._policy, now, force=self._force.authority
             )
         except CertificateError as error:
             raise CertificateError(f"Secret {where}: {error}") from error
@@ -271,9 +263,9 @@ async def renew(
     The names of the present certificate are kept, and no old CA leaves the bundle: `certs run`
     knows its overlap. `on_wait` is called once if a new CA has to settle.
     """
-    chain = serving_chain((await ensure_secret(client, at.namespace, at.serving)).data)
+    serving = serving_certificate((await ensure_secret(client, at.namespace, at.serving)).data)
     held = (await ensure_secret(client, at.namespace, at.authority)).data
-    names = names_of(chain[0]) if find_signer(chain, stored_authorities(held)) else ()
+    names = names_of(serving) if serving and find_signer(serving, stored_authorities(held)) else ()
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
     force = ForceRenew(authority=authority, serving=not authority)
     reconciler = CertificateReconciler(policy, at, metrics, force)

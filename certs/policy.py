@@ -106,7 +106,7 @@ class CaState:
 
 def next_ca(
     data: Mapping[str, bytes],
-    chain: Sequence[x509.Certificate],
+    serving: x509.Certificate | None,
     configured: Sequence[x509.Certificate],
     policy: CertificatePolicy,
     now: datetime,
@@ -115,15 +115,15 @@ def next_ca(
 ) -> CaState:
     """The next state of the CA's Secret; `force` replaces a CA that is not due.
 
-    `chain` is the serving certificate that can be in use, with its intermediate certificates;
-    `configured` are the CAs in the webhook configurations.
+    `serving` is the certificate that can be in use; `configured` are the CAs in the webhook
+    configurations.
     """
     authority, created = _signing_pair(data, policy, now, force=force)
     own = authority.certificate
     known = unique((*stored_authorities(data), *configured))
     old = [one for one in known if one != own and is_authority(one) and is_valid(one, now)]
-    signer = find_signer(chain, (own, *old))
-    if signer == own and now - issued_at(chain[0]) > policy.overlap:
+    signer = find_signer(serving, (own, *old))
+    if serving is not None and signer == own and now - issued_at(serving) > policy.overlap:
         return CaState(authority, created=created, removed=len(old))
     if signer is not None and signer != own:
         old.insert(0, signer)  # so that it is not among those that are too many
@@ -182,36 +182,38 @@ class PairStatus:
     """Whether a CA that has not signed the current one renews it, and so has to settle."""
 
 
-def serving_chain(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
-    """The serving certificate and its intermediate certificates; empty if there is none."""
-    return read_certificates(data.get(SERVING_CERTIFICATE, b""))
+def serving_certificate(data: Mapping[str, bytes]) -> x509.Certificate | None:
+    """The serving certificate in a Secret; None if there is none."""
+    return next(iter(read_certificates(data.get(SERVING_CERTIFICATE, b""))), None)
 
 
-def usable_chain(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
-    """As `serving_chain`, but empty where no webhook can use the pair."""
-    chain = serving_chain(data)
-    return chain if chain and not _pair_error(chain[0], data.get(SERVING_KEY, b""), now) else ()
+def usable_certificate(data: Mapping[str, bytes], now: datetime) -> x509.Certificate | None:
+    """As `serving_certificate`, but None where no webhook can use the pair."""
+    serving = serving_certificate(data)
+    if serving is None or _pair_error(serving, data.get(SERVING_KEY, b""), now):
+        return None
+    return serving
 
 
 def check_pair(
     data: Mapping[str, bytes], state: CaState, policy: CertificatePolicy, now: datetime
 ) -> PairStatus:
     """Check the serving pair in its Secret."""
-    chain = serving_chain(data)
-    if not chain:
+    serving = serving_certificate(data)
+    if serving is None:
         return PairStatus(error="there is no serving certificate")
-    if error := _pair_error(chain[0], data.get(SERVING_KEY, b""), now):
+    if error := _pair_error(serving, data.get(SERVING_KEY, b""), now):
         return PairStatus(error=error)
-    signer = find_signer(chain, state.authorities)
+    signer = find_signer(serving, state.authorities)
     if signer is None:
-        issuer = subject_text(chain[0].issuer)
+        issuer = subject_text(serving.issuer)
         error = f"the serving certificate is from an unknown CA ({issuer})"
         return PairStatus(error=error, untrusted=True)
     if signer != state.authority.certificate:
         return PairStatus(due="the CA has changed", waits=True)
-    if missing := missing_names(chain[0], policy.names):
+    if missing := missing_names(serving, policy.names):
         return PairStatus(due=f"it lacks {', '.join(missing)}")
-    due = renewal_time(chain[0], policy.share)
+    due = renewal_time(serving, policy.share)
     return PairStatus(due=f"it is due since {due:%F %T}" if now >= due else "")
 
 

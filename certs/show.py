@@ -22,8 +22,9 @@ from certs.folder import read_folder
 from certs.policy import (
     CA_KEY,
     RENEWAL_SHARE,
+    SERVING_CERTIFICATE,
     SERVING_KEY,
-    serving_chain,
+    serving_certificate,
     stored_authorities,
 )
 from certs.store import CertificateLocations, read_configurations
@@ -63,8 +64,8 @@ async def from_cluster(client: ClusterClient, at: CertificateLocations) -> Store
         raise ClusterError("; ".join(configurations.problems))
     serving = (await read_secret(client, at.namespace, at.serving)).data
     authority = (await read_secret(client, at.namespace, at.authority)).data
-    chain = serving_chain(serving)
-    names = map(name_text, names_of(chain[0])) if chain else ()
+    present = serving_certificate(serving)
+    names = map(name_text, names_of(present)) if present else ()
     ours = replace(at, hosts=at.hosts.union(names))
     return StoredCertificates(
         authority,
@@ -96,7 +97,7 @@ def _certificates(stored: StoredCertificates, now: datetime) -> Iterator[dict[st
     for number, one in enumerate(stored_authorities(stored.authority)):
         row = _describe_certificate("old CA" if number else "CA", stored.authority_at, one, now)
         yield row if number else row | {"key": _key(one, stored.authority.get(CA_KEY, b""))}
-    for number, one in enumerate(serving_chain(stored.serving)):
+    for number, one in enumerate(read_certificates(stored.serving.get(SERVING_CERTIFICATE, b""))):
         row = _describe_certificate("chain" if number else "serving", stored.serving_at, one, now)
         yield row if number else row | {"key": _key(one, stored.serving.get(SERVING_KEY, b""))}
 

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.authority import create_authority
-from certs.policy import SERVING_CERTIFICATE, SERVING_KEY, CaState, check_pair, usable_chain
+from certs.policy import SERVING_CERTIFICATE, SERVING_KEY, CaState, check_pair, usable_certificate
 from certs.settings import CertsSettings
 from services.process.settings import load
 from tests.certs.memory import private_key_pem
@@ -33,4 +33,4 @@ def test_a_certificate_for_clients_only_does_not_serve() -> None:
     data = {SERVING_CERTIFICATE: pem, SERVING_KEY: private_key_pem(CA.key)}
     found = check_pair(data, CaState(CA), load(CertsSettings, {}).policy, NOW)
     assert found.error == "the serving certificate is not for servers (extendedKeyUsage)"
-    assert usable_chain(data, NOW) == ()
+    assert usable_certificate(data, NOW) is None
