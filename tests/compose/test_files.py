@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.accelbind.running import run
 from tests.docs import blocks
 from tests.support import REPOSITORY
 
@@ -38,10 +37,6 @@ def test_the_base_is_all_that_is_pulled() -> None:
     assert "latest" not in DOCKERFILE
 
 
-def test_an_engine_without_buildkit_builds_it() -> None:
-    assert re.search(r"--mount=|--chmod=|--link|<<-?[\"']?EOF", DOCKERFILE) is None
-
-
 def test_packages_are_installed_by_hash() -> None:
     installs = [
         command
@@ -63,23 +58,6 @@ def test_a_service_has_no_powers(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert not service.keys() & {"privileged", "user", "ports", "network_mode", "pid", "cap_add"}
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_services_flags_exist(name: str) -> None:
-    service = SERVICES[name]
-    entrypoint = service.get("entrypoint", ["accelbind"])
-    given = {word.partition("=")[0] for word in service["command"] if word.startswith("--")}
-    if entrypoint[:2] == ["python", "-m"] and entrypoint[2] != "simulator.command":
-        assert entrypoint[2].startswith("simulator.")
-        module = REPOSITORY / (entrypoint[2].replace(".", "/") + ".py")
-        file = module if module.exists() else module.with_suffix("") / "__main__.py"
-        known = re.findall(r'"(--[a-z-]+)"', file.read_text())
-    else:
-        command = service["command"] if entrypoint == ["accelbind"] else ["plugin"]
-        names = command[: 2 if command[0] == "certs" else 1]
-        known = re.findall(r"--[a-z][a-z-]+", run(*names, "--help").stdout)
-    assert given <= set(known)
 
 
 def typed(*pages: str) -> list[list[str]]:

@@ -11,7 +11,6 @@ import errno
 import hashlib
 import json
 import shutil
-import socket
 import struct
 import sys
 from pathlib import Path
@@ -31,8 +30,6 @@ PORT_PR = {"opae": 32, "dfl": 24}
 PORT_INFO = {"opae": "<6I", "dfl": "<4I"}
 MOVES = {0xB581: "release", 0xB582: "assign", 0x4004B681: "release", 0x4004B682: "assign"}
 REGION = struct.Struct("<4I2Q")
-UDEV, SIZES = struct.Struct(">8sI"), struct.Struct("=III16x")
-"""The header of a message of udev's, in network order first and then in the machine's."""
 REGIONS = ((7, 262144, 0), (7, 4096, 262144))
 """Flags, size and offset of a port's regions."""
 
@@ -125,13 +122,13 @@ class Bed:
         self.calls: list[dict[str, Any]] = []
         self.answers: dict[str, int] = {}
         self.behaviour: dict[str, dict[str, Any]] = {}
-        self._hanging: list[tuple[Any, Any]] = []
+        self._hanging: list[Any] = []
         self._nodes: dict[str, Node] = {}
         (self.root / "dev/.node").mkdir(parents=True)
 
     # Cards ---------------------------------------------------------------------------------------
 
-    def add(self, uevent: bool = False, **spec: Any) -> dict[str, Any]:
+    def add(self, **spec: Any) -> dict[str, Any]:
         """Put a card in, and its drivers behind its nodes."""
         spec["afu_ids"] = tuple(spec.get("afu_ids", ())) or CardSpec().afu_ids
         spec["faults"] = tuple(Fault(each) for each in spec.get("faults", ()))
@@ -140,8 +137,6 @@ class Bed:
         fme, ports = str(function.fme_name), list(map(function.port_name, function.ports))
         for number, name in enumerate([fme, *ports]):
             self.node(function.driver, address, name, number - 1 if number else None)
-        if uevent:
-            self.tell(address, "add")
         return {"address": address, "fme": fme, "ports": ports, "entry": function.entry_folder}
 
     def node(self, driver: str, address: str, name: str, port: int | None) -> None:
@@ -159,45 +154,9 @@ class Bed:
         self._nodes[node.name] = node
         self.testbed.attach_ioctl(place, node)
 
-    def remove(self, address: str, uevent: bool = False) -> None:
-        """Take a card out and tell of it in udev's format, which umockdev can only before."""
-        function = self.rack.functions[address]
-        self.rack.remove_card(address)
-        if uevent:
-            pairs = _pairs("remove", f"/{function.entry_folder}", function.names.class_folder)
-            self._send(UDEV.pack(b"libudev\0", 0xFEEDCAFE) + SIZES.pack(40, 40, len(pairs)) + pairs)
-
     def split(self, address: str, port: int) -> str:
         """Split a port of a card off to a virtual function."""
         return self.rack.move_to_vf(address, port)
-
-    def tell(self, address: str, action: str) -> None:
-        """Send the uevent of a card's class entry, in udev's format."""
-        entry = self.rack.functions[address].entry_folder
-        self.testbed.uevent(f"/sys/{entry}", action)
-
-    def kernel_event(self, address: str, action: str, number: int = 1) -> int:
-        """Send one in the kernel's own format to whoever listens; how many do."""
-        function = self.rack.functions[address]
-        path = f"/{function.entry_folder}"
-        pairs = _pairs(action, path, function.names.class_folder, number)
-        return self._send(f"{action}@{path}\0".encode() + pairs)
-
-    def _send(self, message: bytes) -> int:
-        listening = sorted(self.root.glob("event[0-9]*"))
-        with socket.socket(socket.AF_UNIX, socket.SOCK_RAW) as out:
-            for each in listening:
-                out.sendto(message, str(each))
-        return len(listening)
-
-    def describe(self, text: str) -> None:
-        """Add devices in umockdev's own words."""
-        self.testbed.add_from_string(text)
-
-    def drivers(self, driver: str, address: str, nodes: dict[str, int | None]) -> None:
-        """Put drivers behind nodes that were described or unpacked."""
-        for name, port in nodes.items():
-            self._drive(Node(self, driver, address, name, port))
 
     # Reconfiguration -----------------------------------------------------------------------------
 
@@ -206,7 +165,7 @@ class Bed:
         told = self.behaviour.get(node.address, {})
         what = told.get("what", "ok")
         if what == "hang":
-            self._hanging.append((client, lambda: self._put(node.address, port, data[:16].hex())))
+            self._hanging.append(client)
         elif what == "refuse":
             if node.driver == "opae":
                 argument.update(24, struct.pack("<Q", told.get("status", 0)))
@@ -217,7 +176,7 @@ class Bed:
                 path.write_text(text)
             client.complete(-1, told.get("errno", errno.EIO))
         elif what == "vanish":
-            self.remove(node.address)
+            self.rack.remove_card(node.address)
             client.complete(-1, told.get("errno", errno.ENODEV))
         else:
             self._put(node.address, port, told.get("afu_id") or data[:16].hex())
@@ -226,22 +185,16 @@ class Bed:
     def _put(self, address: str, port: int, afu_id: str) -> None:
         """Put a function into a port, which a virtual function may have."""
         functions = self.rack.functions
-        if address not in functions:
-            (self.root / address / "afu_id").write_text(f"{afu_id}\n")
-            return
         for each in (address, *functions[address].virtual):
             for place, found in enumerate(functions[each].ports):
                 if found.number == port:
                     self.rack.set_afu(each, afu_id, place)
 
-    def let_go(self, done: bool = True) -> int:
-        """End the reconfigurations that hang; how many did."""
+    def let_go(self) -> None:
+        """End the reconfigurations that hang; they have failed."""
         hanging, self._hanging = self._hanging, []
-        for client, finish in hanging:
-            if done:
-                finish()
-            client.complete(0 if done else -1, 0 if done else errno.EIO)
-        return len(hanging)
+        for client in hanging:
+            client.complete(-1, errno.EIO)
 
     # Being asked ---------------------------------------------------------------------------------
 
@@ -258,11 +211,6 @@ class Bed:
             self.answers = request["answers"]
             return None
         return getattr(self, what)(**request)
-
-
-def _pairs(action: str, path: str, subsystem: str, number: int = 1) -> bytes:
-    found = {"ACTION": action, "DEVPATH": path, "SUBSYSTEM": subsystem, "SEQNUM": str(number)}
-    return b"".join(f"{key}={value}\0".encode() for key, value in found.items())
 
 
 def _say(answer: dict[str, Any]) -> None:
@@ -291,7 +239,7 @@ def main() -> None:
     try:
         loop.run()
     finally:
-        bed.let_go(done=False)
+        bed.let_go()
         shutil.rmtree(bed.root, ignore_errors=True)
 
 

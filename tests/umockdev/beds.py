@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import pytest
 
-from simulator.cards import A10_INTERFACE, NLB0
 from tests.support import REPOSITORY, Process, Processes, accelbind_command, clean_environment
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -123,39 +122,3 @@ class TestBed:
         return processes.start(
             accelbind_command(*arguments), name=name or str(arguments[0]), env=self.environment
         )
-
-
-def described(card: str) -> str:
-    """A card of the DFL driver in umockdev's own words: its class entry's folder below `/sys`."""
-    inner = f"{card}/dfl-fme.0/dfl-fme-region.0/fpga_region/region1"
-    return f"""\
-P: {card.partition("/fpga_region")[0]}
-E: SUBSYSTEM=pci
-E: PCI_SLOT_NAME=0000:05:00.0
-A: vendor=0x8086
-A: device=0x0b30
-A: class=0x120000
-
-P: {card}
-E: SUBSYSTEM=fpga_region
-A: compat_id=
-
-P: {card}/dfl-fme.0
-N: dfl-fme.0
-E: DEVNAME=/dev/dfl-fme.0
-E: SUBSYSTEM=platform
-A: dev=245:0
-A: ports_num=1
-
-P: {inner}
-E: SUBSYSTEM=fpga_region
-A: compat_id={A10_INTERFACE}
-
-P: {card}/dfl-port.0
-N: dfl-port.0
-E: DEVNAME=/dev/dfl-port.0
-E: SUBSYSTEM=platform
-A: dev=244:0
-A: id=0
-A: afu_id={NLB0}
-"""

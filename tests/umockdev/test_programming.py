@@ -219,6 +219,6 @@ def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> 
     code, _, err = host.fpga("program", hanging["ports"][0], bitstream, "--timeout", "2")
     assert code == HUNG
     assert "hangs: no answer within 2 s" in err
-    host.bed.ask("let_go", done=False)
+    host.bed.ask("let_go")
     host.bed.ask("behave", address=hanging["address"], what="ok")
     assert host.done("program", hanging["ports"][0], bitstream)["outcome"] == "programmed"
