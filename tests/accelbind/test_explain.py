@@ -1,4 +1,3 @@
-import asyncio
 import io
 import json
 from pathlib import Path
@@ -10,8 +9,7 @@ import yaml
 from rich.console import Console
 
 from accelbind import explain as command
-from simulator.apiserver.standin import ApiServerStandIn
-from tests.accelbind.running import Done, run, run_process
+from tests.accelbind.running import Done, run
 from tests.services.kube.kubeconfigs import write_config
 
 pytestmark = pytest.mark.anyio
@@ -425,50 +423,6 @@ def test_the_kubeconfigs_namespace_counts_for_folders_of_mappings_too(
     assert answer in done.stdout
     hint = "hint: Pod nlb: namespace n is the kubeconfig's; use -n for another one\n"
     assert done.stderr == (hint if "refused" in answer else "")
-
-
-async def test_the_namespace_of_the_kubeconfig_counts_where_none_is_named(tmp_path: Path) -> None:
-    (tmp_path / "pod.yaml").write_text(pod('{"fpga.intel.com/nlb0-af": 1}'))
-    async with ApiServerStandIn(tmp_path) as api:
-        for mapping in yaml.safe_load_all(MAPPINGS):
-            metadata = mapping["metadata"] | {"namespace": "team"}
-            api.put(mapping | {"metadata": metadata})
-        config = yaml.safe_load(api.kubeconfig_path.read_text())
-        for namespace, words in (
-            ("", "namespace default: refused"),
-            ("team", "namespace team: admitted, rewritten"),
-        ):
-            config["contexts"][0]["context"]["namespace"] = namespace
-            path = tmp_path / "kubeconfig.yaml"
-            path.write_text(yaml.safe_dump(config))
-            flags = ("-f", tmp_path / "pod.yaml", "--kubeconfig", path)
-            done = await asyncio.to_thread(run_process, "explain", *flags)
-            assert words in done.stdout, done
-
-
-def test_without_mappings_and_cluster_there_is_no_answer(tmp_path: Path) -> None:
-    (tmp_path / "pod.yaml").write_text(POD)
-    done = run_process("explain", "-f", tmp_path / "pod.yaml", env={"HOME": str(tmp_path)})
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "error: no kubeconfig was found: set --kubeconfig or $KUBECONFIG, or use --mappings\n"
-    )
-
-
-@pytest.mark.parametrize("columns", [30, 80])
-@pytest.mark.parametrize("manifest", [POD, pod('{"fpga.intel.com/nlb0-a": 1}')])
-def test_lines_are_broken_between_words_only(
-    explain: Explain, monkeypatch: pytest.MonkeyPatch, columns: int, manifest: str
-) -> None:
-    wide = explain(manifest)[1]
-    monkeypatch.setenv("COLUMNS", str(columns))
-    narrow = explain(manifest)[1]
-    text, _, diff = narrow.partition("\n\n--- ")
-    wide_text, _, wide_diff = wide.partition("\n\n--- ")
-    assert diff == wide_diff  # its lines are YAML, which breaks with them
-    assert text.split() == wide_text.split()
-    too_long = [line for line in text.splitlines() if len(line) > columns]
-    assert [line for line in too_long if len(line.split()) > 1] == []
 
 
 GPU = """

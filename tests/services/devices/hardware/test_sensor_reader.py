@@ -15,7 +15,7 @@ from tests.services.devices.hardware.blocking import Barrier, threads
 from tests.support import eventually
 
 DRIVERS = ["opae", "dfl"]
-PATIENCE = 0.4
+PATIENCE = 1.5
 
 
 @pytest.fixture
