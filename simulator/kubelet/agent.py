@@ -52,6 +52,7 @@ class NodeAgent:
         self._node_written: Json = {}
         self._written: dict[str, tuple[Json, str]] = {}
         self._events_written: dict[str, int] = {}
+        kubelet.claims.connect(client)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -119,9 +120,12 @@ class NodeAgent:
         present = {str(each["metadata"]["uid"]) for each in listed["items"]}
         for state in self._kubelet.pods:
             if state.spec.uid not in present:
-                await self._end(state)
+                self._start(self._end(state))
         for pod in listed["items"]:
             self._sync(pod)
+        for uid in self._kubelet.claims.pods_other_than(present):
+            if not any(each.spec.uid == uid for each in self._kubelet.pods):
+                self._start(self._kubelet.unprepare(uid))  # of pods that are gone since long
         params |= {"watch": "1", "resourceVersion": str(listed["metadata"]["resourceVersion"])}
         params |= {"allowWatchBookmarks": "true", "timeoutSeconds": WATCH_SECONDS}
         idle = WATCH_SECONDS + WATCH_GRACE_SECONDS
@@ -133,7 +137,7 @@ class NodeAgent:
                         self._sync(event["object"])
                     case "DELETED":
                         if (gone := self._known(event["object"])) is not None:
-                            await self._end(gone)
+                            self._start(self._end(gone))
                     case "ERROR":
                         raise ClusterError(f"the watch of pods ended: {event['object']}")
 
@@ -197,7 +201,8 @@ class NodeAgent:
 
     async def _report_pod(self, state: PodState) -> None:
         path = _pod_path({"namespace": state.spec.namespace, "name": state.spec.name})
-        status, given = reports.pod_status(state), reports.given(state)
+        status = reports.pod_status(state, self._kubelet.claims)
+        given = reports.given(state)
         status_before, given_before = self._written.get(state.spec.uid, ({}, "{}"))
         identity = {"uid": state.spec.uid}
         if given != given_before:

@@ -1,9 +1,13 @@
-"""The life of a pod: init containers in order, then the app containers.
+"""The life of a pod: its claims prepared, init containers in order, then the app containers.
 
     waiting ──PreStartContainer──▶ running ──killed, or the end of a plain init container──▶ ended
        ▲ │ an error: CreateContainerConfigError, an event,                                    │
        │ └── and again after the retry interval                                               │
        └───────────────────────── a killed container ◀────────────────────────────────────────┘
+
+Claims are prepared before the sandbox is made: when the pod starts here, and after a reboot of the
+node. After a failure the kubelet waits for 60 to 90 s. A pod that ends waits for `preStop` hooks
+that sleep.
 
 Containers have no processes: a plain init container ends at once, the others run until they are
 killed, and start again whatever the restart policy.
@@ -15,42 +19,91 @@ under way is forgotten, and is repeated once the kubelet is back.
 import asyncio
 import contextlib
 import random
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from simulator.kubelet.cdi import Unresolvable, injected
+from simulator.kubelet.claim_manager import ClaimManager, PrepareFailed
 from simulator.kubelet.device_manager import DeviceManager, StartRefused
-from simulator.kubelet.pods import ContainerState, Journal, Phase, PodState, Stage
+from simulator.kubelet.devices import Granted
+from simulator.kubelet.pods import (
+    ContainerSpec,
+    ContainerState,
+    Journal,
+    Phase,
+    PodSpec,
+    PodState,
+    Stage,
+)
 
 KILLED: Final = 137
 """The exit code of a container that was killed (128 + SIGKILL)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a pod's worker uses of its node."""
+
+    devices: DeviceManager
+    claims: ClaimManager
+    journal: Journal
+    up: asyncio.Event
+    """Set while the kubelet runs."""
+    retry_seconds: float | None
+    cdi_dir: Path
+
+    def given(self, pod: PodSpec, container: ContainerSpec) -> Granted:
+        """What a container starts with (Unresolvable if it can't)."""
+        granted = self.devices.granted(pod, container)
+        ids = self.claims.cdi_devices(pod, container)
+        return injected(granted, ids, self.cdi_dir) if ids else granted
+
+    async def pause(self, shortest: float, longest: float) -> None:
+        """Wait before the next attempt."""
+        by_chance = random.uniform(shortest, longest)  # noqa: S311 - jitter
+        await asyncio.sleep(by_chance if self.retry_seconds is None else self.retry_seconds)
+
+
 class PodWorker:
     """Runs one admitted pod; the only writer of its record."""
 
-    def __init__(
-        self,
-        pod: PodState,
-        devices: DeviceManager,
-        journal: Journal,
-        up: asyncio.Event,
-        retry_seconds: float | None,
-    ) -> None:
-        """Start to run a pod; `up` is set while the kubelet runs."""
+    def __init__(self, pod: PodState, node: Node, *, sandbox: bool) -> None:
+        """Start to run a pod, which has a sandbox if its containers were started before."""
         self._pod = pod
-        self._devices = devices
-        self._journal = journal
-        self._up = up
-        self._retry_seconds = retry_seconds
+        self._node = node
+        self._journal = node.journal
+        self._sandbox = sandbox
         self._turn = asyncio.Lock()
         self._task = asyncio.create_task(self._run(), name=f"pod {pod.spec.name}")
 
-    async def stop(self) -> None:
-        """Stop all its containers, for good."""
+    async def stop(self, grace: float = 0) -> None:
+        """Stop all its containers, for good; hooks have so many seconds."""
+        hooks = [each.spec.pre_stop for each in self._pod if each.running]
+        await asyncio.sleep(min(grace, max(hooks, default=0)))
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
+    async def _prepare(self) -> None:
+        """Try until the pod's claims are ready."""
+        while True:
+            await self._node.up.wait()
+            try:
+                await self._node.claims.prepare(self._pod.spec)
+            except PrepareFailed as error:
+                if not self._node.up.is_set():
+                    continue
+                text = f"Failed to prepare dynamic resources: {error}"
+                reason = "FailedPrepareDynamicResources"
+                self._journal.event("Warning", reason, text, self._pod.spec)
+                await self._node.pause(60, 90)
+            else:
+                return
+
     async def _run(self) -> None:
+        if self._pod.spec.claims and not self._sandbox:
+            await self._prepare()
         async with asyncio.TaskGroup() as group:
             for state in self._pod:
                 if state.spec.runs_to_completion:
@@ -81,23 +134,23 @@ class PodWorker:
             state.wait("CreateContainerConfigError", problem)
             state.attempts += 1
             self._event("Warning", "Failed", f"Error: {problem}", state)
-            seconds = self._retry_seconds
-            await asyncio.sleep(random.uniform(10, 20) if seconds is None else seconds)  # noqa: S311 - jitter
+            await self._node.pause(10, 20)
 
     async def _try_start(self, state: ContainerState) -> str:
         """Start a container; returns what prevents it."""
         while True:
-            await self._up.wait()
-            problem = ""
+            await self._node.up.wait()
+            problem, given = "", Granted()
             try:
-                await self._devices.pre_start(self._pod.spec, state.spec)
-            except StartRefused as error:
+                await self._node.devices.pre_start(self._pod.spec, state.spec)
+                given = self._node.given(self._pod.spec, state.spec)
+            except (StartRefused, Unresolvable) as error:
                 problem = str(error)
-            if self._up.is_set():
+            if self._node.up.is_set():
                 break
         if problem:
             return problem
-        state.run(self._devices.granted(self._pod.spec, state.spec))
+        state.run(given)
         state.attempts += 1
         if not state.spec.init:
             self._pod.phase = Phase.RUNNING

@@ -24,6 +24,18 @@ class InvalidPod(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """What a container uses of a ResourceClaim."""
+
+    claim: str
+    """The name of the object."""
+    request: str = ""
+    """Empty for all requests."""
+    label: str = ""
+    """The name in the container's status; empty for extended resources."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """One container of a pod."""
 
@@ -35,6 +47,9 @@ class ContainerSpec:
     """Whole counts of extended resources by full name, in the order of the spec."""
     env: tuple[Mapping[str, Any], ...] = ()
     """Its variables as written: `$(OTHER)` and `valueFrom` are not resolved."""
+    claims: tuple[ClaimUse, ...] = ()
+    pre_stop: float = 0
+    """Seconds that its `preStop` hook sleeps."""
 
     @property
     def runs_to_completion(self) -> bool:
@@ -56,6 +71,10 @@ class PodSpec:
     name: str
     containers: tuple[ContainerSpec, ...]
     """Init containers first: the order in which a kubelet allocates."""
+    claims: tuple[str, ...] = ()
+    """Names of its ResourceClaims; empty for one that is not created yet."""
+    grace: float = 30
+    """Seconds that its containers have to end."""
 
     @property
     def log_folder(self) -> str:
@@ -67,17 +86,51 @@ def read_pod(pod: Mapping[str, Any]) -> PodSpec:
     """Read a v1 Pod; like the API server, add a uid and the namespace `default` if missing."""
     try:
         metadata, spec = pod["metadata"], pod["spec"]
-        containers = [_container(each, init=True) for each in spec.get("initContainers") or ()]
-        containers += [_container(each, init=False) for each in spec["containers"]]
-        uid = str(metadata.get("uid") or uuid.uuid4())
-        namespace = str(metadata.get("namespace") or "default")
-        return PodSpec(uid, namespace, str(metadata["name"]), tuple(containers))
+        names, uses = _claims(pod)
+        listed = [(each, True) for each in spec.get("initContainers") or ()]
+        listed += [(each, False) for each in spec["containers"]]
+        return PodSpec(
+            uid=str(metadata.get("uid") or uuid.uuid4()),
+            namespace=str(metadata.get("namespace") or "default"),
+            name=str(metadata["name"]),
+            containers=tuple(_container(each, uses, init=init) for each, init in listed),
+            claims=tuple(names),
+            grace=float(spec.get("terminationGracePeriodSeconds") or 30),
+        )
     except (KeyError, TypeError, AttributeError, InvalidQuantity) as error:
         raise InvalidPod(f"not a pod that can run: {error!r}") from error
 
 
-def _container(container: Mapping[str, Any], *, init: bool) -> ContainerSpec:
+def _claims(pod: Mapping[str, Any]) -> tuple[list[str], dict[str, list[ClaimUse]]]:
+    """The names of a pod's claims, and what of them its containers use."""
+    spec, status = pod["spec"], pod.get("status") or {}
+    made = {each["name"]: each for each in status.get("resourceClaimStatuses") or ()}
+    names = {
+        each["name"]: each.get("resourceClaimName")
+        or made.get(each["name"], {}).get("resourceClaimName", "")
+        for each in spec.get("resourceClaims") or ()
+    }
+    uses: dict[str, list[ClaimUse]] = {}
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        for each in (container.get("resources") or {}).get("claims") or ():
+            claim, request = each["name"], each.get("request", "")
+            label = f"claim:{claim}" + (f"/{request}" if request else "")
+            use = ClaimUse(names.get(claim, ""), request, label)
+            uses.setdefault(container["name"], []).append(use)
+    found = list(names.values())
+    if extended := status.get("extendedResourceClaimStatus"):
+        found.append(extended["resourceClaimName"])
+        for each in extended["requestMappings"]:
+            use = ClaimUse(extended["resourceClaimName"], each["requestName"])
+            uses.setdefault(each["containerName"], []).append(use)
+    return found, uses
+
+
+def _container(
+    container: Mapping[str, Any], uses: Mapping[str, list[ClaimUse]], *, init: bool
+) -> ContainerSpec:
     limits = (container.get("resources") or {}).get("limits") or {}
+    sleep = ((container.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}
     return ContainerSpec(
         name=str(container["name"]),
         init=init,
@@ -88,6 +141,8 @@ def _container(container: Mapping[str, Any], *, init: bool) -> ContainerSpec:
             if is_extended_resource(str(name))
         ),
         env=tuple(container.get("env") or ()),
+        claims=tuple(uses.get(str(container["name"]), ())),
+        pre_stop=float(sleep.get("seconds") or 0),
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from simulator.kubelet.claim_manager import ClaimManager
 from simulator.kubelet.devices import NodeResources
 from simulator.kubelet.pods import ContainerState, Event, PodState, Stage
 
@@ -52,7 +53,7 @@ def _counts(resources: Mapping[str, int]) -> dict[str, str]:
     return {name: str(count) for name, count in resources.items()}
 
 
-def pod_status(pod: PodState) -> Json:
+def pod_status(pod: PodState, claims: ClaimManager) -> Json:
     """The status of a pod."""
     status: Json = {
         "phase": pod.phase.value,
@@ -69,7 +70,11 @@ def pod_status(pod: PodState) -> Json:
             {"type": "Ready", "status": str(ready)},
         ],
         "initContainerStatuses": [_container_status(each) for each in pod if each.spec.init],
-        "containerStatuses": [_container_status(each) for each in pod if not each.spec.init],
+        "containerStatuses": [
+            _container_status(each) | _devices(pod, each, claims)
+            for each in pod
+            if not each.spec.init
+        ],
     }
 
 
@@ -80,6 +85,11 @@ def _container_status(state: ContainerState) -> Json:
         "restartCount": state.restarts,
         "state": {state.stage.value: _stage(state)},
     }
+
+
+def _devices(pod: PodState, state: ContainerState, claims: ClaimManager) -> Json:
+    found = claims.statuses(pod.spec, state.spec)
+    return {"allocatedResourcesStatus": found} if found else {}
 
 
 def _stage(state: ContainerState) -> Json:

@@ -10,11 +10,11 @@
 
 Its behaviour was measured on kubelet 1.36.2, or follows the source where nothing was measured.
 
-Not modelled: topology manager policies other than `none`, CPUs and memory, DRA, images and volumes,
+Not modelled: topology manager policies other than `none`, CPUs and memory, images and volumes,
 probes, eviction, containers that end by themselves, the ten seconds between two reports of the
 node's status (each change is reported at once), the end of a lost plugin's capacity after five
-minutes, plugins found through `plugins_registry`, the new admission of pods whose containers don't
-run when the kubelet restarts, and back-off that grows (every retry waits the same interval).
+minutes, device plugins found through `plugins_registry`, the new admission of pods whose containers
+don't run when the kubelet restarts, and back-off that grows (every retry waits the same interval).
 """
 
 import asyncio
@@ -25,11 +25,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
+import structlog
+
 from services.kubelet.sockets import plugins_folder, registration_socket
 from services.process.errors import KubeletError
+from simulator.kubelet.claim_manager import ClaimManager
 from simulator.kubelet.device_manager import AllocationFailed, DeviceManager
 from simulator.kubelet.devices import NodeResources
-from simulator.kubelet.pod_worker import PodWorker
+from simulator.kubelet.pod_worker import Node, PodWorker
 from simulator.kubelet.pods import (
     Journal,
     Phase,
@@ -38,10 +41,15 @@ from simulator.kubelet.pods import (
     Stage,
     read_pod,
 )
-from simulator.kubelet.registration import Faults, delete_files
+from simulator.kubelet.registration import Faults, PluginFailed, delete_files
+
+LOG = structlog.get_logger()
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 POD_LOGS: Final = "pod-logs"
+CDI: Final = "cdi"
+UNPREPARE_PAUSE: Final = 1.0
+"""Seconds between two attempts to have the claims of a pod unprepared, which has ended."""
 
 
 class KubeletStandIn:
@@ -53,30 +61,35 @@ class KubeletStandIn:
         *,
         node_name: str = "node",
         pod_logs_dir: Path | None = None,
+        cdi_dir: Path | None = None,
         retry_seconds: float | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """Prepare a kubelet that is stopped.
 
         `folder` is a node's `/var/lib/kubelet`, short, for the sockets in it; `pod_logs_dir` is
-        `/var/log/pods`. A start is tried again after `retry_seconds`, by default 10 to 20 by
-        chance. `rng` decides what the real kubelet leaves to chance, which is ordered without it.
+        `/var/log/pods`, `cdi_dir` the container runtime's `/var/run/cdi`. A start is tried again
+        after `retry_seconds`, by default 10 to 20 by chance, and claims after as many, by default
+        60 to 90. `rng` decides what the real kubelet leaves to chance, which is ordered without it.
         """
         self.folder = folder
         self.node_name = node_name
         self.pod_logs_dir = pod_logs_dir or folder / POD_LOGS
         self.journal = Journal()
+        self.claims = ClaimManager(folder, node_name, self.journal)
         self.devices = DeviceManager(folder, active=self._active, journal=self.journal, rng=rng)
         self.events = self.journal.events
         """The events on its pods, the oldest first."""
         self.calls = self.journal.calls
         """The calls from and to plugins, the oldest first."""
         self.in_use = self.devices.in_use
-        self._retry_seconds = retry_seconds
         self._pods: dict[str, PodState] = {}
         self._workers: dict[str, PodWorker] = {}
+        self._endings: dict[str, asyncio.Task[None]] = {}
         self._admission = asyncio.Lock()
         self._up = asyncio.Event()
+        folders = cdi_dir or folder / CDI
+        self._node = Node(self.devices, self.claims, self.journal, self._up, retry_seconds, folders)
         self._lives = 0
 
     def _active(self) -> list[PodSpec]:
@@ -94,6 +107,7 @@ class KubeletStandIn:
     async def start(self) -> None:
         """Start: read the checkpoint, delete every other file in the folder, serve."""
         await self.devices.start()
+        self.claims.start()
         self._lives += 1
         self._up.set()
         self.journal.ring()
@@ -101,6 +115,7 @@ class KubeletStandIn:
     async def stop(self) -> None:
         """Stop: drop the plugins and leave all sockets. Containers run on."""
         self._up.clear()
+        await self.claims.stop()
         await self.devices.stop()
         self.journal.ring()
 
@@ -109,9 +124,22 @@ class KubeletStandIn:
         await self.stop()
         await self.start()
 
+    async def reboot(self) -> None:
+        """Stop, lose all containers, and start: pods get new sandboxes."""
+        await self.stop()
+        for uid, worker in self._workers.items():
+            await worker.stop()
+            for container in self._pods[uid]:
+                container.wait("ContainerCreating", "")
+            self._run(self._pods[uid])
+        await self.start()
+
     async def close(self) -> None:
         """Stop for good, and all containers too."""
         await self.stop()
+        for ending in self._endings.values():
+            ending.cancel()
+        await asyncio.gather(*self._endings.values(), return_exceptions=True)
         for worker in self._workers.values():
             await worker.stop()
         self._workers.clear()
@@ -154,11 +182,9 @@ class KubeletStandIn:
             else:
                 return ""
 
-    def _run(self, state: PodState) -> None:
+    def _run(self, state: PodState, *, sandbox: bool = False) -> None:
         self._log_folder(state.spec).mkdir(parents=True, exist_ok=True)
-        self._workers[state.spec.uid] = PodWorker(
-            state, self.devices, self.journal, self._up, self._retry_seconds
-        )
+        self._workers[state.spec.uid] = PodWorker(state, self._node, sandbox=sandbox)
 
     def _log_folder(self, spec: PodSpec) -> Path:
         return self.pod_logs_dir / spec.log_folder
@@ -173,21 +199,44 @@ class KubeletStandIn:
                 container = state[str(each["name"])]
                 container.started = int(each.get("restartCount") or 0)
                 if Stage.RUNNING in (each.get("state") or {}):
-                    container.run(self.devices.granted(state.spec, container.spec))
+                    container.run(self._node.given(state.spec, container.spec))
                 elif Stage.TERMINATED in (each.get("state") or {}):
                     container.started += 1
                     container.end(0)
-        self._run(state)
+        self._run(state, sandbox=True)
         return state
 
     async def delete_pod(self, pod: PodState) -> None:
-        """End a pod: stop its containers, free its devices, remove its log folder."""
+        """End a pod: stop its containers, free its devices and claims, remove its log folder."""
+        uid = pod.spec.uid
+        if uid not in self._endings:
+            self._endings[uid] = asyncio.create_task(self._end(pod))
+        try:
+            await asyncio.shield(self._endings[uid])
+        finally:
+            if uid not in self._pods:
+                self._endings.pop(uid, None)
+
+    async def _end(self, pod: PodState) -> None:
+        if (worker := self._workers.pop(pod.spec.uid, None)) is not None:
+            await worker.stop(pod.spec.grace)
+        if pod.spec.claims:
+            await self.unprepare(pod.spec.uid)
         self._pods.pop(pod.spec.uid, None)
-        worker = self._workers.pop(pod.spec.uid, None)
-        if worker is not None:
-            await worker.stop()
         await asyncio.to_thread(shutil.rmtree, self._log_folder(pod.spec), ignore_errors=True)
         self.journal.ring()
+
+    async def unprepare(self, pod_uid: str) -> None:
+        """Have the claims of a pod unprepared, however long a driver is away."""
+        while True:
+            await self._up.wait()
+            try:
+                await self.claims.unprepare(pod_uid)
+            except PluginFailed as error:
+                LOG.warning("claims not unprepared", pod=pod_uid, reason=str(error))
+                await asyncio.sleep(UNPREPARE_PAUSE)
+            else:
+                return
 
     async def restart_container(self, pod: PodState, container: str) -> None:
         """End a running container, and wait until its next start was tried."""
