@@ -46,7 +46,10 @@ class Bed:
 
 
 def pod(**spec: object) -> Json:
-    container: Json = {"name": "main", "resources": {"claims": [{"name": "own", "request": "fpga"}]}}
+    container: Json = {
+        "name": "main",
+        "resources": {"claims": [{"name": "own", "request": "fpga"}]},
+    }
     container |= {"lifecycle": spec.pop("lifecycle", {})}
     uses = [{"name": "own", "resourceClaimName": "c"}]
     whole = {"containers": [container], "resourceClaims": uses} | spec
