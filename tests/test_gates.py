@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from tests.support import REPOSITORY, require
 
-ROOMS = ("accelbind", "webhook", "plugin", "certs", "services", "simulator")
+ROOMS = ("accelbind", "webhook", "plugin", "dra", "certs", "services", "simulator")
 LONGEST_MODULE = 400
 LONGEST_TABLE_OF_TESTS = 800
 LONGEST_FUNCTION = 60

@@ -1,0 +1,323 @@
+"""Publishes a node's devices as ResourceSlices, and keeps them as they should be.
+
+    idle ── confirmed, scan, claim, other slices stored ──► round ── done ──► idle
+                                                             ▲ └─── failed ──► pause
+                                                             └───────────────────┘
+
+A round compares the devices with what was published last and with the versions that the watch
+shows. Only if either differs it lists the stored slices and writes. Nothing is published before the
+first scan and before the kubelet has confirmed the driver: a claim could not be prepared.
+
+The kubelet deletes all slices of its node when it starts, and the garbage collector when the Node
+is gone. Slices are created again a second after a deletion, so that the kubelet is through, with
+the UID that the Node has then.
+
+A device that a container still has from the device plugin isn't published: the scheduler would
+allocate it once more. One that a claim has shows what was put into it for the claim.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+import structlog
+
+from dra.slices import (
+    API_VERSION,
+    COLLECTION,
+    KIND,
+    Body,
+    Slice,
+    devices_of_slices,
+    has_taints,
+    plan,
+    read_attributes,
+    read_slice,
+    slice_spec,
+)
+from services.containers.holders import Holders
+from services.devices.dra import (
+    DRIVER,
+    Attributes,
+    DraDevice,
+    Loaded,
+    carried,
+    dra_devices,
+    held_by_plugin,
+)
+from services.devices.model import Inventory
+from services.kube.client import ClusterClient, requested_pause, segment
+from services.kube.connection import ApiConnection
+from services.kube.list_watch import USUAL_TIMING, WatchTiming
+from services.kube.lists import list_objects
+from services.kube.node_watcher import NODES
+from services.kube.objects import (
+    NamedObject,
+    create_object,
+    delete_object,
+    read_object,
+    replace_object,
+)
+from services.kube.reflector import Item, Reflector, Store
+from services.node.state import NodeState
+from services.process.due import Due
+from services.process.errors import AccelbindError, ClusterError
+from services.process.outage import Outage
+
+MANAGER: Final = "accelbind-dra"
+
+DELETED_SECONDS: Final = 1.0
+"""Between a deletion by somebody else and creating the slice again."""
+
+SPACING: Final = 0.5
+"""Seconds between two rounds, at least."""
+
+CREATED: Final = "created"
+UPDATED: Final = "updated"
+DELETED: Final = "deleted"
+FAILED: Final = "failed"
+
+log = structlog.get_logger(component="dra")
+
+
+class SliceReflector(Reflector[str]):
+    """Follows the versions of the node's slices."""
+
+    outage = "the stored ResourceSlices are not being watched"
+    recovery = "the stored ResourceSlices are being watched again"
+
+
+class SlicePublisher:
+    """Publishes the devices of a node.
+
+    Args:
+        connection: To the API server.
+        node: Name of the node, which is that of the pool.
+        state: What the node has.
+        loaded: Reads what is known of the content of ports.
+        held: Returns the devices that claims have, by their names in slices, with the function
+            that was put into each; it is empty if that is unknown, and None if none was.
+        plugin_holders: Returns which containers have devices from the device plugin.
+        programmable: Whether this node programs regions.
+        count: Called with the outcome of each write: `created`, `updated`, `deleted`, `failed`.
+        timing: Pauses and time-outs.
+    """
+
+    def __init__(
+        self,
+        connection: ApiConnection,
+        node: str,
+        *,
+        state: NodeState,
+        loaded: Callable[[Inventory], Awaitable[Loaded]],
+        held: Callable[[], Mapping[str, str | None]],
+        plugin_holders: Callable[[], Awaitable[Holders]],
+        programmable: bool = True,
+        count: Callable[[str], object] = lambda _: None,
+        timing: WatchTiming = USUAL_TIMING,
+    ) -> None:
+        self.devices: tuple[DraDevice, ...] = ()
+        """What the node has, published or not, as of the last round."""
+        self._connection = connection
+        self._node = node
+        self._state = state
+        self._loaded = loaded
+        self._held = held
+        self._plugin_holders = plugin_holders
+        self._programmable = programmable
+        self._count = count
+        self._timing = timing
+        self._selector = f"spec.nodeName={node},spec.driver={DRIVER}"
+        self._store = Store[str](_version, self._on_stored)
+        self._due = Due()
+        self._backoff = timing.backoff()
+        self._confirmed = False
+        self._not_before = 0.0
+        """When the next round may begin."""
+        self._published: list[list[Body]] | None = None
+        """What the slices have, if the last round did not fail."""
+        self._versions: dict[str, str] = {}
+        """Of the slices as of the last round, by name."""
+        self._generation = 1
+        self._shown: dict[str, Attributes] | None = None
+        """The attributes of each published device; None before the first list."""
+        self._answers: dict[str, tuple[Sequence[Body], Sequence[Body]]] = {}
+        """By slice: devices that were written, and what the API server has made of them."""
+        self._has_taints = True
+        self._outage = Outage(
+            log, "ResourceSlices can't be published", "ResourceSlices are published again"
+        )
+
+    @property
+    def error(self) -> str:
+        """Why the slices are not what they should be; empty if they are."""
+        return self._outage.reason
+
+    def confirm(self) -> None:
+        """Note that the kubelet has registered the driver."""
+        self._confirmed = True
+        self._due.request()
+
+    def on_scan(self, _: NodeState) -> None:
+        """Note that the node was scanned."""
+        self._due.request()
+
+    def request(self) -> None:
+        """Publish soon, because a claim has got a device or has returned it."""
+        self._due.request()
+
+    def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What runs while devices are published, by name."""
+        reflector = SliceReflector(
+            COLLECTION,
+            self._connection,
+            self._store,
+            self._timing,
+            selector=self._selector,
+            namespaced=False,
+        )
+        yield "slices", self._publish_forever()
+        yield "slice watch", reflector.watch_forever()
+
+    async def _publish_forever(self) -> NoReturn:
+        await self._due.run_forever(self.run_once, interval=self._pause, spacing=SPACING)
+
+    def _on_stored(self) -> None:
+        """Note that the watch shows other slices than before."""
+        stored = self._store.objects.get("", {})
+        if stored == self._versions:
+            return  # our own writes
+        if self._versions.keys() - stored.keys():
+            self._not_before = self._timing.clock() + DELETED_SECONDS
+        self._due.request()
+
+    def _pause(self) -> float | None:
+        return max(0.0, self._not_before - self._timing.clock()) if self.error else None
+
+    async def run_once(self) -> None:
+        """Publish the devices, if anything has changed."""
+        await self._timing.sleep(self._not_before - self._timing.clock())
+        if not self._confirmed or self._state.inventory is None:
+            return
+        try:
+            await self._publish(self._state.inventory)
+        except AccelbindError as error:
+            self._published = None
+            self._count(FAILED)
+            self._outage.failed(str(error))
+            self._not_before = self._timing.clock() + self._backoff.pause(requested_pause(error))
+        else:
+            self._outage.ended()
+            self._backoff.reset()
+
+    async def _publish(self, inventory: Inventory) -> None:
+        loaded = await self._loaded(inventory)
+        found = dra_devices(
+            self._state.advertised, inventory, loaded, programmable=self._programmable
+        )
+        self.devices = found
+        of_plugin = held_by_plugin(found, await self._plugin_holders())
+        async with self._connection.client() as client:
+            if self._shown is None:
+                self._shown = await self._stored_attributes(client)
+            held = self._held()
+            devices = [
+                carried(each, self._shown.get(each.name), held[each.name])
+                if each.name in held
+                else each
+                for each in found
+                if each.name not in of_plugin
+            ]
+            wanted = devices_of_slices(devices, taints=self._has_taints)
+            if wanted == self._published and self._store.objects.get("", {}) == self._versions:
+                return
+            await self._write(client, wanted)
+        self._shown = {each.name: each.attributes for each in devices}
+
+    async def _stored_attributes(self, client: ClusterClient) -> dict[str, Attributes]:
+        """The attributes that devices had when an earlier process published them."""
+        stored = await self._list(client)
+        bodies = [body for each in stored for body in read_slice(each.item).devices]
+        return {body["name"]: read_attributes(body) for body in bodies}
+
+    async def _list(self, client: ClusterClient) -> list[NamedObject]:
+        def read(item: dict[str, Any]) -> NamedObject:
+            about = {"apiVersion": API_VERSION, "kind": KIND}
+            return NamedObject(f"{COLLECTION}/{item['metadata']['name']}", about | item, "")
+
+        return await list_objects(client, COLLECTION, read, self._selector)
+
+    async def _write(self, client: ClusterClient, wanted: list[list[Body]]) -> None:
+        """Make the stored slices have these devices."""
+        stored = {each.item["metadata"]["name"]: each for each in await self._list(client)}
+        slices = {name: self._as_written(read_slice(each.item)) for name, each in stored.items()}
+        planned = plan(self._node, wanted, slices.values(), self._generation)
+        versions = {name: each.item["metadata"]["resourceVersion"] for name, each in stored.items()}
+        for name in planned.delete:
+            await delete_object(client, stored[name])
+            del versions[name]
+            self._count(DELETED)
+        for each in planned.write:
+            self._generation = each.generation
+            written = await self._write_slice(client, each, stored.get(each.name))
+            versions[each.name] = written.item["metadata"]["resourceVersion"]
+            self._learn(each, read_slice(written.item))
+        self._published, self._versions = wanted, versions
+        if planned.delete or planned.write:
+            number = sum(map(len, wanted))
+            log.info(
+                "devices published", devices=number, slices=[each.name for each in planned.write]
+            )
+
+    async def _write_slice(
+        self, client: ClusterClient, wanted: Slice, stored: NamedObject | None
+    ) -> NamedObject:
+        spec = slice_spec(self._node, wanted)
+        if stored is not None:
+            written = await replace_object(
+                client, stored, stored.item | {"spec": spec}, manager=MANAGER
+            )
+            self._count(UPDATED)
+            return written
+        owner = await self._owner(client)
+        metadata = {"name": wanted.name, "ownerReferences": [owner]}
+        item = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+        created = await create_object(client, COLLECTION, item, manager=MANAGER)
+        self._count(CREATED)
+        return created
+
+    async def _owner(self, client: ClusterClient) -> dict[str, object]:
+        """The reference to the Node as it is now: its slices go with it."""
+        node = await read_object(client, f"{NODES}/{segment(self._node)}")
+        if node is None:
+            raise ClusterError(
+                f'the API server has no node "{self._node}": set --node-name to the name of this'
+                " node in kubectl get nodes"
+            )
+        uid = node.item["metadata"].get("uid", "")
+        about = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
+        return about | {"controller": True}
+
+    def _as_written(self, stored: Slice) -> Slice:
+        """A stored slice, with the devices that were written if it has what became of them."""
+        written, answer = self._answers.get(stored.name, ((), ()))
+        if stored.devices != answer:
+            return stored
+        return Slice(stored.name, stored.generation, stored.count, written)
+
+    def _learn(self, wanted: Slice, stored: Slice) -> None:
+        """Note what the API server has made of a slice; it drops fields that it doesn't know."""
+        self._answers[wanted.name] = (wanted.devices, stored.devices)
+        if stored.devices == wanted.devices:
+            return
+        if has_taints(wanted.devices) and not has_taints(stored.devices):
+            log.warning(
+                "the API server drops taints of devices: unhealthy devices are left out of slices"
+            )
+            self._has_taints = False
+            self._due.request()
+        else:
+            log.warning("the API server has changed a slice that was written", slice=wanted.name)
+
+
+def _version(item: Item) -> str:
+    return item.metadata.resource_version

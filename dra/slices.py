@@ -1,0 +1,163 @@
+"""A node's devices as ResourceSlices, and which writes lead from the stored slices to them.
+
+The slices of a node are one pool. Consumers count only those of the pool's highest **generation**,
+and allocate nothing while there are fewer of them than each says (`resourceSliceCount`). They may
+see the pool after any of our writes, so after each of them it must be what the node has, what it
+had before, or incomplete:
+
+- One slice that differs is replaced, and missing ones are created, in the same generation.
+- If more of them differ, all are written in the next generation. It is complete with the last one.
+
+So a pool of one slice keeps its generation. Slices beyond those needed are deleted first.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from services.devices.dra import DRIVER, Attributes, DraDevice
+from services.devices.model import Value
+
+API_VERSION: Final = "resource.k8s.io/v1"
+COLLECTION: Final = f"/apis/{API_VERSION}/resourceslices"
+KIND: Final = "ResourceSlice"
+
+MAX_DEVICES: Final = 64
+"""Of a slice: the API server allows 128, but only 64 if one of them has a taint."""
+
+UNHEALTHY: Final = f"{DRIVER}/unhealthy"
+"""Key of the taint of an unhealthy device; its value is the reason."""
+
+_MAX_NAME: Final = 253
+_KINDS: Final[Mapping[type, str]] = {bool: "bool", int: "int", str: "string"}
+
+Body: TypeAlias = dict[str, Any]
+"""A device as a slice has it in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A slice of the pool, as it should be or as it is stored."""
+
+    name: str
+    generation: int
+    count: int
+    """How many slices the pool has in this generation."""
+    devices: Sequence[Body]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, in this order."""
+
+    delete: tuple[str, ...]
+    """Names of slices."""
+    write: tuple[Slice, ...]
+    """Replace these slices, or create those that are missing."""
+
+
+def device_body(device: DraDevice) -> Body:
+    """A device in JSON; one that is unhealthy has a taint."""
+    body: Body = {"name": device.name, "attributes": _attributes(device.attributes)}
+    if not device.device.healthy:
+        reason = next((each.reason for each in device.device.reasons), "unknown")
+        body["taints"] = [{"key": UNHEALTHY, "value": reason, "effect": "NoSchedule"}]
+    return body
+
+
+def _attributes(attributes: Attributes) -> Body:
+    return {name: {_KINDS[type(value)]: value} for name, value in attributes.items()}
+
+
+def read_attributes(body: Body) -> dict[str, Value]:
+    """The attributes of a stored device; those of other types are left out."""
+    attributes = body.get("attributes") or {}
+    return {
+        name: value
+        for name, typed in attributes.items()
+        for kind, value in typed.items()
+        if kind in _KINDS.values()
+    }
+
+
+def read_slice(item: Mapping[str, Any]) -> Slice:
+    """A stored slice, without what the API server has filled in (`timeAdded` of taints)."""
+    spec = item["spec"]
+    pool, devices = spec["pool"], spec.get("devices") or ()
+    return Slice(
+        item["metadata"]["name"],
+        pool["generation"],
+        pool["resourceSliceCount"],
+        [*map(_without_time, devices)],
+    )
+
+
+def _without_time(body: Body) -> Body:
+    taints = [
+        {key: value for key, value in taint.items() if key != "timeAdded"}
+        for taint in body.get("taints") or ()
+    ]
+    rest = {key: value for key, value in body.items() if key != "taints"}
+    return rest | ({"taints": taints} if taints else {})
+
+
+def has_taints(devices: Iterable[Body]) -> bool:
+    """Whether a device has one."""
+    return any("taints" in each for each in devices)
+
+
+def devices_of_slices(devices: Iterable[DraDevice], *, taints: bool) -> list[list[Body]]:
+    """The devices of each slice; there is at least one, which may be empty.
+
+    Where the API server drops `taints`, unhealthy devices are left out.
+    """
+    bodies = [device_body(each) for each in devices if taints or each.device.healthy]
+    return [bodies[at : at + MAX_DEVICES] for at in range(0, max(1, len(bodies)), MAX_DEVICES)]
+
+
+def slice_name(node: str, number: int) -> str:
+    """The name of a slice: always the same, so that none is created twice."""
+    name = f"{node}-{DRIVER}-{number}"
+    if len(name) <= _MAX_NAME:
+        return name
+    return f"{hashlib.sha256(node.encode()).hexdigest()}-{DRIVER}-{number}"
+
+
+def slice_spec(node: str, wanted: Slice) -> Body:
+    """The spec of a slice of a node's pool, which has the node's name."""
+    return {
+        "driver": DRIVER,
+        "nodeName": node,
+        "pool": {
+            "name": node,
+            "generation": wanted.generation,
+            "resourceSliceCount": wanted.count,
+        },
+        "devices": [*wanted.devices],
+    }
+
+
+def plan(node: str, wanted: Sequence[Sequence[Body]], stored: Iterable[Slice], last: int) -> Plan:
+    """Which writes lead from the stored slices to the devices of each slice.
+
+    `last` is the last generation that was written; at least 1.
+    """
+    known = {each.name: each for each in stored}
+    generation = max([last, *(each.generation for each in known.values())])
+    slices = _slices(node, wanted, generation)
+    current = {name for name, each in known.items() if each.generation == generation}
+    different = {name for name in current if known[name] != slices.get(name)}
+    if len(different) > 1:
+        slices = _slices(node, wanted, generation + 1)
+    # The one that differs comes first: until the missing ones are there, the pool is incomplete.
+    order = sorted(slices, key=lambda name: (name not in different, name not in known))
+    return Plan(
+        tuple(name for name in known if name not in slices),
+        tuple(slices[name] for name in order if known.get(name) != slices[name]),
+    )
+
+
+def _slices(node: str, wanted: Sequence[Sequence[Body]], generation: int) -> dict[str, Slice]:
+    named = ((slice_name(node, number), each) for number, each in enumerate(wanted))
+    return {name: Slice(name, generation, len(wanted), devices) for name, devices in named}

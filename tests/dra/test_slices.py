@@ -1,0 +1,223 @@
+"""Slices of a pool: what is in them, and that no consumer ever sees a mixture."""
+
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra.slices import (
+    MAX_DEVICES,
+    UNHEALTHY,
+    Body,
+    Slice,
+    device_body,
+    devices_of_slices,
+    has_taints,
+    plan,
+    read_attributes,
+    read_slice,
+    slice_name,
+    slice_spec,
+)
+from services.devices.dra import DraDevice
+from services.devices.model import Device, Problem
+
+NODE = "node-1"
+
+
+def device(name: str, *reasons: str, healthy: bool | None = None, **attributes: Any) -> DraDevice:
+    is_healthy = not reasons if healthy is None else healthy
+    problems = tuple(Problem(reason, "a sentence") for reason in reasons)
+    made = Device(name, "r", is_healthy, problems)
+    return DraDevice(name, made, {"type": "fpga", **attributes})
+
+
+@cache
+def numbered(number: int, afu: str) -> DraDevice:
+    return device(f"fpga-{number:03}", afuID=afu)
+
+
+def slices(*numbers: int, afu: str = "") -> list[list[Body]]:
+    """The devices of each slice, of those with some numbers."""
+    return devices_of_slices([numbered(number, afu) for number in numbers], taints=True)
+
+
+def test_a_device_has_typed_attributes() -> None:
+    made = device("a", on=True, cores=8)
+    assert device_body(made) == {
+        "name": "a",
+        "attributes": {"type": {"string": "fpga"}, "on": {"bool": True}, "cores": {"int": 8}},
+    }
+    assert read_attributes(device_body(made)) == made.attributes
+    assert read_attributes({"attributes": {"v": {"version": "1.0.0"}}}) == {}
+    assert read_attributes({}) == {}
+
+
+@pytest.mark.parametrize(("reasons", "value"), [(("hot", "dead"), "hot"), ((), "unknown")])
+def test_an_unhealthy_device_has_one_taint(reasons: tuple[str, ...], value: str) -> None:
+    (taint,) = device_body(device("a", *reasons, healthy=False))["taints"]
+    assert taint == {"key": UNHEALTHY, "value": value, "effect": "NoSchedule"}
+
+
+def test_where_taints_are_dropped_an_unhealthy_device_is_left_out() -> None:
+    devices = [device("a"), device("b", "hot")]
+    (both,) = devices_of_slices(devices, taints=True)
+    (healthy,) = devices_of_slices(devices, taints=False)
+    assert [each["name"] for each in both] == ["a", "b"]
+    assert has_taints(both)
+    assert healthy == [both[0]]
+    assert not has_taints(healthy)
+
+
+def test_a_node_without_devices_has_an_empty_slice() -> None:
+    assert devices_of_slices([], taints=True) == [[]]
+
+
+def test_a_slice_has_at_most_so_many_devices() -> None:
+    assert [len(each) for each in slices(*range(130))] == [MAX_DEVICES, MAX_DEVICES, 2]
+
+
+def test_names_are_fixed_and_fit() -> None:
+    assert slice_name(NODE, 0) == "node-1-accelbind.dev-0"
+    long = slice_name("n" * 253, 1)
+    assert len(long) <= 253
+    assert long != slice_name("m" * 253, 1)
+
+
+def test_a_stored_slice_is_read_without_what_the_server_fills_in() -> None:
+    (bodies,) = devices_of_slices([device("a", "hot"), device("b")], taints=True)
+    wanted = Slice("x", 3, 2, bodies)
+    spec = slice_spec(NODE, wanted)
+    spec["devices"] = [
+        each | {"taints": [{**each["taints"][0], "timeAdded": "2026"}]}
+        if "taints" in each
+        else each
+        for each in spec["devices"]
+    ]
+    assert read_slice({"metadata": {"name": "x"}, "spec": spec}) == wanted
+    del spec["devices"]
+    assert read_slice({"metadata": {"name": "x"}, "spec": spec}) == Slice("x", 3, 2, [])
+
+
+# What consumers see -------------------------------------------------------------------------------
+
+
+class Pool:
+    """The slices as the API server has them, and as the allocator reads them."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Slice] = {}
+        self.last = 1
+        self.history: list[list[list[Body]]] = []
+        """What was wanted, the latest last."""
+
+    def want(self, wanted: list[list[Body]], *, writes: int | None = None) -> int:
+        """Write what is wanted, but for so many writes at most; return how many were made."""
+        self.history.append(wanted)
+        planned = plan(NODE, wanted, self.stored.values(), self.last)
+        steps = [*((name, None) for name in planned.delete)]
+        made = [*steps, *((each.name, each) for each in planned.write)][:writes]
+        for name, each in made:
+            if each is None:
+                del self.stored[name]
+            else:
+                self.last = each.generation
+                self.stored[name] = each
+            self.check()
+        return len(made)
+
+    def delete(self, number: int) -> None:
+        """Somebody else deletes a slice."""
+        self.stored.pop([*self.stored][number % len(self.stored)])
+        self.check()
+
+    def devices(self) -> list[Body] | None:
+        """What can be allocated: None while the pool is incomplete."""
+        generation = max((each.generation for each in self.stored.values()), default=0)
+        counted = [each for each in self.stored.values() if each.generation == generation]
+        # The allocator takes the number from any one of them.
+        if not any(each.count == len(counted) for each in counted):
+            return None
+        return [body for each in sorted(counted, key=lambda s: s.name) for body in each.devices]
+
+    def check(self) -> None:
+        devices = self.devices()
+        if devices is None:
+            return
+        assert max(Counter(each["name"] for each in devices).values(), default=0) <= 1
+        whole = [[body for each in wanted for body in each] for wanted in self.history]
+        assert devices in whole, "a mixture"
+
+
+def test_one_slice_keeps_its_generation_whatever_changes() -> None:
+    pool = Pool()
+    for wanted in (slices(1, 2), slices(1), slices(1, afu="x"), slices()):
+        assert pool.want(wanted) == 1
+        assert pool.want(wanted) == 0
+    pool.delete(0)
+    assert pool.want(slices()) == 1
+    assert {each.generation for each in pool.stored.values()} == {1}
+
+
+def test_of_70_devices_one_is_removed() -> None:
+    pool = Pool()
+    assert pool.want(slices(*range(70))) == 2
+    assert pool.want(slices(*range(3), *range(4, 70))) == 2
+    assert {each.generation for each in pool.stored.values()} == {2}
+    assert len(pool.devices() or []) == 69
+
+
+def test_a_change_within_one_of_two_slices_is_one_write() -> None:
+    pool = Pool()
+    before = slices(*range(70))
+    pool.want(before)
+    after = [before[0], [{**before[1][0], "attributes": {}}, *before[1][1:]]]
+    assert pool.want(after) == 1
+    assert pool.devices() == [*after[0], *after[1]]
+
+
+def test_a_slice_that_others_made_in_our_pool_is_deleted() -> None:
+    pool = Pool()
+    pool.want(slices(1, 2))
+    pool.stored["other"] = Slice("other", 1, 1, slices(1)[0])
+    assert pool.want(slices(1, 2)) == 1
+    assert pool.devices() == slices(1, 2)[0]
+
+
+WANTED = st.builds(
+    lambda numbers, afu: slices(*sorted(numbers), afu=afu),
+    st.one_of(
+        st.sets(st.integers(0, 140), max_size=140),
+        st.integers(60, 135).map(lambda number: {*range(number)}),
+    ),
+    st.sampled_from(["", "a"]),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("want"), WANTED, st.one_of(st.none(), st.integers(0, 4))),
+        st.tuples(st.just("delete"), st.integers(0, 5)),
+        st.tuples(st.just("restart")),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+def test_whoever_looks_sees_what_the_node_has_or_had_and_never_a_mixture(
+    steps: list[tuple[Any, ...]],
+) -> None:
+    pool = Pool()
+    for step in steps:
+        if step[0] == "want":
+            pool.want(step[1], writes=step[2])
+        elif step[0] == "restart":
+            pool.last = 1  # another process, which knows only what is stored
+        elif pool.stored:
+            pool.delete(step[1])
+    last = slices(*range(70))
+    pool.want(last)
+    assert pool.devices() == [body for each in last for body in each]
+    assert pool.want(last) == 0
