@@ -2,8 +2,8 @@
 
 Each process runs in a child that notes the module of every function that is called, except while
 modules are imported. The stand-ins for API server, kubelet and drivers run in this process and
-don't count. What a process does in the background meanwhile, such as checking the kubelet's folder,
-does count.
+don't count. Nor do `services.process`, which every module uses, and what loops beside the way do
+meanwhile, such as checking the kubelet's folder (`BESIDE`).
 """
 
 import asyncio
@@ -32,8 +32,16 @@ from simulator.cards import A10_INTERFACE, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
 
-PRODUCT: Final = ("accelbind", "certs", "plugin", "services", "webhook")
+PRODUCT: Final = ("accelbind.", "certs.", "plugin.", "services.", "webhook.")
+HELPERS: Final = ("services.process.",)
+BESIDE: Final = (
+    *("kubelet", "node", "holders", "permissions", "sensors", "error clearing", "cdi"),
+    "readiness",
+)
+"""The first words of the names of tasks and threads that are on no way here."""
 REGION: Final = f"fpga.intel.com/region-{A10_INTERFACE}"
+FILES: Final = "kubelet files"
+"""A thread that starts use too."""
 WAIT_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 1.0
 """For what follows a change, such as an Event, or a start, to be done."""
@@ -45,12 +53,14 @@ def child(main: str, out: str, *arguments: str) -> int:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         name = frame.f_globals.get("__name__", "")
+        if event != "call" or name in entered or not name.startswith(PRODUCT):
+            return
         is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
-        if event == "call" and is_function and name not in entered and not is_importing(frame):
+        if is_function and not runner().startswith(BESIDE) and not is_importing(frame):
             entered.add(name)
 
     def write(*_: object) -> None:
-        names = sorted(each for each in entered if each.partition(".")[0] in PRODUCT)
+        names = sorted(each for each in entered if not each.startswith(HELPERS))
         Path(f"{out}.new").write_text("\n".join(names))
         Path(f"{out}.new").rename(out)
 
@@ -68,6 +78,15 @@ def child(main: str, out: str, *arguments: str) -> int:
         return run(list(arguments))
     finally:
         write()
+
+
+def runner() -> str:
+    """The name of the task that runs, or of the thread where that is another one."""
+    with contextlib.suppress(RuntimeError):
+        if task := asyncio.current_task():
+            return task.get_name()
+    thread = threading.current_thread().name
+    return "" if thread == FILES else thread
 
 
 def is_importing(frame: FrameType) -> bool:

@@ -96,7 +96,7 @@ class Webhook:
             listener = listen(self._settings.host, self._settings.port)
             self.address = listener.getsockname()[:2]
             serving = asyncio.create_task(self.server.serve(sockets=[listener]))
-            readiness = asyncio.create_task(log_readiness(self._missing))
+            readiness = asyncio.create_task(log_readiness(self._missing), name="readiness")
             parts: list[asyncio.Task[Any]] = [
                 serving,
                 readiness,
