@@ -127,7 +127,6 @@ class ModeParts:
             calls=calls,
             domains=settings.resource_domain if settings.device_types else (),
         )
-        self.permissions = PermissionCheck(_needs(settings, mode), calls)
         self.cdi = _cdi_publishers(settings, mode, calls)
         self.resources = ResourceSet(
             self._registration, group, process.counted, on_end=self._forget
@@ -145,9 +144,9 @@ class ModeParts:
             on_scan=(
                 *(each.on_scan for each in self.cdi.values()),
                 self.resources.on_scan,
-                self.permissions.on_scan,
             ),
         )
+        self.permissions = PermissionCheck(_needs(settings, mode), self.node.state, calls)
         self._policy = self._start_policy()
         self._nodes_policy = NodesStartPolicy(
             self.node.state,

@@ -1,4 +1,4 @@
-"""Which ports containers have, and which lock a card has."""
+"""Which ports containers have, and which lock and key of calls a card has."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,6 +17,15 @@ Allocated: TypeAlias = Iterable[tuple[str, str]]
 def lock_of(card: Card) -> str:
     """The name of a card's lock, which it shares with its virtual functions."""
     return physical_address(card) or card.place
+
+
+def card_key(card: str) -> str:
+    """The key of the calls that work on a card: its PCI address, or its name if it has none.
+
+    Reading sensors and clearing errors have keys of their own: they must not wait for programming,
+    and a card whose sensors are being read isn't one that is worked on.
+    """
+    return f"card {card}"
 
 
 class PortOwners:

@@ -74,6 +74,7 @@ class Discovery:
             tuple(card for found in founds for card in found.cards),
             tuple(problem for found in founds for problem in found.problems),
         )
+        state.scanned.set()
         for on_scan in self._on_scan:
             on_scan(state)
 

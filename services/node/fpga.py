@@ -1,21 +1,36 @@
-"""The provider of FPGAs: reads the cards, and makes devices of them as the node's mode says."""
+"""The provider of FPGAs: reads the cards, and makes devices of them as the node's mode says.
 
-from collections.abc import Awaitable, Callable, Mapping
+While a card is programmed, its files change: ports vanish for a moment, ids can't be read, and
+registers show errors that will be cleared. That says nothing about its health, so the card stays as
+the scan before found it until the work has ended. A card that hangs in its driver is unhealthy
+until it answers.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
+from typing import Final, TypeAlias
 
 from services.containers.holders import Holders
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
-from services.devices.model import Device, Inventory, PluginMode
-from services.devices.port_owners import with_held_ports
+from services.devices.limits import Limits
+from services.devices.model import Card, Device, Inventory, PluginMode, Problem
+from services.devices.port_owners import card_key, lock_of, with_held_ports
 from services.devices.provider import Found
-from services.devices.resources import OfferMemory, advertise
-from services.node.card_reader import CardReader
+from services.devices.resources import OfferMemory, advertise, with_problems
+from services.process.blocking import BlockingCalls
+
+HUNG_IN_DRIVER: Final = "card-hung-in-driver"
+
+FindProblems: TypeAlias = Callable[[Inventory], Mapping[str, Problem]]
+"""Finds problems known besides the scan's, by the name of a card or port."""
 
 
 class FpgaProvider:
     """Finds the devices of a node's cards in one mode.
 
-    `holders` returns which containers have devices.
+    `calls` makes the calls that work on cards, under the key of each card. `holders` returns which
+    containers have devices.
     """
 
     name = "fpga"
@@ -26,15 +41,23 @@ class FpgaProvider:
         mode: PluginMode,
         *,
         units: int,
-        cards: CardReader,
+        scan: Callable[[], Awaitable[Inventory]],
+        calls: BlockingCalls,
+        limits: Limits,
+        problems: Sequence[FindProblems] = (),
         holders: Callable[[], Awaitable[Holders]],
         observe_seconds: Callable[[float], None],
     ) -> None:
         self._mode = mode
         self._units = units
-        self._cards = cards
+        self._scan = scan
+        self._calls = calls
+        self._limits = limits
+        self._problems = problems
         self._holders = holders
         self._observe_seconds = observe_seconds
+        self._last: dict[tuple[str, str], Card] = {}
+        """The cards as they counted last."""
         self._memory: OfferMemory | None = None
 
     async def devices(
@@ -42,17 +65,40 @@ class FpgaProvider:
         previous: Mapping[str, Device],  # noqa: ARG002 - remembers its own, by their places
     ) -> Found:
         """As `Provider` says."""
-        inventory = await self._inventory()
+        inventory = Inventory()
+        if self._mode.has_cards:
+            started = perf_counter()
+            inventory = await self._read_cards()
+            self._observe_seconds(perf_counter() - started)
         offer = advertise(inventory, self._mode, units=self._units, previous=self._memory)
         self._memory = offer.memory
         offer = with_held_ports(offer, inventory, await self._holders())
         devices = (*offer.devices(), *offer.not_offered)
         return Found(devices, inventory.problems, inventory.cards)
 
-    async def _inventory(self) -> Inventory:
-        if not self._mode.has_cards:
-            return Inventory()
-        started = perf_counter()
-        inventory = await self._cards.read()
-        self._observe_seconds(perf_counter() - started)
-        return inventory
+    async def _read_cards(self) -> Inventory:
+        """The cards as they count, in a stable order."""
+        before = self._calls.busy
+        inventory = await self._scan()
+        busy, stuck = before | self._calls.busy, self._calls.abandoned
+        cards, last = [], {}
+        for card in inventory.cards:
+            known, key = (card.driver, card.name), card_key(lock_of(card))
+            counts = last[known] = self._last.get(known, card) if key in busy else card
+            if key in stuck:
+                counts = replace(counts, failure=_hung(counts, stuck[key]))
+            cards.append(counts)
+        self._last = last
+        inventory = replace(inventory, cards=tuple(cards))
+        problems: dict[str, Problem] = {}
+        for find in self._problems:
+            problems |= find(inventory)
+        return with_problems(inventory, problems, self._limits)
+
+
+def _hung(card: Card, seconds: float) -> Problem:
+    return Problem(
+        HUNG_IN_DRIVER,
+        f"card {card.name} hangs in its driver since {seconds:.0f} s, in a call that was given up;"
+        " if it doesn't come back, reset the card or restart the node",
+    )

@@ -6,7 +6,6 @@ place, as the system would for this user: the path, the missing permission, what
 what helps. It writes and opens nothing, and a missing file is no missing permission.
 """
 
-import asyncio
 import os
 import stat
 from collections.abc import Iterator
@@ -209,26 +208,20 @@ def _remedy(path: Path, letters: str) -> str:
 class PermissionCheck:
     """Checks what this process may not do, once the cards are known, and logs it."""
 
-    def __init__(self, needs: Needs, calls: BlockingCalls) -> None:
+    def __init__(self, needs: Needs, state: NodeState, calls: BlockingCalls) -> None:
         self.missing: tuple[Missing, ...] = ()
         """What was missing; nothing before the check."""
         self._needs = needs
+        self._state = state
         self._calls = calls
-        self._inventory = Inventory()
-        self._scanned = asyncio.Event()
-
-    def on_scan(self, state: NodeState) -> None:
-        """Check after the first scan."""
-        self._inventory = state.inventory or Inventory()
-        self._scanned.set()
 
     async def check_once(self) -> None:
         """Check, after the first scan."""
-        await self._scanned.wait()
+        await self._state.scanned.wait()
         try:
             self.missing = await self._calls.run(
                 "permissions",
-                partial(missing, self._needs, self._inventory),
+                partial(missing, self._needs, self._state.inventory or Inventory()),
                 timeout=DEADLINE_SECONDS,
                 what="checking which permissions are missing",
             )

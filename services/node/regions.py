@@ -18,8 +18,8 @@ from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage
 from services.containers.wanted import WantedFunctions
 from services.devices.model import Inventory
+from services.devices.port_owners import card_key
 from services.names import OPENCL_AFU
-from services.node.card_reader import card_key
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
 from services.process.errors import BitstreamMissing, HardwareError, NotAllowed, TooSlow

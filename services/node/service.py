@@ -17,10 +17,9 @@ from services.devices.limits import Limits, parse_ignored
 from services.devices.model import PluginMode
 from services.devices.provider import Provider
 from services.devices.types.provider import DeviceTypes
-from services.node.card_reader import CardReader, FindProblems
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
-from services.node.fpga import FpgaProvider
+from services.node.fpga import FindProblems, FpgaProvider
 from services.node.metrics import CardCollector, NodeMetrics
 from services.node.reports import NodeReports
 from services.node.sensing import Sensing
@@ -83,9 +82,10 @@ class NodeService:
         fpga = FpgaProvider(
             mode,
             units=settings.units,
-            cards=CardReader(
-                self.scanner.scan, calls, limits, problems=(self.sensing.problems, *problems)
-            ),
+            scan=self.scanner.scan,
+            calls=calls,
+            limits=limits,
+            problems=(self.sensing.problems, *problems),
             holders=holders.current,
             observe_seconds=metrics.scan_seconds.observe,
         )

@@ -1,5 +1,6 @@
 """What is known of a node now, and who is interested in each scan."""
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -24,6 +25,8 @@ class NodeState:
         """Why the last scan failed; empty if it didn't."""
         self.rescan = Due()
         """To ask for a scan before the interval is over."""
+        self.scanned = asyncio.Event()
+        """Set once a scan has not failed."""
 
 
 OnScan: TypeAlias = Callable[[NodeState], None]

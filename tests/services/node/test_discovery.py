@@ -6,9 +6,9 @@ import pytest
 
 from services.containers.holders import Holder, Holders
 from services.devices.damping import Damping
+from services.devices.limits import Limits
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources
-from services.node.card_reader import CardReader
 from services.node.discovery import Discovery
 from services.node.fpga import FpgaProvider
 from services.node.state import NodeState
@@ -38,11 +38,13 @@ class Setting:
         self.scans = 0
         self.trees: list[AdvertisedResources] = []
         self.seconds: list[float] = []
-        self.state, calls = NodeState(mode), BlockingCalls()
+        self.state = NodeState(mode)
         fpga = FpgaProvider(
             mode,
             units=3,
-            cards=CardReader(self.scan, calls),
+            scan=self.scan,
+            calls=BlockingCalls(),
+            limits=Limits(),
             holders=self.holders,
             observe_seconds=self.seconds.append,
         )

@@ -253,9 +253,10 @@ def test_of_many_ports_the_first_is_named(
 async def test_what_is_missing_is_logged_once(
     short_dir: Path, forbid: Callable[[Path, int], None]
 ) -> None:
-    check = PermissionCheck(needs(short_dir), BlockingCalls())
+    state = scanned()
+    state.scanned.set()
+    check = PermissionCheck(needs(short_dir), state, BlockingCalls())
     forbid(short_dir, os.W_OK)
     with capture_logs() as logs:
-        check.on_scan(scanned())
         await check.check_once()
     assert [each["path"] for each in logs] == [each.path for each in check.missing] != []

@@ -3,8 +3,11 @@ import contextlib
 import threading
 from dataclasses import replace
 
-from services.devices.model import Card, Inventory
-from services.node.card_reader import HUNG_IN_DRIVER, CardReader, card_key
+from services.containers.holders import Holders
+from services.devices.limits import Limits
+from services.devices.model import Card, Inventory, PluginMode
+from services.devices.port_owners import card_key
+from services.node.fpga import HUNG_IN_DRIVER, FpgaProvider
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceHung
 from tests.services.cards import NLB0, NLB3, card, port, virtual
@@ -17,14 +20,25 @@ class Node:
     def __init__(self, *cards: Card) -> None:
         self.cards = cards
         self.threads = BlockingCalls()
-        self.reader = CardReader(self.inventory, self.threads)
+        self.provider = FpgaProvider(
+            PluginMode.AF,
+            units=1,
+            scan=self.inventory,
+            calls=self.threads,
+            limits=Limits(),
+            holders=self.holders,
+            observe_seconds=lambda _: None,
+        )
         self.release = threading.Event()
 
     async def inventory(self) -> Inventory:
         return Inventory(self.cards)
 
-    def scan(self) -> Inventory:
-        return asyncio.run(self.reader.read())
+    async def holders(self) -> Holders:
+        return {}
+
+    def scan(self) -> tuple[Card, ...]:
+        return asyncio.run(self.provider.devices({})).cards
 
     def work(self, key: str, seconds: float = 10) -> threading.Thread:
         """Keep a card busy until `release` is set."""
@@ -51,12 +65,12 @@ def test_a_card_that_is_worked_on_stays_as_it_was_seen_last() -> None:
     thread = node.work(node.cards[0].address)
     node.cards = (with_afu(""), replace(card(1), ports=()))
     during = node.scan()
-    assert during.cards[0] == first.cards[0]
-    assert during.cards[1] == node.cards[1]
+    assert during[0] == first[0]
+    assert during[1] == node.cards[1]
     node.release.set()
     thread.join()
     node.cards = (with_afu(NLB3), card(1))
-    assert node.scan().cards == node.cards
+    assert node.scan() == node.cards
 
 
 def test_ports_on_virtual_functions_stay_with_their_physical_one() -> None:
@@ -75,17 +89,17 @@ def test_a_card_that_hangs_in_its_driver_is_unhealthy_until_it_comes_back() -> N
     node = Node(with_afu(NLB0))
     node.scan()
     node.work(node.cards[0].address, seconds=1).join()
-    failure = node.scan().cards[0].failure
+    failure = node.scan()[0].failure
     assert failure is not None
     assert failure.reason == HUNG_IN_DRIVER
     assert "given up" in failure.message
     node.release.set()
     eventually(lambda: not node.threads.busy)
-    assert node.scan().cards[0].failure is None
+    assert node.scan()[0].failure is None
 
 
 def test_a_card_that_is_gone_is_forgotten() -> None:
     node = Node(with_afu(NLB0))
     node.scan()
     node.cards = ()
-    assert node.scan().cards == ()
+    assert node.scan() == ()
