@@ -115,13 +115,6 @@ ResourceDomains = Annotated[
         show_default=False,
     ),
 ]
-SharedNamespace = Annotated[
-    str,
-    typer.Option(
-        "--shared-namespace", metavar="NAME", help="As the webhook's.", show_default=False
-    ),
-]
-
 Guard = Annotated[
     list[str] | None,
     typer.Option(
@@ -152,6 +145,18 @@ def _namespace(value: str) -> str:
             " and '-', such as team-a"
         )
     return value
+
+
+SharedNamespace = Annotated[
+    str,
+    typer.Option(
+        "--shared-namespace",
+        metavar="NAME",
+        help="As the webhook's.",
+        parser=lambda value: value and _namespace(value),
+        show_default=False,
+    ),
+]
 
 
 def find_kubeconfig(given: Path | None) -> Path | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from services.admission.domains import check_domains, check_guard, check_together
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.admission.mutate import Policy
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
@@ -150,15 +151,33 @@ def policy_of(
     max_units: int = Policy().max_units,
     guard: list[str] | None = None,
 ) -> Policy:
-    """Return the policy of a webhook with such settings."""
+    """Return the policy of a webhook with such settings.
+
+    Raises:
+        InvalidSettings: no webhook would start with them.
+    """
     usual = Policy()
-    return Policy(
+    policy = Policy(
         tuple(domains or usual.domains),
         max_units,
         tuple(accelerator_domains or usual.accelerator_domains),
         shared_namespace,
         tuple(guard or ()),
     )
+    for flag, values, check in (
+        ("--domain", policy.domains, check_domains),
+        ("--accelerator-domain", policy.accelerator_domains, check_domains),
+        ("--guard", policy.guard, check_guard),
+    ):
+        try:
+            check(values)
+        except ValueError as error:
+            raise InvalidSettings(f"{flag}: {error}") from error
+    try:
+        check_together(policy.domains, policy.accelerator_domains, policy.guard)
+    except ValueError as error:
+        raise InvalidSettings(str(error)) from error
+    return policy
 
 
 def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:

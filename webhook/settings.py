@@ -6,8 +6,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from services.admission.domains import check_domains, check_guard, check_together
 from services.admission.mutate import MAX_POD_UNITS
-from services.mappings.accelerator import DEVICE_CLASS
 from services.names import ACCELERATOR_DOMAIN, DOMAIN
 from services.process.listening import ALL_ADDRESSES
 from services.process.settings import TIME, CommaSeparated, Flag, Port, ProcessSettings, Seconds
@@ -19,9 +19,6 @@ TLS: Final = "TLS"
 MAPPINGS: Final = "Mappings"
 REVIEWS: Final = "Reviews"
 
-_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_PATTERN = re.compile(r"[^/*]+/([-A-Za-z0-9_.]+\*?|\*)")
-_RESERVED = ("kubernetes.io", "k8s.io")
 _NAMESPACE = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"
 _UNITS = {"": 1, "Ki": 1024, "Mi": 1024**2}
 _SIZE = re.compile(r"(\d{1,12})\s*(Ki|Mi|)B?")
@@ -37,22 +34,12 @@ def _bytes(value: object) -> object:
 def _domains(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("at least one domain is needed")
-    for domain in value:
-        if not _DOMAIN.fullmatch(domain) or len(domain) > 253:
-            raise ValueError(f"{domain!r:.80} is not a DNS name")
-        if domain in _RESERVED or domain.endswith(tuple(f".{name}" for name in _RESERVED)):
-            raise ValueError(f"resources of {domain} belong to Kubernetes itself")
+    check_domains(value)
     return tuple(dict.fromkeys(value))
 
 
 def _guarded(value: tuple[str, ...]) -> tuple[str, ...]:
-    for pattern in value:
-        if not _PATTERN.fullmatch(pattern):
-            raise ValueError(
-                f"{pattern!r:.80} is not a resource such as nvidia.com/gpu or nvidia.com/*"
-            )
-        if not pattern.startswith(DEVICE_CLASS):
-            _domains((pattern.partition("/")[0],))
+    check_guard(value)
     return tuple(dict.fromkeys(value))
 
 
@@ -120,16 +107,5 @@ class WebhookSettings(ProcessSettings):
                 "--mappings and --kubeconfig exclude each other: mappings come from a folder, or"
                 " from the API server"
             )
-        if both := set(self.domain) & set(self.accelerator_domain):
-            raise ValueError(
-                f"{min(both)} is in --domain and in --accelerator-domain: a domain has names of"
-                " FPGAs or of Accelerators"
-            )
-        names = (*self.domain, *self.accelerator_domain)
-        for pattern in self.guard:
-            if pattern.startswith(tuple(f"{domain}/" for domain in names)):
-                raise ValueError(
-                    f"--guard {pattern}: this domain has names that are always reviewed; guard"
-                    " what Accelerators stand for"
-                )
+        check_together(self.domain, self.accelerator_domain, self.guard)
         return self

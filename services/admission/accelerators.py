@@ -7,8 +7,8 @@ A pod may be mutated again after another webhook added names. Those of the earli
 its note, and their resources in its limits: then both are evaluated together.
 """
 
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as ReadOnly
-from collections.abc import Sequence
 
 import msgspec
 
@@ -71,18 +71,17 @@ def plan_accelerators(
                 ResourceRequest(count.key, resource, count.units, count.in_requests, mapping)
             )
     noted = {each.key: each.units for each in mapped}
-    before = _earlier_amounts(ref, earlier, tables, refusals)
-    if before is not None:
+    kept = _earlier(ref, earlier, tables, refusals)
+    before, amounts = _amounts(kept), _amounts(mapped)
+    if kept:
         noted = {key: noted.get(key, 0) + earlier.get(key, 0) for key in [*earlier, *noted]}
         amounts = _amounts(_resolve(noted, tables) or ())
-    else:
-        before, amounts = {}, _amounts(mapped)
     stale = [key for key in earlier if key not in noted]
     amounts = {
         resource: amount - before.get(resource, 0) + _own(ref, resource, refusals)
         for resource, amount in amounts.items()
     }
-    return AcceleratorPlan(mapped, amounts, noted, stale, _variables(ref, mapped, refusals))
+    return AcceleratorPlan(mapped, amounts, noted, stale, _variables(ref, mapped, kept, refusals))
 
 
 def logical_target(mapping: Mapping, prefixes: tuple[str, ...]) -> str | None:
@@ -130,22 +129,20 @@ def _is_usable(
     return logical is None
 
 
-def _earlier_amounts(
+def _earlier(
     ref: ContainerRef,
     earlier: ReadOnly[str, int],
     tables: Sequence[NameTable],
     refusals: Refusals,
-) -> dict[str, int] | None:
-    """Return what an earlier note stands for, None if the container doesn't request all of it.
+) -> list[ResourceRequest]:
+    """Return the requests of an earlier note, none if the container hasn't all they stand for.
 
     The pod may be an edited copy of another one, or somebody wrote the note.
     """
     requests = _resolve(earlier, tables) if earlier else None
-    if requests is None:
-        return None
-    amounts = _amounts(requests)
+    amounts = _amounts(requests or ())
     there = all(amount <= _own(ref, each, refusals) for each, amount in amounts.items())
-    return amounts if there else None
+    return requests if requests and there else []
 
 
 def _resolve(
@@ -186,21 +183,29 @@ def _own(ref: ContainerRef, resource: str, refusals: Refusals) -> int:
 
 
 def _variables(
-    ref: ContainerRef, mapped: Sequence[ResourceRequest], refusals: Refusals
+    ref: ContainerRef,
+    mapped: Sequence[ResourceRequest],
+    earlier: Sequence[ResourceRequest],
+    refusals: Refusals,
 ) -> list[dict[str, str]]:
-    """Return the variables of the mappings that the container doesn't set itself."""
-    wanted = [
-        (request, name, value)
-        for request in mapped
-        if request.effects
-        for name, value in request.effects.env
-    ]
+    """Return the variables of the mappings that the container doesn't set itself.
+
+    A variable that has the value of an earlier request comes from that, not from the container.
+    """
+    wanted = [*_environment(mapped)]
     if not wanted:
         return []
-    own = {each.name for each in environment(ref, b"")[0]}
-    added: dict[str, tuple[str, ResourceRequest]] = {}
+    own = {
+        each.name: each.value or ("" if bytes(each.value_from) == b"null" else None)
+        for each in environment(ref, b"")[0]
+    }
+    added = {
+        name: (value, request)
+        for request, name, value in _environment(earlier)
+        if own.get(name) == value
+    }
     for request, name, value in wanted:
-        if name in own:
+        if name in own and name not in added:
             continue
         other, first = added.setdefault(name, (value, request))
         if other != value:
@@ -209,4 +214,13 @@ def _variables(
                 "set it in the container, or request them in different containers"
             )
             refusals.add(RefusalReason.MAPPINGS_CONFLICT, ref, message)
-    return [{"name": name, "value": value} for name, (value, _) in added.items()]
+    return [{"name": name, "value": value} for name, (value, _) in added.items() if name not in own]
+
+
+def _environment(
+    requests: Sequence[ResourceRequest],
+) -> Iterator[tuple[ResourceRequest, str, str]]:
+    """Yield each variable of the requests: request, name, value."""
+    for request in requests:
+        for name, value in request.effects.env if request.effects else ():
+            yield request, name, value

@@ -111,16 +111,17 @@ def _check_amounts(
 
 def _advice(key: str, tables: Sequence[NameTable]) -> str:
     """Return which names stand for a resource."""
-    names = (
+    served = (
         plain(name)
-        for table in tables
+        for place, table in enumerate(tables)
         for name, mapping in table.by_name.items()
         if mapping.resolution.resource == key
+        and not any(name in own.by_name or name in own.rejected for own in tables[:place])
     )
-    shown = [*islice(names, _NAMES_SHOWN)]
-    if not shown:
+    names = [*islice(served, _NAMES_SHOWN)]
+    if not names:
         return "no Accelerator of the namespace stands for it"
-    return f"request {listing(shown, last='or')} instead"
+    return f"request {listing(names, last='or')} instead"
 
 
 def _check_selector(

@@ -244,7 +244,8 @@ def plan_containers(
     left, added = MAX_POD_UNITS, 0
     for ref in requesting:
         counts = read_counts(ref, policy.prefixes, refusals, most=left + 1)
-        _refuse_units(ref, sum([each.units for each in counts]), policy, refusals)
+        units = sum([each.units for each in counts])
+        _refuse_units(ref, units, policy, refusals)
         left -= sum([max(1, min(each.units, policy.max_units)) for each in counts])
         if left < 0:
             message = (
@@ -261,6 +262,9 @@ def plan_containers(
             accelerators = plan_accelerators(
                 ref, general, tables, policy.prefixes, refusals, others=mappings, earlier=earlier
             )
+            if units <= policy.max_units:  # those that an earlier mutation noted count too
+                units = sum([*accelerators.noted.values(), *[each.units for each in fpga]])
+                _refuse_units(ref, units, policy, refusals)
         mapped = accelerators.mapped if accelerators else ()
         added += sum([each.effects.size for each in mapped if each.effects])
         if added > MAX_ADDED:

@@ -343,6 +343,35 @@ def test_what_goes_with_names_once_per_container_stays_once_in_a_second_mutation
 
 
 @pytest.mark.parametrize(
+    ("own", "conflicts"),
+    [
+        (None, True),
+        ([{"name": "TIER", "value": "own"}], False),
+        ([{"name": "TIER", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], False),
+    ],
+)
+def test_a_variable_of_an_earlier_mutation_contradicts_a_name_that_is_added(
+    own: Any, conflicts: bool
+) -> None:
+    later = asking_again(asking(ours(tier_a=1), env=own), ours(tier_b=1))
+    if conflicts:
+        assert refusal(later).startswith(
+            'container "app": accelbind.dev/tier-a and accelbind.dev/tier-b set TIER to different'
+        )
+    else:
+        mutated(later)
+    mutated(asking_again(asking(ours(tier_a=1), env=own), ours(tier_a=1)))
+
+
+def test_units_of_an_earlier_mutation_count_in_the_limit() -> None:
+    policy = Policy(max_units=3)
+    mutated(asking_again(asking(ours(gpu_small=2)), ours(gpu_small=1)), policy)
+    for added in (ours(gpu_small=2), ours(tier_a=2), {"fpga.intel.com/gpu-small": "2"}):
+        later = asking_again(asking(ours(gpu_small=2)), ours(tier_a=0) | added)
+        assert "4 accelerators are requested, but the limit is 3" in refusal(later, policy)
+
+
+@pytest.mark.parametrize(
     "note", [ours(gpu_small=5), ours(nothing=1), ours(gpu_small=-1), {"x.example/gpu-small": 1}]
 )
 def test_a_note_without_the_resources_it_stands_for_is_dropped(note: Object) -> None:

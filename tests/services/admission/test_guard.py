@@ -12,6 +12,7 @@ from services.admission.guard import guard
 from services.admission.mutate import Patched, Policy, Refused
 from services.admission.pod_review import answer_guard
 from services.admission.review import ReviewOutcome
+from services.mappings.model import Rejected
 from services.pods.refusals import MAX_REFUSALS, RefusalReason
 from tests.services.admission import test_accelerators as accelerators
 from tests.services.admission.test_pod_review import body, response, review
@@ -168,6 +169,20 @@ def test_names_of_the_shared_namespace_count_where_they_are_served() -> None:
     assert guarded(app(gpu=1), note=note, policy=Policy((), shared_namespace="lib")) is None
     shared = Policy(shared_namespace="lib", guard=("nvidia.com/*",))
     assert guarded(app(gpu=1), note=note, policy=shared) is None
+
+
+def test_shared_names_that_the_namespace_has_itself_are_not_advised() -> None:
+    known = index(
+        accelerator("small", MIG),
+        accelerator("big", GPU),
+        *[accelerator(name, GPU, namespace="lib") for name in ("small", "bad", "a", "b", "c", "d")],
+        rejected=[Rejected("Accelerator", "default", "bad", "it is bad")],
+    )
+    policy = Policy(guard=("nvidia.com/*",), shared_namespace="lib")
+    pod_ = decode(pod(app(gpu=1)))
+    refused = guard(pod_, known.namespace("default"), policy, policy.shared(known))
+    assert refused is not None
+    assert refused.message.endswith("; request big, a, b or c instead")
 
 
 def test_only_what_is_listed_is_guarded() -> None:

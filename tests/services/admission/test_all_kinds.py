@@ -1,0 +1,125 @@
+"""Names of all kinds in one pod, other webhooks after ours, and the guard at the end.
+
+What the guard decides is compared with what the note stands for, counted by the tests themselves.
+"""
+
+import copy
+import json
+from collections import Counter
+from typing import Any
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from services.admission.guard import guard
+from services.admission.mutate import Patched, Policy, Refused, Unchanged
+from services.mappings.model import Resolution
+from tests.services.admission import test_accelerators as accelerators
+from tests.services.building import REGION, Object, apply, container, decode, pod
+
+DOMAIN = "accelbind.dev/"
+POLICY = Policy(guard=("nvidia.com/*", "a/*", "rdma/hca"), max_units=6)
+NOTE = "accelbind.dev/requested"
+NAMES = [DOMAIN + name for name in accelerators.NAMES]
+FPGA = ["fpga.intel.com/gpu-small", REGION]
+GUARDED = [accelerators.MIG, accelerators.RDMA, "nvidia.com/gpu", "a/x", "a/y", "a/b"]
+ENV = [{"name": "TIER", "value": "own"}, {"name": "TIER", "value": "a"}, {"name": "A"}]
+few = st.sampled_from(["0", "1", "2"])
+
+
+@st.composite
+def containers(draw: st.DrawFn, name: str) -> Object:
+    limits = draw(st.dictionaries(st.sampled_from(NAMES + FPGA), few, max_size=3))
+    env = draw(st.lists(st.sampled_from(ENV), max_size=1))
+    return container(name, limits, requests=dict(limits), env=copy.deepcopy(env))
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Object:
+    made = pod(*[draw(containers(name)) for name in "ab"], init=[draw(containers("init"))])
+    made["metadata"]["annotations"] = {}
+    return made
+
+
+def change(data: st.DataObject, obj: Object) -> None:
+    """Do to a pod what a second webhook may do, whatever it is."""
+    spec = obj["spec"]
+    one = data.draw(st.sampled_from([*spec["containers"], *spec["initContainers"]]))
+    match data.draw(st.sampled_from(["names", "guarded", "env", "selector", "note", "more"])):
+        case "names":
+            added = data.draw(st.dictionaries(st.sampled_from(NAMES + FPGA), few, max_size=2))
+            for part in ("limits", "requests"):
+                one["resources"][part].update(added)
+        case "guarded":
+            key, amount = data.draw(st.sampled_from(GUARDED)), data.draw(few)
+            for part in ("limits", "requests"):
+                one["resources"][part][key] = amount
+        case "env":
+            one["env"] = [{"name": "TIER", "value": data.draw(st.sampled_from("ab"))}]
+        case "selector":
+            spec["nodeSelector"] = data.draw(st.sampled_from([{}, {"gpu/product": "A100"}]))
+        case "note":
+            forged = data.draw(st.dictionaries(st.sampled_from(NAMES), st.integers(-1, 9)))
+            obj["metadata"]["annotations"][NOTE] = json.dumps({one["name"]: forged})
+        case "more":
+            spec["containers"].append(data.draw(containers("more")))
+
+
+def resolution(key: str) -> Resolution:
+    known = accelerators.KNOWN.namespace("default").accelerators
+    return known.by_name[key.removeprefix(DOMAIN)].resolution
+
+
+def within_names(obj: Object) -> bool:
+    """Whether all that a pod holds of guarded resources follows from its note."""
+    noted: Any = json.loads(obj["metadata"]["annotations"].get(NOTE, "{}"))
+    selector = obj["spec"].get("nodeSelector", {})
+    for one in [*obj["spec"]["containers"], *obj["spec"]["initContainers"]]:
+        limits = {key: int(n) for key, n in one["resources"]["limits"].items() if key in GUARDED}
+        names = {key: n for key, n in noted.get(one["name"], {}).items() if key in NAMES}
+        if not limits:
+            continue
+        if any(n < 0 for n in names.values()) or sum(names.values()) > POLICY.max_units:
+            return False
+        if Counter(limits) - accelerators.amounts(names):
+            return False
+        for key in filter(names.get, names):  # no unit, no selector
+            effects = resolution(key).effects
+            labels = effects.node_selector if effects else ()
+            also = {each.resource for each in effects.also} if effects else set()
+            holds = any(limits.get(each) for each in {resolution(key).resource, *also})
+            if holds and not selector.items() >= dict(labels).items():
+                return False
+    return True
+
+
+@given(st.data())
+def test_whatever_other_webhooks_do_the_guard_admits_what_follows_from_the_names(
+    data: st.DataObject,
+) -> None:
+    made = data.draw(pods())
+    for _ in range(data.draw(st.integers(1, 4))):
+        result = accelerators.judge(made, POLICY)
+        if isinstance(result, Refused):
+            return
+        if isinstance(result, Patched):
+            made = apply(made, result)
+            assert isinstance(accelerators.judge(made, POLICY), Unchanged)
+        mappings = accelerators.KNOWN.namespace("default")
+        refused = guard(decode(made), mappings, POLICY)
+        if contradict(made):
+            return
+        event(f"within names: {within_names(made)}")
+        assert (refused is None) == within_names(made), refused
+        change(data, made)
+
+
+def contradict(obj: Object) -> bool:
+    """Whether names of a note set a variable differently: the guard refuses that too."""
+    noted: Any = json.loads(obj["metadata"]["annotations"].get(NOTE, "{}"))
+    for one in [*obj["spec"]["containers"], *obj["spec"]["initContainers"]]:
+        own = {each["name"] for each in one.get("env") or ()}
+        names = +Counter(noted.get(one["name"], {}))
+        if {DOMAIN + "tier-a", DOMAIN + "tier-b"} <= names.keys() and "TIER" not in own:
+            return True
+    return False
