@@ -19,6 +19,7 @@ from services.bitstreams.storage import (
     read_bitstream,
 )
 from services.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id
+from services.process.errors import StorageError
 from services.process.text import count, plain
 
 Files = Annotated[
@@ -116,11 +117,14 @@ def verify(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> N
     """Read all bitstreams of this node; exit code 1 if one can't be used.
 
     Names everything else in the folder too, such as a bitstream that was copied
-    there and not installed: it can't be used either.
+    there and not installed: it can't be used either. Exit code 2 if there is no
+    such folder.
 
     [bold]Example[/bold]
       accelbind bitstream verify && echo all good
     """
+    if not settings.bitstreams.exists():
+        raise StorageError(f"{settings.bitstreams} does not exist: see --bitstreams")
     stored, strays = _stored(settings.bitstreams)
     bad = [each for each in stored if not each["ok"]]
     unusable = f", {len(bad)} of them can't be used" if bad else ""

@@ -28,7 +28,10 @@ from accelbind.survey import Survey, policy_of, read_folder, survey
 from services.admission.findings import Code, Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.kube.connection import connector
+from services.mappings import folder as folders
 from services.mappings.index import EMPTY_INDEX, MappingIndex
+from services.mappings.kinds import ACCELERATOR
+from services.mappings.schema import unknown_fields, wrong_types
 from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import count, plain
 
@@ -87,6 +90,7 @@ def mappings(
       invalid           a mapping that can't be used
       clash             both kinds have the name, so neither can be used
       logical           a mapping to a name that is logical itself
+      schema            with DIR: an API server refuses the mapping or drops a field
       unmapped          a pod or workload asks for a name that isn't mapped
       never-advertised  no node knows the resource
       dangling          nodes know the resource, but have none of it now
@@ -170,11 +174,28 @@ def _check_folder(
         ],
         problems=snapshot.problems,
     )
+    findings += _of_schema(folder)
     for pod in found_pods:
         of = pod.namespace or namespace or "default"
         for hint in misspelt_resources(pod, index, policy, namespace=of):
             findings.append(Finding(Code.MISSPELT, of, pod.label, hint))
     return index, findings, unchecked
+
+
+def _of_schema(folder: Path) -> Iterator[Finding]:
+    """Yield what an API server would refuse or drop, though the webhook reads it in a folder."""
+    for where, obj in folders.read_folder(folder, types=True):
+        if not isinstance(obj, dict):
+            continue
+        problems = wrong_types(obj)
+        if obj.get("kind") != ACCELERATOR:  # the others are invalid with such a field
+            problems = chain(problems, unknown_fields(obj))
+        metadata = obj.get("metadata")
+        named = metadata if isinstance(metadata, dict) else {}
+        namespace, name = (str(named.get(key) or "") for key in ("namespace", "name"))
+        for problem in problems:
+            of = f"{obj['kind']} {plain(name)}"
+            yield Finding(Code.SCHEMA, namespace or "default", of, f"{where}: {problem}")
 
 
 def _within(

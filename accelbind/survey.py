@@ -134,13 +134,17 @@ def read_folder(folder: Path) -> FolderSnapshot:
     """The mappings of a folder, and its problems.
 
     Raises:
-        InvalidSettings: It can't be read, which is the asker's fault: exit code 1 is an answer.
+        InvalidSettings: It or a file can't be read, which is the asker's fault: exit code 1 is an
+            answer.
     """
     try:
-        return load_folder(folder)
+        snapshot = load_folder(folder)
     except ExternalFailure as error:
         advice = ": name the folder that has this file" if folder.is_file() else ""
         raise InvalidSettings(f"{error}{advice}") from error
+    if snapshot.unread:
+        raise InvalidSettings(f"the folder of mappings {folder}: {'; '.join(snapshot.unread[:4])}")
+    return snapshot
 
 
 def policy_of(

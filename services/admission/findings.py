@@ -41,6 +41,9 @@ class Code(StrEnum):
     """A mapping to a name that is logical itself."""
     UNMAPPED = "unmapped"
     """A pod or workload requests a name that its namespace doesn't map."""
+    SCHEMA = "schema"
+    """A mapping of a folder that an API server refuses, or of which it drops a field. Only the
+    command line looks for these."""
     NEVER_ADVERTISED = "never-advertised"
     """A mapping to a resource that no node has advertised."""
     DANGLING = "dangling"

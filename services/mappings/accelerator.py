@@ -203,7 +203,9 @@ def _toleration(obj: Spec, at: str) -> Toleration:
 
 
 def _runtime_class(spec: Spec) -> str:
-    name = spec.get("runtimeClassName", "")
-    if not isinstance(name, str) or len(name) > 253 or (name and not re.fullmatch(_DOMAIN, name)):
+    name = spec.get("runtimeClassName")
+    if name is None:
+        return ""
+    if not isinstance(name, str) or len(name) > 253 or not re.fullmatch(_DOMAIN, name):
         raise InvalidName("spec.runtimeClassName is not the name of a RuntimeClass")
     return name

@@ -5,16 +5,19 @@ read in the order of their names. A document with an error is reported and skipp
 `services.process.folder` finds changes.
 """
 
-from collections.abc import Iterator, Mapping
+import collections.abc
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
-from services.mappings.kinds import TABLE
-from services.mappings.model import Entry, Rejected, parse, reject
+from services.mappings.kinds import ACCELERATOR, TABLE
+from services.mappings.model import Entry, Mapping, Rejected, parse, reject
+from services.mappings.schema import unknown_fields
 from services.process.errors import InvalidMapping
 from services.process.folder import INTERVAL, FolderPoll, read_file, yaml_files
 from services.process.yaml import BrokenDocument, read_documents
@@ -23,6 +26,8 @@ WHAT: Final = "mappings"
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Bytes of all files together: 100,000 mappings have about 25 MiB, which take a minute to read."""
 MAX_LOGGED: Final = 100
+MAX_SHOWN: Final = 4
+"""Unknown fields that the reason of a mapping names."""
 
 log = structlog.get_logger(component="mappings")
 
@@ -33,7 +38,9 @@ class FolderSnapshot:
 
     index: MappingIndex = EMPTY_INDEX
     problems: tuple[str, ...] = ()
-    """A sentence for each file, document or mapping that can't be used."""
+    """A sentence for each document or mapping that can't be used."""
+    unread: tuple[str, ...] = ()
+    """A sentence for each file that can't be read."""
 
 
 def load_folder(directory: Path) -> FolderSnapshot:
@@ -42,12 +49,48 @@ def load_folder(directory: Path) -> FolderSnapshot:
     Raises:
         ExternalFailure: The folder doesn't exist or can't be listed.
     """
-    loading = _Loading(MAX_BYTES)
-    for path in yaml_files(directory, what=WHAT):
-        loading.add_file(path)
+    loading = _Loading()
+    for where, value in read_folder(directory):
+        loading.add(where, value)
     index = build_index(loading.entries)
     loading.problems += _clashes(index, loading.entries)
-    return FolderSnapshot(index, tuple(loading.problems))
+    return FolderSnapshot(index, tuple(loading.problems), tuple(loading.unread))
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A file that can't be read, and why."""
+
+    reason: str
+
+
+def read_folder(directory: Path, *, types: bool = False) -> Iterator[tuple[str, object]]:
+    """Yield the objects of a folder, each with its place.
+
+    A document that is no YAML is a `BrokenDocument`, and a file that can't be read an `Unread`.
+    Scalars are texts; `types` is that of `read_documents`.
+
+    Raises:
+        ExternalFailure: The folder doesn't exist or can't be listed.
+    """
+    bytes_left = MAX_BYTES
+    for path in yaml_files(directory, what=WHAT):
+        try:
+            content = _read(path, bytes_left)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            yield path.name, Unread(str(reason))
+            continue
+        bytes_left -= len(content)
+        for document in read_documents(content, types=types):  # JSON is YAML too
+            where = f"{path.name}, line {document.line} (document {document.number})"
+            if isinstance(document, BrokenDocument):
+                yield where, document
+            elif (items := _items(document.value)) is None:
+                yield where, document.value
+            else:
+                for number, item in enumerate(items, start=1):
+                    yield f"{where}, item {number}", item
 
 
 def _clashes(index: MappingIndex, entries: list[Entry]) -> Iterator[str]:
@@ -64,42 +107,34 @@ def _clashes(index: MappingIndex, entries: list[Entry]) -> Iterator[str]:
 class _Loading:
     """The objects and problems found so far."""
 
-    bytes_left: int
     entries: list[Entry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
-    def add_file(self, path: Path) -> None:
-        """Read a file; one that can't be read becomes a problem."""
-        try:
-            content = _read(path, self.bytes_left)
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            self.problems.append(f"{path.name}: {reason}")
+    def add(self, where: str, value: object) -> None:
+        """Add what `read_folder` yields: a custom resource, or the reason why it can't be used."""
+        if isinstance(value, Unread):
+            self.unread.append(f"{where}: {value.reason}")
             return
-        self.bytes_left -= len(content)
-        for document in read_documents(content):  # JSON is YAML too
-            where = f"{path.name}, line {document.line} (document {document.number})"
-            if isinstance(document, BrokenDocument):
-                self.problems.append(f"{where}: {document.message}")
-            else:
-                self.add_object(document.value, where)
-
-    def add_object(self, value: object, where: str) -> None:
-        """Add a custom resource, or those of a list."""
-        if (items := _items(value)) is None:
-            self.add_mapping(value, where)
-        for number, item in enumerate(items or (), start=1):
-            self.add_mapping(item, f"{where}, item {number}")
-
-    def add_mapping(self, value: object, where: str) -> None:
-        """Add a custom resource, or the reason why it can't be used."""
+        if isinstance(value, BrokenDocument):
+            self.problems.append(f"{where}: {value.message}")
+            return
         try:
-            self.entries.append(parse(value))
+            self.entries.append(_parse(value))
         except InvalidMapping as error:
             self.problems.append(f"{where}: {error}")
             refused = reject(value, str(error))
             if refused is not None:
                 self.entries.append(refused)
+
+
+def _parse(value: object) -> Mapping:
+    """Read a custom resource; no API server has dropped a misspelt field of it."""
+    mapping = parse(value)
+    unknown = unknown_fields(value) if mapping.kind == ACCELERATOR else ()
+    if problems := [*islice(unknown, MAX_SHOWN)]:
+        raise InvalidMapping(f"{mapping.label}: {'; '.join(problems)}")
+    return mapping
 
 
 def _read(path: Path, limit: int) -> bytes:
@@ -144,14 +179,14 @@ class FolderSource(FolderPoll[FolderSnapshot]):
         self._logged: frozenset[str] = frozenset()
 
     @property
-    def watch_failures(self) -> Mapping[str, int]:
+    def watch_failures(self) -> collections.abc.Mapping[str, int]:
         """Empty: a folder is polled, not watched through an API server."""
         return {}
 
     @property
     def rejected(self) -> int:
         """How many files, documents and mappings can't be used."""
-        return len(self.snapshot.problems)
+        return len(self.snapshot.problems) + len(self.snapshot.unread)
 
     def _swap(self, snapshot: FolderSnapshot) -> None:
         self.snapshot = snapshot
@@ -160,11 +195,12 @@ class FolderSource(FolderPoll[FolderSnapshot]):
             "mappings loaded",
             mappings=len(snapshot.index),
             namespaces=len(snapshot.index.namespaces),
-            problems=len(snapshot.problems),
+            problems=self.rejected,
         )
-        new = [problem for problem in snapshot.problems if problem not in self._logged]
+        problems = (*snapshot.unread, *snapshot.problems)
+        new = [problem for problem in problems if problem not in self._logged]
         for problem in new[:MAX_LOGGED]:
             log.warning("mapping skipped", reason=problem)
         if len(new) > MAX_LOGGED:
             log.warning("more mappings skipped", number=len(new) - MAX_LOGGED)
-        self._logged = frozenset(snapshot.problems)
+        self._logged = frozenset(problems)

@@ -70,7 +70,7 @@ def read(found: Iterable[FoundPod], mappings: Path) -> OwnPods:
         pods=tuple(_pod(one, number) for number, one in enumerate(explained, 1)),
         namespaces=tuple(namespaces),
     )
-    return OwnPods(world, snapshot.problems)
+    return OwnPods(world, (*snapshot.unread, *snapshot.problems))
 
 
 def _requested(one: Explained) -> Iterator[tuple[str, int]]:

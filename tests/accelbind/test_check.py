@@ -93,6 +93,42 @@ def test_findings_are_a_table(folder: Folder) -> None:
     assert last == "2 mappings in 1 namespace: 3 findings"
 
 
+def test_what_an_api_server_would_not_take_is_found_in_a_folder(folder: Folder) -> None:
+    maps = folder(
+        accelerator("a", "a/x", target={"resource": "a/x", "count": "2"}, namespace="team"),
+        accelerator("b", "a/y", nodeselector={}),
+        accelerator("c", "a/z", runtimeClassName=""),
+        function("d") | {"data": {}},
+    )
+    assert found(maps) == (
+        1,
+        [
+            ("invalid", "default", "Accelerator b"),
+            ("invalid", "default", "Accelerator c"),
+            ("schema", "team", "Accelerator a"),
+            ("schema", "default", "AcceleratorFunction d"),
+        ],
+    )
+    assert found(maps, "-n", "team") == (1, [("schema", "team", "Accelerator a")])
+
+
+@pytest.mark.parametrize("domains", [("a.example", "a.example"), ("A", "b"), ("b", "k8s.io")])
+def test_domains_that_no_webhook_has_are_refused(folder: Folder, domains: tuple[str, str]) -> None:
+    flags = ("--domain", domains[0], "--accelerator-domain", domains[1])
+    done = check(folder(function("a")), *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "domain" in done.stderr
+
+
+def test_a_file_that_is_too_large_is_no_answer(folder: Folder) -> None:
+    maps = folder(function("a"))
+    with (maps / "large.yaml").open("wb") as file:
+        file.truncate(40 * 1024**2)
+    done = check(maps)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "large.yaml: the folder holds more than 32 MiB of YAML" in done.stderr
+
+
 def shared_name() -> tuple[dict[str, Any], dict[str, Any]]:
     """An Accelerator of namespace lib, and a pod of namespace default that requests it."""
     shared = accelerator("gpu", "nvidia.com/gpu", namespace="lib")

@@ -62,7 +62,7 @@ def change(data: st.DataObject, obj: Object) -> None:
             forged = data.draw(st.dictionaries(st.sampled_from(NAMES), st.integers(-1, 9)))
             obj["metadata"]["annotations"][NOTE] = json.dumps({one["name"]: forged})
         case "more":
-            spec["containers"].append(data.draw(containers("more")))
+            spec["containers"].append(data.draw(containers(f"more-{len(spec['containers'])}")))
 
 
 def resolution(key: str) -> Resolution:

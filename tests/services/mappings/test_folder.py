@@ -159,6 +159,18 @@ def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
     assert "exists more than once" in twice
 
 
+def test_an_accelerator_with_an_unknown_field_is_none(tmp_path: Path) -> None:
+    spec = "{target: {resource: a/b}, nodeselector: {x: y}, envs: [], z: 1}"
+    head = "apiVersion: accelbind.dev/v1alpha1\nkind: Accelerator\nmetadata: {name: a}\n"
+    snapshot = load(tmp_path, a__yaml=f"{head}spec: {spec}\n")
+    (problem,) = snapshot.problems
+    assert problem.startswith("a.yaml, line 1 (document 1): Accelerator default/a: there is no ")
+    assert (
+        '"spec.nodeselector"; did you mean nodeSelector?; there is no field "spec.envs"' in problem
+    )
+    assert "a" in snapshot.index.namespace("default").accelerators.rejected
+
+
 def test_what_cannot_be_read_is_named_and_the_rest_serve(tmp_path: Path) -> None:
     (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
@@ -166,7 +178,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_serve(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe.yaml")
     snapshot = load(tmp_path, z__yaml=function())
     assert served(snapshot) == ["default/nlb0"]
-    named = [problem.partition(":")[0] for problem in snapshot.problems]
+    named = [problem.partition(":")[0] for problem in snapshot.unread]
     assert named == ["folder.yaml", "gone.yaml", "loop.yaml", "pipe.yaml"]
 
 
@@ -174,7 +186,7 @@ def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(folder, "MAX_BYTES", len(function("a")) + 10)
     snapshot = load(tmp_path, a__yaml=function("a"), b__yaml=function("b"))
     assert served(snapshot) == ["default/a"]
-    assert snapshot.problems == ("b.yaml: the folder holds more than 0 MiB of YAML",)
+    assert snapshot.unread == ("b.yaml: the folder holds more than 0 MiB of YAML",)
 
 
 def test_a_folder_that_is_missing_or_a_file_is_an_error(tmp_path: Path) -> None:
