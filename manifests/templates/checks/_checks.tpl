@@ -8,49 +8,79 @@
 {{- end }}
 {{- end }}
 
-{{/* The keys of each map of values.yaml; `values` is the whole, `pool` one of the pools. */}}
-{{- define "accelbind.knownKeys" -}}
-values: [bitstreams, certificates, commonLabels, crds, deviceTypes, domains, global, images, kubelet, monitoring, namespace, networkPolicies, nodeFeatureRule, openshift, pools, webhook]
-images: [certs, hookInstaller, plugin, pullPolicy, pullSecrets, webhook]
-images.certs: &image [digest, repository, tag]
-images.hookInstaller: *image
-images.plugin: *image
-images.webhook: *image
-webhook: [affinity, args, env, extraVolumeMounts, extraVolumes, guard, hostNetwork, logLevel, nodeSelector, podAnnotations, podLabels, replicas, resources, tolerations]
-certificates: [affinity, args, caBundle, env, existingSecret, extraVolumeMounts, extraVolumes, logLevel, nodeSelector, podAnnotations, podLabels, replicas, resources, source, tolerations]
-pool: [affinity, args, cdi, enforceMappings, env, extraVolumeMounts, extraVolumes, logLevel, mode, name, nodeSelector, podAnnotations, podLabels, priorityClassName, programming, resources, tolerations, units, updateStrategy]
-kubelet: [root]
-bitstreams: [hostPath, volume]
-crds: [fpga, install]
-deviceTypes: [domains, enabled, own]
-namespace: [create, labels]
-networkPolicies: [enabled]
-monitoring: [enabled, labels, namespace, runbookUrl]
-nodeFeatureRule: [apiVersion, enabled]
-openshift: [scc]
+{{/* Compares a value with what it may be (types.yaml). Takes what was found, the value's path, the value, and its type. */}}
+{{- define "accelbind.compare" -}}
+{{- $found := index . 0 }}{{ $path := index . 1 }}{{ $value := index . 2 }}{{ $type := index . 3 }}
+{{- $is := kindOf $value }}{{ $wanted := "" }}
+{{- if kindIs "map" $type }}
+{{- $known := list }}{{ range keys $type | sortAlpha }}{{ if ne . "*" }}{{ $known = append $known (trimSuffix "!" .) }}{{ end }}{{ end }}
+{{- if ne $is "map" }}
+{{- $wanted = not (empty $known) | ternary (printf "a map with %s" (join ", " $known)) "a map, such as {a: b}" }}
+{{- else }}
+{{- range $key, $inner := $value }}
+{{- $of := get $type $key | default (get $type (print $key "!")) | default (get $type "*") }}
+{{- if $of }}
+{{- include "accelbind.compare" (list $found (printf "%s.%s" $path $key | trimPrefix ".") $inner $of) }}
+{{- else }}
+{{- include "accelbind.problem" (list $found (printf "%s is not a value of this chart: use one of %s" (printf "%s.%s" $path $key | trimPrefix ".") (join ", " $known))) }}
+{{- end }}
+{{- end }}
+{{- range keys $type | sortAlpha }}
+{{- $key := trimSuffix "!" . }}
+{{- if and (hasSuffix "!" .) (not (hasKey $value $key)) }}
+{{- include "accelbind.problem" (list $found (printf "%s is missing: set it, or remove a line with null so that its default applies" (printf "%s.%s" $path $key | trimPrefix "."))) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- else if kindIs "slice" $type }}
+{{- if eq $is "slice" }}
+{{- range $at, $inner := $value }}
+{{- include "accelbind.compare" (list $found (printf "%s[%d]" $path $at) $inner (first $type)) }}
+{{- end }}
+{{- else }}
+{{- $wanted = kindIs "map" (first $type) | ternary "a list of maps, such as [{name: a}]" "a list, such as [a, b]" }}
+{{- end }}
+{{- else if eq $type "map" }}
+{{- if ne $is "map" }}{{ $wanted = "a map, such as {a: b}" }}{{ end }}
+{{- else if eq $type "text" }}
+{{- if ne $is "string" }}{{ $wanted = "a text" }}{{ end }}
+{{- else if eq $type "flag" }}
+{{- if ne $is "bool" }}{{ $wanted = "true or false, without quotes" }}{{ end }}
+{{- else if eq $type "scalar" }}
+{{- if not (has $is (list "string" "float64" "int64" "int")) }}{{ $wanted = "a number or a text" }}{{ end }}
+{{- else if or (eq $type "number") (contains ".." $type) }}
+{{- $ends := splitList ".." $type }}{{ $fits := has $is (list "float64" "int64" "int") }}
+{{- if $fits }}{{ $fits = eq (float64 $value) (floor $value) }}{{ end }}
+{{- if and $fits (contains ".." $type) }}
+{{- $fits = and (ge (float64 $value) (float64 (first $ends))) (or (eq (last $ends) "") (le (float64 $value) (float64 (last $ends)))) }}
+{{- end }}
+{{- if not $fits }}
+{{- $wanted = "a whole number" }}
+{{- if eq (first $ends) (last $ends) }}{{ $wanted = first $ends }}
+{{- else if contains ".." $type }}{{ $wanted = printf "a whole number of at least %s%s" (first $ends) (ne (last $ends) "" | ternary (print " and at most " (last $ends)) "") }}{{ end }}
+{{- end }}
+{{- else if contains "|" $type }}
+{{- if not (and (eq $is "string") (has $value (splitList "|" $type))) }}{{ $wanted = print "one of " (splitList "|" $type | compact | join ", ") }}{{ end }}
+{{- end }}
+{{- if $wanted }}
+{{- $shown := dict "map" "a map" "slice" "a list" "invalid" "null" "string" (printf "the text %q" $value) "bool" (toString $value) }}
+{{- $advice := and (eq $wanted "a text") (not (has $is (list "map" "slice" "invalid"))) | ternary ": put it into quotes" "" }}
+{{- include "accelbind.problem" (list $found (printf "%s must be %s, not %s%s" $path $wanted (get $shown $is | default (print "the number " $value)) $advice)) }}
+{{- end }}
 {{- end }}
 
-{{/* Takes what was found, the path of a map, the map, and its keys. */}}
-{{- define "accelbind.keys" -}}
-{{- $found := index . 0 }}{{ $path := index . 1 }}{{ $known := index . 3 }}
-{{- range keys (index . 2) | sortAlpha }}
-{{- if not (has . $known) }}
-{{- include "accelbind.problem" (list $found (printf "%s%s is not a value of this chart: use one of %s" $path . (join ", " $known))) }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{/* Takes what was found, the path of values with `args`, these, and which value each flag has. */}}
+{{/* Takes what was found, the path of values with `args`, these, which value each flag has, and the command with its flags. */}}
 {{- define "accelbind.arguments" -}}
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}{{ $flags := index . 3 }}
+{{- $command := index . 4 }}{{ $known := index . 5 }}
 {{- $fixed := list "--ca-secret" "--host-root" "--kubelet-dir" "--metrics-port" "--namespace" "--node-name" "--pod-logs-dir" "--port" "--root" "--service" "--state-dir" "--tls-secret" "--webhook-config" }}
 {{- $set := list "ACCELBIND_CLEAR_ERRORS" "ACCELBIND_LOG_FORMAT" "MALLOC_MMAP_THRESHOLD_" "NODE_NAME" }}
 {{- $said := list }}
 {{- range $given.args }}
-{{- $said = append $said (list "args" . (splitList "=" . | first | replace "--no-" "--")) }}
+{{- $said = append $said (list "args" . (splitList "=" . | first | replace "--no-" "--") (hasPrefix "-" .)) }}
 {{- end }}
 {{- range $given.env }}
-{{- $said = append $said (list "env" .name (printf "--%s" (.name | trimPrefix "ACCELBIND_" | lower | replace "_" "-"))) }}
+{{- $said = append $said (list "env" .name (printf "--%s" (.name | trimPrefix "ACCELBIND_" | lower | replace "_" "-")) (hasPrefix "ACCELBIND_" .name)) }}
 {{- end }}
 {{- range $said }}
 {{- $is := printf "%s.%s has %s" $path (index . 0) (index . 1) }}{{ $flag := index . 2 }}
@@ -60,24 +90,37 @@ openshift: [scc]
 {{- include "accelbind.problem" (list $found (printf "%s, which the chart sets itself: remove it, or use a flag in %s.args" $is $path)) }}
 {{- else if has $flag $fixed }}
 {{- include "accelbind.problem" (list $found (printf "%s: remove it, since the chart's ports, mounts and rights are for its own value" $is)) }}
+{{- else if and (index . 3) (not (has $flag $known)) }}
+{{- include "accelbind.problem" (list $found (printf "%s, which accelbind %s does not know: see accelbind %s --help" $is $command $command)) }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* A quantity of Kubernetes as a number. */}}
+{{- define "accelbind.amount" -}}
+{{- $suffix := regexFind "([KMGTPE]i|[mkMGTPE])$" . }}
+{{- $factors := dict "" 1.0 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 }}
+{{- mulf (trimSuffix $suffix . | float64) (get $factors $suffix) }}
 {{- end }}
 
 {{/* What all workloads have. Takes what was found, the path of their values, and these. */}}
 {{- define "accelbind.workload" -}}
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}
-{{- include "accelbind.keys" (list $found (print $path ".affinity.") ($given.affinity | default dict) (list "nodeAffinity" "podAffinity" "podAntiAffinity")) }}
-{{- range $at, $toleration := $given.tolerations }}
-{{- include "accelbind.keys" (list $found (printf "%s.tolerations[%d]." $path $at) $toleration (list "effect" "key" "operator" "tolerationSeconds" "value")) }}
-{{- end }}
-{{- include "accelbind.keys" (list $found (print $path ".resources.") ($given.resources | default dict) (list "limits" "requests")) }}
 {{- range $which, $amounts := $given.resources }}
 {{- if kindIs "map" $amounts }}
 {{- range $name, $amount := $amounts }}
 {{- if not (regexMatch "^([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([KMGTPE]i|[mkMGTPE]|[eE][-+]?[0-9]+)?$" (toString $amount)) }}
 {{- include "accelbind.problem" (list $found (printf "%s.resources.%s.%s %q is not a quantity: use a number with a suffix of Kubernetes, such as 100m or 256Mi" $path $which $name (toString $amount))) }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $limits := dig "limits" dict ($given.resources | default dict) | default dict }}
+{{- range $name, $amount := dig "requests" dict ($given.resources | default dict) | default dict }}
+{{- if and (not $found.problems) (hasKey $limits $name) }}
+{{- $limit := get $limits $name | toString }}
+{{- if gt (include "accelbind.amount" (toString $amount) | float64) (include "accelbind.amount" $limit | float64) }}
+{{- include "accelbind.problem" (list $found (printf "%s.resources.requests.%s %s is more than its limit %s: raise the limit, or request less" $path $name (toString $amount) $limit)) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -136,13 +179,13 @@ openshift: [scc]
 {{- end }}
 {{- end }}
 
-{{/* Takes what was found and the pools. */}}
+{{/* Takes what was found, the pools, and the plugin's flags. */}}
 {{- define "accelbind.checkPools" -}}
-{{- $found := index . 0 }}{{ $earlier := list }}
+{{- $found := index . 0 }}{{ $known := index . 2 }}{{ $earlier := list }}
 {{- $flags := dict "--log-level" "logLevel" "--mode" "mode" "--units" "units" "--enforce-mappings" "enforceMappings" "--programming" "programming" "--hook-path" "programming" "--cdi" "cdi" "--cdi-dir" "cdi" "--device-types" "deviceTypes" "--resource-domain" "deviceTypes.domains" }}
 {{- range $at, $given := index . 1 }}
 {{- $path := printf "pools[%d]" $at }}
-{{- include "accelbind.arguments" (list $found $path $given $flags) }}
+{{- include "accelbind.arguments" (list $found $path $given $flags "plugin" $known) }}
 {{- include "accelbind.workload" (list $found $path $given) }}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$" $given.name) }}
 {{- include "accelbind.problem" (list $found (printf "%s.name %q is not a name: use at most 32 lower-case letters, digits and -" $path $given.name)) }}
@@ -157,8 +200,6 @@ openshift: [scc]
 {{- if and (eq ($given.programming | default "") "oci-hook") (ne $mode "region") }}
 {{- include "accelbind.problem" (list $found (printf "%s.programming oci-hook needs mode region: set the pool's mode to region" $path)) }}
 {{- end }}
-{{- include "accelbind.keys" (list $found (print $path ".updateStrategy.") ($given.updateStrategy | default dict) (list "rollingUpdate" "type")) }}
-{{- include "accelbind.keys" (list $found (print $path ".updateStrategy.rollingUpdate.") (dig "rollingUpdate" dict ($given.updateStrategy | default dict)) (list "maxSurge" "maxUnavailable")) }}
 {{- $rolling := dig "rollingUpdate" "maxUnavailable" "10%" ($given.updateStrategy | default dict) | toString }}
 {{- if not (regexMatch "^([1-9][0-9]*|([1-9][0-9]?|100)%)$" $rolling) }}
 {{- include "accelbind.problem" (list $found (printf "%s.updateStrategy.rollingUpdate.maxUnavailable %q stops updates: use a number of at least 1, or a percentage such as 10%%" $path $rolling)) }}
