@@ -34,7 +34,8 @@ def test_fields_and_types_are_those_of_the_definition(kind: str) -> None:
 
 
 def of(**spec: object) -> dict[str, Any]:
-    return accelerator("a", "a/x", **spec)
+    obj = accelerator("a", "a/x")
+    return obj | {"spec": obj["spec"] | spec}
 
 
 GOOD = [of(), function("f", "af"), function("f", "af") | {"status": {"any": 1}}, {"kind": "Pod"}, 5]
