@@ -116,7 +116,7 @@ async def test_two_types_and_a_card_share_no_device(bed: Bed, engines: Engines) 
     address = bed.rack.add_card(CardSpec())
     engines.add("other")
     engines.add(
-        "fpga",
+        "pac",
         ('["1bcf"], device: ["001c"]', '["8086"]'),
         ("class: ve}", "class: ve, optional: true}"),
     )
@@ -129,7 +129,7 @@ async def test_two_types_and_a_card_share_no_device(bed: Bed, engines: Engines) 
         assert "types other and vector-engine match 0000:b0:00.0" in reasons["0000-b0-00-0"]
         named = [text for text in reasons.values() if text.startswith(address)]
         assert named == [
-            f"{address} belongs to the FPGA device dfl-port.0 ({AF}), so type fpga can't offer it"
+            f"{address} belongs to the FPGA device dfl-port.0 ({AF}), so type pac can't offer it"
         ]
         assert state.inventory is not None
         assert any("bent.yaml" in each.message for each in state.inventory.problems)

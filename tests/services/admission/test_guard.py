@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -208,17 +209,26 @@ def test_a_review_is_answered_with_its_reason() -> None:
     assert (outcome, reason) == (ReviewOutcome.DENIED, "guarded-resource")
     assert made["auditAnnotations"] == {"reason": "guarded-resource"}
     assert made["status"]["code"] == 403
+    assert GPU in made["status"]["message"]
+    refused = asked(pod(app(gpu=3), annotations={NOTE: json.dumps(noted(gpu_pair=1))}))[2]
+    assert refused["auditAnnotations"] == {"reason": "guarded-resource"}
     note = {NOTE: json.dumps(noted(gpu_pair=1))}
     outcome, reason, made = asked(pod(app(gpu=1), annotations=note))
     assert (outcome, reason) == (ReviewOutcome.ALLOWED, "within-names")
     assert made["auditAnnotations"] == {"reason": "within-names"}
+    shared = pod(app(gpu=1), annotations={NOTE: json.dumps(noted(everywhere=1))})
+    assert asked(shared)[0] == ReviewOutcome.DENIED
+    serves = replace(POLICY, shared_namespace="lib")
+    assert asked(shared, serves)[0] == ReviewOutcome.ALLOWED
     assert asked(physical, operation="UPDATE")[:2] == (ReviewOutcome.ALLOWED, "not-created")
 
 
 def test_a_webhook_without_guard_refuses_what_it_is_asked() -> None:
     outcome, reason, made = asked(pod(app(gpu=1)), Policy())
     assert (outcome, reason) == (ReviewOutcome.DENIED, "nothing-guarded")
-    assert "runs without --guard" in made["status"]["message"]
+    assert made["status"]["message"] == (
+        "the webhook configuration calls the guard, but the webhook runs without --guard"
+    )
 
 
 def test_a_pod_that_cant_be_read_is_refused() -> None:

@@ -1,6 +1,7 @@
 """Reviews of mappings: what is refused where it is made, what passes, and what is warned of."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -289,3 +290,25 @@ def test_a_spec_that_costs_much_or_is_no_json_is_refused(spec: bytes, problem: s
     answer = validate(data, EMPTY_INDEX, Policy())
     assert (answer.outcome, answer.reason) == (ReviewOutcome.DENIED, "invalid-mapping")
     assert answer.message.startswith(f"AcceleratorFunction default/x: {problem}")
+
+
+@pytest.mark.parametrize("place", ["status", "labels", "old", "options"])
+def test_what_is_not_read_of_a_review_takes_no_memory(place: str) -> None:
+    """Only the spec is limited to 256 KiB: `kubectl apply` and updates repeat it."""
+    nested: list[Any] = [[]] * 300_000
+    new, more = region("a"), {}
+    if place == "labels":
+        new["metadata"]["labels"] = nested
+    elif place == "status":
+        new["status"] = nested
+    else:
+        more = {"old": {"spec": nested}} if place == "old" else {"options": nested}
+    text = body(new, **more)
+    tracemalloc.start()
+    try:
+        answer = validate(text, EMPTY_INDEX, Policy())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert answer.outcome is ReviewOutcome.ALLOWED
+    assert peak < len(text)

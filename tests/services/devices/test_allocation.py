@@ -95,6 +95,19 @@ def test_an_id_that_is_asked_for_twice_counts_once() -> None:
     assert answer.envs["ACCELERATOR_UNITS"] == "1,0"
 
 
+@pytest.mark.parametrize(
+    ("values", "listed"), [(("a,b", "b,c"), "a,b,c"), (("", "a"), "a"), (("", ""), "")]
+)
+def test_what_several_devices_list_is_in_their_variable_once(
+    values: tuple[str, str], listed: str
+) -> None:
+    devices = {
+        str(number): Device(str(number), AF_NLB0, healthy=True, envs=(("LIST", value),))
+        for number, value in enumerate(values)
+    }
+    assert allocate(devices, ["0", "1"]).envs == {"LIST": listed}
+
+
 def test_devices_without_pci_function_leave_their_variable_empty() -> None:
     devices = {"dfl-port.0": Device("dfl-port.0", AF_NLB0, healthy=True, envs=((AF_VARIABLE, ""),))}
     assert allocate(devices, ["dfl-port.0"]).envs == {AF_VARIABLE: ""}
