@@ -296,7 +296,8 @@ def test_a_spec_that_costs_much_or_is_no_json_is_refused(spec: bytes, problem: s
 def test_what_is_not_read_of_a_review_takes_no_memory(place: str) -> None:
     """Only the spec is limited to 256 KiB: `kubectl apply` and updates repeat it."""
     nested: list[Any] = [[]] * 300_000
-    new, more = region("a"), {}
+    new = region("a")
+    more: dict[str, Any] = {}
     if place == "labels":
         new["metadata"]["labels"] = nested
     elif place == "status":
