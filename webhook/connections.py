@@ -37,10 +37,12 @@ class EvictionReason(StrEnum):
 
 
 class Phase(Enum):
-    """What a connection is waiting for."""
+    """What a connection is waiting for: in this order, and then for the next REQUEST."""
 
-    NEW = "the TLS handshake and the first request"
-    REQUEST = "the rest of a request, or its answer being read"
+    HANDSHAKE = "the TLS handshake"
+    NEW = "the first request"
+    REQUEST = "the rest of a request"
+    ANSWER = "its answer being read"
     IDLE = "the next request"
 
 
@@ -54,11 +56,7 @@ class Connection:
     """When it was accepted, its request began, or its last answer was sent."""
     close: Callable[[], object] = field(init=False)
     """Closes it at once."""
-    phase: Phase = Phase.NEW
-    secured: bool = False
-    """Whether its handshake is done."""
-    arrived: bool = False
-    """Whether its request has arrived completely."""
+    phase: Phase = Phase.HANDSHAKE
     held: int = 0
     """Bytes of its unfinished request or unread answer."""
 
@@ -107,16 +105,16 @@ class Connections:
     @property
     def handshaking(self) -> int:
         """Number of connections in the TLS handshake."""
-        return sum(not connection.secured for connection in self._open)
+        return len(self.in_phase(Phase.HANDSHAKE))
 
     @property
     def awaits_release(self) -> bool:
         """Whether closed connections keep so much that a further answer has to wait."""
         return self._released_bytes > 0 and self.held_bytes + self._released_bytes > self._most_held
 
-    def in_phase(self, phase: Phase) -> list[Connection]:
-        """Return the connections in a phase."""
-        return [connection for connection in self._open if connection.phase is phase]
+    def in_phase(self, *phases: Phase) -> list[Connection]:
+        """Return the connections in some phases."""
+        return [connection for connection in self._open if connection.phase in phases]
 
     def add(self, client: str) -> Connection:
         """Add a connection that was accepted; the caller sets its `close`."""
@@ -136,8 +134,7 @@ class Connections:
 
     def begin(self, connection: Connection) -> None:
         """Record the first bytes of a request."""
-        connection.phase, connection.arrived = Phase.REQUEST, False
-        connection.since = self.clock()
+        connection.phase, connection.since = Phase.REQUEST, self.clock()
 
     def end(self, connection: Connection) -> None:
         """Record that a request was answered, or that its task has ended."""
@@ -146,8 +143,7 @@ class Connections:
         else:
             self._released_bytes -= connection.held
         connection.held = 0
-        connection.phase = Phase.IDLE
-        connection.since = self.clock()
+        connection.phase, connection.since = Phase.IDLE, self.clock()
 
     def hold(self, connection: Connection, size: int) -> bool:
         """Count bytes that a connection holds; return whether it is still open."""
@@ -181,7 +177,7 @@ class Connections:
         now = self.clock()
         for connection in list(self._open):
             # An API server waits 30 s for an answer at most.
-            longest = 30 if connection.secured else 5
+            longest = 5 if connection.phase is Phase.HANDSHAKE else 30
             if connection.phase is not Phase.IDLE and now - connection.since > longest:
                 self._evict(connection, EvictionReason.SLOW)
         if now - self._last_evicted > 10:

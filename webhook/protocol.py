@@ -52,7 +52,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
         """Start waiting for a request."""
         super().connection_made(transport)
-        self._connection.secured, self._connection.close = True, transport.abort
+        self._connection.phase, self._connection.close = Phase.NEW, transport.abort
         transport.set_write_buffer_limits(high=PIECE)
         verified = transport.get_extra_info("peercert")
         if verified and transport.get_extra_info("ssl_object").session_reused:
@@ -75,7 +75,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Handle the first bytes of a request."""
-        if self._connection.phase is Phase.REQUEST:
+        if self._connection.phase in (Phase.REQUEST, Phase.ANSWER):
             raise BadHead("a request before the answer to the previous one")
         super().on_message_begin()
         self._in_head, self._head, self._headers, self._unparsed = True, 0, 0, 0
@@ -101,7 +101,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Handle the last bytes of a request."""
         super().on_message_complete()
-        self._connection.arrived = True
+        if self._connection.phase is Phase.REQUEST:
+            self._connection.phase = Phase.ANSWER
 
 
 class BoundedApp:
@@ -136,7 +137,7 @@ class BoundedApp:
         async def send_bounded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 # What has not arrived of a request that was refused would count for the next one.
-                if self._draining() or not connection.arrived:
+                if self._draining() or connection.phase is Phase.REQUEST:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
                 await send(message)
                 return

@@ -36,9 +36,10 @@ MAX_HELLO: Final = 8 * 1024
 128 KiB."""
 _HELLO_HEAD: Final = 9
 """Bytes up to the length of a ClientHello (RFC 8446, 4 and 5.1); they arrive in one piece."""
-PATIENCE: Final = ((Phase.IDLE, 0.5), (Phase.NEW, 3.0), (Phase.REQUEST, 10.0))
-"""Seconds that connections in a phase have at shutdown. A request may be on its way on an idle one,
-if no answer has asked its client to reconnect."""
+BEGUN: Final = (Phase.REQUEST, Phase.ANSWER)
+PATIENCE: Final = (((Phase.IDLE,), 0.5), ((Phase.HANDSHAKE, Phase.NEW), 3.0), (BEGUN, 10.0))
+"""Seconds that connections in some phases have at shutdown. A request may be on its way on an idle
+one, if no answer has asked its client to reconnect."""
 REFUSAL_LOG_SECONDS: Final = 60.0
 """Shortest time between two log lines about refused clients."""
 _NO_CERTIFICATE: Final = "no-certificate"
@@ -124,11 +125,11 @@ class AdmissionServer(uvicorn.Server):
             while not self.connections.full and self._accept(listener):
                 pass
         listener.close()
-        for phase, seconds in PATIENCE:
+        for phases, seconds in PATIENCE:
             until = begun + seconds
-            while self.connections.in_phase(phase) and loop.time() < until:  # noqa: ASYNC110 - rare
+            while self.connections.in_phase(*phases) and loop.time() < until:  # noqa: ASYNC110 - rare
                 await asyncio.sleep(0.02)
-        if unanswered := self.connections.in_phase(Phase.REQUEST):
+        if unanswered := self.connections.in_phase(*BEGUN):
             log.warning("closed connections with unanswered requests", number=len(unanswered))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1):  # for clients to read their answers and close
@@ -206,7 +207,7 @@ class AdmissionServer(uvicorn.Server):
         except OSError as error:
             log.debug("no TLS connection", reason=str(error))
         finally:
-            if not connection.secured:
+            if connection.phase is Phase.HANDSHAKE:
                 self.connections.remove(connection)
                 accepted.close()
 

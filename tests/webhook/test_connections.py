@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from webhook.connections import Connection, Connections, EvictionReason
+from webhook.connections import Connection, Connections, EvictionReason, Phase
 
 
 class Played:
@@ -33,7 +33,7 @@ class Played:
             elif verb == "idle":  # a connection from its start to its first answer
                 self.play(f"add {name}", f"secure {name}", f"begin {name}", f"end {name}")
             elif verb == "secure":
-                self.named[name].secured = True
+                self.named[name].phase = Phase.NEW
             else:
                 getattr(self.connections, verb)(self.named[name], *map(int, size))
         return self.closed[before:]
