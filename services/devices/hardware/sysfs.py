@@ -3,7 +3,8 @@
 The root is `/` on a host, `/host` in a container that has the host's file system there, or the
 folder of an unpacked snapshot. `resolve` follows links within the root. It is called once for the
 folder of a card and of each of its parts; what is read below them is plain paths, and of an
-attribute that is a link the target is resolved in the same way.
+attribute that is a link the target is resolved in the same way. It is not `realpath`, which looks
+at each folder of each path again.
 
 Nothing here raises for what a card's files may be: a missing, unreadable, endless or binary file,
 a folder or FIFO in a file's place, a link to nowhere or to itself are all answers.
@@ -30,13 +31,13 @@ _MISSING = Reading(failure=Failure.MISSING, detail="no such file")
 class Sysfs:
     """The files of one scan. Paths are below the root and start with `/`.
 
-    Links of folders are followed once, so make a new one for each scan.
+    Links are followed once, so make a new one for each scan.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = "" if str(root) == "/" else str(root)
         self._real = os.path.realpath(root).rstrip("/")
-        self._folders: dict[str, str | None] = {"": ""}
+        self._resolved: dict[str, str | None] = {"": ""}
 
     @functools.cached_property
     def is_host(self) -> bool:
@@ -48,29 +49,29 @@ class Sysfs:
 
     def resolve(self, path: str) -> str | None:
         """The path without links; None if it leads nowhere or out of the root."""
-        parent, _, name = path.rpartition("/")
-        if parent not in self._folders:
-            self._folders[parent] = self._real_path(parent)
-        folder = self._folders[parent]
-        if folder is None:
-            return None
+        if path not in self._resolved:
+            self._resolved[path] = None  # where a link to itself leads
+            parent, _, name = path.rpartition("/")
+            folder = self.resolve(parent)
+            if folder is not None:
+                self._resolved[path] = self._follow(folder, name)
+        return self._resolved[path]
+
+    def _follow(self, folder: str, name: str) -> str | None:
+        """What a name stands for in a folder whose path has no links."""
+        if name == "..":
+            return folder.rpartition("/")[0] if folder else None
         there = f"{folder}/{name}"
         try:
-            os.readlink(self._real + there)  # noqa: PTH115 - plain paths, for speed
+            target = os.readlink(self._real + there)  # noqa: PTH115 - plain paths, for speed
         except OSError as error:
             return there if error.errno == errno.EINVAL else None
-        return self._real_path(there)
-
-    def _real_path(self, path: str) -> str | None:
-        try:
-            target = os.path.realpath(self._real + path, strict=True)
-        except OSError:
+        if not target.startswith("/"):
+            return self.resolve(f"{folder}/{target}")
+        target = os.path.realpath(target)
+        if not target.startswith(f"{self._real}/"):
             return None
-        if target != self._real and not target.startswith(f"{self._real}/"):
-            return None
-        resolved = target[len(self._real) :]
-        self._folders[resolved] = resolved  # spares whoever asks for what is in it the same walk
-        return resolved
+        return self.resolve(target.removeprefix(self._real))
 
     def read(self, path: str) -> Reading:
         """The content of an attribute; links in its folders must have been resolved before."""

@@ -7,25 +7,22 @@ but for the links `device` and `physfn`.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Final
 
-from services.devices.hardware.pci import DEVICES, address_in, function_folder, pcie_root
+from services.devices.hardware.pci import DEVICES, address_in, function_folder
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import DeviceNodeState, Failure, Reading
-from services.devices.model import Value
 from services.devices.nodes import Number, described_node
-from services.devices.types.match import Fact
+from services.devices.types.facts import Facts, Subject, last_step
 from services.devices.types.model import Term
 
 USB_DEVICES: Final = "/sys/bus/usb/devices"
 _USB_FOLDER: Final = re.compile(r"(?P<folder>.*/\d+-\d+(?:\.\d+)*)(?:/.*)?")
 _USB_NAME: Final = re.compile(r"\d+-\d+(?:\.\d+)*")
 _HOPS: Final = frozenset({"device", "physfn"})
-_HEX: Final = re.compile(r"(?:0x)?([0-9a-f]+)")
 _NUMBERS: Final = re.compile(r"\d+")
 _ABSENT: Final = Reading(failure=Failure.MISSING, detail="no such file")
 
@@ -33,32 +30,6 @@ _ABSENT: Final = Reading(failure=Failure.MISSING, detail="no such file")
 def natural(name: str) -> tuple[str, ...]:
     """A key that sorts `ve10` behind `ve2`."""
     return tuple(_NUMBERS.sub(lambda each: each[0].zfill(20), name).split("/"))
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """Something that a type may match."""
-
-    name: str
-    """The kernel's: a PCI address, `3-1.2`, `ve0`, or a path below `/dev`."""
-    folder: str = ""
-    """Its folder in sysfs without links; empty if it has none."""
-    subsystem: str = ""
-    """`pci`, `usb`, or its class."""
-    pci: str = ""
-    """Folder of the PCI function that it is, or is part of; a USB device has none."""
-    usb: str = ""
-    """Folder of the USB device that it is, or is part of."""
-
-    @property
-    def owner(self) -> str:
-        """The folder of what it is part of; what has the same one belongs together."""
-        return self.usb or self.pci
-
-    @property
-    def address(self) -> str:
-        """The PCI address, empty if it isn't on PCI or if that is a USB controller's."""
-        return address_in(self.pci)[0] if self.pci else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +50,7 @@ class SysTree:
     def __init__(self, files: Sysfs) -> None:
         self._files = files
         self._of_class = cache(self._list_class)
-        self.facts = cache(self._facts)
+        self.facts = cache(partial(Facts, files))
 
     def subjects(self, term: Term) -> list[Subject]:
         """What a term may be about, in a stable order."""
@@ -113,10 +84,9 @@ class SysTree:
 
     def _owners(self, folder: str) -> tuple[str, str]:
         """The folders of the PCI function or USB device that a class entry is part of."""
-        device = (
-            folder if _USB_FOLDER.fullmatch(folder) else self._files.resolve(f"{folder}/device")
-        )
-        usb = _USB_FOLDER.fullmatch(device or "")
+        usb = _USB_FOLDER.fullmatch(folder)
+        if not usb and not address_in(folder)[0]:  # a virtual device, or a copy of sysfs
+            usb = _USB_FOLDER.fullmatch(self._files.resolve(f"{folder}/device") or "")
         return ("", usb["folder"]) if usb else (function_folder(self._files, folder)[1], "")
 
     def _listed(self, folder: str) -> list[tuple[str, str]]:
@@ -141,62 +111,10 @@ class SysTree:
         known = self._files.resolve(f"/sys/dev/char/{number[0]}:{number[1]}") if number else None
         if not known:
             return Subject(name)
-        subsystem = self._base(f"{known}/subsystem")
+        subsystem = last_step(self._files.link(f"{known}/subsystem"))
         return Subject(name, known, subsystem, *self._owners(known))
 
-    def _base(self, link: str) -> str:
-        """The last name of a link's target."""
-        return self._files.link(link).rpartition("/")[2]
-
-    # Facts and attributes ------------------------------------------------------------------------
-
-    def _facts(self, subject: Subject) -> Fact:
-        """The attributes that every such device has; each is read once, when it is asked for."""
-        files, function, usb = self._files, subject.pci, subject.usb
-        bus = subject.owner
-        ids = ("idVendor", "idProduct") if usb else ("vendor", "device")
-
-        def subsystem_ids() -> str:
-            each = [self._hex(f"{function}/subsystem_{which}") for which in ("vendor", "device")]
-            return ":".join(each) if all(each) else ""
-
-        readers: dict[str, Callable[[], Value | None]] = {
-            "class": lambda: subject.subsystem,
-            "kernelName": lambda: subject.name,
-            "kernelDriver": lambda: self._driver(subject),
-            "vendorID": lambda: self._hex(f"{bus}/{ids[0]}") if bus else None,
-            "deviceID": lambda: self._hex(f"{bus}/{ids[1]}") if bus else None,
-            "subsystemID": lambda: subsystem_ids() if function else None,
-            "pciClass": lambda: self._hex(f"{function}/class") if function else None,
-            "pciBusID": lambda: subject.address,
-            "pcieRoot": lambda: pcie_root(function),
-            "virtualFunction": lambda: bool(files.link(f"{function}/physfn")) if function else None,
-            "numaNode": lambda: self._numa_node(function or address_in(usb)[1]),
-            "iommuGroup": lambda: self.group(subject),
-            "usbSerial": lambda: files.text(f"{usb}/serial") if usb else None,
-            "usbPath": lambda: usb.rpartition("/")[2],
-        }
-
-        @cache
-        def fact(name: str) -> Value | None:
-            reader = readers.get(name)
-            value = reader() if reader else None
-            return None if value == "" else value
-
-        return fact
-
-    def _driver(self, subject: Subject) -> str:
-        """The driver of a device, or of the device that a class entry stands for."""
-        is_device = subject.folder == subject.owner
-        return self._base(f"{subject.folder}{'' if is_device else '/device'}/driver")
-
-    def _hex(self, path: str) -> str:
-        match = _HEX.fullmatch(self._files.text(path).lower())
-        return match[1] if match else ""
-
-    def _numa_node(self, function: str) -> int | None:
-        text = self._files.text(f"{function}/numa_node") if function else ""
-        return int(text) if text.isdecimal() else None
+    # Attributes ----------------------------------------------------------------------------------
 
     def attribute(self, subject: Subject, path: str) -> Reading:
         """A file of a device; it may hang."""
@@ -268,10 +186,6 @@ class SysTree:
         actual = self._files.node_number(name) if name else None
         return FoundNode(name, number, subsystem, state, actual)
 
-    def group(self, subject: Subject) -> str:
-        """The IOMMU group of a PCI function, empty without one."""
-        return self._base(f"{subject.pci}/iommu_group") if subject.pci else ""
-
     def group_name(self, group: str) -> str:
         """What the kernel calls a group; `vfio-noiommu` is none that isolates."""
         return self._files.text(f"/sys/kernel/iommu_groups/{group}/name")
@@ -284,7 +198,7 @@ class SysTree:
         """
         found: dict[str, list[Subject]] = {}
         for each in self._functions:
-            group = self.group(each)
+            group = self.facts(each)("iommuGroup")
             if group:
-                found.setdefault(group, []).append(each)
+                found.setdefault(str(group), []).append(each)
         return found

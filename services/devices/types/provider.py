@@ -24,7 +24,8 @@ from services.devices.types.build import (
     not_offered,
     unhealthy,
 )
-from services.devices.types.discover import FoundNode, Subject, SysTree, natural
+from services.devices.types.discover import FoundNode, SysTree, natural
+from services.devices.types.facts import Subject
 from services.devices.types.load import WHAT, LoadedTypes, load_types
 from services.devices.types.match import Mismatch, is_named, mismatch
 from services.devices.types.model import BUILT_IN, DeviceType, NodeSource
@@ -218,7 +219,7 @@ def _devices(
                 problem = Problem(NOT_MATCHED, wrong.message)
                 yield not_offered(of, seen.id, seen.card, problem)
         elif of.spec.is_vfio:
-            group = tree.group(named.subject)
+            group = str(tree.facts(named.subject)("iommuGroup") or "")
             groups.setdefault((of.name, group or seen.id), []).append((named, seen))
         else:
             yield from make_devices(of, seen)
@@ -239,7 +240,7 @@ def _group_device(
 ) -> Device:
     """The device that is an IOMMU group; one that can't be had was offered before, or is not."""
     (named, first), of = members[0], members[0][0].of
-    group = tree.group(named.subject)
+    group = str(tree.facts(named.subject)("iommuGroup") or "")
     matched = tuple(each.subject.address for each, _ in members)
     functions = [_member(tree, each) for each in tree.groups.get(group, ())]
     problem = group_problem(group, tree.group_name(group) if group else "", functions, matched)

@@ -1,0 +1,119 @@
+"""What the kernel knows of every device: the attributes that need no declaration.
+
+Each is read when it is first asked for, and once per scan.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from services.devices.hardware.pci import address_in, pcie_root
+from services.devices.hardware.sysfs import Sysfs
+from services.devices.model import Value
+
+_HEX: Final = re.compile(r"(?:0x)?([0-9a-f]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Something that a type may match."""
+
+    name: str
+    """The kernel's: a PCI address, `3-1.2`, `ve0`, or a path below `/dev`."""
+    folder: str = ""
+    """Its folder in sysfs without links; empty if it has none."""
+    subsystem: str = ""
+    """`pci`, `usb`, or its class."""
+    pci: str = ""
+    """Folder of the PCI function that it is, or is part of; a USB device has none."""
+    usb: str = ""
+    """Folder of the USB device that it is, or is part of."""
+
+    @property
+    def owner(self) -> str:
+        """The folder of what it is part of; what has the same one belongs together."""
+        return self.usb or self.pci
+
+    @property
+    def address(self) -> str:
+        """The PCI address, empty if it isn't on PCI or if that is a USB controller's."""
+        return address_in(self.pci)[0] if self.pci else ""
+
+
+class Facts:
+    """The attributes of a device; None for one that it doesn't have."""
+
+    def __init__(self, files: Sysfs, subject: Subject) -> None:
+        self._files = files
+        self._subject = subject
+        self._known: dict[str, Value | None] = {}
+
+    def __call__(self, name: str) -> Value | None:
+        """An attribute by its name."""
+        if name not in self._known:
+            read = _READERS.get(name)
+            value = read(self._files, self._subject) if read else None
+            self._known[name] = None if value == "" else value
+        return self._known[name]
+
+
+def last_step(path: str) -> str:
+    """The last name of a path."""
+    return path.rpartition("/")[2]
+
+
+def _id(files: Sysfs, subject: Subject, usb: str, pci: str) -> str:
+    if subject.usb:
+        return _hex(files, f"{subject.usb}/{usb}")
+    return _hex(files, f"{subject.pci}/{pci}") if subject.pci else ""
+
+
+def _hex(files: Sysfs, path: str) -> str:
+    match = _HEX.fullmatch(files.text(path).lower())
+    return match[1] if match else ""
+
+
+def _subsystem(files: Sysfs, subject: Subject) -> str:
+    if not subject.pci:
+        return ""
+    ids = [_hex(files, f"{subject.pci}/subsystem_{which}") for which in ("vendor", "device")]
+    return ":".join(ids) if all(ids) else ""
+
+
+def _driver(files: Sysfs, subject: Subject) -> str:
+    """The driver of a device, or of the device that a class entry stands for."""
+    is_device = subject.folder == subject.owner
+    return last_step(files.link(f"{subject.folder}{'' if is_device else '/device'}/driver"))
+
+
+def _numa_node(files: Sysfs, subject: Subject) -> int | None:
+    function = subject.pci or address_in(subject.usb)[1]
+    text = files.text(f"{function}/numa_node") if function else ""
+    return int(text) if text.isdecimal() else None
+
+
+def _group(files: Sysfs, subject: Subject) -> str:
+    return last_step(files.link(f"{subject.pci}/iommu_group")) if subject.pci else ""
+
+
+def _is_virtual(files: Sysfs, subject: Subject) -> bool | None:
+    return bool(files.link(f"{subject.pci}/physfn")) if subject.pci else None
+
+
+_READERS: Final[dict[str, Callable[[Sysfs, Subject], Value | None]]] = {
+    "class": lambda _, subject: subject.subsystem,
+    "kernelName": lambda _, subject: subject.name,
+    "kernelDriver": _driver,
+    "vendorID": lambda files, subject: _id(files, subject, "idVendor", "vendor"),
+    "deviceID": lambda files, subject: _id(files, subject, "idProduct", "device"),
+    "subsystemID": _subsystem,
+    "pciClass": lambda files, of: _hex(files, f"{of.pci}/class") if of.pci else "",
+    "pciBusID": lambda _, subject: subject.address,
+    "pcieRoot": lambda _, subject: pcie_root(subject.pci),
+    "virtualFunction": _is_virtual,
+    "numaNode": _numa_node,
+    "iommuGroup": _group,
+    "usbSerial": lambda files, of: files.text(f"{of.usb}/serial") if of.usb else "",
+    "usbPath": lambda _, subject: last_step(subject.usb),
+}
