@@ -19,10 +19,11 @@ from services.devices.model import Problem
 from services.node.table import Row, Table
 from simulator.card_faults import Fault
 from simulator.cards import NLB0, CardSpec, Rack
+from simulator.devices import DeviceTree
 from simulator.kubelet.standin import KubeletStandIn
 from tests.accelbind.running import Done, plain_port, run, run_process
 from tests.plugin.support import AF, container, pod, running, settings
-from tests.services.devices.types.making import Tree, document
+from tests.services.devices.types.making import document
 from tests.support import (
     REPOSITORY,
     Process,
@@ -257,7 +258,7 @@ async def test_a_plugin_that_dies_is_replaced_by_the_files(
 
 
 def test_device_types_show_what_they_would_serve(tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "root")
+    tree = DeviceTree(tmp_path / "root")
     for address, driver in (("0000:b1:00.5", "qat"), ("0000:b1:00.6", "other")):
         folder = tree.pci(address, "8086:bccf", numa_node=1)
         tree.bind(folder, driver)

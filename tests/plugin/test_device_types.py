@@ -13,8 +13,9 @@ from services.devices.model import PluginMode
 from services.devices.types.discover import SysTree
 from services.kube.events import EventRecord
 from simulator.cards import CardSpec
+from simulator.devices import DeviceTree
 from tests.plugin.support import AF, Bed, container, serving
-from tests.services.devices.types.making import ENGINE, Tree
+from tests.services.devices.types.making import ENGINE
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +27,7 @@ class Engines:
     """Vector engines below a root, and the types that serve them."""
 
     def __init__(self, folder: Path, count: int = 2) -> None:
-        self.tree = Tree(folder / "root")
+        self.tree = DeviceTree(folder / "root")
         self.types = folder / "types"
         self.types.mkdir()
         (self.types / "ve.yaml").write_text(ENGINE)

@@ -17,7 +17,7 @@ LITTLE: dict[Any, dict[str, Any]] = {
     scan: {"COUNTS": (1, 3)},
     serving: {"REQUESTS": 3, "ROUNDS": 2, "DIFFERENT": 2},
     webhook: {"MAPPINGS": ((0, 1), (600, 3))},
-    plugin: {"CARDS": 2, "EVENTS": 2, "STARTS": 1, "RESTARTS": 1, "CALLS": 10, "IDLE_SECONDS": 0.2},
+    plugin: {"COUNT": 2, "EVENTS": 2, "STARTS": 1, "RESTARTS": 1, "CALLS": 10, "IDLE_SECONDS": 0.2},
 }
 """Small numbers, with which a bench takes seconds."""
 

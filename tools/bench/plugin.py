@@ -1,9 +1,9 @@
-"""A plugin on a node with many cards: start, memory, idle CPU, uevents, `Allocate`, restarts.
+"""A plugin on a node with many devices: start, memory, idle CPU, uevents, `Allocate`, restarts.
 
-`accelbind plugin` runs in a process of its own, on synthetic cards. The kubelet stand-in runs in
-the measuring process, so its CPU time and memory are not counted. Times start when the plugin
-starts, when a uevent is sent or when the kubelet starts to serve. They end when the kubelet has the
-right devices, so they include the time of the kubelet stand-in.
+`accelbind plugin` runs in a process of its own, on synthetic cards or on devices of types. The
+kubelet stand-in runs in the measuring process, so its CPU time and memory are not counted. Times
+start when the plugin starts, when a uevent is sent or when the kubelet starts to serve. They end
+when the kubelet has the right devices, so they include the time of the kubelet stand-in.
 
 For uevents the plugin runs in the measuring process, because only the kernel can send uevents to
 another process. These times are upper bounds: both share one event loop.
@@ -22,7 +22,9 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc
 import structlog
@@ -31,16 +33,18 @@ from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.devices.hardware.events import follow_card_events
+from services.devices.model import PluginMode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import CHANNEL_OPTIONS, address
-from simulator.cards import CardSpec, Rack, lay_out
+from simulator.cards import CardSpec, lay_out
 from simulator.kubelet.standin import KubeletStandIn
+from tools.bench.devices import TYPES, lay_out_devices
 from tools.bench.scan import memory
 
 Row = tuple[str, ...]
 HEADINGS = ("what", "median", "p99", "maximum", "at most")
-CARDS = 64
+COUNT = 64
 STARTS = 5
 IDLE_SECONDS = 60.0
 EVENTS = 20
@@ -50,14 +54,29 @@ WAIT_SECONDS = 60.0
 END_SECONDS = 20.0
 SCAN_SECONDS = 5.0
 """Between two scans of the cards: the plugin's default."""
-UEVENT = b"change@/devices/x\0ACTION=change\0SUBSYSTEM=fpga_region\0"
+Remove: TypeAlias = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a node has."""
+
+    root: Path
+    ids: Sequence[str]
+    """Devices of one resource."""
+    add: Callable[[], Remove]
+    """Plugs another one in; what it returns unplugs it."""
+    mode: PluginMode = PluginMode.AF
+    types: Path | None = None
+    subsystem: str = "fpga_region"
+    """That a uevent about it names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Cards and a kubelet; `folder` has the kubelet's folder and the plugin's log."""
+    """A load and a kubelet; `folder` has the kubelet's folder and the plugin's log."""
 
-    rack: Rack
+    load: Load
     kubelet: KubeletStandIn
     folder: Path
 
@@ -65,7 +84,9 @@ class Node:
     def plugin(self) -> Iterator["PluginProcess"]:
         """Run the plugin in a process of its own."""
         command = [
-            *(sys.executable, "-m", "accelbind", "plugin", "--root", str(self.rack.root)),
+            *(sys.executable, "-m", "accelbind", "plugin", "--root", str(self.load.root)),
+            *("--mode", str(self.load.mode)),
+            *(("--device-types", str(self.load.types)) if self.load.types else ()),
             *("--kubelet-dir", str(self.folder), "--node-name", "bench"),
             *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--log-format", "json"),
             *("--ports-file", str(self.folder / "ports"), "--scan-interval", f"{SCAN_SECONDS}"),
@@ -101,16 +122,16 @@ class PluginProcess:
 
 
 @contextlib.asynccontextmanager
-async def a_node(cards: list[CardSpec]) -> AsyncIterator[Node]:
-    """A node with these cards; only compiled bytecode is left behind."""
+async def a_node(lay: Callable[[Path], Load]) -> AsyncIterator[Node]:
+    """A node with what is laid out; only compiled bytecode is left behind."""
     _compile()
     with (
         tempfile.TemporaryDirectory(prefix="ab-", dir=memory()) as root,
         tempfile.TemporaryDirectory(prefix="ab-") as folder,
     ):
-        rack = lay_out(Path(root), cards)
+        load = lay(Path(root))
         async with KubeletStandIn(Path(folder), node_name="bench") as kubelet:
-            yield Node(rack, kubelet, Path(folder))
+            yield Node(load, kubelet, Path(folder))
 
 
 def _compile() -> None:
@@ -122,10 +143,18 @@ def _compile() -> None:
 
 def rows() -> Iterator[Row]:
     """One row per figure."""
+    of_cards = f"{COUNT} cards"
+    of_types = f"{COUNT} devices of {len(TYPES)} types"
     with _quiet():
-        yield from asyncio.run(_gather(_starts()))
-        yield from asyncio.run(_gather(_uevents()))
-        yield from asyncio.run(_gather(_life()))
+        for what, lay in (
+            (f"{of_cards}, one resource", partial(cards, alike=True)),
+            (f"{of_cards}, a resource each", partial(cards, alike=False)),
+            (of_types, devices),
+        ):
+            yield from asyncio.run(_gather(_starts(what, lay)))
+        for what, lay in ((of_cards, partial(cards, alike=True)), (of_types, devices)):
+            yield from asyncio.run(_gather(_uevents(what, lay)))
+            yield from asyncio.run(_gather(_life(what, lay)))
 
 
 @contextlib.contextmanager
@@ -143,14 +172,27 @@ async def _gather(rows: AsyncIterator[Row]) -> list[Row]:
     return [row async for row in rows]
 
 
-def cards(count: int, *, alike: bool) -> list[CardSpec]:
+def cards(root: Path, *, alike: bool) -> Load:
     """Cards of both drivers in turn, all with one function or each with its own."""
-    return [
+    specs = [
         CardSpec(driver, numa_node=number % 2)
         if alike
         else CardSpec(driver, numa_node=number % 2, afu_ids=(f"{number:032x}",))
-        for number, driver in zip(range(count), ("opae", "dfl") * count, strict=False)
+        for number, driver in zip(range(COUNT), ("opae", "dfl") * COUNT, strict=False)
     ]
+    rack = lay_out(root, specs)
+
+    def add() -> Remove:
+        return partial(rack.remove_card, rack.add_card(CardSpec()))
+
+    ids = [port for card in rack.addresses for port in rack.ports(card)]
+    return Load(root, ids, add)
+
+
+def devices(root: Path) -> Load:
+    """Devices of five types, in as many resources."""
+    made = lay_out_devices(root, COUNT)
+    return Load(root, made.ids, made.add, PluginMode.NONE, made.types, subsystem="usb")
 
 
 def offers(node: Node, count: int) -> Callable[[], bool]:
@@ -158,27 +200,26 @@ def offers(node: Node, count: int) -> Callable[[], bool]:
     return lambda: sum(node.kubelet.allocatable.values()) == count
 
 
-async def _starts() -> AsyncIterator[Row]:
-    for alike, what in ((True, "one resource"), (False, "a resource each")):
-        async with a_node(cards(CARDS, alike=alike)) as node:
-            took, worked, resident = [], [], []
-            for _ in range(STARTS):
-                with node.plugin() as plugin:
-                    await node.kubelet.until(offers(node, CARDS), WAIT_SECONDS)
-                    took.append(time.perf_counter() - plugin.began)
-                    worked.append(plugin.cpu_seconds)
-                    resident.append(plugin.resident_mib)
-                await node.kubelet.until(offers(node, 0), WAIT_SECONDS)
-        yield row(f"start to registered, {CARDS} cards, {what}", took, 1e3, "ms", "2000 ms")
-        yield row("  of which CPU time", worked, 1e3, "ms", "")
-        yield row(f"resident then, {what}", resident, 1, "MiB", "96 MiB")
+async def _starts(what: str, lay: Callable[[Path], Load]) -> AsyncIterator[Row]:
+    async with a_node(lay) as node:
+        took, worked, resident = [], [], []
+        for _ in range(STARTS):
+            with node.plugin() as plugin:
+                await node.kubelet.until(offers(node, COUNT), WAIT_SECONDS)
+                took.append(time.perf_counter() - plugin.began)
+                worked.append(plugin.cpu_seconds)
+                resident.append(plugin.resident_mib)
+            await node.kubelet.until(offers(node, 0), WAIT_SECONDS)
+    yield row(f"start to registered, {what}", took, 1e3, "ms", "2000 ms")
+    yield row("  of which CPU time", worked, 1e3, "ms", "")
+    yield row("  resident then", resident, 1, "MiB", "96 MiB")
 
 
-async def _life() -> AsyncIterator[Row]:
-    async with a_node(cards(CARDS, alike=True)) as node:
+async def _life(what: str, lay: Callable[[Path], Load]) -> AsyncIterator[Row]:
+    async with a_node(lay) as node:
         with node.plugin() as plugin:
-            await node.kubelet.until(offers(node, CARDS), WAIT_SECONDS)
-            for each in await asyncio.to_thread(_allocations, node):
+            await node.kubelet.until(offers(node, COUNT), WAIT_SECONDS)
+            for each in await asyncio.to_thread(_allocations, node, what):
                 yield each
             again = [await _again(node) for _ in range(RESTARTS)]
             yield row("registered again after a kubelet restart", again, 1e3, "ms", "1000 ms")
@@ -186,23 +227,23 @@ async def _life() -> AsyncIterator[Row]:
             yield row("resident at the end", [plugin.resident_mib], 1, "MiB", "96 MiB")
 
 
-async def _uevents() -> AsyncIterator[Row]:
-    """The time from a card's uevent until the kubelet has the new list; nothing else scans."""
+async def _uevents(what: str, lay: Callable[[Path], Load]) -> AsyncIterator[Row]:
+    """The time from a uevent until the kubelet has the new list; nothing else scans."""
     added, removed = [], []
-    async with a_node(cards(CARDS, alike=True)) as node, _plugin_with_uevents(node) as kernel:
-        await node.kubelet.until(offers(node, CARDS), WAIT_SECONDS)
+    async with a_node(lay) as node, _plugin_with_uevents(node) as kernel:
+        await node.kubelet.until(offers(node, COUNT), WAIT_SECONDS)
         for _ in range(EVENTS):
-            address = node.rack.add_card(CardSpec())
-            added.append(await _after_uevent(kernel, node, CARDS + 1))
-            node.rack.remove_card(address)
-            removed.append(await _after_uevent(kernel, node, CARDS))
-    for what, took in (("adds", added), ("removes", removed)):
-        yield row(f"uevent that {what} a card, on the stream", took, 1e3, "ms", "100 ms (median)")
+            remove = node.load.add()
+            added.append(await _after_uevent(kernel, node, COUNT + 1))
+            remove()
+            removed.append(await _after_uevent(kernel, node, COUNT))
+    for change, took in (("added", added), ("removed", removed)):
+        yield row(f"{change} to the stream, {what}", took, 1e3, "ms", "100 ms (median)")
 
 
 async def _after_uevent(kernel: socket.socket, node: Node, count: int) -> float:
     began = time.perf_counter()
-    kernel.send(UEVENT)
+    kernel.send(f"change@/devices/x\0ACTION=change\0SUBSYSTEM={node.load.subsystem}\0".encode())
     await node.kubelet.until(offers(node, count), WAIT_SECONDS)
     return time.perf_counter() - began
 
@@ -214,7 +255,9 @@ async def _plugin_with_uevents(node: Node) -> AsyncIterator[socket.socket]:
     Only the kernel can send uevents to a plugin in a process of its own.
     """
     settings = PluginSettings(
-        root=node.rack.root,
+        mode=node.load.mode,
+        root=node.load.root,
+        device_types=node.load.types,
         kubelet_dir=node.folder,
         state_dir=node.folder / "state",
         node_name="bench",
@@ -233,7 +276,10 @@ async def _plugin_with_uevents(node: Node) -> AsyncIterator[socket.socket]:
     with kernel:
         async with asyncio.TaskGroup() as group:
             group.create_task(plugin.serve(stop))
-            uevents = group.create_task(follow_card_events(request, connect=lambda: received))
+            subsystem = frozenset({node.load.subsystem})
+            uevents = group.create_task(
+                follow_card_events(request, lambda: subsystem, connect=lambda: received)
+            )
             try:
                 yield kernel
             finally:
@@ -241,36 +287,45 @@ async def _plugin_with_uevents(node: Node) -> AsyncIterator[socket.socket]:
                 stop.set()
 
 
-def _allocations(node: Node) -> Iterator[Row]:
+def _allocations(node: Node, what: str) -> Iterator[Row]:
     """`Allocate`, in turn with a call that does nothing and so shows the cost of gRPC."""
-    socket = _socket_of(node)
     times: dict[str, list[float]] = {"Allocate": [], "nothing": []}
-    names = [port for card in node.rack.addresses for port in node.rack.ports(card)]
-    with grpc.insecure_channel(address(socket), options=CHANNEL_OPTIONS) as channel:
+    ids = node.load.ids
+    with grpc.insecure_channel(address(_socket_of(node)), options=CHANNEL_OPTIONS) as channel:
         stub = rpc.DevicePluginStub(channel)  # type: ignore[arg-type]  # its types know grpc.aio only
         for number in range(CALLS):
-            ask = pb.ContainerAllocateRequest(devices_ids=[names[number % len(names)]])
             began = time.perf_counter()
-            stub.Allocate(pb.AllocateRequest(container_requests=[ask]))
+            stub.Allocate(_request(ids[number % len(ids)]))
             middle = time.perf_counter()
             stub.GetDevicePluginOptions(pb.Empty())
             times["Allocate"].append(middle - began)
             times["nothing"].append(time.perf_counter() - middle)
-    yield row(f"Allocate, {CALLS} calls", times["Allocate"], 1e3, "ms", "5 ms (p99)")
+    yield row(f"Allocate, {CALLS} calls, {what}", times["Allocate"], 1e3, "ms", "5 ms (p99)")
     yield row("a call that does nothing, in turn", times["nothing"], 1e3, "ms", "")
 
 
+def _request(device: str) -> pb.AllocateRequest:
+    return pb.AllocateRequest(
+        container_requests=[pb.ContainerAllocateRequest(devices_ids=[device])]
+    )
+
+
 def _socket_of(node: Node) -> Path:
-    folder = node.folder / "device-plugins"
-    (path,) = folder.glob("accelbind-*.sock")
-    return path
+    """The socket of the resource that has the load's devices."""
+    for path in (node.folder / "device-plugins").glob("accelbind-*.sock"):
+        with grpc.insecure_channel(address(path), options=CHANNEL_OPTIONS) as channel:
+            stub = rpc.DevicePluginStub(channel)  # type: ignore[arg-type]  # its types know grpc.aio only
+            with contextlib.suppress(grpc.RpcError):
+                stub.Allocate(_request(node.load.ids[0]))
+                return path
+    raise AssertionError(f"no resource has {node.load.ids[0]}")
 
 
 async def _again(node: Node) -> float:
     await node.kubelet.stop()
     began = time.perf_counter()
     await node.kubelet.start()
-    await node.kubelet.until(offers(node, CARDS), WAIT_SECONDS)
+    await node.kubelet.until(offers(node, COUNT), WAIT_SECONDS)
     return time.perf_counter() - began
 
 

@@ -1,7 +1,11 @@
-"""A scan of a node's cards and of their sensors, on synthetic sysfs, in memory if possible."""
+"""Scans of a node's cards, of their sensors and of devices of types, in CPU time.
+
+The synthetic sysfs is in memory if possible.
+"""
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -9,13 +13,16 @@ from pathlib import Path
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.model import PluginMode
+from services.devices.provider import merge
 from services.devices.resources import advertise
+from services.devices.types.provider import DeviceTypes
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, lay_out
+from tools.bench.devices import lay_out_devices
 from tools.bench.measure import time_calls
 
 Row = tuple[str, ...]
-HEADINGS = ("cards", "driver", "scan ms", "at most", "a port µs", "resources ms", "sensors ms")
+HEADINGS = ("devices", "of", "scan ms", "at most", "each µs", "resources ms", "sensors ms")
 COUNTS = (1, 64, 1000)
 LIMITS = {64: "30 ms"}
 MEMORY = "/dev/shm"  # noqa: S108 - where Linux has memory; the folder in it has a name of its own
@@ -23,7 +30,13 @@ ROOM = 512 << 20
 
 
 def rows() -> Iterator[Row]:
-    """One row per number of cards with one port each; the time should grow linearly."""
+    """One row per number of devices; the time should grow linearly."""
+    yield from _cards()
+    yield from _types()
+
+
+def _cards() -> Iterator[Row]:
+    """Cards with one port each."""
     for driver in ("opae", "dfl"):
         for count in COUNTS:
             with tempfile.TemporaryDirectory(prefix="accelbind-bench-", dir=memory()) as folder:
@@ -34,7 +47,7 @@ def rows() -> Iterator[Row]:
                 if sum(len(card.ports) for card in inventory.cards) != count:
                     raise AssertionError(f"{count} ports were laid out, not as many found")
                 rounds = 5 if count > 100 else 20
-                scan = time_calls(scanner.scan_sync, rounds=rounds)
+                scan = time_calls(scanner.scan_sync, rounds=rounds, clock=time.process_time)
                 build = partial(advertise, inventory, PluginMode.AF)
                 tree = time_calls(build, rounds=rounds)
                 read = partial(SensorReader(root, BlockingCalls()).read_sync, inventory.cards)
@@ -48,6 +61,30 @@ def rows() -> Iterator[Row]:
                 f"{tree * 1e3:.2f}",
                 f"{sensors * 1e3:.2f}",
             )
+
+
+def _types() -> Iterator[Row]:
+    """Devices of five types."""
+    for count in COUNTS[:2]:
+        with tempfile.TemporaryDirectory(prefix="accelbind-bench-", dir=memory()) as folder:
+            root = Path(folder)
+            made = lay_out_devices(root, count)
+            provider = DeviceTypes(made.types, root, BlockingCalls())
+            found = provider.devices_sync({})
+            if sum(device.healthy for device in found.devices) != count:
+                raise AssertionError(f"{count} devices were laid out, not as many found")
+            read = partial(provider.devices_sync, {each.id: each for each in found.devices})
+            scan = time_calls(read, rounds=20, clock=time.process_time)
+            offer = time_calls(partial(merge, [found]), rounds=20)
+        yield (
+            f"{count}",
+            "types",
+            f"{scan * 1e3:.2f}",
+            LIMITS.get(count, ""),
+            f"{scan / count * 1e6:.0f}",
+            f"{offer * 1e3:.2f}",
+            "",
+        )
 
 
 def memory() -> str | None:

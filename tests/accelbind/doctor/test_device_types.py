@@ -11,9 +11,10 @@ from accelbind.doctor.model import run_checks
 from accelbind.doctor.node import Node
 from services.devices.model import PluginMode
 from services.kubelet.sockets import checkpoint_file
+from simulator.devices import DeviceTree
 from tests.accelbind.doctor.answers import told
 from tests.plugin.support import settings
-from tests.services.devices.types.making import Tree, document
+from tests.services.devices.types.making import document
 
 LIMITS = "Limit                     Soft Limit           Hard Limit           Units\n"
 VFIO: dict[str, Any] = {
@@ -23,9 +24,9 @@ VFIO: dict[str, Any] = {
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
+def tree(tmp_path: Path) -> DeviceTree:
     """A node that is well, with a function behind an IOMMU that is not bound."""
-    made = Tree(tmp_path / "root")
+    made = DeviceTree(tmp_path / "root")
     made.group(made.pci("0000:3b:00.0", "10de:1eb8"), 12)
     made.file("sys/kernel/iommu_groups/12/type", "DMA")
     made.link("sys/kernel/iommu_groups/12/devices/0000:3b:00.0", "sys/bus/pci/devices/0000:3b:00.0")
@@ -59,7 +60,7 @@ def test_a_node_without_device_types_is_not_checked_for_them(tmp_path: Path, che
 
 
 def test_functions_that_are_not_bound_and_files_that_are_bent_are_named(
-    tree: Tree, tmp_path: Path
+    tree: DeviceTree, tmp_path: Path
 ) -> None:
     state, text = found(tmp_path, "node.device-types", VFIO, {"match": []})
     assert state == "failed"
@@ -103,7 +104,7 @@ def test_a_node_that_has_what_vfio_needs(tmp_path: Path) -> None:
     ],
 )
 def test_what_vfio_lacks_is_told(
-    tree: Tree, path: str, text: str | None, state: str, words: str
+    tree: DeviceTree, path: str, text: str | None, state: str, words: str
 ) -> None:
     folder = tree.root.parent
     if text is None:

@@ -42,66 +42,6 @@ def document(spec: dict[str, Any], name: str = "t") -> dict[str, Any]:
     }
 
 
-class Tree:
-    """Files below a root, as sysfs has them; device nodes are regular files."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        (root / "dev").mkdir(parents=True, exist_ok=True)
-
-    def file(self, path: str, text: object) -> None:
-        place = self.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(f"{text}\n")
-
-    def link(self, path: str, target: str) -> None:
-        """A link below the root to a path below the root."""
-        place = self.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(Path(*[".."] * path.count("/")) / target)
-
-    def pci(self, address: str, ids: str, **files: object) -> str:
-        """A PCI function with `vendor:device`; its folder."""
-        folder = f"sys/devices/pci{address[:7]}/{address}"
-        vendor, device = ids.split(":")
-        known = {"vendor": f"0x{vendor}", "device": f"0x{device}", "class": "0x120000"}
-        for name, text in (known | {"numa_node": -1} | files).items():
-            self.file(f"{folder}/{name}", text)
-        self.link(f"sys/bus/pci/devices/{address}", folder)
-        return folder
-
-    def bind(self, folder: str, driver: str, bus: str = "pci") -> None:
-        self.link(f"{folder}/driver", f"sys/bus/{bus}/drivers/{driver}")
-
-    def group(self, folder: str, group: int) -> None:
-        self.link(f"{folder}/iommu_group", f"sys/kernel/iommu_groups/{group}")
-
-    def usb(self, port: str, ids: str, node: str, number: str, **files: object) -> str:
-        """A USB device, with the node that the bus gives it."""
-        folder = f"sys/devices/pci0000:00/0000:00:14.0/usb{port[0]}/{port}"
-        vendor, product = ids.split(":")
-        for name, text in ({"idVendor": vendor, "idProduct": product} | files).items():
-            self.file(f"{folder}/{name}", text)
-        self.uevent(folder, node, number)
-        self.link(f"sys/bus/usb/devices/{port}", folder)
-        return folder
-
-    def entry(self, parent: str, cls: str, name: str, number: str, node: str = "") -> str:
-        """A class entry of a device with its node; its folder. Without a parent it is virtual."""
-        folder = f"{parent or 'sys/devices/virtual'}/{cls}/{name}"
-        self.uevent(folder, node or name, number)
-        self.link(f"{folder}/subsystem", f"sys/class/{cls}")
-        if parent:
-            self.link(f"{folder}/device", parent)
-        self.link(f"sys/class/{cls}/{name}", folder)
-        return folder
-
-    def uevent(self, folder: str, node: str, number: str) -> None:
-        major, minor = number.split(":")
-        self.file(f"{folder}/uevent", f"MAJOR={major}\nMINOR={minor}\nDEVNAME={node}")
-        self.file(f"dev/{node}", "")
-
-
 class Types:
     """A folder of types, served from a root."""
 

@@ -11,9 +11,10 @@ import pytest
 
 from services.devices.model import DeviceNode
 from services.devices.provider import merge
+from simulator.devices import DeviceTree
 from tests.golden.files import as_it_is
 from tests.services.devices.hardware.blocking import Barrier
-from tests.services.devices.types.making import ENGINE, Tree, Types, document
+from tests.services.devices.types.making import ENGINE, Types, document
 from tests.support import eventually, require_shared
 
 ADDRESS = "0000:b1:00.5"
@@ -21,12 +22,12 @@ ID = "0000-b1-00-5"
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path / "root")
+def tree(tmp_path: Path) -> DeviceTree:
+    return DeviceTree(tmp_path / "root")
 
 
 @pytest.fixture
-def types(tmp_path: Path, tree: Tree) -> Types:
+def types(tmp_path: Path, tree: DeviceTree) -> Types:
     return Types(tmp_path / "types", tree.root)
 
 
@@ -81,7 +82,7 @@ def test_a_rule_that_does_not_hold_makes_one_unhealthy(snapshot: Path, tmp_path:
     assert not any(types.reasons().values())
 
 
-def test_types_are_read_again_when_they_change(tree: Tree, types: Types) -> None:
+def test_types_are_read_again_when_they_change(tree: DeviceTree, types: Types) -> None:
     spec = {"match": [{"class": {"name": "misc", "entry": ["hw_random"]}}]}
     tree.entry("", "misc", "hw_random", "10:183", "hwrng")
     assert types.scan().devices == ()
@@ -103,7 +104,7 @@ def test_types_are_read_again_when_they_change(tree: Tree, types: Types) -> None
     assert found.problems[0].reason == "device-types-unreadable"
 
 
-def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: Tree, types: Types) -> None:
+def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: DeviceTree, types: Types) -> None:
     folder = tree.pci(ADDRESS, "8086:bccf", ready=0)
     tree.pci("0000:b1:00.6", "8086:bcce")
     pci = {"vendor": ["8086"], "device": ["bccf"], "driver": ["qat"]}
@@ -127,7 +128,7 @@ def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: Tree, types: Types)
     assert types.reasons() == {ID: []}
 
 
-def test_a_device_has_the_nodes_of_its_own_function(tree: Tree, types: Types) -> None:
+def test_a_device_has_the_nodes_of_its_own_function(tree: DeviceTree, types: Types) -> None:
     """As Mesa's drivers have them: a card node and a render node for each function."""
     for number, address in enumerate(("0000:03:00.0", "0000:04:00.0")):
         folder = tree.pci(address, "1002:73bf", numa_node=number)
@@ -148,7 +149,7 @@ def test_a_device_has_the_nodes_of_its_own_function(tree: Tree, types: Types) ->
     assert [each.reason for each in found["0000-00-02-0"].reasons] == ["node-missing"]
 
 
-def test_entries_of_one_function_are_devices_of_their_own(tree: Tree, types: Types) -> None:
+def test_entries_of_one_function_are_devices_of_their_own(tree: DeviceTree, types: Types) -> None:
     folder = tree.pci("0000:65:00.0", "1e52:401e")
     for number in range(2):
         tree.entry(folder, "accel", f"accel{number}", f"261:{number}", f"accel/accel{number}")
@@ -161,7 +162,7 @@ def test_entries_of_one_function_are_devices_of_their_own(tree: Tree, types: Typ
     assert merge([types.scan()]).not_offered == ()
 
 
-def test_usb_devices_are_named_by_serial_or_port(tree: Tree, types: Types) -> None:
+def test_usb_devices_are_named_by_serial_or_port(tree: DeviceTree, types: Types) -> None:
     tree.usb("3-1", "18d1:9302", "bus/usb/003/002", "189:257", serial="AB_1")
     tree.usb("3-2.4", "18d1:9302", "bus/usb/003/003", "189:258")
     for port, number in (("4-1", 384), ("4-2", 385)):
@@ -176,7 +177,7 @@ def test_usb_devices_are_named_by_serial_or_port(tree: Tree, types: Types) -> No
     assert devices[0].envs == (("ACCELBIND_T", "ab-1"),)
 
 
-def test_paths_are_for_nodes_that_sysfs_does_not_know(tree: Tree, types: Types) -> None:
+def test_paths_are_for_nodes_that_sysfs_does_not_know(tree: DeviceTree, types: Types) -> None:
     for name in ("ami0", "ami10", "ami2", "other"):
         tree.file(f"dev/{name}", "")
     write(types, {"match": [{"path": ["/dev/ami*"]}]})
@@ -188,7 +189,7 @@ def test_paths_are_for_nodes_that_sysfs_does_not_know(tree: Tree, types: Types) 
     "path",
     ["link/state", "driver/state", "outside", "physfn/shadow", "secret/shadow", "st*"],
 )
-def test_attributes_stay_below_the_device(tree: Tree, types: Types, path: str) -> None:
+def test_attributes_stay_below_the_device(tree: DeviceTree, types: Types, path: str) -> None:
     folder = tree.pci(ADDRESS, "8086:bccf", state=1, stop=1)
     tree.file("etc/shadow", "1")
     tree.file(f"{folder}/elsewhere/state", "1")
@@ -211,7 +212,7 @@ def test_attributes_stay_below_the_device(tree: Tree, types: Types, path: str) -
     assert types.reasons() == {ID: ["attribute-unreadable"]}
 
 
-def test_the_physical_function_and_the_device_may_be_read(tree: Tree, types: Types) -> None:
+def test_the_physical_function_and_the_device_may_be_read(tree: DeviceTree, types: Types) -> None:
     physical = tree.pci("0000:b1:00.0", "8086:bcce", mode=7)
     virtual = tree.pci(ADDRESS, "8086:bccf")
     tree.link(f"{virtual}/physfn", physical)
@@ -237,7 +238,7 @@ def barrier() -> Iterator[Barrier]:
 
 
 def test_a_device_whose_read_hangs_takes_nothing_from_others(
-    tree: Tree, tmp_path: Path, barrier: Barrier
+    tree: DeviceTree, tmp_path: Path, barrier: Barrier
 ) -> None:
     types = Types(tmp_path / "types", tree.root, patience=0.2, files=barrier.files)
     for number in range(3):
@@ -265,13 +266,13 @@ def test_a_device_whose_read_hangs_takes_nothing_from_others(
     eventually(healthy)
 
 
-def vfio(tree: Tree, group: int) -> None:
+def vfio(tree: DeviceTree, group: int) -> None:
     tree.entry("", "vfio", str(group), f"242:{group}", f"vfio/{group}")
     if not (tree.root / "sys/class/misc/vfio").exists():
         tree.entry("", "misc", "vfio", "10:196", "vfio/vfio")
 
 
-def test_an_iommu_group_is_one_device(tree: Tree, types: Types) -> None:
+def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
     functions = {f"0000:b1:00.{n}": tree.pci(f"0000:b1:00.{n}", "8086:bccf") for n in range(3, 7)}
     for address, group in zip(functions, (12, 12, 13, 14), strict=True):
         tree.group(functions[address], group)
@@ -298,7 +299,7 @@ def test_an_iommu_group_is_one_device(tree: Tree, types: Types) -> None:
     assert types.reasons()["0000-b1-00-5"] == ["vfio-no-group"]
 
 
-def test_a_group_with_a_stranger_is_not_offered(tree: Tree, types: Types) -> None:
+def test_a_group_with_a_stranger_is_not_offered(tree: DeviceTree, types: Types) -> None:
     for number, driver in ((5, "vfio-pci"), (6, "i40e")):
         folder = tree.pci(f"0000:b1:00.{number}", f"8086:000{number}")
         tree.group(folder, 12)
