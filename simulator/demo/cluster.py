@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from services.names import DOMAIN, function_name, region_name
+from services.names import DEVICE_DOMAIN, DOMAIN, function_name, region_name
 from simulator.cards import CardSpec
 from simulator.client import Json
 
@@ -27,6 +27,8 @@ def _full(name: str) -> str:
 LOOPBACK = _full(function_name(ARRIA10_OPAE, NLB0))
 LOOPBACK_3 = _full(function_name(D5005, NLB3))
 REGION = _full(region_name(ARRIA10_DFL))
+NPU = "intel-npu"
+"""A device type, of the same name as its resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class NodePlan:
     cards: tuple[CardSpec, ...]
     capacity: Mapping[str, int]
     bitstreams: tuple[tuple[str, str], ...] = ()
+    devices: tuple[str, ...] = ()
+    """The device types of its devices besides the cards."""
     others: Mapping[str, int] = field(default_factory=dict)
     """Resources of other plugins, of which there is nothing but the numbers in its status."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +62,8 @@ NODES = (
             CardSpec(driver="opae", interface_id=ARRIA10_OPAE, afu_ids=(NLB0,), numa_node=1),
             CardSpec(driver="opae", interface_id=D5005, afu_ids=(NLB3,), numa_node=1),
         ),
-        {LOOPBACK: 2, LOOPBACK_3: 1},
+        {LOOPBACK: 2, LOOPBACK_3: 1, f"{DEVICE_DOMAIN}/{NPU}": 1},
+        devices=(NPU,),
         others={"nvidia.com/mig-1g.10gb": 1},
         labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
     ),
@@ -145,18 +150,22 @@ _PODS = {
         "A name for a resource of another plugin",
         Expected("node-af"),
     ),
-    "6-misspelled.yaml": (
+    "6-device.yaml": (
+        "A device of another kind, by its device type",
+        Expected("node-af", devices=1),
+    ),
+    "7-misspelled.yaml": (
         "A misspelled name is refused",
         Expected(refusal=("arria10-nbl0", "did you mean arria10-nlb0?")),
     ),
-    "7-forged.yaml": (
+    "8-forged.yaml": (
         "A function without a mapping is refused",
         Expected(refusal=("FPGA_AFU_1", "no mapping")),
     ),
 }
 
 
-_PICTURED = ("2-region.yaml", "6-misspelled.yaml")
+_PICTURED = ("2-region.yaml", "7-misspelled.yaml")
 
 
 def demo_world() -> World:
@@ -176,6 +185,11 @@ def demo_world() -> World:
         for file, (title, expected) in _PODS.items()
     )
     return World(NODES, mappings, mappings_folder(), pods)
+
+
+def device_type(name: str) -> Path:
+    """The file of a device type."""
+    return _FOLDER / "types" / f"{name}.yaml"
 
 
 def mappings_folder() -> Path:

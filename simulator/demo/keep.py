@@ -58,6 +58,7 @@ def _kept(folder: Path, plan: NodePlan) -> Kept:
         "ACCELBIND_KUBELET_DIR": str(home),
         "ACCELBIND_POD_LOGS_DIR": str(home / "logs"),
         "ACCELBIND_STATE_DIR": str(home / "state"),
+        "ACCELBIND_DEVICE_TYPES": str(home / "types"),
         "ACCELBIND_BITSTREAMS": str(home / "bitstreams"),
         "ACCELBIND_METRICS_HOST": HOST,
         "ACCELBIND_METRICS_PORT": str(ports["metrics"]),

@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.names import ACCELERATOR_DOMAIN, DOMAIN, UNIT_RESOURCE
+from services.names import ACCELERATOR_DOMAIN, DEVICE_DOMAIN, DOMAIN, UNIT_RESOURCE
 from simulator.client import Json
 from simulator.demo.cluster import DemoPod, Expected, NodePlan
 from simulator.kubelet.reports import GIVEN_ANNOTATION
+
+_OURS = (f"{DOMAIN}/", f"{ACCELERATOR_DOMAIN}/", f"{DEVICE_DOMAIN}/", UNIT_RESOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,13 @@ class PodReport:
 
 def is_ours(name: str) -> bool:
     """Whether a resource is served or replaced by accelbind."""
-    return name.startswith((f"{DOMAIN}/", f"{ACCELERATOR_DOMAIN}/", UNIT_RESOURCE))
+    return name.startswith(_OURS)
 
 
 def short(name: str) -> str:
     """The name of a resource without a domain of ours."""
-    return name.removeprefix(f"{DOMAIN}/").removeprefix(f"{ACCELERATOR_DOMAIN}/")
+    domain, _, last = name.rpartition("/")
+    return last if domain in (DOMAIN, ACCELERATOR_DOMAIN, DEVICE_DOMAIN) else name
 
 
 def capacity(node: Json) -> dict[str, int]:

@@ -101,7 +101,7 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
         first = (Text(plan.name, style="bold"), plan.mode, cards)
         offered = sorted(capacity(node).items()) + sorted(plan.others.items())
         for name, devices in offered or [("none", 0)]:
-            table.add_row(*first, Text(short(name)), str(devices))
+            table.add_row(*first, Text(name.removeprefix(f"{DOMAIN}/")), str(devices))
             first = (Text(), "", "")
     return table
 

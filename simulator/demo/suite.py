@@ -1,6 +1,7 @@
-"""Starts the demo's cluster: nodes with synthetic cards, stand-ins, webhook and plugins."""
+"""Starts the demo's cluster: nodes with synthetic devices, stand-ins, webhook and plugins."""
 
 import base64
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from simulator.client import Client, Json
 from simulator.demo import cluster
 from simulator.demo.cluster import NodePlan, World
 from simulator.demo.stage import Stage
+from simulator.devices import DEVICES, DeviceTree
 from simulator.driver import raw_bitstream
 
 HOST = "127.0.0.1"
@@ -79,10 +81,9 @@ def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
 
 
 def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
-    """Start a node: cards, kubelet, plugin. Its folders are short, for the sockets in them."""
+    """Start a node: devices, kubelet, plugin. Its folders are short, for the sockets in them."""
     home = stage.folder / plan.name
-    lay_out(home / "root", plan.cards)
-    install_bitstreams(home, plan)
+    prepare_node(home, plan, home / "root")
     if plan.cards:
         driver = ("--root", home / "root", "--log", driver_log(stage.folder, plan))
         stage.start(f"driver-{plan.name}", "simulator.driver", *driver)
@@ -97,6 +98,7 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
         "simulator.command",
         *("plugin", "--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
         *("--bitstreams", home / "bitstreams", "--state-dir", home / "state"),
+        *("--device-types", home / "types"),
         *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
         *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),
         *(("--units", plan.capacity[UNIT_RESOURCE]) if UNIT_RESOURCE in plan.capacity else ()),
@@ -106,6 +108,17 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
 def driver_log(folder: Path, plan: NodePlan) -> Path:
     """The log of the stand-in for the driver of a node's cards."""
     return folder / plan.name / "driver.jsonl"
+
+
+def prepare_node(home: Path, plan: NodePlan, root: Path) -> None:
+    """Lay out a node's cards and devices below a root, and what its plugin is to know of them."""
+    lay_out(root, plan.cards)
+    tree, types = DeviceTree(root), home / "types"
+    types.mkdir(exist_ok=True)
+    for number, name in enumerate(plan.devices):
+        DEVICES[name](tree, number)
+        shutil.copy(cluster.device_type(name), types)
+    install_bitstreams(home, plan)
 
 
 def install_bitstreams(home: Path, plan: NodePlan) -> None:

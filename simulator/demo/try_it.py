@@ -3,7 +3,7 @@
     python -m simulator.demo.try_it cards --dir DIR
     python -m simulator.demo.try_it pods --kubeconfig FILE --webhook URL --ca FILE --dir DIR
 
-`cards` creates a folder for each of the demo's nodes: its cards and its bitstreams. Nodes that
+`cards` creates a folder for each of the demo's nodes: its devices and its bitstreams. Nodes that
 exist stay as they are, since plugins may be reading them. `pods` creates the demo's pods on a
 cluster that runs already or is about to, and shows what happens to each. It can be run again: it
 deletes what an earlier run left in the API server, and leaves its own pods running.
@@ -21,13 +21,12 @@ from typing import TypeVar
 
 from services.process.errors import AccelbindError, ClusterError
 from services.process.text import count
-from simulator.cards import lay_out
 from simulator.client import Client, Refused
 from simulator.demo import cluster, show
 from simulator.demo.cluster import NodePlan, World
 from simulator.demo.play import Player
 from simulator.demo.reports import is_good
-from simulator.demo.suite import driver_log, install_bitstreams, register
+from simulator.demo.suite import driver_log, prepare_node, register
 from simulator.polling import poll_until
 
 T = TypeVar("T")
@@ -36,13 +35,12 @@ STAGED = ".root"
 
 
 def lay_out_node(home: Path, plan: NodePlan) -> bool:
-    """Create a node's `root` and `bitstreams`; whether they were missing."""
+    """Create a node's `root`, `types` and `bitstreams`; whether they were missing."""
     if (home / "root").exists():
         return False
     home.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(home / STAGED, ignore_errors=True)
-    install_bitstreams(home, plan)
-    lay_out(home / STAGED, plan.cards)
+    prepare_node(home, plan, home / STAGED)
     (home / STAGED).rename(home / "root")
     return True
 

@@ -36,6 +36,11 @@ class Subject:
         return self.usb or self.pci
 
     @property
+    def place(self) -> str:
+        """What tells it from devices that it isn't part of."""
+        return self.owner or self.folder or self.name
+
+    @property
     def address(self) -> str:
         """The PCI address, empty if it isn't on PCI or if that is a USB controller's."""
         return address_in(self.pci)[0] if self.pci else ""

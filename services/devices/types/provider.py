@@ -5,7 +5,7 @@ each device that a type names. A device whose reads hang stays as it was offered
 takes nothing from the others.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -201,10 +201,15 @@ def _checked(node: FoundNode, source: NodeSource) -> DeviceNode | Problem:
 
 def _devices(
     tree: SysTree,
-    reads: Iterable[tuple[_Named, _Read | Problem]],
+    reads: Sequence[tuple[_Named, _Read | Problem]],
     previous: Mapping[str, Device],
 ) -> Iterator[Device]:
     groups: dict[tuple[str, str], list[tuple[_Named, Sighting]]] = {}
+    matched = {
+        named.subject.place
+        for named, read in reads
+        if not isinstance(read, Problem) and read[0] is None
+    }
     for named, read in reads:
         of = named.of
         if isinstance(read, Problem):
@@ -215,7 +220,7 @@ def _devices(
             continue
         wrong, seen = read
         if wrong is not None:
-            if wrong.is_near:
+            if wrong.is_near and named.subject.place not in matched:
                 problem = Problem(NOT_MATCHED, wrong.message)
                 yield not_offered(of, seen.id, seen.card, problem)
         elif of.spec.is_vfio:

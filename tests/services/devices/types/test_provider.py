@@ -128,6 +128,16 @@ def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: DeviceTree, types: 
     assert types.reasons() == {ID: []}
 
 
+def test_a_device_that_another_type_serves_is_no_near_miss(tree: DeviceTree, types: Types) -> None:
+    folder = tree.pci(ADDRESS, "8086:7d1d")
+    tree.bind(folder, "intel_vpu")
+    tree.entry(folder, "accel", "accel0", "261:0", "accel/accel0")
+    write(types, {"match": [{"class": {"name": "accel", "driver": ["qaic"]}}]}, "others")
+    assert types.reasons() == {ID: ["not-matched"]}
+    write(types, {"match": [{"class": {"name": "accel", "driver": ["intel_vpu"]}}]}, "npu")
+    assert types.reasons() == {ID: []}
+
+
 def test_a_device_has_the_nodes_of_its_own_function(tree: DeviceTree, types: Types) -> None:
     """As Mesa's drivers have them: a card node and a render node for each function."""
     for number, address in enumerate(("0000:03:00.0", "0000:04:00.0")):
