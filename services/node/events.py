@@ -11,7 +11,11 @@ from enum import StrEnum
 from services.devices.damping import RECOVERING
 from services.devices.model import Device, Inventory
 from services.devices.resources import AdvertisedResources
+from services.devices.types.build import NOT_MATCHED
 from services.process.text import count
+
+_ONLY_LOGGED = (frozenset({RECOVERING}), frozenset({NOT_MATCHED}))
+"""Reasons of devices that nobody has to look after."""
 
 
 class EventReason(StrEnum):
@@ -170,7 +174,7 @@ def _of_device(before: Device | None, now: Device, *, has_events: bool) -> Itera
         now.id,
         f"{name} is {state}: {'; '.join(problem.message for problem in now.reasons)}",
         warning=True,
-        event=EventReason.DEVICE_UNHEALTHY if has_events and reasons != {RECOVERING} else "",
+        event=EventReason.DEVICE_UNHEALTHY if has_events and reasons not in _ONLY_LOGGED else "",
     )
 
 

@@ -13,7 +13,17 @@ from tests.e2e.interrupting import end_on_signals
 from tests.e2e.simulator import simulated
 from tests.support import REPOSITORY
 
-PARTS = ("definitions", "admission", "running", "modes", "away", "rotation", "kubelet", "doctor")
+PARTS = (
+    "definitions",
+    "admission",
+    "running",
+    "modes",
+    "types",
+    "away",
+    "rotation",
+    "kubelet",
+    "doctor",
+)
 
 
 def run(more: Sequence[str]) -> int:

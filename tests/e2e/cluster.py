@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from services.mappings.kinds import TABLE
-from services.names import DOMAIN, UNIT_RESOURCE
+from services.names import DEVICE_DOMAIN, DOMAIN, UNIT_RESOURCE
 from tests.e2e.api import Api, Json, Place, place_of, until
 from tests.e2e.settings import Settings
 
@@ -233,7 +233,7 @@ def offered(node: Json) -> dict[str, int]:
     return {
         name: int(count)
         for name, count in found.items()
-        if (name.startswith(f"{DOMAIN}/") or name == UNIT_RESOURCE) and int(count)
+        if name.startswith((f"{DOMAIN}/", f"{DEVICE_DOMAIN}/", UNIT_RESOURCE)) and int(count)
     }
 
 

@@ -325,8 +325,8 @@ class Hosts:
             self.start_plugin(mode)
         self.cluster.until_offered(OFFERS[mode], f"the plugin's offer in mode {mode}")
 
-    def start_plugin(self, mode: str) -> None:
-        """Start the plugin in a mode."""
+    def start_plugin(self, mode: str, *flags: str) -> None:
+        """Start the plugin in a mode, with more flags."""
         self.put_functions_back()
         ports = self.folder / "plugin.json"
         ports.unlink(missing_ok=True)
@@ -335,6 +335,7 @@ class Hosts:
             *("--kubeconfig", self.cluster.settings.kubeconfig, "--scan-interval", "1"),
             *("--node-name", self.cluster.node, "--ports-file", ports),
             *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+            *flags,
         )
         self.plugin_port = self.running["plugin"].ports(ports, timeout=START_SECONDS)["metrics"]
         self.mode = mode

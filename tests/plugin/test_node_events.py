@@ -10,6 +10,7 @@ from plugin.node_mode import ModeChoice
 from services.devices.damping import RECOVERING
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
+from services.devices.types.build import NOT_MATCHED
 from services.kube.events import EventRecord
 from services.node.reports import NodeReports
 from tests.services.node.support import scanned
@@ -87,6 +88,8 @@ def test_a_device_that_can_not_be_offered_or_is_gone_is_told(told: Told) -> None
     assert told.take() == [("port.0", "DeviceUnhealthy", True)]
     told.look()
     assert told.take() == [("port.0", "DeviceGone", True)]
+    told.look(device(Problem(NOT_MATCHED, "it is bound to xclmgmt"), resource=""))
+    assert told.take() == [], "that is for who looks at a type"
     told.look(device())
     told.look(mode=PluginMode.REGION)
     assert told.take() == [], "those of another mode have not vanished"

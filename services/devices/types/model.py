@@ -286,6 +286,12 @@ class Spec(_Strict, frozen=True):
         return any(each.vfio for each in self.nodes)
 
     @property
+    def used(self) -> Iterator[str]:
+        """Yield the attributes on which health and variables depend."""
+        yield from (each.attribute for each in self.health)
+        yield from (each.attribute for each in self.env if each.attribute is not None)
+
+    @property
     def sources(self) -> tuple[NodeSource, ...]:
         """Where nodes come from."""
         return self.nodes or (NodeSource(own=True),)

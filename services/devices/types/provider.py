@@ -17,6 +17,7 @@ from services.devices.nodes import check_node
 from services.devices.provider import Found
 from services.devices.types.build import (
     NOT_MATCHED,
+    PUBLISHED,
     Sighting,
     attribute_value,
     label,
@@ -28,7 +29,7 @@ from services.devices.types.discover import FoundNode, SysTree, natural
 from services.devices.types.facts import Subject
 from services.devices.types.load import WHAT, LoadedTypes, load_types
 from services.devices.types.match import Mismatch, is_named, mismatch
-from services.devices.types.model import BUILT_IN, DeviceType, NodeSource
+from services.devices.types.model import DeviceType, NodeSource
 from services.devices.vfio import GroupMember, group_problem
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import ExternalFailure, HardwareError
@@ -162,7 +163,7 @@ def _read(tree: SysTree, named: _Named) -> _Read:
     for attribute in of.spec.attributes:
         reading = tree.attribute(subject, attribute.file)
         values[attribute.name] = attribute_value(attribute, reading)
-    for name in BUILT_IN:
+    for name in {"numaNode", *PUBLISHED, *of.spec.used}:
         value = fact(name)
         if value is not None:
             values[name] = value

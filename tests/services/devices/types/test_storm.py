@@ -183,7 +183,7 @@ class Storm(RuleBasedStateMachine):
 
 def _steps() -> dict[str, Any]:
     return (
-        {"max_examples": 300, "stateful_step_count": 60}
+        {"max_examples": 100, "stateful_step_count": 50}
         if soaking()
         else {"max_examples": 8, "stateful_step_count": 25}
     )
