@@ -14,9 +14,6 @@ from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
 from services.process.text import count
 
-_ONLY_LOGGED = (frozenset({RECOVERING}), frozenset({NOT_MATCHED}))
-"""Reasons of devices that nobody has to look after."""
-
 
 class EventReason(StrEnum):
     """Reasons, fit for `kubectl get events --field-selector reason=…`; they never change."""
@@ -174,7 +171,7 @@ def _of_device(before: Device | None, now: Device, *, has_events: bool) -> Itera
         now.id,
         f"{name} is {state}: {'; '.join(problem.message for problem in now.reasons)}",
         warning=True,
-        event=EventReason.DEVICE_UNHEALTHY if has_events and reasons not in _ONLY_LOGGED else "",
+        event=EventReason.DEVICE_UNHEALTHY if has_events and reasons != {RECOVERING} else "",
     )
 
 
@@ -183,4 +180,6 @@ def _reasons(device: Device) -> frozenset[str]:
 
 
 def _by_id(advertised: AdvertisedResources) -> Mapping[str, Device]:
-    return {each.id: each for each in (*advertised.not_offered, *advertised.devices())}
+    """The devices of a node, without those that are only like what a device type matches."""
+    others = (each for each in advertised.not_offered if _reasons(each) != {NOT_MATCHED})
+    return {each.id: each for each in (*others, *advertised.devices())}

@@ -89,7 +89,7 @@ def test_a_device_that_can_not_be_offered_or_is_gone_is_told(told: Told) -> None
     told.look()
     assert told.take() == [("port.0", "DeviceGone", True)]
     told.look(device(Problem(NOT_MATCHED, "it is bound to xclmgmt"), resource=""))
-    assert told.take() == [], "that is for who looks at a type"
+    assert told.happenings == [], "that is for who looks at a type"
     told.look(device())
     told.look(mode=PluginMode.REGION)
     assert told.take() == [], "those of another mode have not vanished"
