@@ -16,13 +16,6 @@ from services.process.yaml import BrokenDocument, read_documents
 
 _SUFFIXES: Final = frozenset({".json", ".yaml"})
 
-_READ_SHARE: Final = 0.6
-"""Share of the time limit for reading bitstreams, which may be as large as a card's flash."""
-_INSTALL: Final = "accelbind bitstream install FILE"
-
-
-# CDI ----------------------------------------------------------------------------------------------
-
 
 class _Device(msgspec.Struct):
     name: str

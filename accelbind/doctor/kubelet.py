@@ -28,8 +28,6 @@ _OTHER_SOCKET: Final = re.compile(r"fpga\.intel\.com-.*\.sock|accelerator\.sock"
 """Of the public suite, by resource; of the b<>com plugin."""
 _RESOURCES: Final = (f"{DOMAIN}/", UNIT_RESOURCE)
 _RESTART: Final = "restart the kubelet; its log: journalctl -u kubelet"
-_PERMISSIONS: Final = "accelbind_permission_missing"
-_UNREACHABLE: Final = "the plugin does not answer: see node.plugin"
 
 
 def check_kubelet(node: Node) -> Iterator[Line]:

@@ -19,7 +19,6 @@ LEVELS: Final = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-FORMATS: Final = ("auto", "json", "console")
 
 
 class _Lines:
