@@ -30,7 +30,8 @@ from services.devices.cdi import DEVICE_KIND, KIND, CdiHook
 from services.devices.model import Device, PluginMode
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecord, EventRecorder
-from services.kubelet.sockets import checkpoint_file, plugins_folder
+from services.kubelet.checkpoint import KubeletFiles
+from services.kubelet.sockets import plugins_folder
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.node.cdi_publisher import CdiPublisher
@@ -260,9 +261,8 @@ class ModeParts:
         settings, hook_calls = self._process.settings, self._process.metrics.hook_calls
         return HookServer(
             settings.state_dir / HOOK_SOCKET,
-            checkpoint=checkpoint_file(settings.kubelet_dir),
+            files=KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, self._process.calls),
             policy=self._region_policy(),
-            calls=self._process.calls,
             count=lambda outcome: hook_calls.labels(outcome).inc(),
         )
 

@@ -17,16 +17,13 @@ from typing import Final
 import structlog
 
 from services.containers.hook_call import HookCall, held_regions, parse
-from services.kubelet.checkpoint import read_checkpoint
+from services.kubelet.checkpoint import KubeletFiles
 from services.node.start_gate import RegionStartPolicy
-from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, KubeletError
 from services.process.text import clip
 
 READ_SECONDS: Final = 5.0
 """For a hook to send its message."""
-
-FILES_SECONDS: Final = 10.0
 
 MAX_REASON: Final = 4000
 """Characters of a reason; runtimes put it into the pod's events."""
@@ -44,15 +41,13 @@ class HookServer:
         self,
         path: Path,
         *,
-        checkpoint: Path,
+        files: KubeletFiles,
         policy: RegionStartPolicy,
-        calls: BlockingCalls,
         count: Callable[[str], None],
     ) -> None:
         self._path = path
-        self._checkpoint = checkpoint
+        self._files = files
         self._policy = policy
-        self._calls = calls
         self._count = count
 
     async def serve(self) -> None:
@@ -110,15 +105,10 @@ class HookServer:
         Raises:
             AccelbindError: It may not.
         """
-        entries = await self._calls.run(
-            "kubelet files",
-            lambda: read_checkpoint(self._checkpoint),
-            timeout=FILES_SECONDS,
-            what=f"reading {self._checkpoint}",
-        )
+        held = held_regions(call, await self._files.entries())
         checks = [
             self._policy.authorize_start(resource, ids, only=call.container)
-            for resource, ids in held_regions(call, entries).items()
+            for resource, ids in held.items()
         ]
         for result in await asyncio.gather(*checks, return_exceptions=True):
             if isinstance(result, BaseException):

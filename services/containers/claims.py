@@ -33,8 +33,7 @@ from services.containers.wanted import (
 )
 from services.devices.model import PluginMode
 from services.kube.client import is_outage
-from services.kubelet.checkpoint import pod_folders, read_checkpoint
-from services.kubelet.sockets import checkpoint_file
+from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.values import CheckpointEntry
 from services.mappings.index import NamespaceMappings
 from services.process.blocking import BlockingCalls
@@ -83,17 +82,15 @@ class StartClaims:
         calls: BlockingCalls,
     ) -> None:
         self._mode = mode
-        self._checkpoint = checkpoint_file(kubelet_dir)
-        self._pod_logs_dir = pod_logs_dir
+        self._files = KubeletFiles(kubelet_dir, pod_logs_dir, calls, seconds=FILES_SECONDS)
         self._node = node
         self._pods = pods
         self._enforced = enforced
         self._approvals = approvals
-        self._calls = calls
 
     async def allocations(self, resource: str, ids: Sequence[str]) -> tuple[CheckpointEntry, ...]:
         """What the containers that may be starting with devices were allocated."""
-        return allocations(await self._entries(), resource, ids)
+        return allocations(await self._files.entries(), resource, ids)
 
     async def wanted(
         self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
@@ -112,8 +109,9 @@ class StartClaims:
                 " API server: run it with a service account that may get pods and list mappings,"
                 " or set --kubeconfig or KUBECONFIG"
             )
-        containers = (only,) if only else candidates(await self._entries(), resource, ids)
-        starting = await self._with_pods(containers)
+        containers = (only,) if only else candidates(await self._files.entries(), resource, ids)
+        pods = pods_of_folders(await self._files.folders())
+        starting = {each: pod_of_uid(each.pod_uid, pods) for each in containers}
         start = Start(self._mode, resource, frozenset(ids))
         slow = f"the API server didn't say within {API_SECONDS:g} s what the container may have"
         try:
@@ -127,27 +125,6 @@ class StartClaims:
             raise
         self._approvals.add(start, every)
         return wanted
-
-    async def _entries(self) -> tuple[CheckpointEntry, ...]:
-        return await self._calls.run(
-            "kubelet files",
-            lambda: read_checkpoint(self._checkpoint),
-            timeout=FILES_SECONDS,
-            what=f"reading {self._checkpoint}",
-        )
-
-    async def _with_pods(
-        self, containers: Sequence[ContainerIdentity]
-    ) -> dict[ContainerIdentity, PodRef]:
-        """The containers that may be starting, each with its pod."""
-        folders = await self._calls.run(
-            "kubelet files",
-            lambda: pod_folders(self._pod_logs_dir),
-            timeout=FILES_SECONDS,
-            what=f"listing {self._pod_logs_dir}",
-        )
-        pods = pods_of_folders(folders)
-        return {each: pod_of_uid(each.pod_uid, pods) for each in containers}
 
     async def _query(
         self, source: PodSource, starting: Mapping[ContainerIdentity, PodRef], resource: str

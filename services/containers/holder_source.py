@@ -20,9 +20,9 @@ from services.containers.holders import (
     served,
 )
 from services.containers.identity import PodRef, pods_of_folders
-from services.kubelet.checkpoint import pod_folders, read_checkpoint
+from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.pod_resources import active_pods
-from services.kubelet.sockets import checkpoint_file, pod_resources_socket
+from services.kubelet.sockets import pod_resources_socket
 from services.kubelet.values import ActivePod, CheckpointEntry
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
@@ -70,10 +70,8 @@ class HolderSource:
         domains: Sequence[str] = (),
     ) -> None:
         self._ours = served(domains)
-        self._checkpoint = checkpoint_file(kubelet_dir)
+        self._files = KubeletFiles(kubelet_dir, pod_logs_dir, calls, seconds=FILES_SECONDS)
         self._socket = pod_resources_socket(kubelet_dir)
-        self._pod_logs_dir = pod_logs_dir
-        self._calls = calls
         self._pods: Mapping[str, PodRef] = {}
         self._snapshot = HolderSnapshot()
         self._version: tuple[int, int] | None = None
@@ -95,7 +93,7 @@ class HolderSource:
             HardwareError: Reading hangs.
         """
         try:
-            holders = holders_of_entries(await self._entries(), self._pods, self._ours)
+            holders = holders_of_entries(await self._files.entries(), self._pods, self._ours)
         except KubeletError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -163,7 +161,7 @@ class HolderSource:
             unanswered = str(error)
             problems.append(f"pods that have ended may be among the holders: {unanswered}")
         try:
-            entries = await self._entries()
+            entries = await self._files.entries()
         except (KubeletError, HardwareError) as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 problems.append(f"init containers that have devices are unknown: {error}")
@@ -185,14 +183,6 @@ class HolderSource:
     async def _active_pods(self) -> tuple[ActivePod, ...]:
         return await active_pods(self._socket, seconds=ANSWER_SECONDS)
 
-    async def _entries(self) -> tuple[CheckpointEntry, ...]:
-        return await self._calls.run(
-            "kubelet files",
-            lambda: read_checkpoint(self._checkpoint),
-            timeout=FILES_SECONDS,
-            what="reading the kubelet's checkpoint",
-        )
-
     async def _folders(self, entries: tuple[CheckpointEntry, ...]) -> tuple[list[str], str]:
         """Names of log folders, if there are entries to find pods for, and why they are unknown.
 
@@ -201,19 +191,14 @@ class HolderSource:
         if not entries:
             return [], ""
         try:
-            return await self._calls.run(
-                "kubelet files",
-                lambda: pod_folders(self._pod_logs_dir),
-                timeout=FILES_SECONDS,
-                what=f"listing {self._pod_logs_dir}",
-            ), ""
+            return await self._files.folders(), ""
         except (KubeletError, HardwareError) as error:
             missing = isinstance(error.__cause__, FileNotFoundError)
             return [], "" if missing else str(error)
 
     def _version_now(self) -> tuple[int, int] | None:
         try:
-            status = os.stat(self._checkpoint)  # noqa: PTH116 - a few microseconds
+            status = os.stat(self._files.checkpoint)  # noqa: PTH116 - a few microseconds
         except OSError:
             return None
         return status.st_mtime_ns, status.st_ino

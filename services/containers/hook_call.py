@@ -13,8 +13,8 @@ import msgspec
 
 from services.containers.identity import ContainerIdentity
 from services.kubelet.values import CheckpointEntry
-from services.names import DOMAIN, RegionName, decode
-from services.process.errors import HookMissing, InvalidInput, InvalidName
+from services.names import DOMAIN
+from services.process.errors import HookMissing, InvalidInput
 from services.process.text import listing, plain, quote
 
 _NAMES: Final = (
@@ -22,6 +22,9 @@ _NAMES: Final = (
     ("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
 )
 """Annotations of containerd and of CRI-O: UID of the pod, name of the container."""
+
+
+_REGIONS: Final = f"{DOMAIN}/region-"
 
 
 class InvalidHookCall(InvalidInput):
@@ -74,7 +77,7 @@ def held_regions(call: HookCall, entries: Iterable[CheckpointEntry]) -> dict[str
     held: dict[str, set[str]] = {}
     for entry in entries:
         container = ContainerIdentity(entry.pod_uid, entry.container)
-        if call.container == container and _is_region(entry.resource):
+        if call.container == container and entry.resource.startswith(_REGIONS):
             held.setdefault(entry.resource, set()).update(entry.device_ids)
     if not any(call.region in names for names in held.values()):
         raise InvalidHookCall(
@@ -99,11 +102,3 @@ def require_no_plain_nodes(allocations: Iterable[CheckpointEntry]) -> None:
                 " without the OCI hook that programs them; delete the pod; a new one gets"
                 " its devices through CDI"
             )
-
-
-def _is_region(resource: str) -> bool:
-    """Whether a resource is of regions, even if they are missing at the moment."""
-    try:
-        return resource.startswith(f"{DOMAIN}/") and isinstance(decode(resource), RegionName)
-    except InvalidName:
-        return False

@@ -6,17 +6,23 @@ PodResources service omits. The names of the pods' log folders map a UID to a po
 
 import base64
 import os
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from google.protobuf.message import DecodeError
 
 from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet.sockets import checkpoint_file
 from services.kubelet.values import CheckpointEntry
+from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
 from services.process.files import open_regular
+
+T = TypeVar("T")
 
 MAX_CHECKPOINT: Final = 32 * 1024 * 1024
 """Bytes; a busy node's file has a few hundred KiB, mostly copies of `Allocate` answers."""
@@ -43,6 +49,30 @@ class _Checkpoint(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Checkpoint)
+
+
+class KubeletFiles:
+    """The checkpoint and the log folders of pods, read in a thread, as either may hang."""
+
+    def __init__(
+        self, kubelet_dir: Path, pod_logs_dir: Path, calls: BlockingCalls, *, seconds: float = 10.0
+    ) -> None:
+        self.checkpoint = checkpoint_file(kubelet_dir)
+        self._pod_logs_dir = pod_logs_dir
+        self._calls = calls
+        self._seconds = seconds
+
+    async def entries(self) -> tuple[CheckpointEntry, ...]:
+        """As `read_checkpoint`, or a `HardwareError` if it hangs."""
+        return await self._read(partial(read_checkpoint, self.checkpoint), self.checkpoint)
+
+    async def folders(self) -> list[str]:
+        """As `pod_folders`, or a `HardwareError` if it hangs."""
+        return await self._read(partial(pod_folders, self._pod_logs_dir), self._pod_logs_dir)
+
+    async def _read(self, read: Callable[[], T], path: Path) -> T:
+        what = f"reading {path}"
+        return await self._calls.run("kubelet files", read, timeout=self._seconds, what=what)
 
 
 def read_checkpoint(path: Path) -> tuple[CheckpointEntry, ...]:

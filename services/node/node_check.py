@@ -17,8 +17,7 @@ import structlog
 from services.containers.identity import allocations, pods_of_folders
 from services.devices.model import Device, DeviceNode
 from services.kube.events import EventRecord, ObjectReference
-from services.kubelet.checkpoint import pod_folders, read_checkpoint
-from services.kubelet.sockets import checkpoint_file
+from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.values import CheckpointEntry
 from services.node.events import EventReason
 from services.node.state import NodeState
@@ -65,9 +64,7 @@ class NodesStartPolicy:
     ) -> None:
         self._state = state
         self._host_root = host_root
-        self._checkpoint = checkpoint_file(kubelet_dir)
-        self._pod_logs_dir = pod_logs_dir
-        self._calls = calls
+        self._files = KubeletFiles(kubelet_dir, pod_logs_dir, calls, seconds=FILES_SECONDS)
         self._record_event = record_event
         self._outage = Outage(
             log,
@@ -78,13 +75,7 @@ class NodesStartPolicy:
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
         """As `StartPolicy` says."""
         try:
-            entries = await self._calls.run(
-                "kubelet files",
-                lambda: read_checkpoint(self._checkpoint),
-                timeout=FILES_SECONDS,
-                what=f"reading {self._checkpoint}",
-            )
-            allocated = allocations(entries, resource, ids)
+            allocated = allocations(await self._files.entries(), resource, ids)
         except (KubeletError, HardwareError, NotAllowed) as error:
             self._outage.failed(str(error))
             return
@@ -100,12 +91,7 @@ class NodesStartPolicy:
     async def _report(self, entry: CheckpointEntry, text: str) -> None:
         """Record an Event of the pod, if its log folder says which one it is."""
         try:
-            folders = await self._calls.run(
-                "kubelet files",
-                lambda: pod_folders(self._pod_logs_dir),
-                timeout=FILES_SECONDS,
-                what=f"listing {self._pod_logs_dir}",
-            )
+            folders = await self._files.folders()
         except (KubeletError, HardwareError):
             return
         pod = pods_of_folders(folders).get(entry.pod_uid)

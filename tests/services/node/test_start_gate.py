@@ -14,6 +14,7 @@ from services.containers.approvals import Approvals
 from services.containers.claims import StartClaims
 from services.devices.hardware.scan import Scanner
 from services.devices.model import PluginMode
+from services.kubelet import checkpoint
 from services.kubelet.sockets import checkpoint_file
 from services.node import start_gate
 from services.node.regions import RegionProgramming
@@ -248,7 +249,7 @@ async def test_files_that_hang_are_given_up(
 ) -> None:
     release = threading.Event()
     monkeypatch.setattr(claims, "FILES_SECONDS", 0.05)
-    monkeypatch.setattr(claims, "read_checkpoint", lambda _path: release.wait(30))
+    monkeypatch.setattr(checkpoint, "read_checkpoint", lambda _path: release.wait(30))
     with pytest.raises(HardwareError, match=r"reading .*checkpoint hangs"):
         await setting.check()
     release.set()
