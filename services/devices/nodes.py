@@ -6,6 +6,7 @@ subsystem, their number and their name, since a node can stand under any name.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from services.devices.health import DeviceNodeState, evaluate_node
@@ -13,6 +14,19 @@ from services.devices.model import DeviceNode, Problem
 
 Number: TypeAlias = tuple[int, int]
 """Major and minor."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNode:
+    """A device node, as sysfs and `/dev` have it."""
+
+    name: str
+    number: Number | None
+    subsystem: str
+    state: DeviceNodeState
+    actual: Number | None
+    """The number of what stands at its place."""
+
 
 DENIED_SUBSYSTEMS: Final = frozenset(
     (
@@ -103,26 +117,19 @@ def described_node(uevent: str) -> tuple[str, Number | None]:
 
 
 def check_node(
-    name: str,
-    number: Number | None,
-    *,
-    subsystem: str,
-    found: tuple[DeviceNodeState, Number | None],
-    permissions: str = "rw",
-    is_vfio: bool = False,
+    found: FoundNode, *, permissions: str = "rw", is_vfio: bool = False
 ) -> DeviceNode | Problem:
     """The node that a container gets, or why it can't have it.
 
-    `found` is what stands at its place, and its number where it is a device. `is_vfio` is for
-    nodes of the device's own IOMMU group.
+    `is_vfio` is for nodes of the device's own IOMMU group.
     """
+    name, number, actual = found.name, found.number, found.actual
     if number is None or not is_name(name):
-        return Problem("node-missing", f"sysfs names no device node: {name!r:.80}")
-    why = "" if is_vfio else denial(subsystem, number, name)
+        return Problem("node-missing", f"sysfs and /dev have no device node of it: {name!r:.80}")
+    why = "" if is_vfio else denial(found.subsystem, number, name)
     if why:
         return Problem("node-denied", f"/dev/{name}: {why}")
-    state, actual = found
-    problem = evaluate_node(name, state)
+    problem = evaluate_node(name, found.state)
     if problem is None and actual is not None and actual != number:
         text = f"/dev/{name} is {actual[0]}:{actual[1]}, and the device is {number[0]}:{number[1]}"
         problem = Problem("node-other-number", text)

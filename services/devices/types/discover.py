@@ -7,7 +7,6 @@ but for the links `device` and `physfn`.
 """
 
 import re
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
 from typing import Final
@@ -15,7 +14,7 @@ from typing import Final
 from services.devices.hardware.pci import DEVICES, address_in, function_folder
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import DeviceNodeState, Failure, Reading
-from services.devices.nodes import Number, described_node
+from services.devices.nodes import FoundNode, Number, described_node
 from services.devices.types.facts import Facts, Subject, last_step
 from services.devices.types.model import Term
 
@@ -30,18 +29,6 @@ _ABSENT: Final = Reading(failure=Failure.MISSING, detail="no such file")
 def natural(name: str) -> tuple[str, ...]:
     """A key that sorts `ve10` behind `ve2`."""
     return tuple(_NUMBERS.sub(lambda each: each[0].zfill(20), name).split("/"))
-
-
-@dataclass(frozen=True, slots=True)
-class FoundNode:
-    """A device node, as sysfs and `/dev` have it."""
-
-    name: str
-    number: Number | None
-    subsystem: str
-    state: DeviceNodeState
-    actual: Number | None
-    """The number of what stands at its place."""
 
 
 class SysTree:

@@ -21,8 +21,6 @@ from services.mappings.accelerator import is_reserved_variable
 from services.process.errors import InvalidInput
 from services.process.text import listing, plain, quote
 
-API_VERSION: Final = "accelbind.dev/v1alpha1"
-KIND: Final = "DeviceType"
 MAX_VALUE: Final = 64
 
 BUILT_IN: Final[dict[str, type]] = {

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Device, DeviceNode, Problem, Value
-from services.devices.nodes import check_node
+from services.devices.nodes import FoundNode, check_node
 from services.devices.provider import Found
 from services.devices.types.build import (
     NOT_MATCHED,
@@ -25,7 +25,7 @@ from services.devices.types.build import (
     not_offered,
     unhealthy,
 )
-from services.devices.types.discover import FoundNode, SysTree, natural
+from services.devices.types.discover import SysTree, natural
 from services.devices.types.facts import Subject
 from services.devices.types.load import WHAT, LoadedTypes, load_types
 from services.devices.types.match import Mismatch, is_named, mismatch
@@ -190,14 +190,7 @@ def _nodes(tree: SysTree, subject: Subject, source: NodeSource) -> list[DeviceNo
 
 
 def _checked(node: FoundNode, source: NodeSource) -> DeviceNode | Problem:
-    return check_node(
-        node.name,
-        node.number,
-        subsystem=node.subsystem,
-        found=(node.state, node.actual),
-        permissions=source.permissions,
-        is_vfio=source.vfio,
-    )
+    return check_node(node, permissions=source.permissions, is_vfio=source.vfio)
 
 
 def _devices(

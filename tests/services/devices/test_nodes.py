@@ -6,6 +6,7 @@ from services.devices.health import DeviceNodeState
 from services.devices.model import DeviceNode, Problem
 from services.devices.nodes import (
     DENIED_EXAMPLES,
+    FoundNode,
     Number,
     check_node,
     denial,
@@ -14,7 +15,10 @@ from services.devices.nodes import (
     is_name,
 )
 
-HERE = (DeviceNodeState.PRESENT, None)
+
+def found(name: str, number: Number | None, subsystem: str) -> FoundNode:
+    """A node that is at its place."""
+    return FoundNode(name, number, subsystem, DeviceNodeState.PRESENT, None)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +58,7 @@ HERE = (DeviceNodeState.PRESENT, None)
 )
 def test_denied_nodes_are_denied(subsystem: str, number: Number, name: str) -> None:
     assert "never handed out" in denial(subsystem, number, name)
-    answer = check_node(name, number, subsystem=subsystem, found=HERE)
+    answer = check_node(found(name, number, subsystem))
     assert isinstance(answer, Problem)
     assert answer.reason == "node-denied"
 
@@ -72,13 +76,13 @@ def test_denied_nodes_are_denied(subsystem: str, number: Number, name: str) -> N
     ],
 )
 def test_others_are_given_as_sysfs_has_them(subsystem: str, number: Number, name: str) -> None:
-    answer = check_node(name, number, subsystem=subsystem, found=HERE, permissions="r")
+    answer = check_node(found(name, number, subsystem), permissions="r")
     assert answer == DeviceNode(name, name, "r", number)
 
 
 def test_the_node_has_to_be_the_device() -> None:
     def reason(state: DeviceNodeState, actual: Number | None) -> str:
-        answer = check_node("ve0", (238, 0), subsystem="ve", found=(state, actual))
+        answer = check_node(FoundNode("ve0", (238, 0), "ve", state, actual))
         return answer.reason if isinstance(answer, Problem) else ""
 
     assert reason(DeviceNodeState.PRESENT, (238, 0)) == ""
@@ -88,7 +92,7 @@ def test_the_node_has_to_be_the_device() -> None:
 
 
 def test_only_the_own_group_passes_for_vfio() -> None:
-    node = check_node("vfio/12", (242, 1), subsystem="vfio", found=HERE, is_vfio=True)
+    node = check_node(found("vfio/12", (242, 1), "vfio"), is_vfio=True)
     assert node == DeviceNode("vfio/12", "vfio/12", "rw", (242, 1))
 
 
@@ -104,7 +108,7 @@ def test_only_the_own_group_passes_for_vfio() -> None:
 def test_uevents_describe_nodes(uevent: str, described: tuple[str, Number | None]) -> None:
     assert described_node(uevent) == described
     name, number = described
-    missing = check_node(name, number, subsystem="", found=HERE)
+    missing = check_node(found(name, number, ""))
     assert isinstance(missing, Problem) is (number is None)
 
 

@@ -104,6 +104,22 @@ def test_types_are_read_again_when_they_change(tree: DeviceTree, types: Types) -
     assert found.problems[0].reason == "device-types-unreadable"
 
 
+def test_a_mounted_configmap_is_read_again_when_it_changes(tree: DeviceTree, types: Types) -> None:
+    """The kubelet writes a new folder, and renames a link to it."""
+    tree.entry("", "misc", "hw_random", "10:183", "hwrng")
+    (types.folder / "t.yaml").symlink_to("..data/t.yaml")
+    for version, entry in enumerate(("other", "hw_random")):
+        folder = types.folder / f"..{version}"
+        folder.mkdir()
+        spec = {"match": [{"class": {"name": "misc", "entry": [entry]}}]}
+        (folder / "t.yaml").write_text(json.dumps(document(spec, "t")))
+        (types.folder / "..link").symlink_to(folder.name)
+        (types.folder / "..link").rename(types.folder / "..data")
+        found = types.scan()
+        assert found.problems == ()
+        assert len(found.devices) == version
+
+
 def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: DeviceTree, types: Types) -> None:
     folder = tree.pci(ADDRESS, "8086:bccf", ready=0)
     tree.pci("0000:b1:00.6", "8086:bcce")
