@@ -42,8 +42,19 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+FAR_FROM_PURE_MODULES = ("tests/faults/", "tests/fuzz/", "tests/tools/")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked `soak` to `make soak`; they are deselected, not skipped."""
+    """Leave tests marked `soak` to `make soak`; they are deselected, not skipped.
+
+    Properties count for no coverage: they run the lines of the tables again and again, and tracing
+    takes as long as running them.
+    """
+    for item in items:
+        by_chance = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if by_chance or item.nodeid.startswith(FAR_FROM_PURE_MODULES):
+            item.add_marker("no_cover")
     left_out = [] if soaking() else [each for each in items if each.get_closest_marker("soak")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

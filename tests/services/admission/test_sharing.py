@@ -123,6 +123,8 @@ def test_units_for_anything_take_what_nobody_wants() -> None:
     [
         # one unit for anything, but two devices that bring something else
         ([use("i", 2, "f", "g", kind="init"), use("a", 2, "h")], ("f", "h")),
+        # the same function is no conflict with itself
+        ([use("i", 3, "f", "f", "g", kind="init"), use("a", 2, "f")], ("g", "f")),
         # what is wanted is not named as what is in the way
         ([use("i", 2, "f", "g", kind="init"), use("a", 2, "f", "h")], ("g", "f")),
         # an init container that takes anything leaves what it found

@@ -40,6 +40,11 @@ def test_whatever_makes_pods_shows_them(document: dict[str, Any], label: str) ->
     assert [container.name for container in found.pod.spec.containers] == ["app"]
 
 
+def test_a_template_knows_where_it_is() -> None:
+    (found,) = find_pods({"kind": "Job", "spec": {"template": TEMPLATE}})
+    assert found.template_at == "spec.template"
+
+
 @pytest.mark.parametrize("kind", ["ConfigMap", "Service", "Listing"])
 def test_other_kinds_make_none(kind: str) -> None:
     assert list(find_pods({"kind": kind, "items": 7})) == []

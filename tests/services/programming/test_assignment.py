@@ -102,6 +102,7 @@ class TestPlan:
             ([NLB0], [(NLB0, "")], {"dfl-port.01": NLB0}),  # nobody knows what is in it
             # A port of another region's function stays: the container wants it too.
             ([NLB0, NLB3], [(NLB0, NLB3), (NLB0, NLB3)], {}),
+            ([NLB0, NLB3], [(NLB0, NLB3), (NLB3,)], {}),
             # The port that must be programmed anyway gets the function that is missing.
             ([NLB0, NLB3], [(NLB0, DMA), (NLB0, NLB0)], {"dfl-port.01": NLB3}),
             ([NLB0, NLB3], [(NLB0, NLB0), (NLB0, DMA)], {"dfl-port.11": NLB3}),
