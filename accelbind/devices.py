@@ -7,7 +7,7 @@ the plugin would read it: the cards below the root, the kubelet's files and its 
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -30,7 +30,7 @@ from services.devices.limits import (
     limit_problems,
     parse_ignored,
 )
-from services.devices.model import Device, Inventory, PluginMode, Problem
+from services.devices.model import Inventory, PluginMode, Problem
 from services.devices.port_owners import with_held_ports
 from services.devices.provider import Found, merge
 from services.devices.resources import OfferMemory, advertise, with_problems
@@ -141,7 +141,6 @@ class DeviceSource:
             self._types = DeviceTypes(
                 settings.device_types, settings.root, self._calls, domains=settings.resource_domain
             )
-        self._served: Mapping[str, Device] = {}
         """What the device types offered last, by id."""
 
     def read(self) -> Table:
@@ -205,11 +204,9 @@ class DeviceSource:
         if self._types is None:
             return Found()
         try:
-            answer = self._types.devices_sync(self._served)
+            return self._types.devices_sync()
         except HardwareError as error:
             return Found(problems=(Problem("device-types-unreadable", str(error)),))
-        self._served = {each.id: each for each in answer.devices if each.resource}
-        return answer
 
     def _inventory(self) -> Inventory:
         settings = self._settings

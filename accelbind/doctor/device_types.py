@@ -65,7 +65,7 @@ def _find(node: Node) -> Found:
     types = DeviceTypes(
         options.device_types, options.root, BlockingCalls(), domains=options.resource_domain
     )
-    return types.devices_sync({})
+    return types.devices_sync()
 
 
 def _checkpoint_lines(path: Path) -> Iterator[Line]:

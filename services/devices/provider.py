@@ -40,8 +40,8 @@ class Provider(Protocol):
     def subsystems(self) -> frozenset[str]:
         """Whose uevents ask for a scan."""
 
-    async def devices(self, previous: Mapping[str, Device]) -> Found:
-        """The devices now; `previous` are those offered before, by id.
+    async def devices(self) -> Found:
+        """The devices now.
 
         Raises:
             HardwareError: Nothing can be found out; what was known before stays.

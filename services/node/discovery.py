@@ -6,13 +6,13 @@ that flap. If a provider fails, what it found before stays, and the others go on
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 import structlog
 
 from services.devices.damping import Damping, Health, damp
-from services.devices.model import Device, Inventory
+from services.devices.model import Inventory
 from services.devices.provider import Found, Provider, merge
 from services.node.state import NodeState, OnScan
 from services.process.errors import HardwareError
@@ -81,11 +81,7 @@ class Discovery:
     async def _find(self, provider: Provider) -> str:
         """Ask a provider; return why it failed, or nothing."""
         try:
-            self._found[provider.name] = await provider.devices(self._previous(provider))
+            self._found[provider.name] = await provider.devices()
         except HardwareError as error:
             return str(error)
         return ""
-
-    def _previous(self, provider: Provider) -> Mapping[str, Device]:
-        last = self._found.get(provider.name, Found())
-        return {each.id: each for each in last.devices if each.resource}

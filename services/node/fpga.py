@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from services.containers.holders import Holders
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
 from services.devices.limits import Limits
-from services.devices.model import Card, Device, Inventory, PluginMode, Problem
+from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.port_owners import card_key, lock_of, with_held_ports
 from services.devices.provider import Found
 from services.devices.resources import OfferMemory, advertise, with_problems
@@ -60,10 +60,7 @@ class FpgaProvider:
         """The cards as they counted last."""
         self._memory: OfferMemory | None = None
 
-    async def devices(
-        self,
-        previous: Mapping[str, Device],  # noqa: ARG002 - remembers its own, by their places
-    ) -> Found:
+    async def devices(self) -> Found:
         """As `Provider` says."""
         inventory = Inventory()
         if self._mode.has_cards:

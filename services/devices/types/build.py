@@ -74,13 +74,13 @@ class Sighting:
     addresses: tuple[str, ...] = ()
     claims: frozenset[str] = frozenset()
     """Besides the numbers of its nodes."""
-    problem: Problem | None = None
-    """Why it can't be had as it is."""
+    problems: tuple[Problem, ...] = ()
+    """What else is wrong with it."""
 
 
 def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
     """Yield the devices that a matched device is: one, or its replicas."""
-    problems = [*([seen.problem] if seen.problem else ()), *health_problems(of, seen.values)]
+    problems = [*seen.problems, *health_problems(of, seen.values)]
     nodes, missing = _nodes(seen)
     problems += missing
     # Its vfio/vfio is everybody's, so only the node of the group counts.

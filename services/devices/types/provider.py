@@ -5,7 +5,7 @@ each device that a type names. A device whose reads hang stays as it was offered
 takes nothing from the others.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from services.devices.types.build import (
     PUBLISHED,
     Sighting,
     attribute_value,
+    health_problems,
     label,
     make_devices,
     not_offered,
@@ -50,7 +51,8 @@ class _Named:
     """Whether the type names nothing else of the same PCI function or USB device."""
 
 
-_Read: TypeAlias = tuple[Mismatch | None, Sighting]
+_Read: TypeAlias = Sighting | Mismatch | Problem
+"""A device as it was read, why it isn't of the type after all, or why it couldn't be read."""
 
 
 class DeviceTypes:
@@ -76,6 +78,8 @@ class DeviceTypes:
         self._files = files
         self._signature: Signature | None = None
         self._loaded = LoadedTypes()
+        self._offered: Sequence[Device] = ()
+        """What has a resource, by the last scan: it stays offered, unhealthy, while it hangs."""
 
     @property
     def subsystems(self) -> frozenset[str]:
@@ -84,19 +88,19 @@ class DeviceTypes:
         classes = {term.class_.name for term in terms if term.class_}
         return frozenset(classes | {"pci", "usb", "vfio"}) if terms else frozenset()
 
-    async def devices(self, previous: Mapping[str, Device]) -> Found:
-        """The devices now; `previous` are those offered before, by id.
+    async def devices(self) -> Found:
+        """The devices now.
 
         Raises:
             HardwareError: The devices of the node can't be listed.
         """
-        return await self._calls.run_steps(self.name, self.steps(previous), timeout=self._patience)
+        return await self._calls.run_steps(self.name, self.steps(), timeout=self._patience)
 
-    def devices_sync(self, previous: Mapping[str, Device]) -> Found:
+    def devices_sync(self) -> Found:
         """As `devices`, and block until it is done."""
-        return self._calls.run_steps_sync(self.name, self.steps(previous), timeout=self._patience)
+        return self._calls.run_steps_sync(self.name, self.steps(), timeout=self._patience)
 
-    def steps(self, previous: Mapping[str, Device]) -> Steps[Found]:
+    def steps(self) -> Steps[Found]:
         """The steps of one scan, each of which may hang."""
         problems: list[Problem] = []
         try:
@@ -106,7 +110,7 @@ class DeviceTypes:
         problems += (Problem("device-type-invalid", str(each)) for each in self._loaded.problems)
         tree = SysTree(self._files(self._root))
         named: list[_Named] = yield f"{self.name} /sys", partial(self._list, tree)
-        reads: list[tuple[_Named, _Read | Problem]] = []
+        reads: list[tuple[_Named, _Read]] = []
         for each in named:
             try:
                 read: _Read = yield self._key(each), partial(_read, tree, each)
@@ -115,7 +119,9 @@ class DeviceTypes:
                 reads.append((each, Problem("device-hung", text)))
             else:
                 reads.append((each, read))
-        return Found(tuple(_devices(tree, reads, previous)), tuple(problems))
+        devices = tuple(_devices(tree, reads, self._offered))
+        self._offered = [each for each in devices if each.resource]
+        return Found(devices, tuple(problems))
 
     def _key(self, named: _Named) -> str:
         return f"{named.of.name} {named.subject.folder or named.subject.name}"
@@ -155,7 +161,7 @@ def _key_of(tree: SysTree, subject: Subject) -> str:
     return subject.address or subject.name
 
 
-def _read(tree: SysTree, named: _Named) -> _Read:
+def _read(tree: SysTree, named: _Named) -> Sighting | Mismatch:
     """Read a device: attributes, whether it is of the type after all, and nodes."""
     of, subject = named.of, named.subject
     fact = tree.facts(subject)
@@ -173,13 +179,15 @@ def _read(tree: SysTree, named: _Named) -> _Read:
         return None if isinstance(value, Problem) else value
 
     wrong = mismatch(of.spec.match, known)
-    if wrong is not None or of.spec.is_vfio:
-        return wrong, Sighting(named.id, subject.name, values, ())
+    if wrong is not None:
+        return wrong
+    if of.spec.is_vfio:
+        return Sighting(named.id, subject.name, values, ())
     nodes = [(source, _nodes(tree, subject, source)) for source in of.spec.sources]
     place = subject.address or subject.usb.rpartition("/")[2]
     claims = frozenset({place}) if place and named.is_only else frozenset[str]()
     addresses = (subject.address,) if subject.address else ()
-    return None, Sighting(named.id, subject.name, values, nodes, addresses, claims)
+    return Sighting(named.id, subject.name, values, nodes, addresses, claims)
 
 
 def _nodes(tree: SysTree, subject: Subject, source: NodeSource) -> list[DeviceNode | Problem]:
@@ -194,70 +202,68 @@ def _checked(node: FoundNode, source: NodeSource) -> DeviceNode | Problem:
 
 
 def _devices(
-    tree: SysTree,
-    reads: Sequence[tuple[_Named, _Read | Problem]],
-    previous: Mapping[str, Device],
+    tree: SysTree, reads: Sequence[tuple[_Named, _Read]], previous: Sequence[Device]
 ) -> Iterator[Device]:
-    groups: dict[tuple[str, str], list[tuple[_Named, Sighting]]] = {}
-    matched = {
-        named.subject.place
-        for named, read in reads
-        if not isinstance(read, Problem) and read[0] is None
-    }
+    groups: dict[tuple[str, str], list[tuple[_Named, Sighting | Problem]]] = {}
+    matched = {named.subject.place for named, read in reads if isinstance(read, Sighting)}
     for named, read in reads:
-        of = named.of
-        if isinstance(read, Problem):
-            known = [each for each in previous.values() if _is_part(each, named)]
-            yield from unhealthy(known, read) or (
-                not_offered(of, named.id, named.subject.name, read),
-            )
-            continue
-        wrong, seen = read
-        if wrong is not None:
-            if wrong.is_near and named.subject.place not in matched:
-                problem = Problem(NOT_MATCHED, wrong.message)
-                yield not_offered(of, seen.id, seen.card, problem)
+        of, subject = named.of, named.subject
+        if isinstance(read, Mismatch):
+            if read.is_near and subject.place not in matched:
+                problem = Problem(NOT_MATCHED, read.message)
+                yield not_offered(of, named.id, subject.name, problem)
         elif of.spec.is_vfio:
-            group = str(tree.facts(named.subject)("iommuGroup") or "")
-            groups.setdefault((of.name, group or seen.id), []).append((named, seen))
+            group = _group(tree, subject)
+            groups.setdefault((of.name, group or named.id), []).append((named, read))
+        elif isinstance(read, Problem):
+            known = [each for each in previous if _is_same(each, named)]
+            yield from unhealthy(known, read) or (not_offered(of, named.id, subject.name, read),)
         else:
-            yield from make_devices(of, seen)
+            yield from make_devices(of, read)
     for members in groups.values():
         yield _group_device(tree, members, previous)
 
 
-def _is_part(device: Device, named: _Named) -> bool:
-    """Whether a device offered before is the named one, a replica of it, or its group."""
-    if device.type != named.of.name:
-        return False
-    address = named.subject.address
-    return device.card == named.subject.name or bool(address and address in device.pci_addresses)
+def _group(tree: SysTree, subject: Subject) -> str:
+    return str(tree.facts(subject)("iommuGroup") or "")
+
+
+def _is_same(device: Device, named: _Named) -> bool:
+    """Whether a device offered before is the named one, or a replica of it."""
+    return device.type == named.of.name and device.card == named.subject.name
 
 
 def _group_device(
-    tree: SysTree, members: list[tuple[_Named, Sighting]], previous: Mapping[str, Device]
+    tree: SysTree, members: list[tuple[_Named, Sighting | Problem]], previous: Sequence[Device]
 ) -> Device:
     """The device that is an IOMMU group; one that can't be had was offered before, or is not."""
-    (named, first), of = members[0], members[0][0].of
-    group = str(tree.facts(named.subject)("iommuGroup") or "")
-    matched = tuple(each.subject.address for each, _ in members)
+    (first, _), of = members[0], members[0][0].of
+    group = _group(tree, first.subject)
+    matched = tuple(named.subject.address for named, _ in members)
     functions = [_member(tree, each) for each in tree.groups.get(group, ())]
-    problem = group_problem(group, tree.group_name(group) if group else "", functions, matched)
+    hung = next((read for _, read in members if isinstance(read, Problem)), None)
+    problem = hung or group_problem(
+        group, tree.group_name(group) if group else "", functions, matched
+    )
+    known = [each for each in previous if _is_same(each, first)]
+    if problem is not None:
+        (device,) = unhealthy(known, problem) or (
+            not_offered(of, first.id, first.subject.name, problem),
+        )
+        return device
+    values = [read.values for _, read in members if isinstance(read, Sighting)]
     (source,) = of.spec.sources
-    nodes = [_checked(each, source) for each in tree.vfio_nodes(group)] if not problem else []
     others = frozenset(each.address for each in functions if not each.is_bridge)
     seen = Sighting(
         first.id,
-        first.card,
-        first.values,
-        [(source, nodes)] if not problem else (),
+        first.subject.name,
+        values[0],
+        [(source, [_checked(each, source) for each in tree.vfio_nodes(group)])],
         matched,
         others | frozenset(matched),
-        problem,
+        tuple(each for one in values[1:] for each in health_problems(of, one)),
     )
     (device,) = make_devices(of, seen)
-    if problem and first.id not in previous:
-        return not_offered(of, first.id, first.card, problem)
     return device
 
 

@@ -38,7 +38,7 @@ class Node:
         return {}
 
     def scan(self) -> tuple[Card, ...]:
-        return asyncio.run(self.provider.devices({})).cards
+        return asyncio.run(self.provider.devices()).cards
 
     def work(self, key: str, seconds: float = 10) -> threading.Thread:
         """Keep a card busy until `release` is set."""

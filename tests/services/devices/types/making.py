@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from services.devices.model import Device
 from services.devices.provider import Found
 from services.devices.types.model import DeviceType, parse
 from services.devices.types.provider import DeviceTypes
@@ -49,15 +48,12 @@ class Types:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.provider = DeviceTypes(folder, root, BlockingCalls(), **options)
-        self.last: dict[str, Device] = {}
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
 
     def scan(self) -> Found:
-        found = self.provider.devices_sync(self.last)
-        self.last = {each.id: each for each in found.devices if each.resource}
-        return found
+        return self.provider.devices_sync()
 
     def reasons(self) -> dict[str, list[str]]:
         """The reasons of each device, by id."""

@@ -325,6 +325,32 @@ def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
     assert types.reasons()["0000-b1-00-5"] == ["vfio-no-group"]
 
 
+def test_a_group_is_as_well_as_each_of_its_functions(
+    tree: DeviceTree, tmp_path: Path, barrier: Barrier
+) -> None:
+    types = Types(tmp_path / "types", tree.root, patience=0.2, files=barrier.files)
+    folders = [tree.pci(f"0000:b1:00.{n}", "8086:0005", ready=1) for n in range(2)]
+    for folder in folders:
+        tree.group(folder, 12)
+        tree.bind(folder, "vfio-pci")
+    vfio(tree, 12)
+    write(
+        types,
+        {
+            "match": [{"pci": {"vendor": ["8086"]}}],
+            "attributes": [{"name": "ready", "file": "ready", "type": "bool"}],
+            "health": [{"attribute": "ready", "equals": True, "reason": "not-ready"}],
+            "nodes": [{"vfio": True}],
+        },
+    )
+    assert types.reasons() == {"0000-b1-00-0": []}
+    tree.file(f"{folders[1]}/ready", 0)
+    assert types.reasons() == {"0000-b1-00-0": ["not-ready"]}
+    barrier.hang("read .*00.0/ready")
+    (device,) = types.scan().devices
+    assert (device.resource, device.reasons[0].reason) == ("device.accelbind.dev/t", "device-hung")
+
+
 def test_a_group_with_a_stranger_is_not_offered(tree: DeviceTree, types: Types) -> None:
     for number, driver in ((5, "vfio-pci"), (6, "i40e")):
         folder = tree.pci(f"0000:b1:00.{number}", f"8086:000{number}")
