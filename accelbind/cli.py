@@ -69,6 +69,7 @@ COMMANDS = {
     for name, (target, panel, summary) in {
         "webhook": ("webhook:webhook", RUN, "Serve the admission webhook over TLS."),
         "plugin": ("plugin:plugin", RUN, "Offer this node's cards to its kubelet."),
+        "dra": ("dra:app", RUN, "Offer this node's devices to DRA."),
         "demo": ("demo:demo", RUN, "Run accelbind on this machine, without a cluster or a card."),
         "devices": (
             "devices:devices",

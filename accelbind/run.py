@@ -59,6 +59,8 @@ def settings_command(
         print_config: bool,
         **given: Any,  # noqa: ANN401 - values of flags
     ) -> None:
+        if context.invoked_subcommand is not None:
+            return  # of a group, whose process this is
         settings = load_settings(model, given)
         if print_config:
             typer.echo(render(settings, given), nl=False)
@@ -124,10 +126,16 @@ def load_settings(model: type[S], given: Mapping[str, Any]) -> S:
 
 def _fields_of_all() -> set[str]:
     from certs.settings import CertsSettings  # noqa: PLC0415 - only where a variable is foreign
+    from dra.settings import DraSettings  # noqa: PLC0415 - the same
     from plugin.settings import PluginSettings  # noqa: PLC0415 - the same
     from webhook.settings import WebhookSettings  # noqa: PLC0415 - the same
 
-    models: tuple[type[Settings], ...] = (CertsSettings, PluginSettings, WebhookSettings)
+    models: tuple[type[Settings], ...] = (
+        CertsSettings,
+        DraSettings,
+        PluginSettings,
+        WebhookSettings,
+    )
     return {name for model in models for name in model.model_fields}
 
 

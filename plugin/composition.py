@@ -20,27 +20,24 @@ from plugin.registration import Registration
 from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
 from plugin.settings import PluginSettings, Programming
-from services.bitstreams.storage import BitstreamStorage
 from services.containers.approvals import Approvals
 from services.containers.claims import PodSource, StartClaims
 from services.containers.holder_source import HolderSource
 from services.containers.holders import FPGA_RESOURCES
 from services.containers.permission import Enforce, is_enforced
+from services.containers.pod_source import ApiServerPods
 from services.devices.cdi import DEVICE_KIND, KIND, CdiHook
 from services.devices.model import Device, PluginMode
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecord, EventRecorder
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import plugins_folder
-from services.mappings.index import NamespaceMappings
-from services.mappings.namespace import read_namespace
 from services.node.cdi_publisher import CdiPublisher
 from services.node.last_mode import enter_mode
 from services.node.metrics import NodeMetrics
 from services.node.node_check import NodeNumbers, NodesStartPolicy
 from services.node.permissions import Needs, PermissionCheck
 from services.node.port_problems import port_problems
-from services.node.regions import RegionProgramming
 from services.node.reports import NodeReports
 from services.node.service import NodeService
 from services.node.start_gate import (
@@ -54,7 +51,6 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
-from services.programming.programmer import Programmer
 from services.programming.records import FOLDER, PortRecords
 
 COMPONENT: Final = "accelbind-plugin"
@@ -141,6 +137,7 @@ class ModeParts:
             holders=self.holders,
             metrics=process.node_metrics,
             reports=process.reports,
+            units=settings.units,
             problems=(partial(port_problems, mode=mode, records=self._records),),
             on_scan=(
                 *(each.on_scan for each in self.cdi.values()),
@@ -288,32 +285,9 @@ class ModeParts:
     def _region_policy(self) -> RegionStartPolicy:
         return RegionStartPolicy(
             self._claims(),
-            self._region_programming(),
+            self.node.region_programming(),
             programs=self._process.settings.programming is not Programming.NONE,
             record_event=self._process.record_event,
-        )
-
-    def _region_programming(self) -> RegionProgramming:
-        process, settings = self._process, self._process.settings
-        metrics = process.node_metrics
-        programmer = Programmer(
-            settings.root,
-            settings.state_dir,
-            scan_cards=self.node.scanner.scan_sync,
-            clocks=settings.user_clock,
-            calls=process.driver_calls,
-        )
-        return RegionProgramming(
-            programmer=programmer,
-            storage=BitstreamStorage(settings.bitstreams),
-            calls=process.calls,
-            scan=self.node.scanner.scan,
-            node=settings.node_name,
-            count=lambda outcome: metrics.programmings.labels(outcome).inc(),
-            observe_seconds=lambda interface_id, function, seconds: (
-                metrics.programming_seconds.labels(interface_id, function).observe(seconds)
-            ),
-            on_done=self.node.state.rescan.request,
         )
 
 
@@ -351,20 +325,3 @@ def _needs(settings: PluginSettings, mode: PluginMode) -> Needs:
         state_dir=settings.state_dir if programs else None,
         bitstreams=settings.bitstreams,
     )
-
-
-class ApiServerPods:
-    """Pods and mappings from the API server; a `ClusterError` passes through."""
-
-    def __init__(self, connection: ApiConnection) -> None:
-        self._connection = connection
-
-    async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """A pod as JSON; None if there is none."""
-        async with self._connection.client() as client:
-            return await client.get_pod(namespace, name)
-
-    async def mappings(self, namespace: str) -> NamespaceMappings:
-        """What a namespace maps now."""
-        async with self._connection.client() as client:
-            return await read_namespace(client, namespace)

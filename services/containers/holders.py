@@ -11,7 +11,7 @@ lists no plain init containers.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from services.containers.identity import PodRef
 from services.kubelet.values import ActivePod, CheckpointEntry
@@ -28,13 +28,19 @@ def served(domains: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Holder:
-    """A container that has a device; namespace and pod are empty if only the pod's UID is known."""
+    """A container that has a device; namespace and pod are empty if only the pod's UID is known.
+
+    For a DRA claim that has it, pod and container are empty.
+    """
 
     namespace: str
     pod: str
     container: str
+    claim: str = ""
 
     def __str__(self) -> str:
+        if self.claim:
+            return f"claim {self.namespace}/{self.claim}"
         return f"container {self.container}" + (self.pod and f" of pod {self.namespace}/{self.pod}")
 
 
@@ -43,6 +49,20 @@ Holders = Mapping[tuple[str, str], tuple[Holder, ...]]
 
 There are several if they use a device in turn, as an init container and those after it do.
 """
+
+
+class HolderReader(Protocol):
+    """Knows which containers have devices."""
+
+    async def read(self) -> Holders:
+        """Which containers have devices now.
+
+        Raises:
+            ExternalFailure: That is unknown.
+        """
+
+    async def current(self) -> Holders:
+        """The same; if that is unknown, the holders as last read."""
 
 
 def holders_of_entries(

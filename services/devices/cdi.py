@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from services.devices.model import Device, Problem
+from services.devices.model import Device, DeviceNode, Problem
 from services.process.errors import InvalidName
 
 CDI_VERSION = "0.5.0"
@@ -28,6 +28,8 @@ DEVICE_KIND = "accelbind.dev/device"
 FILES = {KIND: "accelbind-fpga.json", DEVICE_KIND: "accelbind-device.json"}
 """Our file of each kind; other files of the folder are never touched."""
 FILE_NAME = FILES[KIND]
+CLAIM_KIND = "accelbind.dev/claim"
+"""That of what a DRA claim gives a container; each claim has a file of its own."""
 
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _NODE = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+)*")
@@ -78,7 +80,6 @@ def describe(
     """
     entries: dict[str, dict[str, Any]] = {}
     problems: list[Problem] = []
-    before = host_root.rstrip("/")
     for device in devices:
         if not device.nodes or not device.cdi.startswith(f"{kind}="):
             continue
@@ -86,25 +87,76 @@ def describe(
         if problem:
             problems.append(problem)
             continue
-        edits: dict[str, Any] = {
-            "deviceNodes": [
-                {
-                    "path": f"/dev/{node.inside}",
-                    "hostPath": f"{before}/dev/{node.host}",
-                    "permissions": node.permissions,
-                }
-                for node in device.nodes
-            ]
-        }
+        edits: dict[str, Any] = {"deviceNodes": [_node(node, host_root) for node in device.nodes]}
         if hook is not None:
             edits["hooks"] = [_hook(hook, device.id)]
         entries[device.id] = {"name": _name(device), "containerEdits": edits}
     names = tuple(sorted(entries))
     if not names:
         return CdiFile(problems=tuple(problems))
-    listed = [entries[name] for name in names]
-    text = json.dumps({"cdiVersion": CDI_VERSION, "kind": kind, "devices": listed}, indent=1)
-    return CdiFile(f"{text}\n".encode(), names, tuple(problems))
+    content = _file(kind, [entries[name] for name in names])
+    return CdiFile(content, names, tuple(problems))
+
+
+def claim_file(uid: str) -> str:
+    """The name of the file of a claim."""
+    return f"accelbind-claim-{uid}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDevice:
+    """What a container gets with a device of a claim."""
+
+    name: str
+    """Unique among all claims that there ever are, as runtimes may remember what a name means."""
+    nodes: tuple[DeviceNode, ...] = ()
+    envs: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def cdi(self) -> str:
+        """Its name for runtimes; empty if there is nothing to edit, which is invalid."""
+        return f"{CLAIM_KIND}={self.name}" if self.nodes or self.envs else ""
+
+
+def describe_claim(devices: Iterable[ClaimDevice], *, host_root: str = "/") -> bytes:
+    """The file of a claim; empty if there is nothing to edit.
+
+    Raises:
+        InvalidName: A name or node is none that runtimes take.
+    """
+    entries = []
+    for device in devices:
+        check_name(device.name)
+        bad = [node for node in device.nodes if not _fits(node)]
+        if bad:
+            raise InvalidName(
+                f"{device.name} has a node that no container can have: {bad[0].host!r:.200}"
+            )
+        edits: dict[str, Any] = {}
+        if device.nodes:
+            edits["deviceNodes"] = [_node(node, host_root) for node in device.nodes]
+        if device.envs:
+            edits["env"] = [f"{name}={value}" for name, value in device.envs]
+        if device.cdi:
+            entries.append({"name": device.name, "containerEdits": edits})
+    return _file(CLAIM_KIND, entries) if entries else b""
+
+
+def _file(kind: str, entries: list[dict[str, Any]]) -> bytes:
+    text = json.dumps({"cdiVersion": CDI_VERSION, "kind": kind, "devices": entries}, indent=1)
+    return f"{text}\n".encode()
+
+
+def _node(node: DeviceNode, host_root: str) -> dict[str, str]:
+    return {
+        "path": f"/dev/{node.inside}",
+        "hostPath": f"{host_root.rstrip('/')}/dev/{node.host}",
+        "permissions": node.permissions,
+    }
+
+
+def _fits(node: DeviceNode) -> bool:
+    return bool(_NODE.fullmatch(node.host) and _NODE.fullmatch(node.inside))
 
 
 def _problem(device: Device, known: Iterable[str]) -> Problem | None:
@@ -116,7 +168,7 @@ def _problem(device: Device, known: Iterable[str]) -> Problem | None:
     except InvalidName as error:
         return Problem("cdi-name", str(error))
     for node in device.nodes:
-        if not (_NODE.fullmatch(node.host) and _NODE.fullmatch(node.inside)):
+        if not _fits(node):
             text = f"{device.id} has a node that no container can have: {node.host!r:.200}"
             return Problem("cdi-node", text)
     return None

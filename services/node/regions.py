@@ -78,6 +78,17 @@ class Readiness:
     """A sentence for each port whose user clock is below what its function asks for."""
 
 
+@dataclass(frozen=True, slots=True)
+class RegionContents:
+    """The regions of a node, and what is in them."""
+
+    regions: Mapping[str, Region]
+    contents: Contents
+    """What accelbind has programmed."""
+    unfinished: frozenset[str] = frozenset()
+    """The ports whose programming has begun and has not succeeded."""
+
+
 class RegionProgramming:
     """Makes a node's regions ready.
 
@@ -97,6 +108,7 @@ class RegionProgramming:
         count: Callable[[str], None],
         observe_seconds: Callable[[str, str, float], None],
         on_done: Callable[[], None],
+        work_seconds: float = WORK_SECONDS,
     ) -> None:
         self._programmer = programmer
         self._storage = storage
@@ -106,6 +118,7 @@ class RegionProgramming:
         self._count = count
         self._observe_seconds = observe_seconds
         self._on_done = on_done
+        self._work_seconds = work_seconds
         self._memory = MemoryBudget(BITSTREAM_MEMORY)
 
     async def prepare(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
@@ -141,26 +154,53 @@ class RegionProgramming:
             " carries"
         )
 
-    async def _plan(
-        self, wanted: WantedFunctions, ids: Sequence[str]
-    ) -> tuple[ProgrammingPlan, Mapping[str, Region], Contents]:
+    async def is_ready(self, wanted: WantedFunctions, ids: Sequence[str]) -> bool:
+        """Whether a container's regions carry its functions already; raises as `verify`."""
+        planned, _, _ = await self._plan(wanted, ids)
+        return not planned.programmed
+
+    async def read(self) -> RegionContents:
+        """What is in the node's regions now."""
         inventory = await self._scan()
-        regions = regions_of(inventory)
-        contents = await self._calls.run(
+        contents, unfinished = await self.contents(inventory)
+        return RegionContents(regions_of(inventory), contents, unfinished)
+
+    async def contents(self, inventory: Inventory) -> tuple[Contents, frozenset[str]]:
+        """What accelbind has programmed into ports, and the ports where that was not finished."""
+        return await self._calls.run(
             "records",
-            lambda: self._programmer.contents(inventory),
+            lambda: (self._programmer.contents(inventory), self._programmer.unfinished(inventory)),
             timeout=RECORDS_SECONDS,
             what="reading what is in ports",
         )
+
+    async def empty(self, ids: Sequence[str]) -> None:
+        """Forget what is in regions, since their workload is about to program them."""
+        regions = (await self.read()).regions
+        for each in ids:
+            region = regions.get(each)
+            key = card_key(region.address or region.card) if region else each
+            await self._calls.run(
+                key,
+                partial(self._programmer.empty, each),
+                timeout=self._work_seconds,
+                what=f"emptying the records of {each}",
+            )
+        self._on_done()
+
+    async def _plan(
+        self, wanted: WantedFunctions, ids: Sequence[str]
+    ) -> tuple[ProgrammingPlan, Mapping[str, Region], Contents]:
+        found = await self.read()
         planned = plan(
             wanted.functions,
             ids,
-            regions,
-            contents,
+            found.regions,
+            found.contents,
             interface_id=wanted.interface_id,
             who=wanted.who,
         )
-        return planned, regions, contents
+        return planned, found.regions, found.contents
 
     async def _check_clocks(self, task: _RegionTask) -> list[str]:
         """Check the user clocks of a region's ports; return a sentence for each that is slow."""
@@ -168,7 +208,7 @@ class RegionProgramming:
         clocks = await self._calls.run(
             card_key(task.region.address or task.region.card),
             lambda: [self._programmer.check_clock(port) for port in ports],
-            timeout=WORK_SECONDS,
+            timeout=self._work_seconds,
             what=f"measuring the user clocks of {listing(ports)}",
         )
         return list(filter(None, clocks))
@@ -193,7 +233,7 @@ class RegionProgramming:
             results = await self._calls.run(
                 card_key(task.region.address or task.region.card),
                 lambda: {port: self._programmer.ensure(port, images[port]) for port in images},
-                timeout=WORK_SECONDS,
+                timeout=self._work_seconds,
                 what=f"programming {listing(list(images))}",
             )
             changed = any(each.programmed for each in results.values())

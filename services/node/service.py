@@ -8,7 +8,8 @@ from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from services.containers.holder_source import HolderSource
+from services.bitstreams.storage import BitstreamStorage
+from services.containers.holders import HolderReader
 from services.devices.damping import Damping
 from services.devices.hardware.events import follow_card_events
 from services.devices.hardware.scan import Scanner
@@ -16,17 +17,20 @@ from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import Limits, parse_ignored
 from services.devices.model import PluginMode
 from services.devices.provider import Provider
+from services.devices.resources import DEFAULT_UNITS
 from services.devices.types.provider import DeviceTypes
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
 from services.node.fpga import FindProblems, FpgaProvider
 from services.node.metrics import CardCollector, NodeMetrics
+from services.node.regions import WORK_SECONDS, RegionProgramming
 from services.node.reports import NodeReports
 from services.node.sensing import Sensing
 from services.node.settings import NodeSettings
 from services.node.state import NodeState, OnScan
 from services.process.blocking import BlockingCalls
 from services.programming.ioctls import DriverCalls
+from services.programming.programmer import Programmer
 
 SPACING: Final = 0.5
 """Of the scan interval: scans that follow each other closer count as one (`damping`)."""
@@ -35,9 +39,9 @@ SPACING: Final = 0.5
 class NodeService:
     """Looks after a node's cards in one mode.
 
-    `locks` is the folder of the cards' locks. `holders` say which containers have devices.
-    `problems` find what else is wrong with ports, `on_scan` are called after each scan, behind the
-    reports of what has changed.
+    `locks` is the folder of the cards' locks. `holders` say which containers have devices, `units`
+    is their number in mode units. `problems` find what else is wrong with ports, `on_scan` are
+    called after each scan, behind the reports of what has changed.
     """
 
     def __init__(
@@ -48,12 +52,17 @@ class NodeService:
         locks: Path,
         calls: BlockingCalls,
         driver_calls: DriverCalls,
-        holders: HolderSource,
+        holders: HolderReader,
         metrics: NodeMetrics,
         reports: NodeReports,
         problems: Sequence[FindProblems],
         on_scan: Sequence[OnScan],
+        units: int = DEFAULT_UNITS,
     ) -> None:
+        self._settings = settings
+        self._calls = calls
+        self._driver_calls = driver_calls
+        self._metrics = metrics
         limits = Limits(
             settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
         )
@@ -81,7 +90,7 @@ class NodeService:
         clearing = (self._clearing.on_scan,) if self._clearing else ()
         fpga = FpgaProvider(
             mode,
-            units=settings.units,
+            units=units,
             scan=self.scanner.scan,
             calls=calls,
             limits=limits,
@@ -95,12 +104,41 @@ class NodeService:
                 settings.device_types, settings.root, calls, domains=settings.resource_domain
             )
             self._providers.append(types)
+        self._on_scan = [reports.on_scan, self.sensing.on_scan, *clearing, *on_scan]
         self._discovery = Discovery(
             self.state,
             self._providers,
             interval=settings.scan_interval,
             damping=Damping(settings.healthy_after, spacing=settings.scan_interval * SPACING),
-            on_scan=(reports.on_scan, self.sensing.on_scan, *clearing, *on_scan),
+            on_scan=self._on_scan,
+        )
+
+    def follow(self, on_scan: OnScan) -> None:
+        """Call somebody after each scan, behind those that are called already."""
+        self._on_scan.append(on_scan)
+
+    def region_programming(self, *, work_seconds: float = WORK_SECONDS) -> RegionProgramming:
+        """What makes the node's regions ready; a card may be worked on for so many seconds."""
+        settings, metrics = self._settings, self._metrics
+        programmer = Programmer(
+            settings.root,
+            settings.state_dir,
+            scan_cards=self.scanner.scan_sync,
+            clocks=settings.user_clock,
+            calls=self._driver_calls,
+        )
+        return RegionProgramming(
+            programmer=programmer,
+            storage=BitstreamStorage(settings.bitstreams),
+            calls=self._calls,
+            scan=self.scanner.scan,
+            node=settings.node_name,
+            count=lambda outcome: metrics.programmings.labels(outcome).inc(),
+            observe_seconds=lambda interface_id, function, seconds: (
+                metrics.programming_seconds.labels(interface_id, function).observe(seconds)
+            ),
+            on_done=self.state.rescan.request,
+            work_seconds=work_seconds,
         )
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:

@@ -3,24 +3,37 @@
 A setting is one field: its flag, variable, help and documentation follow from it.
 """
 
+import os
 import re
+import socket
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
+from services.containers.permission import Enforce
 from services.devices.limits import parse_ignored
-from services.devices.model import PluginMode
 from services.devices.reasons import FLAGS, REGISTERS
-from services.devices.resources import DEFAULT_UNITS
 from services.names import ACCELERATOR_DOMAIN, DOMAIN, UNIT_RESOURCE
 from services.process.errors import InvalidSettings
-from services.process.settings import TIME, CommaSeparated, Flag, ProcessSettings, Seconds
+from services.process.settings import (
+    PROCESS,
+    TIME,
+    CommaSeparated,
+    Flag,
+    Port,
+    ProcessSettings,
+    Seconds,
+)
 from services.process.text import listing
+from services.programming.clock import ClockCheck
 
 CARDS: Final = "Cards"
 
 TYPES: Final = "Device types"
+
+KUBELET: Final = "Kubelet and cluster"
+PROGRAMMING: Final = "Programming"
 
 _TAKEN: Final = (DOMAIN, UNIT_RESOURCE.partition("/")[0], ACCELERATOR_DOMAIN)
 """Domains of FPGAs and of logical names."""
@@ -48,22 +61,20 @@ def _domains(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-class NodeSettings(ProcessSettings):
-    """Where a node's cards are, and when their devices are healthy."""
+def default_node_name() -> str:
+    """This node's name: `NODE_NAME`, which a DaemonSet sets from the field, or the host's name."""
+    return os.environ.get("NODE_NAME") or socket.gethostname()
 
-    mode: Annotated[PluginMode, Flag("MODE", CARDS)] = PluginMode.AF
-    """What a device is: af (a port with its function), region (programmed before a container
-    starts), regiondevel (with the management engine's node too), units, bdf, none (no FPGAs are
-    served). The node's annotation
-    fpga.intel.com/device-plugin-mode overrides it."""
+
+class NodeSettings(ProcessSettings):
+    """Where a node's cards and its kubelet are, and when devices are healthy."""
+
     root: Annotated[AbsolutePath, Flag("DIR", CARDS)] = Path("/")
     """Folder that contains sys/ and dev/."""
     host_root: Annotated[AbsolutePath, Flag("DIR", CARDS, "as --root")] = Field(
         default_factory=lambda data: data["root"]
     )
     """Prefix of the device paths reported to the kubelet."""
-    units: Annotated[int, Field(ge=1, le=10_000), Flag("N", CARDS)] = DEFAULT_UNITS
-    """Number of units in mode units."""
     device_types: Annotated[AbsolutePath | None, Flag("DIR", TYPES, "none")] = None
     """Folder of device types, one YAML file each: what else to serve besides FPGAs."""
     resource_domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", TYPES)] = (
@@ -95,3 +106,30 @@ class NodeSettings(ProcessSettings):
     """Time between two reads of temperatures, power and error counters."""
     clear_errors: Annotated[bool, Flag(group=CARDS)] = True
     """Clear the errors that a container left in a port, once nobody uses it."""
+    kubelet_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/lib/kubelet")
+    """The kubelet's folder, with device-plugins/ and pod-resources/."""
+    node_name: Annotated[
+        str,
+        Field(min_length=1, max_length=253),
+        Flag("NAME", KUBELET, "$NODE_NAME, or the host's name"),
+    ] = Field(default_factory=default_node_name)
+    """This node's name in the cluster."""
+    kubeconfig: Annotated[
+        AbsolutePath | None, Flag("FILE", KUBELET, "$KUBECONFIG, or the pod's service account")
+    ] = None
+    """How to reach the API server, for mode region, the node's annotation and Events."""
+    pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
+    """The host's /var/log/pods, which says which pod has which UID. Needed in mode region and where
+    mappings are checked: without it, no container with a device starts there."""
+    user_clock: Annotated[ClockCheck, Flag("HOW", PROGRAMMING)] = ClockCheck.CHECK
+    """What to do about user clocks: check (refuse one above what the bitstream asks for, warn below
+    it), leave (don't measure them). They are never set."""
+    enforce_mappings: Annotated[Enforce, Flag("WHEN", PROGRAMMING)] = Enforce.AUTO
+    """When to check before a container starts that its namespace maps what it was given: auto (in
+    modes region and regiondevel), always (in mode af too), never."""
+    bitstreams: Annotated[AbsolutePath, Flag("DIR", PROGRAMMING)] = Path("/srv/intel.com/fpga")
+    """Folder of this node's bitstreams."""
+    state_dir: Annotated[AbsolutePath, Flag("DIR", PROGRAMMING)] = Path("/run/accelbind")
+    """Folder of locks and records, shared by all who program on this host."""
+    metrics_port: Annotated[Port, Flag("PORT", PROCESS)] = 9102
+    """Port for metrics and probes; 0 takes any free one."""

@@ -34,6 +34,7 @@ from services.devices.hardware.scan import scan
 from services.devices.health import no_fme
 from services.devices.model import Card, Inventory
 from services.devices.port_owners import lock_of
+from services.devices.topology import Topology
 from services.names import OPENCL_AFU, canonical_id
 from services.process.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
 from services.process.text import quote
@@ -297,6 +298,21 @@ class Programmer:
                     if record and record.function:
                         contents[port.name] = record.function
         return contents
+
+    def unfinished(self, inventory: Inventory) -> frozenset[str]:
+        """The names of ports whose programming has begun and has not succeeded."""
+        empty = self._records.unfinished()
+        places = [PortPlace(card, port, None) for card in inventory.cards for port in card.ports]
+        return frozenset(place.name for place in places if place.record_key in empty)
+
+    def empty(self, engine: str) -> None:
+        """Empty the records of a region's ports: from now on, its workload programs them."""
+        with self._locked(find_engine(self._scan(), engine).card):
+            inventory = self._scan()
+            place = find_engine(inventory, engine)
+            for card in Topology(inventory.cards).members(place.card):
+                for port in card.ports:
+                    self._records.empty(PortPlace(card, port, place).record_key)
 
     def check_clock(self, port: str) -> str:
         """Compare the user clock of a port with what the function in it asks for, as `ensure`."""

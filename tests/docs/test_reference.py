@@ -33,13 +33,14 @@ def test_the_metrics_are_those_that_the_processes_show(
             *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
             *("--metrics-port", "0", "--ports-file", folder / "plugin.json"),
         )
+        kubeconfig = write_config(folder, {"server": "http://127.0.0.1:1"})
+        dra = processes.accelbind(
+            *("dra", "--root", folder / "root", "--kubelet-dir", folder / "k2"),
+            *("--kubeconfig", kubeconfig, "--state-dir", folder / "state"),
+            *("--metrics-port", "0", "--ports-file", folder / "dra.json"),
+        )
         certs = processes.accelbind(
-            *(
-                "certs",
-                "run",
-                "--kubeconfig",
-                write_config(folder, {"server": "http://127.0.0.1:1"}),
-            ),
+            *("certs", "run", "--kubeconfig", kubeconfig),
             *("--metrics-port", "0", "--ports-file", folder / "certs.json"),
         )
         found["webhook"] = scraped(webhook.metrics_port)
@@ -47,6 +48,7 @@ def test_the_metrics_are_those_that_the_processes_show(
         # Cards are composed after the ports are known, once the node's lock is held.
         eventually(lambda: "accelbind_card_info" in scraped(port))
         found["plugin"] = scraped(port)
+        found["dra"] = scraped(dra.ports(folder / "dra.json")["metrics"])
         found["certs run"] = scraped(certs.ports(folder / "certs.json")["metrics"])
     finally:
         webhook.process.kill()
@@ -64,7 +66,7 @@ def test_names_in_objects_of_others_are_documented() -> None:
     told = codes.names()
     found = {
         node.value
-        for room in ("webhook", "plugin", "certs", "services")
+        for room in ("webhook", "plugin", "dra", "certs", "services")
         for path in (REPOSITORY / room).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant)

@@ -10,9 +10,14 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from certs.metrics import CertsMetrics
+from dra.composition import DraParts
+from dra.settings import DraSettings
 from plugin.composition import ModeParts, ProcessParts
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
+from services.kube.client import ClusterClient
+from services.kube.config import Access
+from services.kube.connection import ApiConnection
 from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
 from webhook.metrics import COUNTERS, GAUGES, LABELS, AdmissionMetrics, WebhookCollector
@@ -104,6 +109,13 @@ def of_plugin() -> CollectorRegistry:
     return process.registry
 
 
+def of_dra() -> CollectorRegistry:
+    """Return the registry of `accelbind dra`."""
+    access = Access(server="http://127.0.0.1:1")
+    connection = ApiConnection(lambda: ClusterClient(access))
+    return DraParts(DraSettings(node_name="n1"), connection).registry
+
+
 def of_certs() -> CollectorRegistry:
     """Return the registry of `accelbind certs run`."""
     registry = _registry("certs")
@@ -120,6 +132,7 @@ def _registry(component: str) -> CollectorRegistry:
 PROCESSES: Final[dict[str, Callable[[], CollectorRegistry]]] = {
     "webhook": of_webhook,
     "plugin": of_plugin,
+    "dra": of_dra,
     "certs run": of_certs,
 }
 """Command of the process → its registry."""

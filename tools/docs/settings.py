@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from accelbind.run import choices, help_text
 from certs.settings import CertsSettings
+from dra.settings import DraSettings
 from plugin.settings import PluginSettings
 from services.process.settings import (
     TIME,
@@ -26,6 +27,7 @@ from webhook.settings import WebhookSettings
 MODELS: Final[dict[str, type[Settings]]] = {
     "webhook": WebhookSettings,
     "plugin": PluginSettings,
+    "dra": DraSettings,
     "certs run": CertsSettings,
 }
 """Command of the process → its settings."""

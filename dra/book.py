@@ -1,0 +1,187 @@
+"""The claims that this node has reserved or prepared: a file each, `<uid>.json`.
+
+    file of a claim    what it says
+    absent             nothing of it is here
+    not committed      its devices are reserved; work on them may have begun
+    committed          it was answered, or is about to be
+
+A file is written before the step that it tells of, and removed when everything else of the claim
+is. Nothing is kept in memory: whoever asks reads the folder, so a driver that was killed goes on
+where it was. The folder is in memory (`/run`), as CDI files and what ports carry: after a reboot
+there is none of it. Files of another boot don't count.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from dra.claims import ClaimRef
+from dra.wants import Kind, Want
+from services.containers.holders import Holder, HolderReader, Holders
+from services.process.errors import HardwareError, NotAllowed
+from services.process.files import open_regular, replace_file
+from services.process.outage import Outage
+from services.process.text import quote
+from services.programming.records import BOOT_ID
+
+FOLDER: Final = "claims"
+"""Below `--state-dir`."""
+
+_SUFFIX: Final = ".json"
+_MAX_BYTES: Final = 1 << 20
+_UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+
+log = structlog.get_logger(component="dra")
+
+
+class ClaimEntry(msgspec.Struct, frozen=True):
+    """A claim on this node."""
+
+    claim: ClaimRef
+    boot: str
+    wants: tuple[Want, ...]
+    is_committed: bool = False
+    carried: dict[str, str] = {}
+    """The function in each device that has one, by the device's name; set when it is committed.
+    Ports of a region may carry different ones: then it is empty."""
+
+    def held(self) -> Iterator[tuple[str, Want]]:
+        """Each device that nobody else may have, and for what."""
+        for want in self.wants:
+            if want.kind is not Kind.ADMIN:
+                for device in want.devices:
+                    yield device, want
+
+
+class ClaimBook:
+    """The claims of a node, in a folder that need not be there yet."""
+
+    def __init__(self, folder: Path, boot_id: Path = BOOT_ID) -> None:
+        self._folder = folder
+        self._boot_id = boot_id
+        self._outage = Outage(
+            log, "claims on this node can't be read", "claims on this node can be read again"
+        )
+
+    def find(self, uid: str) -> ClaimEntry | None:
+        """What is here of a claim."""
+        entry = self._read(self.path(uid))
+        return entry if entry is not None and entry.boot == self._boot() else None
+
+    def entries(self) -> tuple[ClaimEntry, ...]:
+        """All claims that are here."""
+        boot = self._boot()
+        try:
+            paths = sorted(self._folder.glob(f"[!.]*{_SUFFIX}"))
+        except OSError:
+            return ()
+        found = filter(None, map(self._read, paths))
+        return tuple(entry for entry in found if entry.boot == boot)
+
+    def reserve(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
+        """Reserve the devices of a claim; the caller has made sure that nobody has them."""
+        self._write(ClaimEntry(claim, self._boot(), wants))
+
+    def commit(self, claim: ClaimRef, wants: tuple[Want, ...], carried: Mapping[str, str]) -> None:
+        """Note that a claim is prepared."""
+        self._write(
+            ClaimEntry(claim, self._boot(), wants, is_committed=True, carried=dict(carried))
+        )
+
+    def remove(self, uid: str) -> None:
+        """Forget a claim; it need not be here."""
+        try:
+            self.path(uid).unlink(missing_ok=True)
+        except OSError as error:
+            raise HardwareError(f"{self.path(uid)} can't be removed: {error.strerror}") from error
+
+    def others(self, uid: str, wants: Iterable[Want]) -> dict[str, ClaimRef]:
+        """The claims that have devices which a claim wants for itself, by device."""
+        wanted = {
+            device for want in wants if want.kind is not Kind.ADMIN for device in want.devices
+        }
+        return {
+            device: entry.claim
+            for entry in self.entries()
+            if entry.claim.uid != uid
+            for device, _ in entry.held()
+            if device in wanted
+        }
+
+    # For others
+
+    def functions(self) -> dict[str, str | None]:
+        """By held device: the function that its claim found or put there, None without one.
+
+        It is empty where that isn't known: before a claim is committed, and for development.
+        """
+        return {
+            device: None if want.kind is Kind.PLAIN else entry.carried.get(device, "")
+            for entry in self.entries()
+            for device, want in entry.held()
+        }
+
+    def holders(self) -> Holders:
+        """The claims that have devices, as containers that have them."""
+        holders: dict[tuple[str, str], tuple[Holder, ...]] = {}
+        for entry in self.entries():
+            holder = Holder(entry.claim.namespace, "", "", entry.claim.name)
+            for want in entry.wants:
+                if want.kind is not Kind.ADMIN:
+                    holders |= {(want.resource, each): (holder,) for each in want.ids}
+        return holders
+
+    # The files
+
+    def path(self, uid: str) -> Path:
+        """The file of a claim.
+
+        Raises:
+            NotAllowed: The UID is none.
+        """
+        if not _UID.fullmatch(uid):
+            raise NotAllowed(f"{quote(uid)} is not the UID of a claim")
+        return self._folder / f"{uid}{_SUFFIX}"
+
+    def _read(self, path: Path) -> ClaimEntry | None:
+        try:
+            with open_regular(path) as file:
+                entry = msgspec.json.decode(file.read(_MAX_BYTES), type=ClaimEntry)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self._outage.failed(f"{path}: {error}")
+            return None
+        return entry
+
+    def _write(self, entry: ClaimEntry) -> None:
+        path = self.path(entry.claim.uid)
+        try:
+            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            replace_file(path, msgspec.json.encode(entry), mode=0o600)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise HardwareError(f"{path} can't be written: {reason}") from error
+
+    def _boot(self) -> str:
+        return self._boot_id.read_text(encoding="ascii").strip()
+
+
+class ClaimHolders:
+    """Who has devices: claims, and pods that still have them from the device plugin."""
+
+    def __init__(self, book: ClaimBook, plugin: HolderReader) -> None:
+        self._book = book
+        self._plugin = plugin
+
+    async def read(self) -> Holders:
+        """As `HolderReader` says."""
+        return {**await self._plugin.read(), **self._book.holders()}
+
+    async def current(self) -> Holders:
+        """As `HolderReader` says."""
+        return {**await self._plugin.current(), **self._book.holders()}

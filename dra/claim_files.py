@@ -1,0 +1,109 @@
+"""The CDI files of claims: what containers get with the devices of their claims.
+
+A file per claim, named with its UID, since runtimes remember what a name means. There is a CDI
+device for each device of a request. Variables are joined for the whole request, because a
+container sees only one variable of a name: each CDI device of a request has all of them.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from dra.wants import Kind, Want
+from services.devices.allocation import allocate, resource_variable
+from services.devices.cdi import ClaimDevice, claim_file, describe_claim
+from services.devices.cdi_files import CdiFolder
+from services.devices.dra import DraDevice
+from services.devices.model import Device, DeviceNode
+from services.node.node_check import NodeNumbers
+from services.process.blocking import BlockingCalls
+from services.process.errors import ExternalFailure, HardwareError
+from services.process.text import plain
+
+WRITE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a container gets with a device of a request."""
+
+    request: str
+    device: str
+    edits: ClaimDevice
+
+
+class CdiClaimFiles:
+    """The files of claims in a folder; `devices` are the node's, by name."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        host_root: str,
+        calls: BlockingCalls,
+        devices: Callable[[], Awaitable[Mapping[str, DraDevice]]],
+        numbers: NodeNumbers,
+    ) -> None:
+        self._folder = folder
+        self._host_root = host_root
+        self._calls = calls
+        self._devices = devices
+        self._numbers = numbers
+
+    async def write(self, uid: str, wants: Sequence[Want]) -> tuple[Given, ...]:
+        """Write the file of a claim; return what it gives containers.
+
+        Raises:
+            ExternalFailure: A device is gone, or the file can't be written.
+            NotAllowed: Another device has a device's node now.
+        """
+        given = given_to(uid, wants, await self._devices())
+        await self._numbers.require([node for each in given for node in each.edits.nodes])
+        edits = [each.edits for each in given]
+        await self._replace(uid, describe_claim(edits, host_root=self._host_root))
+        return given
+
+    async def remove(self, uid: str) -> None:
+        """Remove the file of a claim; it need not be there."""
+        await self._replace(uid, b"")
+
+    async def _replace(self, uid: str, content: bytes) -> None:
+        folder = CdiFolder(self._folder, claim_file(uid))
+        done = await self._calls.run(
+            "cdi claims",  # one after the other: what was begun for a claim doesn't end after this
+            lambda: folder.write(content),
+            timeout=WRITE_SECONDS,
+            what=f"writing CDI files below {self._folder}",
+        )
+        if done.error:
+            raise HardwareError(done.error)
+
+
+def given_to(
+    uid: str, wants: Sequence[Want], devices: Mapping[str, DraDevice]
+) -> tuple[Given, ...]:
+    """What containers get with each device of a claim."""
+    given = []
+    for want in wants:
+        missing = [each for each in want.devices if each not in devices]
+        if missing:
+            raise ExternalFailure(f"{want.who}: {plain(missing[0])} is gone")
+        chosen = {name: _device(want, devices[name].device) for name in want.devices}
+        envs = allocate({each.id: each for each in chosen.values()}, want.ids).envs
+        for name, device in chosen.items():
+            edits = ClaimDevice(f"{uid}-{want.request}-{name}", device.nodes, tuple(envs.items()))
+            given.append(Given(want.request, name, edits))
+    return tuple(given)
+
+
+def _device(want: Want, device: Device) -> Device:
+    """A device as a container gets it."""
+    if not device.type:
+        variable = resource_variable(want.resource), ",".join(device.pci_addresses)
+        device = replace(device, envs=(variable,))
+    if want.kind is Kind.ADMIN:
+        return replace(device, nodes=())
+    if want.kind is Kind.DEVELOP:
+        return replace(device, nodes=(*device.nodes, DeviceNode.at(device.id)))
+    return device

@@ -1,0 +1,294 @@
+"""Reads an allocated ResourceClaim: which of our devices it has, and how they are configured.
+
+An allocation (`status.allocation.devices`) has results and configurations. A result is a device for
+a request; of a request with alternatives (`firstAvailable`) it names the chosen one, `base/chosen`.
+A configuration comes from the DeviceClass or from the claim itself, and is for some requests or
+for all. Ours are these, and nothing else:
+
+    source      parameters
+    FromClass   {"afu": ID, "program": "Never"}   the function must be there already
+    FromClass   {"develop": true}                 the workload programs the region itself
+    FromClaim   {"mapping": NAME}                 the function that NAME stands for in the namespace
+
+Users write claims, so all of it is checked strictly: who can put anything else into one would get
+something else than it says.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from services.containers.identity import PodRef
+from services.devices.dra import DRIVER
+from services.names import AFU_LENGTHS, check_id
+from services.process.errors import InvalidName, NotAllowed
+from services.process.text import plain, quote
+
+FROM_CLASS: Final = "FromClass"
+FROM_CLAIM: Final = "FromClaim"
+
+EXTENDED: Final = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of claims that the scheduler makes for extended resources of a pod."""
+
+MAX_PARAMETERS: Final = 10 * 1024
+"""Bytes that the API server accepts."""
+
+MAX_NAME: Final = 253
+
+
+class ClaimRef(msgspec.Struct, frozen=True):
+    """A claim in the cluster."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"claim {plain(self.namespace)}/{plain(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the class and the claim say about a request."""
+
+    afu: str = ""
+    """The function that must be there already; empty if the class doesn't say."""
+    develop: bool = False
+    mapping: str = ""
+    """The name of a mapping; empty if the claim doesn't say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """The devices of ours that a request was allocated."""
+
+    name: str
+    """Without the chosen alternative, as the kubelet knows it."""
+    devices: tuple[str, ...]
+    admin: bool
+    """Whether it watches devices that others have."""
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedClaim:
+    """What counts of a claim."""
+
+    ref: ClaimRef
+    requests: tuple[Requested, ...]
+    owner: PodRef | None = None
+    """The pod for whose extended resources the scheduler made the claim."""
+    pod: PodRef | None = field(default=None, compare=False)
+    """A pod that it is for, to which Events are written."""
+
+
+class _Owner(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+
+class _Opaque(msgspec.Struct):
+    driver: str = ""
+    parameters: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Config(msgspec.Struct):
+    source: str = ""
+    requests: list[str] | None = None
+    opaque: _Opaque | None = None
+
+
+class _Devices(msgspec.Struct):
+    results: list[_Result] | None = None
+    config: list[_Config] | None = None
+
+
+class _Allocation(msgspec.Struct):
+    devices: _Devices = msgspec.field(default_factory=_Devices)
+
+
+class _Consumer(msgspec.Struct):
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    allocation: _Allocation | None = None
+    reserved_for: list[_Consumer] | None = None
+
+
+class _Claim(msgspec.Struct):
+    metadata: _Metadata
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_DECODER: Final = msgspec.json.Decoder(_Claim)
+
+
+def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClaim:
+    """Read the API server's claim, which must be the one that is prepared, with devices of a pool.
+
+    Raises:
+        NotAllowed: It is another one, or what it says can't be had.
+    """
+    if body is None:
+        raise NotAllowed(f"the API server has no {ref}: it was deleted")
+    try:
+        claim = _DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise NotAllowed(f"the API server's {ref} can't be read: {plain(str(error))}") from error
+    if claim.metadata.uid != ref.uid:
+        raise NotAllowed(
+            f"{ref} has been replaced: the API server has it with UID {quote(claim.metadata.uid)},"
+            f" and {quote(ref.uid)} is prepared"
+        )
+    if claim.status.allocation is None:
+        raise NotAllowed(f"{ref} is not allocated")
+    devices = claim.status.allocation.devices
+    results = [each for each in devices.results or () if each.driver == DRIVER]
+    _check(results, ref, pool)
+    ours = [each for each in devices.config or () if each.opaque and each.opaque.driver == DRIVER]
+    requests = []
+    for name in dict.fromkeys(_base(each.request) for each in results):
+        of_request = [each for each in results if _base(each.request) == name]
+        requests.append(
+            Requested(
+                name,
+                tuple(each.device for each in of_request),
+                any(each.admin_access for each in of_request),
+                _config(of_request, ours, ref),
+            )
+        )
+    owner = _owner(claim.metadata, ref)
+    return AllocatedClaim(ref, tuple(requests), owner, owner or _consumer(claim.status, ref))
+
+
+def _check(results: Iterable[_Result], ref: ClaimRef, pool: str) -> None:
+    known = set()
+    for each in results:
+        if each.pool != pool:
+            raise NotAllowed(
+                f"{ref} was allocated {quote(each.device)} of pool {quote(each.pool)}, and this is"
+                f" node {quote(pool)}"
+            )
+        if (each.device, _base(each.request)) in known:
+            raise NotAllowed(f"{ref} was allocated {quote(each.device)} twice")
+        known.add((each.device, _base(each.request)))
+    if not known:
+        raise NotAllowed(f"{ref} has no device of driver {DRIVER}")
+
+
+def _base(request: str) -> str:
+    return request.partition("/")[0]
+
+
+def _owner(metadata: _Metadata, ref: ClaimRef) -> PodRef | None:
+    """The pod whose environment counts: only the scheduler's claims have one."""
+    if (metadata.annotations or {}).get(EXTENDED) != "true":
+        return None
+    pods = [each for each in metadata.owner_references or () if each.kind == "Pod"]
+    if len(pods) != 1 or not pods[0].controller:
+        raise NotAllowed(f"{ref} is for extended resources, and belongs to no pod")
+    return PodRef(ref.namespace, pods[0].name, pods[0].uid)
+
+
+def _consumer(status: _Status, ref: ClaimRef) -> PodRef | None:
+    pods = [each for each in status.reserved_for or () if each.resource == "pods"]
+    return PodRef(ref.namespace, pods[0].name, pods[0].uid) if pods else None
+
+
+# Configurations ----------------------------------------------------------------------------------
+
+
+def _config(results: Iterable[_Result], configs: Iterable[_Config], ref: ClaimRef) -> Config:
+    """What counts for a request: what the class says, and what the claim adds."""
+    names = {name for each in results for name in (each.request, _base(each.request))}
+    merged: dict[str, Any] = {}
+    for config in configs:
+        if config.requests and names.isdisjoint(config.requests):
+            continue
+        where = f"{ref}: the configuration of driver {DRIVER} {_SOURCES.get(config.source, '')}"
+        values = read_parameters(config.opaque, config.source, where)
+        for key, value in values.items():
+            if merged.setdefault(key, value) != value:
+                raise NotAllowed(f"{where} sets {quote(key)} for one request to different values")
+    return Config(**merged)
+
+
+_SOURCES: Final = {FROM_CLASS: "in its DeviceClass", FROM_CLAIM: "in the claim"}
+
+
+def read_parameters(opaque: _Opaque | None, source: str, where: str) -> dict[str, Any]:
+    """The values of one configuration of ours.
+
+    Raises:
+        NotAllowed: It says anything else than the table above.
+    """
+    values = _json_object(bytes(opaque.parameters) if opaque else b"", where)
+    keys = set(values)
+    if source == FROM_CLASS and keys == {"afu", "program"}:
+        if values["program"] != "Never":
+            raise NotAllowed(f'{where}: "program" can only be "Never"')
+        return {"afu": _afu(values["afu"], where)}
+    if source == FROM_CLASS and keys == {"develop"}:
+        if values["develop"] is not True:
+            raise NotAllowed(f'{where}: "develop" can only be true')
+        return {"develop": True}
+    if source == FROM_CLAIM and keys == {"mapping"}:
+        name = values["mapping"]
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
+            raise NotAllowed(f'{where}: "mapping" must be the name of a mapping')
+        return {"mapping": name}
+    allowed = {
+        FROM_CLASS: '{"afu": ID, "program": "Never"} and {"develop": true}',
+        FROM_CLAIM: '{"mapping": NAME}; functions and "develop" are for a DeviceClass',
+    }.get(source, "none")
+    shown = ", ".join(quote(key, 40) for key in sorted(keys)[:8]) or "nothing"
+    raise NotAllowed(f"{where} has {shown}; allowed: {allowed}")
+
+
+def _afu(value: object, where: str) -> str:
+    try:
+        return check_id(str(value), what='"afu"', lengths=AFU_LENGTHS)
+    except InvalidName as error:
+        raise NotAllowed(f"{where}: {error}") from error
+
+
+def _json_object(text: bytes, where: str) -> dict[str, Any]:
+    """An object without repeated keys: of those, other readers may use the other value."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise NotAllowed(f"{where} has a key twice")
+        return found
+
+    if len(text) > MAX_PARAMETERS:
+        raise NotAllowed(f"{where} is longer than {MAX_PARAMETERS} bytes")
+    try:
+        found = json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise NotAllowed(f"{where} can't be read: {plain(str(error))}") from error
+    if not isinstance(found, dict):
+        raise NotAllowed(f"{where} must be an object")
+    return found

@@ -1,0 +1,167 @@
+"""What a DRA driver consists of, composed once, top to bottom."""
+
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final
+
+from dra.book import FOLDER as CLAIMS
+from dra.book import ClaimBook, ClaimHolders
+from dra.claim_files import CdiClaimFiles
+from dra.driver import Driver, NodeDevices
+from dra.events import ClaimEvents
+from dra.metrics import DraCollector, DraMetrics
+from dra.preparation import WORK_SECONDS, Preparation, Surroundings
+from dra.publisher import SlicePublisher
+from dra.registration import Registration
+from dra.settings import DraSettings, Programming
+from services.containers.holder_source import HolderSource
+from services.containers.pod_source import ApiServerPods
+from services.devices.dra import DRIVER, Loaded, held_by_plugin
+from services.devices.model import Inventory, PluginMode
+from services.kube.connection import ApiConnection
+from services.kube.events import EventRecorder
+from services.kubelet.sockets import plugins_folder
+from services.node.metrics import NodeMetrics
+from services.node.node_check import NodeNumbers
+from services.node.node_lock import NodeLock
+from services.node.reports import NodeReports
+from services.node.service import NodeService
+from services.process import http
+from services.process.blocking import BlockingCalls
+from services.programming.ioctls import KERNEL, DriverCalls
+from services.programming.lock import LOCKS
+from services.programming.records import FOLDER, PortRecords
+
+PROGRAM_DIGITS: Final = 40
+"""Of the id of an OpenCL program; AFU ids have fewer."""
+
+COMPONENT: Final = "accelbind-dra"
+"""The source of Events."""
+
+
+class DraParts:
+    """What serves a node's devices to DRA; an empty version is looked up."""
+
+    def __init__(
+        self,
+        settings: DraSettings,
+        connection: ApiConnection,
+        *,
+        driver_calls: DriverCalls = KERNEL,
+        version: str = "",
+    ) -> None:
+        self.settings = settings
+        self.connection = connection
+        self.calls = BlockingCalls()
+        self.registry = http.new_registry()
+        http.build_info(self.registry, "dra", version)
+        self.node_metrics = NodeMetrics(self.registry)
+        self.metrics = DraMetrics(self.registry)
+        self.recorder = EventRecorder(
+            connection,
+            component=COMPONENT,
+            host=settings.node_name,
+            on_result=lambda outcome: self.node_metrics.events.labels(outcome).inc(),
+        )
+        self.lock = NodeLock(plugins_folder(settings.kubelet_dir))
+        self.records = PortRecords(settings.state_dir / FOLDER)
+        self.plugin_holders = HolderSource(
+            kubelet_dir=settings.kubelet_dir,
+            pod_logs_dir=settings.pod_logs_dir,
+            calls=self.calls,
+            domains=settings.resource_domain if settings.device_types else (),
+        )
+        self.book = ClaimBook(settings.state_dir / CLAIMS)
+        self.devices = NodeDevices()
+        self.node = NodeService(
+            settings,
+            PluginMode.REGION,
+            locks=settings.state_dir / LOCKS,
+            calls=self.calls,
+            driver_calls=driver_calls,
+            holders=ClaimHolders(self.book, self.plugin_holders),
+            metrics=self.node_metrics,
+            reports=NodeReports(settings.node_name, self.recorder.record),
+            problems=(),
+            on_scan=(self.devices.on_scan,),
+        )
+        self.registry.register(self.node.collector)
+        self.registry.register(DraCollector(self.node.state))
+        self.regions = self.node.region_programming(work_seconds=WORK_SECONDS)
+        self.publisher = SlicePublisher(
+            connection,
+            settings.node_name,
+            state=self.node.state,
+            loaded=self._loaded,
+            held=self.book.functions,
+            plugin_holders=self.plugin_holders.read,
+            programmable=settings.programming is Programming.ON_PREPARE,
+            count=lambda outcome: self.metrics.slice_writes.labels(outcome).inc(),
+        )
+        self.node.follow(self.publisher.on_scan)
+        self.preparation = self._preparation()
+        self.driver = Driver(
+            self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
+        )
+        self.registration = Registration(
+            settings.kubelet_dir,
+            DRIVER,
+            serve=self.driver.add_to,
+            on_end=self.driver.end,
+            on_answer=self._answered,
+        )
+
+    def _preparation(self) -> Preparation:
+        settings = self.settings
+        return Preparation(
+            self.book,
+            self.regions,
+            CdiClaimFiles(
+                settings.cdi_dir,
+                host_root=str(settings.host_root),
+                calls=self.calls,
+                devices=self.devices.known,
+                numbers=NodeNumbers(settings.root, self.calls),
+            ),
+            Surroundings(
+                settings.node_name,
+                ApiServerPods(self.connection),
+                self.devices.known,
+                self._plugin_devices,
+                settings.enforce_mappings,
+                programs=settings.programming is Programming.ON_PREPARE,
+            ),
+            on_change=self._changed,
+            report=ClaimEvents(self.recorder.record).report,
+        )
+
+    async def _plugin_devices(self) -> frozenset[str]:
+        """The devices that pods still have from the device plugin."""
+        return held_by_plugin(self.devices.by_name.values(), await self.plugin_holders.read())
+
+    async def _loaded(self, inventory: Inventory) -> Loaded:
+        contents, unfinished = await self.regions.contents(inventory)
+        programs = {port: each for port, each in contents.items() if len(each) == PROGRAM_DIGITS}
+        return Loaded(unfinished, programs)
+
+    def _changed(self) -> None:
+        self.publisher.request()
+        self.node.state.rescan.request()
+
+    def _answered(self, error: str) -> None:
+        self.metrics.registrations.labels("failed" if error else "ok").inc()
+        if not error:
+            self.publisher.confirm()
+
+    def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What runs while the driver serves, by name."""
+        yield from self.node.loops()
+        yield from self.publisher.loops()
+        yield "events", self.recorder.write_forever()
+        # They keep the kubelet's checkpoint in step; the list of devices that would make it write
+        # an ended pod down is the device plugin's.
+        yield (
+            "holders",
+            self.plugin_holders.follow_forever(
+                on_change=self.node.state.rescan.request, resend=lambda: None
+            ),
+        )

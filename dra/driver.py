@@ -1,0 +1,211 @@
+"""What the kubelet calls: preparing claims, taking them back, and the health of devices.
+
+Each claim of a call has an answer of its own, an error included: the kubelet refuses an answer that
+lacks one. Health is sent at once, every ten seconds, and when it has changed: the kubelet counts a
+device without news for 30 s as unknown.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+import grpc.aio
+import structlog
+
+from dra.claim_files import Given
+from dra.claims import ClaimRef
+from dra.metrics import DraMetrics
+from dra.preparation import Preparation
+from services.devices.dra import DraDevice, Loaded, dra_devices
+from services.devices.model import Inventory
+from services.kubelet import dra_health_pb2 as health
+from services.kubelet import dra_pb2 as pb
+from services.kubelet.dra_health_pb2_grpc import (
+    DRAResourceHealthServicer,
+    add_DRAResourceHealthServicer_to_server,
+)
+from services.kubelet.dra_pb2_grpc import DRAPluginServicer, add_DRAPluginServicer_to_server
+from services.node.state import NodeState
+from services.process.errors import AccelbindError, InvalidInput
+from services.process.text import plain
+
+HEALTH_SECONDS: Final = 10.0
+HEALTH_TIMEOUT: Final = 30
+MAX_ERROR: Final = 900
+"""Characters of an error: it becomes an Event."""
+MAX_HEALTH: Final = 1000
+"""Bytes of a device's message; the kubelet cuts it at 1024."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger(component="dra")
+
+
+class NodeDevices:
+    """The node's devices by the names that they have in slices, after each scan."""
+
+    def __init__(self) -> None:
+        self.by_name: Mapping[str, DraDevice] = {}
+        self._known = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def on_scan(self, state: NodeState) -> None:
+        """Note what a scan found."""
+        found = dra_devices(state.advertised, state.inventory or Inventory(), Loaded())
+        before, self.by_name = self.by_name, {each.name: each for each in found}
+        self._known.set()
+        if _health_of(before) != _health_of(self.by_name):
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def known(self) -> Mapping[str, DraDevice]:
+        """The devices, from the first scan on."""
+        await self._known.wait()
+        return self.by_name
+
+    async def changed(self, seconds: float) -> None:
+        """Wait until the health of devices has changed, at most for some seconds."""
+        changed = self._changed
+        await self._known.wait()
+        try:
+            async with asyncio.timeout(seconds):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+
+def _health_of(devices: Mapping[str, DraDevice]) -> dict[str, tuple[object, ...]]:
+    return {name: each.device.reasons for name, each in devices.items()}
+
+
+class Driver(DRAPluginServicer, DRAResourceHealthServicer):
+    """Serves the kubelet on the driver's socket; `pool` is the node's name."""
+
+    def __init__(
+        self, preparation: Preparation, devices: NodeDevices, *, pool: str, metrics: DraMetrics
+    ) -> None:
+        self._preparation = preparation
+        self._devices = devices
+        self._pool = pool
+        self._metrics = metrics
+        self._ends = asyncio.Event()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on a server."""
+        add_DRAPluginServicer_to_server(self, server)
+        add_DRAResourceHealthServicer_to_server(self, server)
+
+    def end(self) -> None:
+        """End the streams, which would go on for ever."""
+        self._ends.set()
+
+    async def NodePrepareResources(  # noqa: N802 - the protocol's name
+        self,
+        request: pb.NodePrepareResourcesRequest,
+        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
+            pb.NodePrepareResourcesRequest, pb.NodePrepareResourcesResponse
+        ],
+    ) -> pb.NodePrepareResourcesResponse:
+        """Make claims ready."""
+        answer = pb.NodePrepareResourcesResponse()
+        done = await _each(request.claims, self._prepare)
+        for claim, (given, error) in zip(request.claims, done, strict=True):
+            one = answer.claims[claim.uid]
+            one.error = error
+            for each in given or ():
+                one.devices.add(
+                    request_names=[each.request],
+                    pool_name=self._pool,
+                    device_name=each.device,
+                    cdi_device_ids=[each.edits.cdi] if each.edits.cdi else [],
+                )
+        return answer
+
+    async def NodeUnprepareResources(  # noqa: N802 - the protocol's name
+        self,
+        request: pb.NodeUnprepareResourcesRequest,
+        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
+            pb.NodeUnprepareResourcesRequest, pb.NodeUnprepareResourcesResponse
+        ],
+    ) -> pb.NodeUnprepareResourcesResponse:
+        """Take claims back."""
+        answer = pb.NodeUnprepareResourcesResponse()
+        done = await _each(request.claims, self._unprepare)
+        for claim, (_, error) in zip(request.claims, done, strict=True):
+            answer.claims[claim.uid].error = error
+            self._metrics.unprepared.labels("failed" if error else "unprepared").inc()
+        return answer
+
+    async def NodeWatchResources(  # noqa: N802 - the protocol's name
+        self,
+        request: health.NodeWatchResourcesRequest,  # noqa: ARG002 - the protocol's
+        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
+            health.NodeWatchResourcesRequest, health.NodeWatchResourcesResponse
+        ],
+    ) -> AsyncIterator[health.NodeWatchResourcesResponse]:
+        """The health of all devices, now and whenever it changes."""
+        await self._until_end(self._devices.known())
+        while not self._ends.is_set():
+            yield self._health()
+            await self._until_end(self._devices.changed(HEALTH_SECONDS))
+
+    async def _until_end(self, waits: Awaitable[object]) -> None:
+        tasks = [asyncio.ensure_future(waits), asyncio.ensure_future(self._ends.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _health(self) -> health.NodeWatchResourcesResponse:
+        answer, now = health.NodeWatchResourcesResponse(), int(time.time())
+        for name, each in self._devices.by_name.items():
+            reasons = "; ".join(problem.message for problem in each.device.reasons)
+            answer.devices.add(
+                device=health.DeviceIdentifier(pool_name=self._pool, device_name=name),
+                health=health.HEALTHY if each.device.healthy else health.UNHEALTHY,
+                last_updated_time=now,
+                health_check_timeout_seconds=HEALTH_TIMEOUT,
+                message=reasons.encode()[:MAX_HEALTH].decode(errors="ignore"),
+            )
+        return answer
+
+    async def _prepare(self, claim: ClaimRef) -> tuple[Given, ...]:
+        with self._metrics.prepare_seconds.time():
+            try:
+                given = await self._preparation.prepare(claim)
+            except Exception as error:
+                is_refused = isinstance(error, InvalidInput)
+                self._metrics.prepared.labels("refused" if is_refused else "failed").inc()
+                log.warning(
+                    "claim not prepared", claim=str(claim), uid=claim.uid, reason=str(error)
+                )
+                raise
+        self._metrics.prepared.labels("prepared").inc()
+        return given
+
+    async def _unprepare(self, claim: ClaimRef) -> None:
+        try:
+            await self._preparation.unprepare(claim)
+        except AccelbindError as error:
+            log.warning("claim not unprepared", claim=str(claim), uid=claim.uid, reason=str(error))
+            raise
+
+
+async def _each(
+    claims: Iterable[pb.Claim], work: Callable[[ClaimRef], Awaitable[T]]
+) -> list[tuple[T | None, str]]:
+    """Do work for claims at the same time; return the result of each, or its error."""
+    refs = [ClaimRef(each.namespace, each.name, each.uid) for each in claims]
+    results = await asyncio.gather(*map(work, refs), return_exceptions=True)
+    return [
+        (None, _text(each)) if isinstance(each, BaseException) else (each, "") for each in results
+    ]
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, AccelbindError):
+        return plain(str(error), MAX_ERROR)
+    log.error("internal error", exc_info=error)
+    return f"internal error: {type(error).__name__}: {plain(str(error), 200)}"

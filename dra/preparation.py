@@ -1,0 +1,342 @@
+"""Makes claims ready, and takes them back: a state machine whose state is on the disk (`dra.book`).
+
+    absent ── check, reserve ──► reserved ── work, CDI file ──► committed
+       ▲                            │                               │
+       └────────────────────────── unprepare ──────────────────────┘
+
+A claim is prepared in these steps, each of which may be the last one before the process is killed:
+
+1. check: the claim of this UID, its configuration, its pod, what its namespace maps (`dra.wants`);
+2. reserve its devices, once no other claim and no pod of the device plugin has them: the scheduler
+   hands a device out again as soon as its claim is deleted, which may be before the containers end;
+3. work: verify or program functions, under the card's lock;
+4. write the CDI file;
+5. commit; only then is the kubelet answered.
+
+The kubelet asks again after an error or a crash, and the steps that were made cost nothing then. A
+committed claim is answered from the disk: its containers may run. The kubelet waits for 45 s, and
+asks again after 60 to 90 s. So waiting and programming happen within the call as long as it lasts,
+and work on a card goes on after it.
+
+Unprepare removes the CDI file and then the entry. It needs neither the API server nor a card that
+works: what still works on a card holds the card's lock, and its records are empty until it ends.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from dra.book import ClaimBook
+from dra.claim_files import Given
+from dra.claims import AllocatedClaim, ClaimRef, read_claim
+from dra.wants import Kind, OwnerPod, Want, decide, needs_mappings, read_owner
+from services.containers.claims import PodSource
+from services.containers.permission import Enforce
+from services.containers.wanted import WantedFunctions, confirm_pod
+from services.devices.dra import DraDevice
+from services.node.regions import Readiness, RegionContents
+from services.process.deadline import deadline
+from services.process.errors import ClusterError, ExternalFailure, NotAllowed, TooSlow
+from services.process.text import listing, plain
+
+PREPARE_SECONDS: Final = 40.0
+"""For one claim; the kubelet gives up after 45 s, with a message that explains nothing."""
+
+WORK_SECONDS: Final = 36.0
+"""For programming a card, of these."""
+
+API_SECONDS: Final = 12.0
+"""For all answers of the API server, of these."""
+
+POLL_SECONDS: Final = 0.25
+"""Between two looks at whether a device was given back."""
+
+log = structlog.get_logger(component="dra")
+
+
+class ClaimSource(PodSource, Protocol):
+    """Where claims, pods and mappings come from: the API server."""
+
+    async def get_claim(self, namespace: str, name: str) -> bytes | None:
+        """A ResourceClaim as JSON; None if there is none."""
+
+
+class Regions(Protocol):
+    """What makes regions ready: `RegionProgramming`."""
+
+    async def prepare(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
+        """Make regions carry functions."""
+
+    async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
+        """Check that they do."""
+
+    async def is_ready(self, wanted: WantedFunctions, ids: Sequence[str]) -> bool:
+        """Whether they do."""
+
+    async def read(self) -> RegionContents:
+        """What is in the regions."""
+
+    async def empty(self, ids: Sequence[str]) -> None:
+        """Forget what is in regions."""
+
+
+class ClaimFiles(Protocol):
+    """The CDI files of claims."""
+
+    async def write(self, uid: str, wants: Sequence[Want]) -> tuple[Given, ...]:
+        """Write the file of a claim; return what it gives containers."""
+
+    async def remove(self, uid: str) -> None:
+        """Remove it; it need not be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What preparing a claim needs to know of the node and the cluster."""
+
+    node_name: str
+    source: ClaimSource
+    devices: Callable[[], Awaitable[Mapping[str, DraDevice]]]
+    """The node's devices by name, once they are known."""
+    plugin_devices: Callable[[], Awaitable[frozenset[str]]]
+    """The names of devices that pods still have from the device plugin."""
+    enforce: Enforce = Enforce.AUTO
+    programs: bool = True
+    """Whether functions are programmed, or only verified."""
+
+
+class Preparation:
+    """Prepares claims, each by one call at a time.
+
+    `on_change` is called when devices are taken or given back. `report` gets a claim and what was
+    done for it, or why that failed.
+    """
+
+    def __init__(
+        self,
+        book: ClaimBook,
+        regions: Regions,
+        files: ClaimFiles,
+        around: Surroundings,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        report: Callable[[AllocatedClaim, Readiness | Exception], None] = lambda _claim, _done: (
+            None
+        ),
+        seconds: float = PREPARE_SECONDS,
+    ) -> None:
+        self._book = book
+        self._regions = regions
+        self._files = files
+        self._around = around
+        self._on_change = on_change
+        self._report = report
+        self._seconds = seconds
+        self._running: dict[str, asyncio.Task[tuple[Given, ...]]] = {}
+        self._reserving = asyncio.Lock()
+
+    async def prepare(self, claim: ClaimRef) -> tuple[Given, ...]:
+        """Make a claim ready; return what its containers get.
+
+        Raises:
+            AccelbindError: It isn't ready; the text is for the pod's events.
+        """
+        await self._cancel(claim.uid)  # of a kubelet that was restarted meanwhile
+        progress = _Progress()
+        task = asyncio.create_task(self._prepare(claim, progress))
+        self._running[claim.uid] = task
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                return await task
+        except asyncio.CancelledError as error:
+            if task.cancelled() and not _is_cancelled():
+                raise TooSlow(f"{claim} was prepared again, or taken back, meanwhile") from error
+            raise
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TooSlow(
+                f"{claim} isn't ready after {self._seconds:g} s: {progress.step}; Kubernetes asks"
+                " again in 60 to 90 s"
+            ) from error
+        finally:
+            task.cancel()
+            if self._running.get(claim.uid) is task:
+                del self._running[claim.uid]
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        """Take a claim back; it need not be here.
+
+        Raises:
+            AccelbindError: Something of it is left.
+        """
+        self._book.path(claim.uid)  # refuses what is no UID
+        await self._cancel(claim.uid)
+        await self._files.remove(claim.uid)
+        self._book.remove(claim.uid)
+        log.info("claim unprepared", claim=str(claim), uid=claim.uid)
+        self._on_change()
+
+    async def _cancel(self, uid: str) -> None:
+        task = self._running.pop(uid, None)
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await asyncio.wait([task])
+
+    async def _prepare(self, ref: ClaimRef, progress: "_Progress") -> tuple[Given, ...]:
+        known = self._book.find(ref.uid)
+        if known is not None and known.is_committed and await self._are_ready(known.wants):
+            return await self._files.write(ref.uid, known.wants)
+        progress.step = "its objects are read from the API server"
+        claim = await self._read(ref)
+        progress.step = "the node's devices are read"
+        wants = await self._check(claim)
+        await self._reserve(claim.ref, wants, progress)
+        progress.step = "its regions are made ready, which goes on"
+        try:
+            await self._work(claim, wants)
+        except Exception as error:
+            self._report(claim, error)
+            raise
+        given = await self._files.write(ref.uid, wants)
+        self._book.commit(ref, wants, await self._carried(wants))
+        self._on_change()
+        log.info(
+            "claim prepared",
+            claim=str(ref),
+            uid=ref.uid,
+            devices=[device for want in wants for device in want.devices],
+            functions=[each for want in wants for each in want.functions],
+        )
+        return given
+
+    # 1. check
+
+    async def _read(self, ref: ClaimRef) -> AllocatedClaim:
+        slow = ClusterError(f"the API server didn't return {ref} within {API_SECONDS:g} s")
+        async with deadline(API_SECONDS, slow):
+            body = await self._around.source.get_claim(ref.namespace, ref.name)
+        return read_claim(body, ref, pool=self._around.node_name)
+
+    async def _check(self, claim: AllocatedClaim) -> tuple[Want, ...]:
+        source, enforce = self._around.source, self._around.enforce
+        devices = await self._around.devices()
+        slow = ClusterError(f"the API server didn't say within {API_SECONDS:g} s what it may have")
+        async with deadline(API_SECONDS, slow):
+            owner = await self._owner(claim)
+            mappings = None
+            if needs_mappings(claim, enforce):
+                mappings = await source.mappings(claim.ref.namespace)
+        return decide(claim, devices, owner=owner, mappings=mappings, enforce=enforce)
+
+    async def _owner(self, claim: AllocatedClaim) -> OwnerPod | None:
+        ref = claim.owner
+        if ref is None:
+            return None
+        body = await self._around.source.get_pod(ref.namespace, ref.name)
+        pod = confirm_pod(body, ref, node=self._around.node_name)
+        return read_owner(body or b"", pod, ref, claim.ref)
+
+    # 2. reserve
+
+    async def _reserve(self, ref: ClaimRef, wants: tuple[Want, ...], progress: "_Progress") -> None:
+        """Reserve devices, once nobody else has them."""
+        own = {device for want in wants if want.kind is not Kind.ADMIN for device in want.devices}
+        while True:
+            async with self._reserving:
+                plugin = own & await self._around.plugin_devices()
+                others = self._book.others(ref.uid, wants)
+                if not plugin and not others:
+                    self._book.reserve(ref, wants)
+                    self._on_change()
+                    return
+            holders = [f"{device} (of {other})" for device, other in sorted(others.items())]
+            holders += [f"{device} (of a pod of the device plugin)" for device in sorted(plugin)]
+            progress.step = f"others still have {listing(holders[:8])}"
+            await asyncio.sleep(POLL_SECONDS)
+
+    # 3. work
+
+    async def _work(self, claim: AllocatedClaim, wants: tuple[Want, ...]) -> None:
+        for want in wants:
+            if want.kind is Kind.PROGRAM:
+                make = self._regions.prepare if self._around.programs else self._regions.verify
+                self._report(claim, await make(want.wanted, want.ids))
+            elif want.kind is Kind.NEVER:
+                require_there(want, await self._regions.read())
+            elif want.kind is Kind.DEVELOP:
+                await self._regions.empty(want.ids)
+
+    async def _are_ready(self, wants: tuple[Want, ...]) -> bool:
+        """Whether the regions of a committed claim still carry its functions."""
+        for want in wants:
+            if want.kind is Kind.PROGRAM and not await self._regions.is_ready(
+                want.wanted, want.ids
+            ):
+                return False
+            if want.kind is Kind.NEVER:
+                require_there(want, await self._regions.read())
+        return True
+
+    async def _carried(self, wants: tuple[Want, ...]) -> dict[str, str]:
+        """The function in each device that has one for a claim."""
+        carried: dict[str, str] = {}
+        for want in wants:
+            if want.kind is Kind.NEVER:
+                carried |= dict.fromkeys(want.devices, want.functions[0])
+            elif want.kind is Kind.PROGRAM:
+                found = await self._regions.read()
+                for name, key in zip(want.devices, want.ids, strict=True):
+                    carried[name] = _common(found, key)
+        return carried
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What a claim waits for now, for messages."""
+
+    step: str = "it is looked up"
+
+
+def _common(found: RegionContents, key: str) -> str:
+    """What all ports of a region carry; empty if they differ."""
+    region = found.regions.get(key)
+    ports = region.ports if region else ()
+    different = {found.contents.get(port.name, "") for port in ports}
+    return different.pop() if len(different) == 1 else ""
+
+
+def require_there(want: Want, found: RegionContents) -> None:
+    """Refuse a claim whose function isn't in its regions, and which programs nothing.
+
+    A port's id tells what is in it, as in mode af; of an OpenCL program only our record does.
+    """
+    function = want.functions[0]
+    for name, key in zip(want.devices, want.ids, strict=True):
+        region = found.regions.get(key)
+        if region is None or not region.ports:
+            raise ExternalFailure(f"{plain(name)} ({plain(key)}) is gone or can't be read")
+        for port in region.ports:
+            shown = {port.afu_id, found.contents.get(port.name, "")} - {""}
+            if port.name in found.unfinished:
+                content = "nothing that is known, since programming it has not succeeded"
+            elif function in shown:
+                continue
+            else:
+                content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"
+            raise NotAllowed(
+                f"{want.who}: {name} has {content} in {port.name}, and not AFU {function}, which"
+                " its class wants there without programming: delete the pod; a new one gets"
+                " another device"
+            )

@@ -1,0 +1,84 @@
+"""What the probes and `/devices` of the driver answer."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+import grpc.aio
+import msgspec
+
+from dra.composition import DraParts
+from services.kubelet import dra_pb2 as pb
+from services.kubelet.dra_pb2_grpc import DRAPluginStub
+from services.kubelet.sockets import dial
+from services.node.table import Table, rows
+from services.process.http import Json, Route
+
+CALL_SECONDS: Final = 2.0
+"""For our socket to answer a probe."""
+
+ProbeResult = tuple[int, str]
+
+
+class Probes:
+    """Answers for a driver; `waits_for` says why it doesn't serve yet, empty if it does."""
+
+    def __init__(self, parts: DraParts) -> None:
+        self._parts = parts
+        self.waits_for = "the node's lock is not ours yet"
+        self.routes: Mapping[str, Route] = {
+            "/healthz": self.healthz,
+            "/readyz": self.readyz,
+            "/devices": self.devices,
+        }
+
+    async def healthz(self) -> ProbeResult:
+        """200 if the driver answers on its socket, or doesn't serve yet."""
+        if self.waits_for:
+            return HTTPStatus.OK, f"ok: {self.waits_for}\n"
+        endpoint = self._parts.registration.endpoint
+        async with dial(endpoint) as channel:
+            try:
+                await DRAPluginStub(channel).NodePrepareResources(
+                    pb.NodePrepareResourcesRequest(), timeout=CALL_SECONDS
+                )
+            except grpc.aio.AioRpcError as error:
+                text = f"the driver doesn't answer on {endpoint}: {error.code().name}\n"
+                return HTTPStatus.SERVICE_UNAVAILABLE, text
+        return HTTPStatus.OK, "ok\n"
+
+    async def readyz(self) -> ProbeResult:
+        """200 if the driver is registered and its slices are up to date; 503 with the reasons."""
+        state, reasons = self._parts.node.state, [self.waits_for]
+        if not self.waits_for:
+            reasons += [
+                state.scan_error,
+                self._parts.registration.error,
+                self._parts.publisher.error,
+            ]
+        problems = [f"{each}\n" for each in reasons if each]
+        if problems:
+            return HTTPStatus.SERVICE_UNAVAILABLE, "".join(problems)
+        return HTTPStatus.OK, f"ok: {len(self._parts.devices.by_name)} devices\n"
+
+    async def devices(self) -> ProbeResult:
+        """This node's devices and who has them; 503 before the first scan."""
+        parts, settings = self._parts, self._parts.settings
+        state = parts.node.state
+        problems = [each.message for each in state.inventory.problems] if state.inventory else []
+        holders = {
+            **(await parts.plugin_holders.snapshot()).holders,
+            **parts.book.holders(),
+        }
+        table = Table(
+            node=settings.node_name,
+            mode=state.mode.value,
+            root=str(settings.root),
+            kubelet_dir=str(settings.kubelet_dir),
+            source="plugin",
+            devices=rows(state.advertised, holders),
+            problems=tuple(filter(None, [self.waits_for, state.scan_error, *problems])),
+        )
+        is_known = state.inventory is not None
+        status = HTTPStatus.OK if is_known else HTTPStatus.SERVICE_UNAVAILABLE
+        return status, Json(msgspec.json.encode(table).decode())

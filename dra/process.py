@@ -1,0 +1,146 @@
+"""The process of the DRA driver: how it starts, serves, and ends.
+
+One event loop. It waits until it has the node's lock, as the device plugin does: one accelbind per
+node. Then the node's cards are scanned, slices are published, and the kubelet is served.
+
+SIGTERM or SIGINT ends the sockets first, which finishes calls of the kubelet that are running, and
+then the rest. What the driver has prepared stays prepared: the next one finds it on the disk.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from dra.composition import DraParts
+from dra.probes import Probes
+from dra.settings import DraSettings
+from services.devices.model import PluginMode
+from services.kube.config import NO_KUBECONFIG, may_reach
+from services.kube.connection import ApiConnection, connector
+from services.kubelet.sockets import plugins_folder
+from services.node.last_mode import enter_mode
+from services.process.blocking import DaemonExecutor
+from services.process.errors import AccelbindError, ClusterError, KubeletError
+from services.process.http import MetricsServer
+from services.process.listening import write_ports
+from services.process.signals import stop_signals
+from services.programming.ioctls import KERNEL, DriverCalls
+
+LOCK_SECONDS: Final = 0.5
+"""Between two attempts to lock the node, and two checks of the lock."""
+
+log = structlog.get_logger(component="dra")
+
+
+async def run(
+    settings: DraSettings, *, version: str = "", driver_calls: DriverCalls | None = None
+) -> None:
+    """Serve this node's devices to DRA until SIGTERM or SIGINT.
+
+    Raises:
+        AccelbindError: It can't start: there is no API server, a port is in use, or a path is too
+            long.
+    """
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
+    if not may_reach(settings.kubeconfig):
+        raise ClusterError(NO_KUBECONFIG)
+    with stop_signals() as stop:
+        connection = ApiConnection(connector(settings.kubeconfig))
+        try:
+            parts = DraParts(
+                settings, connection, version=version, driver_calls=driver_calls or KERNEL
+            )
+            await Dra(parts).serve(stop)
+        finally:
+            await connection.aclose()
+
+
+class Dra:
+    """A process of the DRA driver."""
+
+    def __init__(self, parts: DraParts) -> None:
+        self.parts = parts
+        self.probes = Probes(parts)
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set.
+
+        Raises:
+            AccelbindError: It can't start, or can't go on.
+        """
+        parts, settings = self.parts, self.parts.settings
+        server = MetricsServer(parts.registry, self.probes.routes)
+        await server.start(settings.metrics_host, settings.metrics_port)
+        try:
+            write_ports(settings.ports_file, {"metrics": server.port})
+            log.info(
+                "DRA driver starts",
+                node=settings.node_name,
+                root=str(settings.root),
+                kubelet_dir=str(settings.kubelet_dir),
+                metrics_port=server.port,
+            )
+            async with asyncio.TaskGroup() as group:
+                serving = group.create_task(self._serve())
+                await stop.wait()
+                serving.cancel()
+        except ExceptionGroup as failed:
+            error = _innermost(failed)
+            if not isinstance(error, AccelbindError):
+                log.exception("internal error")
+            raise error from failed
+        finally:
+            await server.close()
+            parts.lock.close()
+        log.info("DRA driver ended")
+
+    async def _serve(self) -> None:
+        """Serve from when this process has the node's lock, until cancelled."""
+        parts = self.parts
+        await self._locked()
+        folder = plugins_folder(parts.settings.kubelet_dir)
+        await enter_mode(PluginMode.REGION, folder, parts.records, parts.calls)
+        self.probes.waits_for = "the first scan is under way"
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(loop, name=name) for name, loop in parts.loops()]
+            running.append(group.create_task(self._keep_lock(), name="lock"))
+            registration = group.create_task(self._register(), name="registration")
+            try:
+                await asyncio.wait([registration])
+            finally:
+                registration.cancel()  # finishes running calls
+                await asyncio.wait([registration])
+                for task in running:
+                    task.cancel()
+
+    async def _register(self) -> None:
+        await self.parts.devices.known()
+        self.probes.waits_for = ""
+        await self.parts.registration.serve_forever()
+
+    async def _locked(self) -> None:
+        """Wait until the lock is ours, or there is none."""
+        waits = False
+        while self.parts.lock.locked_by_other():
+            if not waits:
+                log.warning("another accelbind serves on this node: waiting until it ends")
+            waits = True
+            await asyncio.sleep(LOCK_SECONDS)
+
+    async def _keep_lock(self) -> None:
+        """Check that the lock stays ours, also in a folder that the kubelet has made anew.
+
+        Raises:
+            KubeletError: Another process was faster there.
+        """
+        while True:
+            await asyncio.sleep(LOCK_SECONDS)
+            if self.parts.lock.locked_by_other():
+                folder = plugins_folder(self.parts.settings.kubelet_dir)
+                raise KubeletError(f"{folder} is new, and another accelbind was faster to lock it")
+
+
+def _innermost(group: ExceptionGroup[Exception]) -> Exception:
+    first = group.exceptions[0]
+    return _innermost(first) if isinstance(first, ExceptionGroup) else first

@@ -1,0 +1,185 @@
+"""The driver's sockets: one on which it serves, and one by which the kubelet finds it.
+
+The kubelet watches `plugins_registry` and calls what appears there, once a second, without a long
+wait (`pkg/kubelet/pluginmanager`). Names that start with a dot are ignored. So the second socket is
+bound under such a name, and renamed once both servers answer. A kubelet that restarts finds it
+again by itself; a socket that was deleted is made again.
+
+At the end, calls that are running are finished, and then the sockets are removed: the kubelet
+deletes the driver's slices 30 s after its connection is gone, unless another process serves there.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+import structlog
+
+from services.kubelet import pluginregistration_pb2 as pb
+from services.kubelet.pluginregistration_pb2_grpc import (
+    RegistrationServicer,
+    add_RegistrationServicer_to_server,
+)
+from services.kubelet.sockets import address, listen
+from services.process.errors import KubeletError
+from services.process.outage import Outage
+
+REGISTRY: Final = "plugins_registry"
+PLUGINS: Final = "plugins"
+VERSIONS: Final = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
+"""The kubelet uses the first one that it knows."""
+
+CHECK_SECONDS: Final = 1.0
+"""Between two checks that the sockets are there, and two attempts to make them."""
+
+DRAIN_SECONDS: Final = 45.0
+"""For calls that are running when the driver ends."""
+
+log = structlog.get_logger(component="dra")
+
+
+class Registration(RegistrationServicer):
+    """Serves a driver to the kubelet.
+
+    Args:
+        kubelet_dir: The kubelet's folder; `plugins_registry` in it may be missing for now.
+        name: The driver's.
+        serve: Adds the driver's services to a server.
+        on_end: Called before running calls are waited for.
+        on_answer: Gets each answer of the kubelet: the error, empty if it has accepted the driver.
+
+    Raises:
+        KubeletError: The path of the kubelet's folder is too long for sockets in it.
+    """
+
+    def __init__(
+        self,
+        kubelet_dir: Path,
+        name: str,
+        *,
+        serve: Callable[[grpc.aio.Server], None],
+        on_end: Callable[[], None],
+        on_answer: Callable[[str], None],
+        drain_seconds: float = DRAIN_SECONDS,
+    ) -> None:
+        self.endpoint = kubelet_dir / PLUGINS / name / "dra.sock"
+        self.socket = kubelet_dir / REGISTRY / f"{name}-reg.sock"
+        self._hidden = self.socket.with_name(f".{self.socket.name}")
+        self.is_registered = False
+        """Whether the kubelet has accepted the driver since the sockets were made."""
+        self._name = name
+        self._serve = serve
+        self._on_end = on_end
+        self._on_answer = on_answer
+        self._drain_seconds = drain_seconds
+        self._outage = Outage(log, "the driver is not registered", "the driver is registered")
+        address(self.endpoint)
+        address(self._hidden)
+
+    @property
+    def error(self) -> str:
+        """Why the driver is not registered; empty if it is."""
+        return self._outage.reason or ("" if self.is_registered else "waiting for the kubelet")
+
+    async def serve_forever(self) -> None:
+        """Serve until cancelled; then finish calls that are running, and remove the sockets."""
+        while True:
+            try:
+                async with self._sockets() as files:
+                    await _until_gone(files)
+                    log.warning("a socket of the driver is gone: making it again")
+            except KubeletError as error:
+                self._outage.failed(str(error))
+                await asyncio.sleep(CHECK_SECONDS)
+
+    @asynccontextmanager
+    async def _sockets(self) -> AsyncIterator[dict[Path, tuple[int, int] | None]]:
+        """Both servers, while they serve; and the identities of their files."""
+        service, registrar = grpc.aio.server(), grpc.aio.server()
+        self._serve(service)
+        add_RegistrationServicer_to_server(self, registrar)
+        self._make_folders()
+        listen(service, self.endpoint)
+        await service.start()
+        try:
+            listen(registrar, self._hidden)
+            await registrar.start()
+            try:
+                self._hidden.replace(self.socket)
+                paths = (self.endpoint, self.socket)
+                files = {path: _identity(path) for path in paths}
+                try:
+                    yield files
+                finally:
+                    self.is_registered = False
+                    self._on_end()
+                    await service.stop(self._drain_seconds)
+                    # gRPC removes what has the name that it has bound, and that isn't this one.
+                    for path, identity in files.items():
+                        if _identity(path) == identity:
+                            path.unlink(missing_ok=True)
+            finally:
+                await registrar.stop(0)
+        except OSError as error:
+            raise KubeletError(f"can't serve on {self.socket}: {error.strerror}") from error
+        finally:
+            await service.stop(0)
+
+    def _make_folders(self) -> None:
+        """Make our folder, and remove what a killed driver left; the lock is ours."""
+        try:
+            self.endpoint.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            for path in (self.socket, self._hidden):
+                if path.is_socket():
+                    path.unlink()
+        except OSError as error:
+            raise KubeletError(f"{error.filename}: {error.strerror}") from error
+
+    async def GetInfo(  # noqa: N802 - the protocol's name
+        self,
+        request: pb.InfoRequest,  # noqa: ARG002 - the protocol's
+        context: grpc.aio.ServicerContext[pb.InfoRequest, pb.PluginInfo],  # noqa: ARG002 - the same
+    ) -> pb.PluginInfo:
+        """Which driver this is, and where it serves."""
+        return pb.PluginInfo(
+            type="DRAPlugin",
+            name=self._name,
+            endpoint=str(self.endpoint),
+            supported_versions=VERSIONS,
+        )
+
+    async def NotifyRegistrationStatus(  # noqa: N802 - the protocol's name
+        self,
+        request: pb.RegistrationStatus,
+        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
+            pb.RegistrationStatus, pb.RegistrationStatusResponse
+        ],
+    ) -> pb.RegistrationStatusResponse:
+        """Whether the kubelet accepts the driver."""
+        self.is_registered = request.plugin_registered
+        error = "" if self.is_registered else request.error or "the kubelet gives no reason"
+        self._outage.update(error)
+        if not error:
+            log.info("registered with the kubelet", driver=self._name)
+        self._on_answer(error)
+        return pb.RegistrationStatusResponse()
+
+
+async def _until_gone(files: Mapping[Path, tuple[int, int] | None]) -> None:
+    while True:
+        if any(_identity(path) != identity for path, identity in files.items()):
+            return
+        await asyncio.sleep(CHECK_SECONDS)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Inode and time of a file; None if it is gone."""
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        return status.st_ino, status.st_mtime_ns
+    return None

@@ -1,0 +1,330 @@
+"""What each request of a claim wants of its devices: the decision, as a function.
+
+Who decides about the function of a region, in this order:
+
+    the class, {"afu", "program": "Never"}   it must be there already            Kind.NEVER
+    the class, {"develop": true}             the workload programs the region    Kind.DEVELOP
+    the claim, {"mapping": NAME}             what NAME stands for: programmed, or there already
+    the pod of an extended resource          its FPGA_REGION_<n> and FPGA_AFU_<n>, programmed
+
+A mapping may repeat what a class says; a claim that contradicts its class is refused. Devices of
+device types have no function. With `--enforce-mappings` the claim's namespace must map what it
+gets, as for the plugin in modes af, regiondevel and region.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from dra.claims import AllocatedClaim, ClaimRef, Requested
+from services.containers.identity import PodRef, display_name
+from services.containers.permission import Enforce, is_enforced, require_mapped_functions
+from services.containers.wanted import (
+    StartingPod,
+    WantedFunctions,
+    read_wanted,
+    single_wanted,
+)
+from services.devices.dra import DraDevice
+from services.devices.model import PluginMode
+from services.mappings.index import NamespaceMappings
+from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION
+from services.mappings.model import Mapping as Named
+from services.mappings.model import Mode
+from services.mappings.suggestions import known_names, nearest
+from services.names import DOMAIN, function_name, region_name
+from services.process.errors import ExternalFailure, InvalidName, NotAllowed, NotMapped
+from services.process.text import plain, quote
+
+
+class Kind(StrEnum):
+    """What is done for a request."""
+
+    PLAIN = "plain"
+    """A device of a device type: nothing."""
+    NEVER = "never"
+    """The function must be in its regions already."""
+    PROGRAM = "program"
+    """The functions are programmed into its regions, where they aren't there."""
+    DEVELOP = "develop"
+    """The workload programs the region: it gets the engine's node too."""
+    ADMIN = "admin"
+    """It watches devices that others may have: no nodes."""
+
+
+class Want(msgspec.Struct, frozen=True):
+    """What a request wants, and its devices."""
+
+    request: str
+    kind: Kind
+    devices: tuple[str, ...]
+    """Their names in the slice."""
+    ids: tuple[str, ...]
+    """Their ids on the node, in the same order: `dfl-fme.0`."""
+    resource: str
+    """Full resource name, for which a container finds its variable."""
+    who: str = ""
+    """Who wants it, for messages."""
+    functions: tuple[str, ...] = ()
+    interface_id: str = ""
+
+    @property
+    def wanted(self) -> WantedFunctions:
+        """The functions that are to be in its regions."""
+        return WantedFunctions(self.who, self.functions, self.interface_id)
+
+
+class _RequestMapping(msgspec.Struct, rename="camel"):
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class _ExtendedStatus(msgspec.Struct, rename="camel"):
+    resource_claim_name: str = ""
+    request_mappings: list[_RequestMapping] | None = None
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    extended_resource_claim_status: _ExtendedStatus | None = None
+
+
+class _Pod(msgspec.Struct):
+    status: _PodStatus
+
+
+class OwnerPod(msgspec.Struct, frozen=True):
+    """The pod of an extended-resource claim."""
+
+    pod: StartingPod
+    ref: PodRef
+    users: tuple[tuple[str, str, str], ...]
+    """Request, container and full resource name."""
+
+
+_POD: Final = msgspec.json.Decoder(_Pod)
+
+
+def read_owner(body: bytes, pod: StartingPod, ref: PodRef, claim: ClaimRef) -> OwnerPod:
+    """Which container of a pod, which was confirmed, uses which request of a claim.
+
+    Raises:
+        NotAllowed: The pod doesn't name the claim.
+    """
+    try:
+        status = _POD.decode(body).status.extended_resource_claim_status or _ExtendedStatus()
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise NotAllowed(f"the status of {claim}'s pod can't be read: {error}") from error
+    if status.resource_claim_name != claim.name:
+        raise NotAllowed(
+            f"{claim} is for extended resources, and its pod names"
+            f" {quote(status.resource_claim_name)} as their claim"
+        )
+    users = [
+        (each.request_name, each.container_name, each.resource_name)
+        for each in status.request_mappings or ()
+    ]
+    return OwnerPod(pod, ref, tuple(users))
+
+
+def needs_mappings(claim: AllocatedClaim, enforce: Enforce) -> bool:
+    """Whether a claim can't be decided about without the mappings of its namespace."""
+    return enforce is not Enforce.NEVER or any(each.config.mapping for each in claim.requests)
+
+
+def decide(
+    claim: AllocatedClaim,
+    devices: Mapping[str, DraDevice],
+    *,
+    owner: OwnerPod | None,
+    mappings: NamespaceMappings | None,
+    enforce: Enforce,
+) -> tuple[Want, ...]:
+    """What each request of a claim wants.
+
+    Args:
+        claim: The claim.
+        devices: The node's devices by name.
+        owner: The pod for whose extended resources it was made, if so.
+        mappings: What its namespace maps; None if that isn't needed.
+        enforce: When the namespace must map what the claim gets.
+
+    Raises:
+        NotAllowed: It wants what it may not have, or nobody says what it wants.
+        ExternalFailure: A device is gone.
+    """
+    return tuple(
+        _Decision(claim, each, devices, owner=owner, mappings=mappings, enforce=enforce).want()
+        for each in claim.requests
+    )
+
+
+class _Decision:
+    """The decision about one request."""
+
+    def __init__(
+        self,
+        claim: AllocatedClaim,
+        request: Requested,
+        devices: Mapping[str, DraDevice],
+        *,
+        owner: OwnerPod | None,
+        mappings: NamespaceMappings | None,
+        enforce: Enforce,
+    ) -> None:
+        self._request = request
+        self._owner = owner
+        self._mappings = mappings or NamespaceMappings(claim.ref.namespace)
+        self._enforce = enforce
+        self._config = request.config
+        self._who = f"request {quote(request.name)} of {claim.ref}"
+        missing = [each for each in request.devices if each not in devices]
+        if missing:
+            raise ExternalFailure(
+                f"{self._who} was allocated {plain(missing[0])}, which this node hasn't now"
+            )
+        self._devices = [devices[each].device for each in request.devices]
+        users = [each for each in (owner.users if owner else ()) if each[0] == request.name]
+        self._containers = tuple(dict.fromkeys(container for _, container, _ in users))
+        self._resource = next((resource for *_, resource in users), "")
+
+    def want(self) -> Want:
+        """What the request wants."""
+        types = {device.type for device in self._devices}
+        if self._request.admin:
+            return self._made(Kind.ADMIN, self._devices[0].resource)
+        if "" not in types:
+            if self._config.afu or self._config.develop or self._config.mapping:
+                raise NotAllowed(f"{self._who}: a configuration is for FPGAs, and it has none")
+            return self._made(Kind.PLAIN, self._devices[0].resource)
+        interfaces = {device.interface_id for device in self._devices}
+        if len(types) > 1 or len(interfaces) > 1 or not all(interfaces):
+            raise NotAllowed(
+                f"{self._who} was allocated devices of different kinds or regions, or of a region"
+                f" that can't be read: let its class select by interfaceID"
+            )
+        return self._of_regions(interfaces.pop())
+
+    def _of_regions(self, interface: str) -> Want:
+        named = self._mapping() if self._config.mapping else None
+        if named is not None and named.resolution.interface_id != interface:
+            raise NotAllowed(
+                f"{self._who}: {named.label} is for interface {named.resolution.interface_id}, and"
+                f" the allocated region has {interface}: let its class select by interfaceID"
+            )
+        if self._config.develop:
+            return self._develop(interface, named)
+        if self._config.afu:
+            return self._never(interface, self._config.afu, named)
+        if named is not None:
+            return self._named(interface, named)
+        if self._owner is not None and self._containers:
+            return self._of_pod(interface, self._owner)
+        raise NotAllowed(
+            f"{self._who} names no function for its region: name a mapping in the claim's"
+            ' configuration, {"mapping": NAME}, or request an extended resource'
+        )
+
+    def _mapping(self) -> Named:
+        name, known = self._config.mapping, self._mappings
+        if name in known.by_name:
+            return known.by_name[name]
+        text = f"{self._who}: {quote(name)} is not mapped in namespace {plain(known.namespace)}"
+        if name in known.rejected:
+            raise NotMapped(f"{text}: {known.rejected[name]}")
+        if near := nearest(name, known.by_name):
+            text += f"; did you mean {plain(near)}?"
+        elif known.by_name:
+            text += f"; it maps {known_names(known.by_name)}"
+        raise NotMapped(text)
+
+    def _develop(self, interface: str, named: Named | None) -> Want:
+        if self._config.afu or (named and named.resolution.mode is not Mode.REGIONDEVEL):
+            raise NotAllowed(f"{self._who}: its class is for development, and it names a function")
+        resource = region_name(interface)
+        if self._is_enforced(PluginMode.REGIONDEVEL):
+            self._require(Mode.REGIONDEVEL in self._mappings.modes_of(resource), FPGA_REGION)
+        return self._made(Kind.DEVELOP, f"{DOMAIN}/{resource}", interface=interface)
+
+    def _never(self, interface: str, afu: str, named: Named | None) -> Want:
+        if named is not None and not _is_function(named, Mode.AF, interface, afu):
+            raise NotAllowed(
+                f"{self._who}: its class is for AFU {afu} without programming, and {named.label}"
+                " stands for something else"
+            )
+        if self._is_enforced(PluginMode.AF):
+            self._require(
+                any(_is_function(each, Mode.AF, interface, afu) for each in self._mapped()),
+                f"{ACCELERATOR_FUNCTION} of mode af",
+            )
+        return self._made(Kind.NEVER, _af_resource(interface, afu), (afu,), interface)
+
+    def _named(self, interface: str, named: Named) -> Want:
+        afu = named.resolution.afu_id
+        if afu is None:
+            raise NotAllowed(
+                f"{self._who}: {named.label} is a region for development, which needs a DeviceClass"
+                ' with {"develop": true}'
+            )
+        if named.resolution.mode is Mode.AF:
+            return self._made(Kind.NEVER, _af_resource(interface, afu), (afu,), interface)
+        functions = (afu,) * len(self._devices)
+        return self._made(Kind.PROGRAM, _region_resource(interface), functions, interface)
+
+    def _of_pod(self, interface: str, owner: OwnerPod) -> Want:
+        """What the containers of the pod want; those that share a request must want the same."""
+        ref = owner.ref
+        wanted = single_wanted(
+            [read_wanted(owner.pod, ref, each, interface_id=interface) for each in self._containers]
+        )
+        if self._is_enforced(PluginMode.REGION):
+            require_mapped_functions(wanted, self._mappings)
+        self._who = display_name(self._containers[0], ref)
+        resource = _region_resource(interface)
+        return self._made(Kind.PROGRAM, resource, wanted.functions, interface)
+
+    def _mapped(self) -> Sequence[Named]:
+        return tuple(self._mappings.by_name.values())
+
+    def _is_enforced(self, mode: PluginMode) -> bool:
+        return is_enforced(self._enforce, mode)
+
+    def _require(self, is_mapped: bool, kind: str) -> None:  # noqa: FBT001 - a condition
+        if not is_mapped:
+            raise NotMapped(
+                f"{self._who} gets what no {kind} in namespace"
+                f" {plain(self._mappings.namespace)} maps: ask an administrator for a mapping"
+            )
+
+    def _made(
+        self, kind: Kind, resource: str, functions: tuple[str, ...] = (), interface: str = ""
+    ) -> Want:
+        return Want(
+            self._request.name,
+            kind,
+            self._request.devices,
+            tuple(device.id for device in self._devices),
+            self._resource or resource,
+            self._who,
+            functions,
+            interface,
+        )
+
+
+def _is_function(named: Named, mode: Mode, interface: str, afu: str) -> bool:
+    found = named.resolution
+    return (found.mode, found.interface_id, found.afu_id) == (mode, interface, afu)
+
+
+def _region_resource(interface: str) -> str:
+    return f"{DOMAIN}/{region_name(interface)}"
+
+
+def _af_resource(interface: str, afu: str) -> str:
+    """The name of a function's resource; that of its region if it has none."""
+    try:
+        return f"{DOMAIN}/{function_name(interface, afu)}"
+    except InvalidName:
+        return _region_resource(interface)

@@ -1,0 +1,29 @@
+"""Pods, claims and mappings, as the API server has them; a `ClusterError` passes through."""
+
+from services.kube.client import segment
+from services.kube.connection import ApiConnection
+from services.mappings.index import NamespaceMappings
+from services.mappings.namespace import read_namespace
+
+
+class ApiServerPods:
+    """The `PodSource` of a node with access to the API server, and the source of its claims."""
+
+    def __init__(self, connection: ApiConnection) -> None:
+        self._connection = connection
+
+    async def get_pod(self, namespace: str, name: str) -> bytes | None:
+        """A pod as JSON; None if there is none."""
+        async with self._connection.client() as client:
+            return await client.get_pod(namespace, name)
+
+    async def get_claim(self, namespace: str, name: str) -> bytes | None:
+        """A ResourceClaim as JSON; None if there is none."""
+        path = f"/apis/resource.k8s.io/v1/namespaces/{segment(namespace)}/resourceclaims"
+        async with self._connection.client() as client:
+            return await client.get(f"{path}/{segment(name)}")
+
+    async def mappings(self, namespace: str) -> NamespaceMappings:
+        """What a namespace maps now."""
+        async with self._connection.client() as client:
+            return await read_namespace(client, namespace)

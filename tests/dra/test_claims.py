@@ -1,0 +1,175 @@
+"""What a claim says: results of ours, and configurations that are read strictly."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, Config, read_claim, read_parameters
+from services.containers.identity import PodRef
+from services.process.errors import NotAllowed
+from simulator.cards import NLB0
+from tests.dra.support import NEVER, claim, config, result
+
+REF = ClaimRef("ns", "c", "uid-of-c")
+
+
+def read(item: object) -> Any:
+    body = item if isinstance(item, bytes | None) else json.dumps(item).encode()
+    return read_claim(body, REF, pool="n1")
+
+
+def configured(*configs: dict[str, Any], request: str = "fpga") -> Config:
+    found: Config = read(claim("c", result("d", request), configs=configs)).requests[0].config
+    return found
+
+
+def test_results_of_ours_by_request_and_base_name() -> None:
+    other = result("x") | {"driver": "gpu.example.com"}
+    found = read(claim("c", result("a", "r/one"), result("b", "r/one"), result("c", "s"), other))
+    assert [(each.name, each.devices) for each in found.requests] == [
+        ("r", ("a", "b")),
+        ("s", ("c",)),
+    ]
+    assert (found.owner, found.pod) == (None, None)
+
+
+def test_a_request_may_only_watch() -> None:
+    assert read(claim("c", result("a", adminAccess=True))).requests[0].admin
+
+
+def test_events_go_to_the_pod_that_the_claim_is_reserved_for() -> None:
+    item = claim("c", result("a"))
+    item["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
+    assert read(item).pod == PodRef("ns", "p", "u")
+
+
+EXTENDED = {"resource.kubernetes.io/extended-resource-claim": "true"}
+OWNER = {"kind": "Pod", "name": "p", "uid": "u", "controller": True}
+
+
+def test_the_environment_counts_only_for_claims_of_the_scheduler() -> None:
+    owned = claim("c", result("a"), ownerReferences=[OWNER])
+    assert read(owned).owner is None
+    owned["metadata"]["annotations"] = EXTENDED
+    assert read(owned).owner == PodRef("ns", "p", "u")
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (None, "it was deleted"),
+        (b"[", "can't be read"),
+        (claim("c", result("a"), uid="other"), "has been replaced"),
+        (claim("c") | {"status": {}}, "is not allocated"),
+        (claim("c"), "has no device of driver accelbind.dev"),
+        (claim("c", result("a") | {"pool": "n2"}), 'of pool "n2", and this is node "n1"'),
+        (claim("c", result("a"), result("a")), '"a" twice'),
+        (claim("c", result("a"), annotations=EXTENDED), "belongs to no pod"),
+        (
+            claim(
+                "c",
+                result("a"),
+                annotations=EXTENDED,
+                ownerReferences=[OWNER | {"controller": False}],
+            ),
+            "belongs to no pod",
+        ),
+    ],
+)
+def test_a_claim_that_is_not_the_one_or_not_ours_is_refused(item: object, reason: str) -> None:
+    with pytest.raises(NotAllowed, match=reason):
+        read(item)
+
+
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [
+        ((), Config()),
+        ((config(NEVER),), Config(afu=NLB0)),
+        ((config({"afu": NLB0.upper(), "program": "Never"}),), Config(afu=NLB0)),
+        ((config({"develop": True}),), Config(develop=True)),
+        ((config({"mapping": "m"}, FROM_CLAIM),), Config(mapping="m")),
+        ((config(NEVER), config({"mapping": "m"}, FROM_CLAIM)), Config(afu=NLB0, mapping="m")),
+        ((config(NEVER, FROM_CLASS, "fpga"),), Config(afu=NLB0)),
+        ((config(NEVER, FROM_CLASS, "fpga/loaded"),), Config(afu=NLB0)),
+        ((config(NEVER, FROM_CLASS, "other", "fpga/blank"),), Config()),
+        ((config(NEVER), config(NEVER)), Config(afu=NLB0)),
+        ((config({"a": 1}) | {"opaque": {"driver": "x", "parameters": {"a": 1}}},), Config()),
+        (({"source": FROM_CLASS},), Config()),
+    ],
+)
+def test_a_configuration_counts_for_its_requests(
+    configs: tuple[dict[str, Any], ...], expected: Config
+) -> None:
+    assert configured(*configs, request="fpga/loaded") == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "source"),
+    [
+        ({}, FROM_CLASS),
+        ({"afu": NLB0}, FROM_CLASS),
+        ({"afu": NLB0, "program": "Always"}, FROM_CLASS),
+        ({"afu": "x", "program": "Never"}, FROM_CLASS),
+        ({"afu": [NLB0], "program": "Never"}, FROM_CLASS),
+        ({"afu": NLB0, "program": "Never", "more": 1}, FROM_CLASS),
+        ({"develop": False}, FROM_CLASS),
+        ({"develop": 1}, FROM_CLASS),
+        ({"mapping": "m"}, FROM_CLASS),
+        ({"develop": True}, FROM_CLAIM),
+        (NEVER, FROM_CLAIM),
+        ({"mapping": ""}, FROM_CLAIM),
+        ({"mapping": "m" * 254}, FROM_CLAIM),
+        ({"mapping": 1}, FROM_CLAIM),
+        ({"mapping": "m"}, "FromElsewhere"),
+        ([], FROM_CLAIM),
+        (None, FROM_CLAIM),
+        ({"mapping": "m" * 11_000}, FROM_CLAIM),
+    ],
+)
+def test_any_other_configuration_is_refused(parameters: object, source: str) -> None:
+    with pytest.raises(NotAllowed, match=r"configuration of driver accelbind\.dev"):
+        configured(config(parameters, source))
+
+
+def test_two_values_for_one_request_are_refused() -> None:
+    with pytest.raises(NotAllowed, match="different values"):
+        configured(*(config({"mapping": name}, FROM_CLAIM) for name in "ab"))
+
+
+@pytest.mark.parametrize("text", ['{"mapping": "a", "mapping": "b"}', "[" * 5000])
+def test_repeated_keys_and_bottomless_ones_are_refused(text: str) -> None:
+    item = json.dumps(claim("c", result("a"), configs=(config("HERE", FROM_CLAIM),)))
+    with pytest.raises(NotAllowed):
+        read(item.replace('"HERE"', text).encode())
+
+
+def test_parameters_that_are_no_json_are_refused() -> None:
+    with pytest.raises(NotAllowed, match="can't be read"):
+        read_parameters(None, FROM_CLAIM, "here")
+
+
+KEYS = st.sampled_from(["afu", "program", "develop", "mapping"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["Never", NLB0]),
+    lambda inner: st.lists(inner) | st.dictionaries(KEYS | st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(KEYS | st.text(), JSON), st.sampled_from([FROM_CLASS, FROM_CLAIM]))
+def test_hostile_configurations_are_refused_or_mean_what_they_say(
+    parameters: dict[str, Any], source: str
+) -> None:
+    try:
+        found = configured(config(parameters, source))
+    except NotAllowed:
+        return
+    assert found in (
+        Config(afu=str(parameters.get("afu")).strip().lower().replace("-", "")),
+        Config(develop=parameters.get("develop") is True),
+        Config(mapping=parameters.get("mapping", "")),
+    )

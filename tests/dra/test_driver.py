@@ -1,0 +1,116 @@
+"""The driver on synthetic cards: what the kubelet gets for claims of each kind."""
+
+import pytest
+
+from simulator.cards import CardSpec
+from simulator.driver import DriverStandIn
+from tests.dra.support import (
+    DEVELOP,
+    NEVER,
+    NLB0,
+    NLB3,
+    REGION,
+    Bed,
+    claim,
+    config,
+    extended_claim,
+    mapping,
+    region,
+    result,
+    with_claim,
+)
+from tests.plugin.support import container, functions, pod
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def fpga(bed: Bed) -> str:
+    """The name of a card's only region."""
+    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    return f"fpga-{address.replace(':', '-').replace('.', '-')}"
+
+
+async def test_it_registers_as_the_kubelet_expects(bed: Bed, fpga: str) -> None:
+    async with bed.running() as dra:
+        info = await bed.register()
+        assert (info.type, info.name) == ("DRAPlugin", "accelbind.dev")
+        assert info.endpoint == str(bed.folder / "k/plugins/accelbind.dev/dra.sock")
+        assert info.supported_versions[0] == "v1.DRAPlugin"
+        assert dra.parts.registration.error == ""
+        assert fpga in dra.parts.devices.by_name
+    assert list((bed.folder / "k/plugins_registry").iterdir()) == []
+    assert list((bed.folder / "k/plugins/accelbind.dev").iterdir()) == []
+
+
+async def test_a_claim_of_mode_af_gets_the_port_without_programming(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    first = claim("first", result(fpga, "fpga/loaded"), configs=(config(NEVER),))
+    async with bed.running():
+        done = await bed.ready(first)
+        assert [list(each.request_names) for each in done.devices] == [["fpga"]]
+        name = f"uid-of-first-fpga-{fpga}"
+        assert list(done.devices[0].cdi_device_ids) == [f"accelbind.dev/claim={name}"]
+        edits = bed.cdi(first)[name]
+        assert [node["path"] for node in edits["deviceNodes"]] == ["/dev/dfl-port.0"]
+        assert edits["env"][0].startswith("ACCELBIND_AF_CE4_D84_")
+        await bed.unprepare(first)
+    assert bed.left == []
+    assert driver.programmed == []
+
+
+async def test_a_region_pod_gets_its_function_programmed_once(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    bed.install(NLB3)
+    owner = pod("p", container("c", REGION, 1, functions(NLB3)))
+    bed.api.put(with_claim(owner, ("container-0-request-0", "c", REGION)))
+    first = extended_claim(owner, result(fpga, "container-0-request-0"))
+    async with bed.running() as dra:
+        await bed.ready(first)
+        assert [each.afu_id for each in driver.programmed] == [NLB3]
+        assert dra.parts.book.functions() == {fpga: NLB3}
+        await bed.ready(first)  # as after a restart of the kubelet
+        await bed.unprepare(first)
+        again = pod("q", container("c", REGION, 1, functions(NLB3)))
+        bed.api.put(with_claim(again, ("container-0-request-0", "c", REGION)))
+        await bed.ready(extended_claim(again, result(fpga, "container-0-request-0")))
+    assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
+async def test_a_claim_names_a_mapping(bed: Bed, fpga: str, driver: DriverStandIn) -> None:
+    bed.install(NLB3)
+    bed.api.put(mapping("nlb3", NLB3))
+    named = config({"mapping": "nlb3"}, "FromClaim")
+    async with bed.running(enforce_mappings="always"):
+        error = await bed.refused(
+            claim("typo", result(fpga), configs=(config({"mapping": "nlb4"}, "FromClaim"),))
+        )
+        assert "did you mean nlb3?" in error
+        await bed.ready(claim("named", result(fpga), configs=(named,)))
+    assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
+async def test_a_claim_for_development_makes_the_content_unknown(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    developing = claim("d", result(fpga), configs=(config(DEVELOP),))
+    never = claim("n", result(fpga), configs=(config(NEVER),))
+    async with bed.running(enforce_mappings="auto"):
+        assert "no FpgaRegion in namespace ns" in await bed.refused(developing)
+        bed.api.put(region("mine"))
+        await bed.ready(developing)
+        nodes = next(iter(bed.cdi(developing).values()))["deviceNodes"]
+        assert [each["path"] for each in nodes] == ["/dev/dfl-port.0", "/dev/dfl-fme.0"]
+        await bed.unprepare(developing)
+        assert "programming it has not succeeded" in await bed.refused(never)
+        bed.install(NLB0)
+        bed.api.put(mapping("nlb0"))
+        named = config({"mapping": "nlb0"}, "FromClaim")
+        programmed = claim("p", result(fpga), configs=(named,))
+        await bed.unprepare(never)
+        await bed.ready(programmed)
+        await bed.unprepare(programmed)
+        await bed.ready(never)
+    assert [each.afu_id for each in driver.programmed] == [NLB0]

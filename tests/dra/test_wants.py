@@ -1,0 +1,250 @@
+"""What requests want: who decides about functions, and what contradicts whom."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dra.claims import ClaimRef, read_claim
+from dra.wants import Kind, Want, decide, needs_mappings, read_owner
+from services.containers.identity import PodRef
+from services.containers.permission import Enforce
+from services.containers.wanted import confirm_pod
+from services.devices.dra import DraDevice
+from services.devices.model import Device
+from services.mappings.index import NamespaceMappings, build_index
+from services.mappings.model import parse
+from services.process.errors import ExternalFailure, NotAllowed, NotMapped
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from tests.dra.support import (
+    DEVELOP,
+    NEVER,
+    REGION,
+    claim,
+    config,
+    extended_claim,
+    mapping,
+    region,
+    result,
+    with_claim,
+)
+from tests.plugin.support import container, functions, pod
+
+OTHER = "f" * 32
+PROGRAM_ID = "a" * 40
+
+
+def device(name: str, interface: str = A10_INTERFACE, kind: str = "") -> DraDevice:
+    resource = "device.accelbind.dev/ve" if kind else REGION
+    made = Device(f"id-{name}", resource, healthy=True, interface_id=interface, type=kind)
+    return DraDevice(name, made, {})
+
+
+DEVICES = {
+    each.name: each
+    for each in (
+        device("a"),
+        device("b"),
+        device("odd", OTHER),
+        device("blind", ""),
+        device("ve", "", "nec"),
+        device("ve2", "", "nec"),
+    )
+}
+
+MAPPED = (
+    mapping("nlb0"),
+    mapping("nlb3", NLB3),
+    mapping("af0", mode="af"),
+    mapping("program", PROGRAM_ID, "af"),
+    region("mine"),
+    region("clash"),
+    mapping("clash"),
+)
+
+
+def mapped(*objects: dict[str, Any]) -> NamespaceMappings:
+    return build_index(map(parse, objects)).namespace("ns")
+
+
+def wants(
+    item: dict[str, Any],
+    *,
+    owner: dict[str, Any] | None = None,
+    enforce: Enforce = Enforce.ALWAYS,
+    mappings: tuple[dict[str, Any], ...] = MAPPED,
+) -> tuple[Want, ...]:
+    metadata = item["metadata"]
+    ref = ClaimRef("ns", metadata["name"], metadata["uid"])
+    read = read_claim(json.dumps(item).encode(), ref, pool="n1")
+    found = None
+    if owner is not None and read.owner is not None:
+        body = json.dumps(owner).encode()
+        found = read_owner(body, confirm_pod(body, read.owner, node="n1"), read.owner, ref)
+    return decide(read, DEVICES, owner=found, mappings=mapped(*mappings), enforce=enforce)
+
+
+def named(name: str) -> dict[str, Any]:
+    return config({"mapping": name}, "FromClaim")
+
+
+@pytest.mark.parametrize(
+    ("results", "configs", "kind", "wanted"),
+    [
+        ((result("ve"), result("ve2")), (), Kind.PLAIN, ()),
+        ((result("a", adminAccess=True),), (), Kind.ADMIN, ()),
+        ((result("a"),), (config(NEVER),), Kind.NEVER, (NLB0,)),
+        ((result("a"),), (config(NEVER), named("af0")), Kind.NEVER, (NLB0,)),
+        (
+            (result("a"),),
+            (config({"afu": PROGRAM_ID, "program": "Never"}),),
+            Kind.NEVER,
+            (PROGRAM_ID,),
+        ),
+        ((result("a"),), (named("af0"),), Kind.NEVER, (NLB0,)),
+        ((result("a"),), (config(DEVELOP),), Kind.DEVELOP, ()),
+        ((result("a"),), (config(DEVELOP), named("mine")), Kind.DEVELOP, ()),
+        ((result("a"), result("b")), (named("nlb3"),), Kind.PROGRAM, (NLB3, NLB3)),
+    ],
+)
+def test_what_a_request_wants(
+    results: tuple[dict[str, Any], ...],
+    configs: tuple[dict[str, Any], ...],
+    kind: Kind,
+    wanted: tuple[str, ...],
+) -> None:
+    (found,) = wants(claim("c", *results, configs=configs))
+    assert (found.kind, found.functions) == (kind, wanted)
+    assert found.devices == tuple(each["device"] for each in results)
+    assert found.ids == tuple(f"id-{name}" for name in found.devices)
+
+
+@pytest.mark.parametrize(
+    ("results", "configs", "error", "reason"),
+    [
+        ((result("gone"),), (), ExternalFailure, "this node hasn't now"),
+        ((result("ve"),), (named("nlb0"),), NotAllowed, "a configuration is for FPGAs"),
+        ((result("ve"), result("a")), (), NotAllowed, "different kinds"),
+        ((result("a"), result("odd")), (), NotAllowed, "different kinds"),
+        ((result("blind"),), (named("nlb0"),), NotAllowed, "can't be read"),
+        ((result("odd"),), (named("nlb0"),), NotAllowed, "is for interface"),
+        ((result("a"),), (), NotAllowed, "names no function"),
+        ((result("a"),), (named("nlb1"),), NotMapped, "did you mean nlb0?"),
+        ((result("a"),), (named("zzzzzzzz"),), NotMapped, "it maps af0, mine, nlb0"),
+        ((result("a"),), (named("clash"),), NotMapped, "have the same name"),
+        ((result("a"),), (named("mine"),), NotAllowed, "needs a DeviceClass"),
+        ((result("a"),), (config(NEVER), named("nlb3")), NotAllowed, "for something else"),
+        ((result("a"),), (config(DEVELOP), named("nlb0")), NotAllowed, "names a function"),
+        ((result("a"),), (config(DEVELOP), config(NEVER)), NotAllowed, "names a function"),
+        (
+            (result("a"),),
+            (config({"afu": NLB3, "program": "Never"}),),
+            NotMapped,
+            "no AcceleratorFunction of mode af",
+        ),
+    ],
+)
+def test_what_is_refused(
+    results: tuple[dict[str, Any], ...],
+    configs: tuple[dict[str, Any], ...],
+    error: type[Exception],
+    reason: str,
+) -> None:
+    with pytest.raises(error, match=reason.replace("?", "[?]")):
+        wants(claim("c", *results, configs=configs))
+
+
+def test_an_empty_namespace_maps_no_name() -> None:
+    with pytest.raises(NotMapped, match=r"is not mapped in namespace ns$"):
+        wants(claim("c", result("a"), configs=(named("nlb0"),)), mappings=())
+
+
+@pytest.mark.parametrize(
+    ("enforce", "parameters", "is_refused"),
+    [
+        (Enforce.NEVER, DEVELOP, False),
+        (Enforce.AUTO, DEVELOP, True),
+        (Enforce.AUTO, NEVER, False),
+        (Enforce.ALWAYS, NEVER, True),
+    ],
+)
+def test_mappings_are_enforced_as_by_the_plugin(
+    enforce: Enforce, parameters: object, is_refused: bool
+) -> None:
+    item = claim("c", result("a"), configs=(config(parameters),))
+    try:
+        wants(item, enforce=enforce, mappings=())
+    except NotMapped:
+        assert is_refused
+    else:
+        assert not is_refused
+
+
+def owned(*containers: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A claim for one region of a pod, and the pod."""
+    owner = pod("p", *containers)
+    users = [("r", each["name"], REGION) for each in containers]
+    return extended_claim(owner, result("a", "r")), with_claim(owner, *users)
+
+
+def test_the_environment_of_a_pod_names_the_function() -> None:
+    item, owner = owned(container("c", REGION, 1, functions(NLB3)))
+    (found,) = wants(item, owner=owner)
+    assert (found.kind, found.functions, found.resource) == (Kind.PROGRAM, (NLB3,), REGION)
+    assert found.who == 'container "c" of pod ns/p'
+    assert found.wanted.interface_id == A10_INTERFACE
+    with pytest.raises(NotMapped):
+        wants(item, owner=owner, mappings=())
+    assert wants(item, owner=owner, mappings=(), enforce=Enforce.NEVER) == (found,)
+
+
+def test_containers_that_share_a_request_want_the_same() -> None:
+    both = [container(name, REGION, 1, functions(NLB3)) for name in "cd"]
+    item, owner = owned(*both)
+    assert wants(item, owner=owner)[0].functions == (NLB3,)
+    item, owner = owned(both[0], container("d", REGION, 1, functions(NLB0)))
+    with pytest.raises(NotAllowed, match="want different functions"):
+        wants(item, owner=owner)
+
+
+def test_a_pod_that_does_not_name_the_claim_decides_nothing() -> None:
+    item, owner = owned(container("c", REGION, 1, functions(NLB3)))
+    with pytest.raises(NotAllowed, match="as their claim"):
+        wants(item, owner=owner | {"status": {}})
+    with pytest.raises(NotAllowed, match="status"):
+        read_owner(b"{", confirm_pod(json.dumps(owner).encode(), P, node="n1"), P, REF)
+    with pytest.raises(NotAllowed, match="names no function"):
+        wants(item)
+
+
+REF = ClaimRef("ns", "c", "u")
+P = PodRef("ns", "p", "uid-of-p")
+
+
+def test_a_request_without_a_container_has_no_function() -> None:
+    item, owner = owned(container("c", REGION, 1, functions(NLB3)))
+    owner["status"]["extendedResourceClaimStatus"]["requestMappings"] = None
+    with pytest.raises(NotAllowed, match="names no function"):
+        wants(item, owner=owner)
+
+
+def test_a_function_without_a_resource_name_has_that_of_its_region() -> None:
+    odd = {"afu": "abcdef012", "program": "Never"}
+    (found,) = wants(claim("c", result("a"), configs=(config(odd),)), enforce=Enforce.NEVER)
+    assert found.resource == REGION
+
+
+@pytest.mark.parametrize(
+    ("enforce", "configs", "needs"),
+    [
+        (Enforce.NEVER, (), False),
+        (Enforce.NEVER, (named("m"),), True),
+        (Enforce.AUTO, (), True),
+    ],
+)
+def test_mappings_are_read_where_they_count(
+    enforce: Enforce, configs: tuple[dict[str, Any], ...], needs: bool
+) -> None:
+    item = json.dumps(claim("c", result("a"), configs=configs)).encode()
+    read = read_claim(item, ClaimRef("ns", "c", "uid-of-c"), pool="n1")
+    assert needs_mappings(read, enforce) is needs
