@@ -430,20 +430,3 @@ async def test_a_card_that_comes_or_goes_with_a_uevent_is_streamed_at_once(
             bed.rack.remove_card(address)
             kernel.send(b"remove@/devices/x\0ACTION=remove\0SUBSYSTEM=fpga_region\0")
             await bed.offers(1)
-
-
-async def test_no_driver_is_said_once_and_looked_for_again(
-    bed: Bed, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with bed.running() as plugin:
-        sample = plugin.parts.registry.get_sample_value
-        await eventually_async(lambda: (sample("accelbind_scan_seconds_count") or 0) > 2)
-        status, text = await plugin.probes.readyz()
-        assert status == 200
-        assert "load the driver" in text
-        assert list(bed.kubelet.calls) == []
-        bed.rack.add_card(CardSpec())
-        await bed.offers(1)
-    out = capsys.readouterr().out
-    assert out.count("load the driver") == 1
-    assert out.count("problem of the node resolved") == 1

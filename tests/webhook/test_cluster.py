@@ -13,10 +13,10 @@ from lightkube.models.meta_v1 import ObjectMeta
 from services.process.errors import InvalidSettings
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.support import Process, Processes, eventually, eventually_async, python_module
-from tests.webhook.reviews import AFU, INTERFACE, body, mapping_yaml, pod, response_of
+from tests.webhook.reviews import AFU, INTERFACE, body, pod, response_of
 from tests.webhook.running import Webhook, start_webhook
 from webhook.settings import WebhookSettings
-from webhook.sources import choose_source, staleness
+from webhook.sources import choose_source
 
 Function = create_namespaced_resource(
     "fpga.intel.com", "v2", "AcceleratorFunction", "acceleratorfunctions"
@@ -156,17 +156,6 @@ def test_nothing_to_take_mappings_from_is_said_with_what_there_is(
     settings = WebhookSettings(tls_cert=Path("c"), tls_key=Path("k"))
     with pytest.raises(InvalidSettings, match="--mappings or --kubeconfig is required"):
         choose_source(settings)
-
-
-def test_a_folder_goes_stale_when_it_is_gone(tmp_path: Path) -> None:
-    folder = tmp_path / "mappings"
-    folder.mkdir()
-    (folder / "m.yaml").write_text(mapping_yaml())
-    source = choose_source(
-        WebhookSettings(tls_cert=Path("c"), tls_key=Path("k"), mappings=folder, max_staleness=5)
-    )
-    assert staleness(source, 5) == ""
-    assert re.match(r"mappings are \d+ s old, which is over -1 s", staleness(source, -1))
 
 
 @pytest.mark.anyio
