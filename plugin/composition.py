@@ -118,6 +118,7 @@ class ModeParts:
         self._process = process
         self.is_hooked = is_hooked(settings, mode)
         self._records = PortRecords(settings.state_dir / FOLDER)
+        self._files = KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, calls)
         self.holders = HolderSource(
             kubelet_dir=settings.kubelet_dir,
             pod_logs_dir=settings.pod_logs_dir,
@@ -149,9 +150,7 @@ class ModeParts:
         self._nodes_policy = NodesStartPolicy(
             self.node.state,
             host_root=str(settings.host_root),
-            kubelet_dir=settings.kubelet_dir,
-            pod_logs_dir=settings.pod_logs_dir,
-            calls=calls,
+            files=self._files,
             record_event=process.record_event,
         )
         self.collectors = (
@@ -258,7 +257,7 @@ class ModeParts:
         settings, hook_calls = self._process.settings, self._process.metrics.hook_calls
         return HookServer(
             settings.state_dir / HOOK_SOCKET,
-            files=KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, self._process.calls),
+            files=self._files,
             policy=self._region_policy(),
             count=lambda outcome: hook_calls.labels(outcome).inc(),
         )
@@ -273,13 +272,11 @@ class ModeParts:
         process, settings = self._process, self._process.settings
         return StartClaims(
             self.mode,
-            kubelet_dir=settings.kubelet_dir,
-            pod_logs_dir=settings.pod_logs_dir,
+            files=self._files,
             node=settings.node_name,
             pods=process.pods,
             enforced=self._is_enforced(),
             approvals=process.approvals,
-            calls=process.calls,
         )
 
     def _region_policy(self) -> RegionStartPolicy:

@@ -7,7 +7,6 @@ server is away, a container that was allowed to start before may start again.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
@@ -36,11 +35,8 @@ from services.kube.client import is_outage
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.values import CheckpointEntry
 from services.mappings.index import NamespaceMappings
-from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
 from services.process.errors import ClusterError, NotAllowed
-
-FILES_SECONDS: Final = 10.0
 
 API_SECONDS: Final = 12.0
 """For all answers of the API server: of the 25 s of a start, the cards need the rest."""
@@ -73,16 +69,14 @@ class StartClaims:
         self,
         mode: PluginMode,
         *,
-        kubelet_dir: Path,
-        pod_logs_dir: Path,
+        files: KubeletFiles,
         node: str,
         pods: PodSource | None,
         enforced: bool,
         approvals: Approvals,
-        calls: BlockingCalls,
     ) -> None:
         self._mode = mode
-        self._files = KubeletFiles(kubelet_dir, pod_logs_dir, calls, seconds=FILES_SECONDS)
+        self._files = files
         self._node = node
         self._pods = pods
         self._enforced = enforced

@@ -26,7 +26,6 @@ from services.process.errors import HardwareError, KubeletError, NotAllowed
 from services.process.outage import Outage
 from services.process.text import listing, plain, quote
 
-FILES_SECONDS: Final = 5.0
 STAT_SECONDS: Final = 1.0
 
 log = structlog.get_logger(component="plugin")
@@ -57,14 +56,12 @@ class NodesStartPolicy:
         state: NodeState,
         *,
         host_root: str,
-        kubelet_dir: Path,
-        pod_logs_dir: Path,
-        calls: BlockingCalls,
+        files: KubeletFiles,
         record_event: Callable[[EventRecord], None],
     ) -> None:
         self._state = state
         self._host_root = host_root
-        self._files = KubeletFiles(kubelet_dir, pod_logs_dir, calls, seconds=FILES_SECONDS)
+        self._files = files
         self._record_event = record_event
         self._outage = Outage(
             log,

@@ -12,6 +12,7 @@ from services.devices.model import Device, DeviceNode
 from services.devices.resources import AdvertisedResources
 from services.kube.events import EventRecord
 from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet.checkpoint import KubeletFiles
 from services.node.node_check import NodeNumbers, NodesStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
@@ -40,9 +41,7 @@ class Setting:
         self.policy = NodesStartPolicy(
             self.state,
             host_root="/host",
-            kubelet_dir=folder,
-            pod_logs_dir=folder / "logs",
-            calls=BlockingCalls(),
+            files=KubeletFiles(folder, folder / "logs", BlockingCalls()),
             record_event=self.events.append,
         )
 

@@ -15,6 +15,7 @@ from services.containers.claims import StartClaims
 from services.devices.hardware.scan import Scanner
 from services.devices.model import PluginMode
 from services.kubelet import checkpoint
+from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import checkpoint_file
 from services.node import start_gate
 from services.node.regions import RegionProgramming
@@ -100,7 +101,7 @@ class Setting:
         self.logs = folder / "logs"
         self.rack = Rack(folder / "root")
         self.pods = Pods()
-        self.calls = BlockingCalls()
+        self.calls, self.seconds = BlockingCalls(), 10.0
         self.state = folder / "state"
         (self.logs / f"ns_p_{UID}").mkdir(parents=True)
         self.card = self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
@@ -129,13 +130,11 @@ class Setting:
         """The gate, as a plugin that has just been started has it."""
         known = StartClaims(
             PluginMode.REGION,
-            kubelet_dir=self.kubelet_dir,
-            pod_logs_dir=self.logs,
+            files=KubeletFiles(self.kubelet_dir, self.logs, self.calls, seconds=self.seconds),
             node="n1",
             pods=self.pods,
             enforced=False,
             approvals=Approvals(),
-            calls=self.calls,
         )
         regions = RegionProgramming(
             programmer=Programmer(self.rack.root, self.state),
@@ -248,7 +247,7 @@ async def test_files_that_hang_are_given_up(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(claims, "FILES_SECONDS", 0.05)
+    setting.seconds = 0.05
     monkeypatch.setattr(checkpoint, "read_checkpoint", lambda _path: release.wait(30))
     with pytest.raises(HardwareError, match=r"reading .*checkpoint hangs"):
         await setting.check()
