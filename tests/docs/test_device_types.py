@@ -4,7 +4,7 @@ import re
 
 import yaml
 
-from services.devices.types.model import parse
+from services.devices.types.parsing import parse
 from tests.support import REPOSITORY
 
 GUIDE = (REPOSITORY / "docs" / "device-types.md").read_text()

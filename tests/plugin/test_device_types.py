@@ -1,22 +1,27 @@
 """Devices of device types, from a YAML file to a container and its restart."""
 
+import asyncio
 import json
+import random
 import shutil
+from collections import Counter
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+import yaml
 
 from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.devices.types.discover import SysTree
+from services.devices.types.parsing import parse
 from services.kube.events import EventRecord
 from simulator.cards import CardSpec
-from simulator.devices import DeviceTree
+from simulator.devices import DEVICES, DeviceTree, SimulatedDevice
 from tests.plugin.support import AF, Bed, container, serving
 from tests.services.devices.types.making import ENGINE
-from tests.support import eventually_async
+from tests.support import REPOSITORY, eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -157,3 +162,24 @@ async def test_a_device_whose_file_hangs_takes_nothing_from_cards(
         await bed.offers(2)
         release.set()
         await bed.offers(2, VE)
+
+
+async def test_after_a_storm_the_kubelet_has_what_is_plugged_in(bed: Bed, short_dir: Path) -> None:
+    tree, types, chance = DeviceTree(short_dir / "root"), short_dir / "types", random.Random(1)  # noqa: S311 - repeatable
+    shutil.copytree(REPOSITORY / "manifests" / "device-types", types)
+    resources = {path.stem: parse(yaml.safe_load(path.read_text())) for path in types.iterdir()}
+    slots: dict[int, tuple[str, SimulatedDevice]] = {}
+
+    def happen(slot: int, kind: str) -> None:
+        if slot in slots:
+            slots.pop(slot)[1].remove(tree)
+        else:
+            slots[slot] = kind, DEVICES[kind](tree, slot)
+
+    async with bed.running(PluginMode.NONE, device_types=types, healthy_after=1):
+        for _ in range(100):
+            kind = chance.choice(sorted(DEVICES))
+            await asyncio.to_thread(happen, chance.randrange(12), kind)
+        expected = Counter(resources[kind].resource for kind, _ in slots.values())
+        assert len(expected) > 3
+        await eventually_async(lambda: +Counter(bed.kubelet.allocatable) == expected)

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from services.devices.types.model import schema
+from services.devices.types.parsing import schema
 
 PATH: Final = "docs/device-type.schema.json"
 

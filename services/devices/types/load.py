@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.devices.types.model import DeviceType, InvalidType, parse
+from services.devices.types.model import DeviceType
+from services.devices.types.parsing import InvalidType, parse
 from services.process.folder import read_file, yaml_files
 from services.process.text import plain
 from services.process.yaml import BrokenDocument, read_documents

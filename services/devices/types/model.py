@@ -2,7 +2,7 @@
 
 Everything is checked where it is made, so a `DeviceType` that exists can be used. An error names
 the field by its path: `spec.match[0].pci.vendor`. The JSON Schema for editors is made of the same
-structs.
+structs (`.parsing`).
 """
 
 import re
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 from services import names
@@ -18,8 +17,7 @@ from services.devices.model import Value
 from services.devices.nodes import DENIED_EXAMPLES, DENIED_SUBSYSTEMS, denied_name, is_name
 from services.devices.reasons import REASONS
 from services.mappings.accelerator import is_reserved_variable
-from services.process.errors import InvalidInput
-from services.process.text import listing, plain, quote
+from services.process.text import quote
 
 MAX_VALUE: Final = 64
 
@@ -352,52 +350,3 @@ class DeviceType(_Strict, frozen=True):
     def resource(self) -> str:
         """The full name of its resource."""
         return f"{self.spec.resource.domain}/{self.spec.resource.name}"
-
-
-class InvalidType(InvalidInput):
-    """A device type that can't be used."""
-
-    def __init__(self, field_path: str, message: str) -> None:
-        super().__init__(f"{field_path}: {message}" if field_path else message)
-        self.field = field_path
-        self.message = message
-
-
-_WHERE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<at>[^`]*)`)?", re.DOTALL)
-_OWN_FIELD: Final = re.compile(r"(?P<field>(?:\.[A-Za-z]+(?:\[\d+\])?)+): (?P<text>.*)", re.DOTALL)
-
-
-def parse(value: object, *, domains: tuple[str, ...] = ()) -> DeviceType:
-    """A device type; with `domains`, its resource must be in one of them.
-
-    Raises:
-        InvalidType: It can't be used.
-    """
-    try:
-        parsed = msgspec.convert(value, DeviceType)
-    except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from error
-    if domains and parsed.spec.resource.domain not in domains:
-        text = f"{quote(parsed.spec.resource.domain)} is not {listing(domains, last='or')}"
-        raise InvalidType("spec.resource.domain", text)
-    return parsed
-
-
-def _invalid(text: str) -> InvalidType:
-    """The error of msgspec, or one of ours in it, as field and message."""
-    match = _WHERE.fullmatch(text)
-    what, at = (match["what"], match["at"] or "") if match else (text, "")
-    own = _OWN_FIELD.fullmatch(what)
-    if own:
-        what, at = own["text"], f"{at}{own['field']}"
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL)
-    if unknown:
-        what, at = "there is no such field", f"{at}.{plain(unknown[1])}"
-    if what == "Expected `str`, got `int`":
-        what += ": put it into quotes"
-    return InvalidType(at.removeprefix("."), what.strip().replace("\n", " ")[:400])
-
-
-def schema() -> dict[str, object]:
-    """The JSON Schema of a file, for editors."""
-    return msgspec.json.schema(DeviceType)

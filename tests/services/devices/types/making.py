@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from services.devices.provider import Found
-from services.devices.types.model import DeviceType, parse
+from services.devices.types.model import DeviceType
+from services.devices.types.parsing import parse
 from services.devices.types.provider import DeviceTypes
 from services.process.blocking import BlockingCalls
 

@@ -3,7 +3,7 @@
 import jsonschema
 import yaml
 
-from services.devices.types.model import schema
+from services.devices.types.parsing import schema
 from tests.services.devices.types.making import ENGINE
 
 
