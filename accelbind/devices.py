@@ -23,6 +23,8 @@ from accelbind.run import Given, load_settings, require_root, with_settings
 from accelbind.survey import read_folder
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
+from services.containers.holders import Holders
+from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import (
@@ -31,7 +33,7 @@ from services.devices.limits import (
     parse_ignored,
 )
 from services.devices.model import Inventory, PluginMode, Problem
-from services.devices.port_owners import with_held_ports
+from services.devices.port_owners import held_functions, with_held_ports
 from services.devices.provider import Found, merge
 from services.devices.resources import OfferMemory, advertise, with_problems
 from services.devices.types.provider import DeviceTypes
@@ -134,6 +136,7 @@ class DeviceSource:
         self._mappings = mappings
         self._calls = BlockingCalls()
         self._scanner = Scanner(settings.root, self._calls)
+        self._afu_ids = AfuIds(settings.root, self._calls)
         self._sensors = SensorReader(settings.root, self._calls)
         self._memory: OfferMemory | None = None
         self._types: DeviceTypes | None = None
@@ -176,17 +179,20 @@ class DeviceSource:
         if settings.mode.has_cards or self._types is not None:
             require_root(settings.root)
         inventory = self._inventory()
-        advertised = advertise(
-            inventory, settings.mode, units=settings.units, previous=self._memory
-        )
-        self._memory = advertised.memory
         holder_source = HolderSource(
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
         )
         snapshot = asyncio.run(holder_source.snapshot())
+        if settings.mode is PluginMode.AF:
+            held = held_functions(inventory, snapshot.holders)
+            inventory = self._afu_ids.identify_sync(inventory, held)
+        advertised = advertise(
+            inventory, settings.mode, units=settings.units, previous=self._memory
+        )
+        self._memory = advertised.memory
         offer = with_held_ports(advertised, inventory, snapshot.holders)
         cards = Found((*offer.devices(), *offer.not_offered), inventory.problems)
-        types = self._of_types()
+        types = self._of_types(snapshot.holders)
         problems = (problem.message for problem in (*cards.problems, *types.problems))
         denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(
@@ -199,12 +205,12 @@ class DeviceSource:
             problems=(*filter(None, [note]), *problems, *denied, *snapshot.problems),
         )
 
-    def _of_types(self) -> Found:
+    def _of_types(self, held: Holders) -> Found:
         """What the device types would serve."""
         if self._types is None:
             return Found()
         try:
-            return self._types.devices_sync()
+            return self._types.devices_sync(held)
         except HardwareError as error:
             return Found(problems=(Problem("device-types-unreadable", str(error)),))
 

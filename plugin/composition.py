@@ -28,6 +28,7 @@ from services.containers.permission import Enforce, is_enforced
 from services.containers.pod_source import ApiServerPods
 from services.devices.cdi import DEVICE_KIND, KIND, CdiHook
 from services.devices.model import Device, PluginMode
+from services.devices.vfio import has_groups
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecord, EventRecorder
 from services.kubelet.checkpoint import KubeletFiles
@@ -44,6 +45,7 @@ from services.node.start_gate import (
     HookStartPolicy,
     MappingStartPolicy,
     RegionStartPolicy,
+    StartPolicies,
     StartPolicy,
 )
 from services.process import http
@@ -208,12 +210,15 @@ class ModeParts:
 
     def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> ResourceServer:
         settings, is_fpga = self._process.settings, resource.startswith(FPGA_RESOURCES)
+        policy = self._policy if is_fpga else self._nodes_policy
+        if is_fpga and has_groups(devices.values()):  # a group may have another number by now
+            policy = StartPolicies(filter(None, (self._policy, self._nodes_policy)))
         return ResourceServer(
             resource,
             devices,
             path,
             device_root=str(settings.host_root),
-            policy=self._policy if is_fpga else self._nodes_policy,
+            policy=policy,
             numbers=NodeNumbers(settings.root, self._process.calls),
             metrics=self._process.metrics,
             counted=self._process.counted,

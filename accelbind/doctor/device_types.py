@@ -91,8 +91,10 @@ def check_vfio(node: Node) -> Iterator[Line]:
     except ExternalFailure:  # node.device-types says so
         loaded = LoadedTypes()
     of_vfio = {each.name for each in loaded.types if each.spec.is_vfio}
-    if not any(device.type in of_vfio for device in node.once(_find).devices):
-        yield skipped("no device here is of a device type with nodes of VFIO")
+    has_functions = node.mode.has_cards and any(card.functions for card in node.inventory.cards)
+    of_types = (device.type in of_vfio for device in node.once(_find).devices)
+    if not (has_functions or any(of_types)):
+        yield skipped("no device here is an OFS card's, or of a device type with nodes of VFIO")
         return
     groups = root / "sys/kernel/iommu_groups"
     if groups.is_dir() and any(groups.iterdir()):

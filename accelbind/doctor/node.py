@@ -6,10 +6,11 @@ It reads below `--root` and `--kubelet-dir`, as the plugin does, and writes noth
 from collections.abc import Iterator
 
 from accelbind.doctor.model import AS_ROOT, Line, Subject, failed, ok, skipped, unseen, warning
+from accelbind.functions import scan_with_functions
 from accelbind.plain_port import PlainPort
 from plugin.settings import PluginSettings
-from services.devices.hardware.scan import scan
-from services.devices.model import Card, Inventory, PluginMode, Problem
+from services.devices.model import Card, Inventory, PluginMode, Port, Problem
+from services.devices.ofs import IN_USE, NO_AFU
 from services.devices.reasons import remedy
 from services.devices.resources import advertise
 from services.node.table import Table
@@ -48,7 +49,7 @@ class Node(Subject):
 
 
 def _scan(node: Node) -> Inventory:
-    return scan(node.options.root)
+    return scan_with_functions(node.options, node.mode)
 
 
 def _read_table(node: Node) -> Table:
@@ -78,7 +79,7 @@ def _device_problems(node: Node) -> dict[str, list[Line]]:
     advertised = advertise(node.inventory, node.mode, units=node.options.units)
     for device in (*advertised.devices(), *advertised.not_offered):
         for problem in device.reasons:
-            if problem not in known:
+            if problem not in known and problem.reason != IN_USE:  # that is as it should be
                 known.add(problem)
                 text = f"{device.card}: {plain(problem.message, 400)}"
                 by_card.setdefault(device.card, []).append(failed(text, remedy(problem.reason)))
@@ -102,4 +103,7 @@ def _problems(card: Card) -> Iterator[tuple[bool, Problem]]:
         yield True, card.failure
     yield from ((False, problem) for problem in card.problems)
     for part in (card.fme, *card.ports):
-        yield from ((True, problem) for problem in (part.problems if part else ()))
+        problems = part.problems if part else ()
+        if isinstance(part, Port) and card.functions is not None:
+            problems = tuple(each for each in problems if each.reason != NO_AFU)
+        yield from ((True, problem) for problem in problems)

@@ -11,6 +11,7 @@ import typer
 from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
 from accelbind.fpga.held import require_free
+from accelbind.functions import scan_with_functions
 from accelbind.options import default_note, namespace_option, time_option
 from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
 from accelbind.run import require_root, with_settings
@@ -65,6 +66,7 @@ class ListedKind(StrEnum):
 
     FME = "fme"
     PORT = "port"
+    FUNCTION = "function"
 
 
 class ListFormat(StrEnum):
@@ -102,7 +104,8 @@ def fpga() -> None:
 def list_(
     *,
     kind: Annotated[
-        ListedKind | None, typer.Option(help=f"Only FMEs, or only ports. {default_note('all')}")
+        ListedKind | None,
+        typer.Option(help=f"Only FMEs, ports or virtual functions. {default_note('all')}"),
     ] = None,
     settings: PluginSettings,
     output: Annotated[
@@ -115,7 +118,7 @@ def list_(
         str | None, namespace_option("With -o mapping: namespace of the mappings.", "none")
     ] = None,
 ) -> None:
-    """List the FMEs and ports of this node, and their problems.
+    """List the FMEs, ports and virtual functions (OFS) of this node, and their problems.
 
     With -o mapping it writes a mapping for each function that ports have (modes
     af and region) or for each region (mode regiondevel).
@@ -131,7 +134,7 @@ def list_(
     if namespace is not None and not is_mapping:
         raise InvalidSettings("--namespace is only for -o mapping")
     require_root(settings.root)
-    inventory = scan(settings.root)
+    inventory = scan_with_functions(settings, settings.mode)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
     if is_mapping:

@@ -9,6 +9,7 @@ import yaml
 
 from accelbind.fpga import show
 from services.devices.model import Inventory, PluginMode
+from services.devices.ofs import NO_AFU
 from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, FPGA_VERSION
 from services.process.errors import InvalidSettings
 
@@ -50,7 +51,12 @@ def unmapped(inventory: Inventory, mode: PluginMode) -> Iterator[str]:
 
 
 def _ids(port: dict[str, Any], mode: PluginMode) -> Ids | None:
-    if port["kind"] != "port":
+    if port["kind"] == "port":
+        is_served = all(each["reason"] != NO_AFU for each in port["problems"])
+    else:  # one that VFIO has not, is not offered
+        is_served = port["kind"] == "function" and mode is not PluginMode.REGION
+        is_served = is_served and not port["problems"]
+    if not is_served:
         return None
     wanted = ("interfaceId",) if mode is PluginMode.REGIONDEVEL else ("interfaceId", "afuId")
     ids = tuple(port[name] for name in wanted)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from services.devices.model import Card, Inventory, Port, Problem
+from services.devices.model import Card, Inventory, Port, Problem, VirtualFunction
 from services.programming.error_registers import ClearedRegister
 from services.programming.programmer import Programmed
 
@@ -16,7 +16,7 @@ HEADINGS: Final = ("DEVICE", "KIND", "CARD", "PCI", "NUMA", "INTERFACE", "AFU", 
 
 
 def list_devices(inventory: Inventory) -> list[dict[str, Any]]:
-    """The FMEs and ports of a node, each card's FME first; a broken card itself."""
+    """The FMEs, ports and virtual functions of OFS cards; a broken card itself."""
     rows = []
     for card in inventory.cards:
         if card.fme is not None:
@@ -25,6 +25,7 @@ def list_devices(inventory: Inventory) -> list[dict[str, Any]]:
                 | {"interfaceId": card.fme.interface_id}
             )
         rows += [_port(inventory, card, port) for port in card.ports]
+        rows += [_function(card, each) for each in card.functions or ()]
         if card.failure is not None:
             rows.append(_device(card, "", "card", (card.failure,)))
     return rows
@@ -40,6 +41,17 @@ def _port(inventory: Inventory, card: Card, port: Port) -> dict[str, Any]:
         "number": port.number,
         "interfaceId": fme.interface_id if fme else "",
         "afuId": port.afu_id,
+    }
+
+
+def _function(card: Card, function: VirtualFunction) -> dict[str, Any]:
+    row = _device(card, function.pci.address, "function", function.problems)
+    return row | {
+        "pciAddress": function.pci.address,
+        "numaNode": function.pci.numa_node,
+        "fme": card.fme.name if card.fme else "",
+        "interfaceId": card.fme.interface_id if card.fme else "",
+        "afuId": function.afu_id,
     }
 
 

@@ -83,6 +83,27 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
+class VirtualFunction:
+    """A virtual function of an OFS card: a container reaches the AFU behind it through VFIO."""
+
+    pci: PciFunction
+    bar: str
+    """Path of the file of its BAR0, below the root."""
+    inode: int | None
+    """Of its folder in sysfs: another one after it was gone."""
+    afu_id: str = ""
+    """The AFU, 32 lower-case hex digits, empty if unknown; `services.devices.hardware.afu_ids`."""
+    nodes: tuple["DeviceNode", ...] = ()
+    problems: tuple[Problem, ...] = ()
+    """Why a container can't have it, or why its AFU is unknown."""
+
+    @property
+    def id(self) -> str:
+        """Its id as a device, like those of device types: `0000-b1-00-5`."""
+        return self.pci.address.replace(":", "-").replace(".", "-")
+
+
+@dataclass(frozen=True, slots=True)
 class Fme:
     """The management engine of a card."""
 
@@ -116,6 +137,8 @@ class Card:
     """Why the card could not be read at all. Its ports are then unknown, and
     `services.devices.resources` keeps those known before, as unhealthy.
     """
+    functions: tuple[VirtualFunction, ...] | None = None
+    """On an OFS card its AFUs are behind these, and no port reaches one; None on another card."""
 
     @property
     def address(self) -> str:

@@ -4,7 +4,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from services.devices.model import Card, Device, Inventory, PluginMode, Port, Problem
+from services.devices.model import (
+    Card,
+    Device,
+    Inventory,
+    PluginMode,
+    Port,
+    Problem,
+    VirtualFunction,
+)
 from services.devices.resources import FpgaOffer
 from services.devices.topology import Topology, physical_address
 
@@ -49,7 +57,27 @@ class PortOwners:
             return None
         functions = [function.address for function in (card.pci, port.pci) if function]
         names = {port.name, engine.name, *(each.removeprefix("0000:") for each in functions)}
+        return self._of({*names, *(each.id for each in card.functions or ())})
+
+    def of_function(self, card: Card, function: VirtualFunction) -> frozenset[str]:
+        """The resources under which containers have a virtual function of an OFS card."""
+        return self._of({function.id, *([card.fme.name] if card.fme else ())})
+
+    def _of(self, names: Iterable[str]) -> frozenset[str]:
         return frozenset().union(*(self._resources.get(name, ()) for name in names))
+
+
+def held_functions(inventory: Inventory, allocated: Allocated) -> frozenset[str]:
+    """The addresses of the virtual functions of OFS cards that containers have."""
+    if not any(card.functions for card in inventory.cards):
+        return frozenset()
+    owners = PortOwners(inventory, allocated)
+    return frozenset(
+        function.pci.address
+        for card in inventory.cards
+        for function in card.functions or ()
+        if owners.of_function(card, function)
+    )
 
 
 def with_held_ports(advertised: FpgaOffer, inventory: Inventory, allocated: Allocated) -> FpgaOffer:
@@ -64,6 +92,11 @@ def with_held_ports(advertised: FpgaOffer, inventory: Inventory, allocated: Allo
         port.name: owners.resources(card, port) or frozenset()
         for card in inventory.cards
         for port in card.ports
+    } | {
+        node.host: owners.of_function(card, function)
+        for card in inventory.cards
+        for function in card.functions or ()
+        for node in function.nodes[:1]  # the second one is everybody's
     }
     if not any(held.values()):
         return advertised

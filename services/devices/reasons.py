@@ -150,6 +150,12 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "card-unreadable": Reason(Effect.CARD, "its folder can't be listed", _ENTRY),
         "card-dangling": Reason(Effect.CARD, "its entry leads nowhere", _ENTRY),
         **dict(_of_ids()),
+        "afu-id-missing": Reason(
+            Effect.DEVICE,
+            "the port has no afu_id: it reaches no AFU, so it isn't offered",
+            "on an OFS card the AFUs are behind virtual functions: serve it in mode af or"
+            " regiondevel (docs/cards.md)",
+        ),
         **dict(_of_registers()),
         "node-missing": Reason(Effect.DEVICE, "its device node does not exist", _NODE),
         "node-unreadable": Reason(Effect.DEVICE, "its device node can't be read", _NODE),
@@ -165,6 +171,31 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             Effect.DEVICE,
             "the card has an engine and no port",
             "enable the port, or take back released ones: accelbind fpga assign",
+        ),
+        "programming-not-supported": Reason(
+            Effect.DEVICE,
+            "mode region, and an OFS card, whose functions are behind virtual functions",
+            "serve the card in mode af or regiondevel",
+        ),
+        "no-virtual-functions": Reason(
+            Effect.DEVICE,
+            "an OFS card has no virtual functions, and its functions are behind them",
+            "write their number to the card's sriov_numvfs, and bind them to vfio-pci",
+        ),
+        "function-unreadable": Reason(
+            Effect.DEVICE,
+            "BAR0 of a virtual function, which says what is behind it, can't be read",
+            "run it as root; with Secure Boot the kernel forbids it (lockdown); else see dmesg",
+        ),
+        "function-invalid": Reason(
+            Effect.DEVICE,
+            "BAR0 of a virtual function doesn't start with an AFU's header and GUID",
+            "program the card; all f means that the function is off or disabled",
+        ),
+        "function-in-use": Reason(
+            Effect.DEVICE,
+            "a container had the virtual function when accelbind started, so it isn't read",
+            "wait: it is offered again when that container has ended",
         ),
         "port-released": Reason(
             Effect.DEVICE,
@@ -269,6 +300,11 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             Effect.DEVICE,
             "a function of the group isn't bound to vfio-pci",
             "driverctl set-override ADDRESS vfio-pci",
+        ),
+        "vfio-group-shared": Reason(
+            Effect.DEVICE,
+            "other functions are in the IOMMU group, and a container would get them too",
+            "put the card into a slot with ACS",
         ),
         "vfio-not-viable": Reason(
             Effect.DEVICE,

@@ -33,6 +33,7 @@ from services.devices.model import (
     Port,
     Problem,
 )
+from services.devices.ofs import has_no_afu, ofs_devices
 from services.devices.topology import Topology
 from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
 
@@ -132,7 +133,7 @@ def advertise(
     placed: list[_Placed] = []
     for card in inventory.cards:
         if card.failure is None:
-            devices = _without_ports(card, node) or _MAKERS[mode](card, node)
+            devices = _devices_of(card, mode, node)
             if mode is PluginMode.BDF:
                 devices = _under_known_ids(card, devices, known)
             placed.extend((card.place, _remember(card, device, known)) for device in devices)
@@ -141,6 +142,12 @@ def advertise(
         carried = _carry_over(card, mode, known)
         placed.extend(each for each in carried if each[1].id not in present)
     return _assemble(mode, placed)
+
+
+def _devices_of(card: Card, mode: PluginMode, node: Topology) -> Iterable[Device]:
+    if card.functions is not None and mode is not PluginMode.BDF:
+        return ofs_devices(card, card.functions, mode)
+    return _without_ports(card, node) or _MAKERS[mode](card, node)
 
 
 _Placed = tuple[str, Device]
@@ -173,11 +180,8 @@ def _port_device(card: Card, port: Port, node: Topology, *, key: str, resource: 
     )
 
 
-_NO_FUNCTION = frozenset({"afu-id-missing"})
-"""The reason of a port that has no file for its function's id."""
-
-_NO_IDS = _NO_FUNCTION | {"interface-id-missing"}
-"""The same, and that of an engine that has no region to be programmed."""
+_NO_REGION = "interface-id-missing"
+"""The reason of an engine that has no region to be programmed."""
 
 
 # The devices of a card, by mode ------------------------------------------------------------------
@@ -200,8 +204,8 @@ def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
     not the order counts, since the kubelet knows by the id which container has which port, also
     when an earlier port was released. On a virtual function any number is the first.
 
-    The AFU and interface ids are not needed, so a card may have no file for one of them. A file
-    that is there and holds nothing usable is still a sign of a broken card.
+    The interface id is not needed, so a card may have no file for it. A file that is there and
+    holds nothing usable is still a sign of a broken card. A port without AFU is not offered.
     """
     for index, port in enumerate(card.ports):
         if port.pci is None:
@@ -214,15 +218,17 @@ def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
             number = index if port.number is None or is_first_virtual else port.number
             if number:
                 key = f"{key}-{number}"
-            device = _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
-        yield _without(device, _NO_IDS)
+            resource = "" if has_no_afu(port) else UNIT_RESOURCE
+            device = _port_device(card, port, node, key=key, resource=resource)
+        reasons = tuple(each for each in device.reasons if each.reason != _NO_REGION)
+        yield replace(device, healthy=not reasons, reasons=reasons)
 
 
 def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device]:
     """Modes `region` and `regiondevel`: a device an engine, with the nodes of its ports.
 
-    In `regiondevel` it has the engine's node too, and the workload programs its ports. So a port
-    may have no `afu_id` file yet.
+    In `regiondevel` it has the engine's node too, and the workload programs its ports. A region
+    with a port that reaches no AFU is not offered.
     """
     if card.fme is None:
         if node.physical(card) is card:
@@ -235,14 +241,13 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
     nodes = [port.name for port in ports]
     functions = [port.pci for port in ports]
     if with_engine:
-        port_problems = [each for each in port_problems if each.reason not in _NO_FUNCTION]
         nodes.append(fme.name)
         functions.append(card.pci)
     reasons = (*fme.problems, *port_problems, *failures)
-    interface = fme.interface_id
+    interface, is_reached = fme.interface_id, not any(map(has_no_afu, ports))
     yield Device(
         id=fme.name,
-        resource=f"{DOMAIN}/{region_name(interface)}" if interface else "",
+        resource=f"{DOMAIN}/{region_name(interface)}" if interface and is_reached else "",
         healthy=not reasons,
         reasons=reasons,
         nodes=tuple(map(DeviceNode.at, nodes)),
@@ -283,14 +288,6 @@ _MAKERS: Mapping[PluginMode, Callable[[Card, Topology], Iterator[Device]]] = {
 
 
 # What was offered before -------------------------------------------------------------------------
-
-
-def _without(device: Device, harmless: frozenset[str]) -> Device:
-    """A device without the reasons that do not count in its mode."""
-    reasons = tuple(each for each in device.reasons if each.reason not in harmless)
-    if reasons == device.reasons:
-        return device
-    return replace(device, healthy=not reasons, reasons=reasons)
 
 
 def _under_known_ids(

@@ -5,11 +5,11 @@ each function in it that is no bridge has a VFIO driver, `pci-stub` or none
 (docs.kernel.org/driver-api/vfio.html).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from services.devices.model import Problem
+from services.devices.model import Device, Problem
 from services.process.text import listing
 
 NO_IOMMU: Final = "vfio-noiommu"
@@ -60,3 +60,17 @@ def group_problem(
         text = f"group {group} isn't viable: {listing(held)} has another driver than VFIO's"
         return Problem("vfio-not-viable", text)
     return None
+
+
+def shared_problem(group: str, members: Sequence[GroupMember], address: str) -> Problem | None:
+    """Why a function can't be given to a container alone: others in its group would go with it."""
+    others = [each.address for each in members if each.has_vfio and each.address != address]
+    if not others:
+        return None
+    text = f"a container with {address} would have {listing(others)} too: all are in group {group}"
+    return Problem("vfio-group-shared", text)
+
+
+def has_groups(devices: Iterable[Device]) -> bool:
+    """Whether devices are IOMMU groups."""
+    return any(node.host.startswith("vfio/") for device in devices for node in device.nodes)

@@ -12,10 +12,11 @@ from time import perf_counter
 from typing import Final, TypeAlias
 
 from services.containers.holders import Holders
+from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
 from services.devices.limits import Limits
 from services.devices.model import Card, Inventory, PluginMode, Problem
-from services.devices.port_owners import card_key, lock_of, with_held_ports
+from services.devices.port_owners import card_key, held_functions, lock_of, with_held_ports
 from services.devices.provider import Found
 from services.devices.resources import OfferMemory, advertise, with_problems
 from services.process.blocking import BlockingCalls
@@ -46,6 +47,7 @@ class FpgaProvider:
         limits: Limits,
         problems: Sequence[FindProblems] = (),
         holders: Callable[[], Awaitable[Holders]],
+        afu_ids: AfuIds,
         observe_seconds: Callable[[float], None],
     ) -> None:
         self._mode = mode
@@ -55,6 +57,7 @@ class FpgaProvider:
         self._limits = limits
         self._problems = problems
         self._holders = holders
+        self._afu_ids = afu_ids
         self._observe_seconds = observe_seconds
         self._last: dict[tuple[str, str], Card] = {}
         """The cards as they counted last."""
@@ -67,9 +70,13 @@ class FpgaProvider:
             started = perf_counter()
             inventory = await self._read_cards()
             self._observe_seconds(perf_counter() - started)
+        holders = await self._holders()
+        if self._mode is PluginMode.AF:
+            in_use = held_functions(inventory, holders)
+            inventory = await self._afu_ids.identify(inventory, in_use)
         offer = advertise(inventory, self._mode, units=self._units, previous=self._memory)
         self._memory = offer.memory
-        offer = with_held_ports(offer, inventory, await self._holders())
+        offer = with_held_ports(offer, inventory, holders)
         devices = (*offer.devices(), *offer.not_offered)
         return Found(devices, inventory.problems, inventory.cards)
 

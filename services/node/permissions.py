@@ -40,6 +40,7 @@ _WORDS: Final = ((READ, "read", "r"), (WRITE, "write", "w"), (SEARCH, "search", 
 _NO_PROGRAMMING: Final = (
     "no region is programmed, containers only start on functions that are already there"
 )
+_NO_AFU: Final = "the function behind it is unknown, and not offered"
 _ERRORS_STAY: Final = "errors that a container leaves in a port stay, and the port unhealthy"
 
 log = structlog.get_logger(component="plugin")
@@ -135,6 +136,9 @@ def _of_cards(needs: Needs, cards: tuple[Card, ...]) -> Iterator[Missing]:
     if needs.mode is PluginMode.REGION and needs.state_dir is not None:
         nodes = [dev / name for card in cards for name in _nodes(card)]
         yield from _first(nodes, READ | WRITE, _NO_PROGRAMMING)
+    if needs.mode is PluginMode.AF:
+        bars = [function.bar for card in cards for function in card.functions or ()]
+        yield from _first([needs.root / bar.lstrip("/") for bar in bars], READ, _NO_AFU)
     if needs.clear_errors and needs.serve:
         files = Sysfs(needs.root)
         firsts = [(card.driver, card.name, card.ports[0].name) for card in cards if card.ports]

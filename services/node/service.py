@@ -11,6 +11,7 @@ from typing import Any, Final
 from services.bitstreams.storage import BitstreamStorage
 from services.containers.holders import HolderReader
 from services.devices.damping import Damping
+from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import follow_card_events
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
@@ -96,12 +97,17 @@ class NodeService:
             limits=limits,
             problems=(self.sensing.problems, *problems),
             holders=holders.current,
+            afu_ids=AfuIds(settings.root, calls),
             observe_seconds=metrics.scan_seconds.observe,
         )
         self._providers: list[Provider] = [fpga]
         if settings.device_types is not None:
             types = DeviceTypes(
-                settings.device_types, settings.root, calls, domains=settings.resource_domain
+                settings.device_types,
+                settings.root,
+                calls,
+                domains=settings.resource_domain,
+                holders=holders.current,
             )
             self._providers.append(types)
         self._on_scan = [reports.on_scan, self.sensing.on_scan, *clearing, *on_scan]

@@ -26,7 +26,7 @@ again every 10 to 20 s:
     kubelet's files, API server, busy card      KubeletError, …   UNAVAILABLE
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -66,6 +66,18 @@ class StartPolicy(Protocol):
         Raises:
             AccelbindError: It may not start; the text is for the pod's events.
         """
+
+
+class StartPolicies:
+    """Lets a container start if all policies do; they are asked in their order."""
+
+    def __init__(self, policies: Iterable[StartPolicy]) -> None:
+        self._policies = tuple(policies)
+
+    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
+        """As `StartPolicy` says."""
+        for policy in self._policies:
+            await policy.authorize_start(resource, ids)
 
 
 class RegionStartPolicy:

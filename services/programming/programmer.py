@@ -379,6 +379,9 @@ def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
     if engine is None:
         pci = place.card.pci
         raise HardwareError(no_fme(place.name, pci.physfn if pci else None).message)
+    if place.card.functions is not None:
+        text = f"the functions of {place.card.address} are behind its virtual functions"
+        raise HardwareError(f"{place.name} can't be programmed by accelbind: {text}; use fpgaconf")
     if not interface_id:
         reasons = "; ".join(problem.message for problem in engine.fme.problems)
         raise HardwareError(f"the region of {place.name} has no usable interface id: {reasons}")

@@ -69,7 +69,7 @@ class FakeNode:
     async def _sleep(self, seconds: float) -> None:
         if seconds > 0:
             self.slept.append(seconds)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # lets others work
 
     def scan(self, *cards: Card) -> None:
         self.state.inventory = Inventory(cards)

@@ -13,11 +13,13 @@ from structlog.testing import capture_logs
 from accelbind.cli import COMMANDS, load, main
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer
+from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory, advertise
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import read_entry
+from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
@@ -90,12 +92,15 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._afu_ids = AfuIds(root, BlockingCalls())
         self._before: dict[PluginMode, OfferMemory] = {}
 
     def offered(self) -> dict[str, Any]:
         """What it offers now in each mode, as plain values."""
-        inventory, tables = scan(self._root), {}
+        scanned, tables = scan(self._root), {}
+        identified = self._afu_ids.identify_sync(scanned)
         for mode in (each for each in PluginMode if each is not PluginMode.NONE):
+            inventory = identified if mode is PluginMode.AF else scanned
             tree = advertise(inventory, mode, previous=self._before.get(mode))
             self._before[mode] = tree.memory
             tables[str(mode)] = _table(inventory, tree)

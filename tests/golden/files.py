@@ -16,6 +16,7 @@ import jsonpatch
 
 from tests.golden import adapter
 from tests.golden.reviews import DOMAINS, Review, mappings, reviews
+from tests.services.ofs_cards import AFUS, OfsNode
 from tests.support import REPOSITORY, clean_environment, shared_dir
 
 ENDPOINTS: Final = ("/mutate", "/validate")
@@ -140,8 +141,15 @@ def offers_of_snapshots() -> Iterator[str]:
                 archive.extraction_filter = as_it_is  # Python 3.11.3 has no argument for it
                 archive.extractall(folder)  # noqa: S202 - our own snapshots
             (root,) = [each.parent for each in Path(folder).glob("*/sys")]
-            tables = adapter.Node(root).offered()
-        yield _line({"snapshot": path.name.partition(".tar")[0], **tables})
+            name = path.name.partition(".tar")[0]
+            yield _line({"snapshot": name, **adapter.Node(root).offered()})
+            functions = sorted(root.glob("sys/bus/pci/devices/*/physfn"))
+            if functions:
+                node = OfsNode(root)
+                for function, afu_id in zip(functions, AFUS, strict=True):
+                    node.bind(function.parent.name, afu_id)
+                name += ", its virtual functions bound to vfio-pci"
+                yield _line({"snapshot": name, **adapter.Node(root).offered()})
 
 
 def as_it_is(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo | None:

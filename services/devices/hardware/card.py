@@ -8,7 +8,13 @@ import re
 from typing import NamedTuple
 
 from services.devices.hardware.drivers.base import Driver, Register
-from services.devices.hardware.pci import address_in, function_of, read_function
+from services.devices.hardware.ofs import read_functions
+from services.devices.hardware.pci import (
+    address_in,
+    function_folder,
+    function_of,
+    read_function,
+)
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import (
     Failure,
@@ -18,6 +24,7 @@ from services.devices.health import (
     evaluate_register,
 )
 from services.devices.model import Card, Fme, PciFunction, Port, Problem
+from services.devices.ofs import has_no_afu
 
 _DECIMAL = re.compile(r"[0-9]{1,9}")
 _NO_FILE = Reading(failure=Failure.MISSING)
@@ -79,7 +86,8 @@ def read_card(files: Sysfs, entry: ClassEntry) -> Card | None:
     engines, port_names = driver.fme.among(names), driver.port.among(names)
     if not engines and not port_names:
         return None
-    pci = function_of(files, folder)
+    address, function = function_folder(files, folder)
+    pci = read_function(files, address, function) if address else None
     remarks: list[Problem] = []
     fme = None
     if engines:
@@ -88,7 +96,12 @@ def read_card(files: Sysfs, entry: ClassEntry) -> Card | None:
         _PartReader(files, folder, name, remarks).read_port(driver, pci) for name in port_names
     ]
     ports.sort(key=lambda port: (port.number is None, port.number))
-    return Card(driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks))
+    functions = None
+    if fme is not None and all(has_no_afu(port) for port in ports):
+        functions = read_functions(files, function)
+    return Card(
+        driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks), functions=functions
+    )
 
 
 def failed_card(entry: ClassEntry, pci: PciFunction | None, failure: Problem) -> Card:

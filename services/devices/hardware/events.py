@@ -44,7 +44,7 @@ PAUSE_SECONDS: Final = 0.02
 
 FPGA_SUBSYSTEMS: Final = frozenset(
     {
-        *("fpga_manager", "fpga_bridge", "dfl", "pci"),
+        *("fpga_manager", "fpga_bridge", "dfl", "pci", "vfio"),
         *(driver.folder.rpartition("/")[2] for driver in DRIVERS),
     }
 )

@@ -11,10 +11,12 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
 from typing import Final
 
+from services.devices.hardware.afu_ids import Bar
+from services.devices.hardware.iommu import found_node, group_name, group_nodes
 from services.devices.hardware.pci import DEVICES, address_in, function_folder
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import DeviceNodeState, Failure, Reading
-from services.devices.nodes import FoundNode, Number, described_node
+from services.devices.health import Failure, Reading
+from services.devices.nodes import FoundNode, described_node
 from services.devices.types.facts import Facts, Subject, last_step
 from services.devices.types.model import Term
 
@@ -156,26 +158,20 @@ class SysTree:
             name, number = described_node(self._files.text(f"{subject.folder}/uevent"))
         else:
             name, number = subject.name, self._files.node_number(subject.name)
-        return self._node(name, number, subject.subsystem)
+        return found_node(self._files, name, number, subject.subsystem)
 
     def vfio_nodes(self, group: str) -> list[FoundNode]:
         """The nodes of an IOMMU group: its own, and that of VFIO."""
-        folders = {f"/sys/class/vfio/{group}": "vfio", "/sys/class/misc/vfio": "misc"}
-        found = []
-        for path, subsystem in folders.items():
-            folder = self._files.resolve(path)
-            uevent = self._files.text(f"{folder}/uevent") if folder else ""
-            found.append(self._node(*described_node(uevent), subsystem))
-        return found
+        return group_nodes(self._files, group)
 
-    def _node(self, name: str, number: Number | None, subsystem: str) -> FoundNode:
-        state = self._files.node(name) if name else DeviceNodeState.MISSING
-        actual = self._files.node_number(name) if name else None
-        return FoundNode(name, number, subsystem, state, actual)
+    def bar(self, subject: Subject) -> Bar:
+        """The file of a PCI function's BAR0."""
+        folder = subject.pci
+        return Bar(subject.address, f"{folder}/resource0", self._files.inode(folder))
 
     def group_name(self, group: str) -> str:
         """What the kernel calls a group; `vfio-noiommu` is none that isolates."""
-        return self._files.text(f"/sys/kernel/iommu_groups/{group}/name")
+        return group_name(self._files, group)
 
     @cached_property
     def groups(self) -> dict[str, list[Subject]]:

@@ -22,20 +22,11 @@ from services.process.text import quote
 MAX_VALUE: Final = 64
 
 BUILT_IN: Final[dict[str, type]] = {
-    "type": str,
-    "kernelName": str,
-    "kernelDriver": str,
-    "vendorID": str,
-    "deviceID": str,
-    "subsystemID": str,
-    "pciClass": str,
-    "pciBusID": str,
-    "pcieRoot": str,
+    **dict.fromkeys(("type", "kernelName", "kernelDriver", "vendorID", "deviceID"), str),
+    **dict.fromkeys(("subsystemID", "pciClass", "pciBusID", "pcieRoot", "iommuGroup"), str),
+    **dict.fromkeys(("afuID", "usbSerial", "usbPath"), str),
     "virtualFunction": bool,
     "numaNode": int,
-    "iommuGroup": str,
-    "usbSerial": str,
-    "usbPath": str,
 }
 """Attributes that a device has without being declared, where the kernel knows them."""
 

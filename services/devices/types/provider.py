@@ -5,15 +5,18 @@ each device that a type names. A device whose reads hang stays as it was offered
 takes nothing from the others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Device, DeviceNode, Problem, Value
 from services.devices.nodes import FoundNode, check_node
+from services.devices.ofs import is_ofs
+from services.devices.port_owners import Allocated
 from services.devices.provider import Found
 from services.devices.types.build import (
     NOT_MATCHED,
@@ -38,6 +41,9 @@ from services.process.folder import Signature, signature
 
 PATIENCE: Final = 1.0
 """Seconds within which each device must answer."""
+
+AFU_ID: Final = "afuID"
+"""The attribute that is the AFU behind a function of an OFS card; read for types that name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ class DeviceTypes:
         domains: tuple[str, ...] = (),
         patience: float = PATIENCE,
         files: Callable[[Path], Sysfs] = Sysfs,
+        holders: Callable[[], Awaitable[Allocated]] | None = None,
     ) -> None:
         self._folder = folder
         self._root = root
@@ -76,6 +83,8 @@ class DeviceTypes:
         self._domains = domains
         self._patience = patience
         self._files = files
+        self._holders = holders
+        self._afu_ids = AfuIds(root, calls)
         self._signature: Signature | None = None
         self._loaded = LoadedTypes()
         self._offered: Sequence[Device] = ()
@@ -94,14 +103,15 @@ class DeviceTypes:
         Raises:
             HardwareError: The devices of the node can't be listed.
         """
-        return await self._calls.run_steps(self.name, self.steps(), timeout=self._patience)
+        held = await self._holders() if self._holders else ()
+        return await self._calls.run_steps(self.name, self.steps(held), timeout=self._patience)
 
-    def devices_sync(self) -> Found:
+    def devices_sync(self, held: Allocated = ()) -> Found:
         """As `devices`, and block until it is done."""
-        return self._calls.run_steps_sync(self.name, self.steps(), timeout=self._patience)
+        return self._calls.run_steps_sync(self.name, self.steps(held), timeout=self._patience)
 
-    def steps(self) -> Steps[Found]:
-        """The steps of one scan, each of which may hang."""
+    def steps(self, held: Allocated) -> Steps[Found]:
+        """The steps of one scan, each of which may hang; `held` are devices of containers."""
         problems: list[Problem] = []
         try:
             yield f"{self.name} {self._folder}", self._reload
@@ -110,10 +120,12 @@ class DeviceTypes:
         problems += (Problem("device-type-invalid", str(each)) for each in self._loaded.problems)
         tree = SysTree(self._files(self._root))
         named: list[_Named] = yield f"{self.name} /sys", partial(self._list, tree)
+        ids = yield from self._read_afu_ids(tree, named, held)
         reads: list[tuple[_Named, _Read]] = []
         for each in named:
             try:
-                read: _Read = yield self._key(each), partial(_read, tree, each)
+                afu_id = ids.get(each.subject.address) if _asks_afu_id(each.of) else None
+                read: _Read = yield self._key(each), partial(_read, tree, each, afu_id)
             except HardwareError as error:
                 text = f"reading {each.subject.name} hangs: {error}"
                 reads.append((each, Problem("device-hung", text)))
@@ -122,6 +134,21 @@ class DeviceTypes:
         devices = tuple(_devices(tree, reads, self._offered))
         self._offered = [each for each in devices if each.resource]
         return Found(devices, tuple(problems))
+
+    def _read_afu_ids(
+        self, tree: SysTree, named: Iterable[_Named], held: Allocated
+    ) -> Steps[dict[str, Answer]]:
+        """Read which AFUs are behind functions of OFS cards, for the types that ask for it."""
+        subjects = [each.subject for each in named if _asks_afu_id(each.of)]
+        if not subjects:
+            return {}
+        try:
+            bars: list[Bar] = yield f"{self.name} {AFU_ID}", partial(_bars, tree, subjects)
+        except HardwareError:
+            return {}
+        ids = {device for _, device in held}
+        in_use = {bar.address for bar in bars if label(bar.address) in ids}
+        return (yield from self._afu_ids.steps(bars, in_use))
 
     def _key(self, named: _Named) -> str:
         return f"{named.of.name} {named.subject.folder or named.subject.name}"
@@ -161,11 +188,29 @@ def _key_of(tree: SysTree, subject: Subject) -> str:
     return subject.address or subject.name
 
 
-def _read(tree: SysTree, named: _Named) -> Sighting | Mismatch:
+def _asks_afu_id(of: DeviceType) -> bool:
+    conditions = (each for term in of.spec.match for each in term.where)
+    return AFU_ID in {*of.spec.used, *(each.attribute for each in conditions)}
+
+
+def _bars(tree: SysTree, subjects: Iterable[Subject]) -> list[Bar]:
+    """What to read of the functions that may have an AFU, and that VFIO has."""
+    bars = {}
+    for subject in subjects:
+        fact = tree.facts(subject)
+        ids, subsystem = f"{fact('vendorID')}:{fact('deviceID')}", str(fact("subsystemID"))
+        if is_ofs(ids, subsystem) and "vfio" in str(fact("kernelDriver")):
+            bars[subject.address] = tree.bar(subject)
+    return list(bars.values())
+
+
+def _read(tree: SysTree, named: _Named, afu_id: Answer | None) -> _Read:
     """Read a device: attributes, whether it is of the type after all, and nodes."""
     of, subject = named.of, named.subject
     fact = tree.facts(subject)
     values: dict[str, Value | Problem] = {"type": of.name}
+    if afu_id is not None:
+        values[AFU_ID] = afu_id
     for attribute in of.spec.attributes:
         reading = tree.attribute(subject, attribute.file)
         values[attribute.name] = attribute_value(attribute, reading)
@@ -180,7 +225,7 @@ def _read(tree: SysTree, named: _Named) -> Sighting | Mismatch:
 
     wrong = mismatch(of.spec.match, known)
     if wrong is not None:
-        return wrong
+        return afu_id if isinstance(afu_id, Problem) else wrong
     if of.spec.is_vfio:
         return Sighting(named.id, subject.name, values, ())
     nodes = [(source, _nodes(tree, subject, source)) for source in of.spec.sources]

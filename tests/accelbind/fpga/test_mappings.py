@@ -1,18 +1,22 @@
 """`accelbind fpga list -o mapping`: what it writes is right for `accelbind check mappings`."""
 
 import re
+import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
 import yaml
 
+from accelbind.functions import scan_with_functions
+from plugin.settings import PluginSettings
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
 from services.devices.resources import advertise
 from services.mappings.folder import load_folder
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from tests.accelbind.running import run
+from tests.services.ofs_cards import HE_MEM, OfsNode
 from tests.support import require_shared
 
 MODES = ("af", "region", "regiondevel")
@@ -80,11 +84,23 @@ def test_the_mappings_of_a_real_card_are_of_what_a_plugin_offers(
     root = tmp_path / "card" / "tmp"
     found, warnings = resources_of(root, tmp_path / "maps", mode, "default")
     offered = set(advertise(scan(root), PluginMode(mode)).resources)
-    if "sku" in name and mode != "regiondevel":
-        assert found == set(), "its port shows no AFU id"
-        assert warnings == "warning: no mapping for dfl-port.0: it shows no AFU id\n"
-    else:
-        assert (found, warnings) == (offered, "")
+    no_afu = "warning: no mapping for dfl-port.0: it shows no AFU id\n" if "sku" in name else ""
+    assert (found, warnings) == (offered, no_afu)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_mappings_of_an_ofs_card_are_of_its_virtual_functions(
+    tmp_path: Path, mode: str
+) -> None:
+    node = OfsNode(tmp_path / "root")
+    node.add_card()
+    node.bind("0000:b1:00.5", HE_MEM)
+    for number in (6, 7):
+        shutil.rmtree(node.folder(f"0000:b1:00.{number}"))
+    found, _ = resources_of(node.root, tmp_path / "maps", mode, "default")
+    inventory = scan_with_functions(PluginSettings(root=node.root), PluginMode(mode))
+    assert found == set(advertise(inventory, PluginMode(mode)).resources)
+    assert bool(found) is (mode != "region")
 
 
 @pytest.mark.parametrize(("mode", "ending"), [("af", ""), ("region", "-region")])

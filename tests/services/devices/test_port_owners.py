@@ -3,9 +3,17 @@ from dataclasses import replace
 import pytest
 
 from services.devices.model import Inventory, PluginMode
-from services.devices.port_owners import HELD, PortOwners, lock_of, with_held_ports
+from services.devices.port_owners import (
+    HELD,
+    PortOwners,
+    held_functions,
+    lock_of,
+    with_held_ports,
+)
 from services.devices.resources import advertise
 from tests.services.cards import AF_NLB0, REGION, UNIT, card, port, virtual
+from tests.services.devices.test_ofs import ofs_card
+from tests.services.devices.test_ofs import virtual as virtual_function
 
 
 def held(inventory: Inventory, *allocated: str) -> list[str]:
@@ -61,3 +69,19 @@ def test_a_card_is_locked_together_with_its_virtual_functions() -> None:
     bare = replace(engineless, pci=None)
     locks = [lock_of(each) for each in (physical, split, engineless, bare)]
     assert locks == ["0000:5e:00.0", "0000:5e:00.0", "0000:5f:00.0", "region1"]
+
+
+def test_a_virtual_function_of_an_ofs_card_is_held_by_its_id_or_its_engine() -> None:
+    found = ofs_card(virtual_function(5), virtual_function(6))
+    inventory = Inventory((found,))
+    first, both = {"0000:b1:00.5"}, {"0000:b1:00.5", "0000:b1:00.6"}
+    assert held_functions(inventory, [("a", "0000-b1-00-5")]) == first
+    assert held_functions(inventory, [("a", "dfl-fme.0")]) == both
+    assert held_functions(inventory, [("a", "dfl-port.0")]) == set()
+    assert held_functions(Inventory((card(0),)), [("a", "dfl-port.0")]) == set()
+    assert held(inventory, "0000-b1-00-6") == ["dfl-port.0"], "programming would change it"
+    offer = advertise(inventory, PluginMode.AF)
+    changed = with_held_ports(offer, inventory, [("another", "0000-b1-00-6")])
+    one, other = changed.devices()
+    assert one.healthy
+    assert [each.message for each in other.reasons] == ["a container has vfio/6 as another"]

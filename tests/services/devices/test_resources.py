@@ -348,15 +348,14 @@ ENGINE_REASONS = (
         # A problem of a port is its own, and one of its region.
         (BAD_PORT, (AF, BDF), [["port-errors"], []]),
         (BAD_PORT, REGIONS, [["port-errors"]]),
-        # A port may lack its file where the function doesn't matter, but the file must be good.
-        (NO_AFU, (AF, PluginMode.REGION), [["afu-id-missing"]]),
-        (NO_AFU, (PluginMode.REGIONDEVEL, BDF), [[]]),
+        # A port without the file reaches no AFU.
+        (NO_AFU, CARD_MODES, [["afu-id-missing"]]),
         (EMPTY_AFU, CARD_MODES, [["afu-id-empty"]]),
-        # So may a card that has no region to be programmed, in mode bdf.
+        # A card may have no region to be programmed, in mode bdf.
         (NO_REGION, (AF, *REGIONS), [["interface-id-missing"]]),
         (NO_REGION, (BDF,), [[]]),
-        (NEITHER, (BDF,), [["port-errors"]]),
-        (NO_FUNCTION, (BDF,), [["no-pci-address"]]),
+        (NEITHER, (BDF,), [["afu-id-missing", "port-errors"]]),
+        (NO_FUNCTION, (BDF,), [["afu-id-missing", "no-pci-address"]]),
         *(
             (with_engine_problem(card(0), Problem(each, "x"), interface=""), (BDF,), [[each]])
             for each in ENGINE_REASONS

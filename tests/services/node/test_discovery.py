@@ -1,11 +1,13 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from services.containers.holders import Holder, Holders
 from services.devices.damping import Damping
+from services.devices.hardware.afu_ids import AfuIds
 from services.devices.limits import Limits
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources
@@ -46,6 +48,7 @@ class Setting:
             calls=BlockingCalls(),
             limits=Limits(),
             holders=self.holders,
+            afu_ids=AfuIds(Path("/nowhere"), BlockingCalls()),
             observe_seconds=self.seconds.append,
         )
         self.discovery = Discovery(

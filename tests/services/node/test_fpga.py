@@ -2,8 +2,10 @@ import asyncio
 import contextlib
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 from services.containers.holders import Holders
+from services.devices.hardware.afu_ids import AfuIds
 from services.devices.limits import Limits
 from services.devices.model import Card, Inventory, PluginMode
 from services.devices.port_owners import card_key
@@ -27,6 +29,7 @@ class Node:
             calls=self.threads,
             limits=Limits(),
             holders=self.holders,
+            afu_ids=AfuIds(Path("/nowhere"), self.threads),
             observe_seconds=lambda _: None,
         )
         self.release = threading.Event()

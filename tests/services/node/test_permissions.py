@@ -21,6 +21,7 @@ from tests.plugin.support import AF, container, pod
 from tests.plugin.test_process import proc
 from tests.plugin.unprivileged import as_nobody, open_to_all
 from tests.services.node.support import scanned
+from tests.services.ofs_cards import HE_MEM, OfsNode
 from tests.support import Process, Processes, accelbind_command, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -248,6 +249,22 @@ def test_of_many_ports_the_first_is_named(
     (found,) = missing(needs(short_dir, cdi_dir=None), scan(rack.root))
     assert found.loss.endswith("; the same for 5 more")
     assert missing(needs(short_dir, cdi_dir=None, clear_errors=False), scan(rack.root)) == ()
+
+
+def test_virtual_functions_whose_bar_may_not_be_read_are_named(
+    short_dir: Path, forbid: Callable[[Path, int], None]
+) -> None:
+    node = OfsNode(short_dir / "root")
+    node.add_card()
+    for number in (5, 6):
+        node.bind(f"0000:b1:00.{number}", HE_MEM)
+        forbid(node.folder(f"0000:b1:00.{number}") / "resource0", os.R_OK)
+    inventory = scan(node.root)
+    (found,) = missing(needs(short_dir, cdi_dir=None, clear_errors=False), inventory)
+    assert found.path.endswith("0000:b1:00.5/resource0")
+    assert found.loss == "the function behind it is unknown, and not offered; the same for 1 more"
+    mode = PluginMode.REGIONDEVEL
+    assert missing(needs(short_dir, mode, cdi_dir=None, clear_errors=False), inventory) == ()
 
 
 async def test_what_is_missing_is_logged_once(

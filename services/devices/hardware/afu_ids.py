@@ -1,0 +1,179 @@
+"""Which AFU is behind each virtual function of an OFS card: its GUID stands in BAR0.
+
+The words are read by a child process (`bar0`), one for all functions. If it ends early or hangs,
+each function is read by a child of its own, so one that takes its reader with it harms no other.
+
+A function that a container has is not read: it may be in a reset. Its last value counts. One that
+is free is read again after `INTERVAL`, since nothing tells that a card was programmed from outside;
+at once if it is new, or was in use.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from services.devices.model import Card, Inventory, Problem, VirtualFunction
+from services.devices.ofs import UNREADABLE, afu_id, in_use
+from services.process.blocking import BlockingCalls, Steps
+from services.process.errors import HardwareError
+
+PROGRAM: Final = Path(__file__).with_name("bar0.py")
+PATIENCE: Final = 3.0
+"""Seconds within which a child must answer; it takes some hundredths."""
+INTERVAL: Final = 30.0
+"""Seconds after which a free function is read again."""
+
+_KEY: Final = "afu ids"
+_TOGETHER: Final = "/sys/bus/pci/devices/*/resource0"
+_WORDS: Final = re.compile(r"[0-9a-f]{16}(?: [0-9a-f]{16}){2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The BAR0 of a function."""
+
+    address: str
+    path: str
+    """Of its file, below the root."""
+    inode: int | None
+    """Of its folder in sysfs."""
+
+
+Answer = str | Problem
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    answer: Answer
+    at: float
+    """When it was read; minus infinity for a function that has been in use since."""
+
+
+class AfuIds:
+    """Finds out the AFUs behind functions, again and again; `calls` run the children."""
+
+    def __init__(
+        self,
+        root: Path,
+        calls: BlockingCalls,
+        *,
+        patience: float = PATIENCE,
+        program: Path = PROGRAM,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._root = "" if str(root) == "/" else str(root)
+        self._calls = calls
+        self._patience = patience
+        self._program = program
+        self._clock = clock
+        self._known: dict[Bar, _Known] = {}
+        self._alone: frozenset[Bar] = frozenset()
+        """What has taken its reader with it."""
+
+    async def identify(self, inventory: Inventory, held: Collection[str]) -> Inventory:
+        """The same with the AFUs of OFS cards; `held` are addresses of functions in use."""
+        bars = _bars(inventory)
+        if not bars and not self._known:
+            return inventory
+        steps = self.steps(bars, held)
+        return _with(inventory, await self._calls.run_steps(_KEY, steps, timeout=self._patience))
+
+    def identify_sync(self, inventory: Inventory, held: Collection[str] = ()) -> Inventory:
+        """As `identify`, and block until it is done."""
+        steps = self.steps(_bars(inventory), held)
+        return _with(inventory, self._calls.run_steps_sync(_KEY, steps, timeout=self._patience))
+
+    def steps(self, bars: Sequence[Bar], held: Collection[str]) -> Steps[dict[str, Answer]]:
+        """The steps of finding out, each of which may hang: answers by address."""
+        known = {bar: self._known[bar] for bar in bars if bar in self._known}
+        for bar in bars:
+            if bar.address in held and bar in known:
+                known[bar] = replace(known[bar], at=float("-inf"))
+        free = [bar for bar in bars if bar.address not in held]
+        due = self._clock() - INTERVAL
+        if any(bar not in known or known[bar].at <= due for bar in free):
+            answers = yield from self._read(free)
+            now = self._clock()
+            known |= {bar: _Known(answer, now) for bar, answer in answers.items()}
+        self._known = known
+        return {
+            bar.address: known[bar].answer if bar in known else in_use(bar.address) for bar in bars
+        }
+
+    def _read(self, bars: Sequence[Bar]) -> Steps[dict[Bar, Answer]]:
+        """Read functions together, and those that didn't answer one by one."""
+        together = [bar for bar in bars if bar not in self._alone]
+        answers: dict[Bar, Answer] = {}
+        if together:
+            with suppress(HardwareError):
+                answers, _ = yield _TOGETHER, partial(self._run, together)
+        alone = {}
+        for bar in (each for each in bars if each not in answers):
+            try:
+                found, why = yield bar.path, partial(self._run, [bar])
+            except HardwareError as error:
+                found, why = {}, str(error)
+            if bar in found:
+                answers[bar] = found[bar]
+            else:
+                alone[bar] = Problem(UNREADABLE, f"{bar.path} can't be read: {why}")
+        self._alone = frozenset(alone)
+        return answers | alone
+
+    def _run(self, bars: Sequence[Bar]) -> tuple[dict[Bar, Answer], str]:
+        """Read functions in a child; the answers that it gave, and how it ended."""
+        paths = [f"{self._root}{bar.path}" for bar in bars]
+        command = [sys.executable, "-I", "-S", str(self._program), *paths]
+        try:
+            done = subprocess.run(  # noqa: S603 - our own program
+                command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+            )
+        except OSError as error:
+            raise HardwareError(f"no process for it: {error}") from error
+        lines = done.stdout.decode(errors="replace").splitlines()
+        answers = {bar: _answer(bar, line) for bar, line in zip(bars, lines, strict=False)}
+        ended = done.returncode
+        name = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
+        return answers, f"its reader ended with {name}: has the card gone?"
+
+
+def _answer(bar: Bar, line: str) -> Answer:
+    if _WORDS.fullmatch(line):
+        return afu_id(bar.address, [int(word, 16) for word in line.split()])
+    text = f"{bar.path} can't be read: {line.removeprefix('! ')[:200]}"
+    return Problem(UNREADABLE, text)
+
+
+def _bars(inventory: Inventory) -> list[Bar]:
+    """What to read: the functions that a container can have."""
+    return [
+        Bar(function.pci.address, function.bar, function.inode)
+        for card in inventory.cards
+        for function in card.functions or ()
+        if not function.problems
+    ]
+
+
+def _with(inventory: Inventory, answers: Mapping[str, Answer]) -> Inventory:
+    return replace(inventory, cards=tuple(_of_card(card, answers) for card in inventory.cards))
+
+
+def _of_card(card: Card, answers: Mapping[str, Answer]) -> Card:
+    if not card.functions:
+        return card
+    return replace(card, functions=tuple(_of_function(each, answers) for each in card.functions))
+
+
+def _of_function(function: VirtualFunction, answers: Mapping[str, Answer]) -> VirtualFunction:
+    answer = answers.get(function.pci.address, "")
+    if isinstance(answer, Problem):
+        return replace(function, problems=(answer,))
+    return replace(function, afu_id=answer)

@@ -1,0 +1,66 @@
+"""Functions of OFS cards, which are behind virtual functions of the card.
+
+The port of such a card is connected to no AFU (`Next_AFU` in its header is NULL), so it has no
+`afu_id`. Instead each virtual function has one AFU, with its header at the start of BAR0
+("multiple VFs per PR slot", the series for OFS on linux-fpga, 2022; OPAE's `opae_vfio.c`). They
+are made through `sriov_numvfs` and bound to vfio-pci by whoever sets up the node, never from here.
+`services.devices.hardware.afu_ids` finds out which AFU it is.
+"""
+
+from typing import Final
+
+from services.devices.hardware.drivers.base import Numbered
+from services.devices.hardware.iommu import (
+    group_members,
+    group_name,
+    group_nodes,
+    group_of,
+)
+from services.devices.hardware.pci import address_in, read_function
+from services.devices.hardware.sysfs import Sysfs
+from services.devices.model import DeviceNode, Problem, VirtualFunction
+from services.devices.nodes import check_node
+from services.devices.ofs import PHYSICAL, VIRTUAL, is_shell
+from services.devices.vfio import group_problem, shared_problem
+
+_VIRTUAL_FUNCTIONS: Final = Numbered("virtfn")
+
+
+def read_functions(files: Sysfs, folder: str) -> tuple[VirtualFunction, ...] | None:
+    """The virtual functions of a card, by number; None if it is no OFS card.
+
+    `folder` is that of its physical function.
+    """
+    if not (_ids(files, folder) == PHYSICAL and is_shell(_ids(files, folder, "subsystem_"))):
+        return None
+    names = _VIRTUAL_FUNCTIONS.among(files.names_if_listable(folder))
+    found = (_read_function(files, files.resolve(f"{folder}/{name}") or "") for name in names)
+    return tuple(each for each in found if each is not None)
+
+
+def _ids(files: Sysfs, folder: str, which: str = "") -> str:
+    vendor, device = (files.text(f"{folder}/{which}{name}") for name in ("vendor", "device"))
+    return f"{vendor.removeprefix('0x')}:{device.removeprefix('0x')}"
+
+
+def _read_function(files: Sysfs, folder: str) -> VirtualFunction | None:
+    """Read a virtual function; None if it is none of such a card, or gone by now."""
+    address, last = address_in(folder)
+    if last != folder or _ids(files, folder) != VIRTUAL:
+        return None
+    inode, group = files.inode(folder), group_of(files, folder)
+    members = group_members(files, group) if group else []
+    name = group_name(files, group) if group else ""
+    problem = group_problem(group, name, members, (address,))
+    problem = problem or shared_problem(group, members, address)
+    nodes = (
+        [] if problem else [check_node(each, is_vfio=True) for each in group_nodes(files, group)]
+    )
+    wrong = [problem, *(each for each in nodes if isinstance(each, Problem))]
+    return VirtualFunction(
+        read_function(files, address, folder),
+        f"{folder}/resource0",
+        inode,
+        nodes=tuple(each for each in nodes if isinstance(each, DeviceNode)),
+        problems=tuple(filter(None, wrong)),
+    )

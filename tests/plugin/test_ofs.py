@@ -1,0 +1,68 @@
+"""The functions of an OFS card in a plugin, from vfio-pci to a container and its restart."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from services.devices.model import PluginMode
+from services.names import DOMAIN, function_name
+from tests.plugin.support import Bed, container, serving
+from tests.services.ofs_cards import HE_HSSI, HE_MEM, INTERFACE, OfsNode
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+FIRST, SECOND = "0000:b1:00.5", "0000:b1:00.6"
+MEM, HSSI = (f"{DOMAIN}/{function_name(INTERFACE, each)}" for each in (HE_MEM, HE_HSSI))
+
+
+@pytest.fixture
+def node(short_dir: Path) -> OfsNode:
+    made = OfsNode(short_dir / "root")
+    made.add_card(functions=2)
+    made.bind(FIRST, HE_MEM)
+    return made
+
+
+async def test_a_container_gets_a_function_and_keeps_it(bed: Bed, node: OfsNode) -> None:
+    async with bed.running(PluginMode.AF, enforce_mappings="never") as plugin:
+        await bed.offers(1, MEM)
+        state = await bed.start("p", container("c", MEM, 1))
+        given = state["c"].granted
+        assert [each.container_path for each in given.devices] == [
+            "/dev/vfio/1770",
+            "/dev/vfio/vfio",
+        ]
+        assert FIRST in dict(given.env).values()
+        node.write_bar(FIRST, HE_HSSI)
+        node.bind(SECOND, HE_HSSI)
+        await bed.offers(1, HSSI)
+        assert set(serving(plugin).node.state.advertised.resources) == {MEM, HSSI}
+        await bed.kubelet.delete_pod(state)
+        await bed.offers(2, HSSI)
+
+
+async def test_a_container_whose_group_has_another_number_does_not_start_again(
+    bed: Bed, node: OfsNode
+) -> None:
+    async with bed.running(PluginMode.AF, enforce_mappings="never") as plugin:
+        await bed.offers(1, MEM)
+        state = await bed.start("p", container("c", MEM, 1))
+        await bed.restart(state)
+        link = node.folder(FIRST) / "iommu_group"
+        link.unlink()
+        node.tree.group(node.path(FIRST), 7)
+        shutil.rmtree(node.root / "sys/devices/virtual/vfio/1770")
+        (node.root / "sys/class/vfio/1770").unlink()
+        node.tree.entry("", "vfio", "7", "242:7", "vfio/7")
+
+        def is_renumbered() -> bool:
+            devices = serving(plugin).node.state.advertised.devices()
+            return [each.nodes[0].host for each in devices if each.healthy] == ["vfio/7"]
+
+        await eventually_async(is_renumbered)
+        await bed.kubelet.restart_container(state, "c")
+        await bed.kubelet.until(lambda: "delete the pod" in bed.said)
+        assert not state["c"].running
+        await bed.kubelet.delete_pod(state)

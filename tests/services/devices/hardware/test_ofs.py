@@ -1,0 +1,268 @@
+"""OFS cards as sysfs shows them, and what is behind their virtual functions."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from services.devices.hardware.afu_ids import INTERVAL, AfuIds
+from services.devices.hardware.scan import scan
+from services.devices.model import Inventory, VirtualFunction
+from services.process.blocking import BlockingCalls
+from tests.services.ofs_cards import AFUS, HE_HSSI, HE_MEM, MEM_TG, OfsNode
+from tests.support import eventually
+
+FIRST, SECOND, THIRD = ADDRESSES = [f"0000:b1:00.{number}" for number in (5, 6, 7)]
+
+
+class Bench:
+    """A node with a card, whose functions are identified again and again."""
+
+    def __init__(self, root: Path, *, program: Path | None = None, patience: float = 20) -> None:
+        self.node = OfsNode(root)
+        self.node.add_card()
+        self.root, self.now, self.held = root, 100.0, set[str]()
+        options = {"program": program} if program else {}
+        self.calls = BlockingCalls()
+        self.ids = AfuIds(root, self.calls, patience=patience, clock=lambda: self.now, **options)
+
+    def bind_all(self) -> None:
+        for address, afu in zip(ADDRESSES, AFUS, strict=True):
+            self.node.bind(address, afu)
+
+    def functions(self) -> tuple[VirtualFunction, ...]:
+        (card,) = self.ids.identify_sync(scan(self.root), self.held).cards
+        assert card.functions is not None
+        return card.functions
+
+    def found(self) -> list[str]:
+        """The AFU or the reason of each function."""
+        return [each.afu_id or each.problems[0].reason for each in self.functions()]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    made = Bench(tmp_path / "node")
+    made.bind_all()
+    return made
+
+
+def test_the_afus_of_a_card_are_read_behind_its_virtual_functions(bench: Bench) -> None:
+    first, *_ = bench.functions()
+    assert bench.found() == [HE_MEM, HE_HSSI, MEM_TG]
+    assert (first.pci.address, first.pci.physfn, first.pci.numa_node) == (FIRST, "0000:b1:00.0", 1)
+    assert [node.host for node in first.nodes] == ["vfio/1770", "vfio/vfio"]
+    assert first.nodes[1].number == (10, 196)
+
+
+def test_functions_that_vfio_does_not_have_are_not_read(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    assert bench.found() == ["vfio-not-bound"] * 3
+    bench.node.bind(FIRST, HE_MEM, driver="dfl-pci")
+    (bench.node.folder(SECOND) / "iommu_group").unlink()
+    bench.node.bind(THIRD, MEM_TG)
+    shutil.rmtree(tmp_path / "dev/vfio")
+    assert bench.found() == ["vfio-not-bound", "vfio-no-group", "node-missing"]
+    assert bench.calls.abandoned == {}
+
+
+def test_a_group_of_several_functions_is_given_to_nobody(bench: Bench) -> None:
+    link = bench.node.folder(SECOND) / "iommu_group"
+    link.unlink()
+    bench.node.tree.group(bench.node.path(SECOND), 1770)
+    assert bench.found() == ["vfio-group-shared", "vfio-group-shared", MEM_TG]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("subsystem_device", "0xbeef"),
+        ("vendor", "0x1af4"),
+        ("device", "0x09c4"),
+        ("device", ""),
+    ],
+)
+def test_other_cards_have_no_functions_that_are_read(tmp_path: Path, file: str, text: str) -> None:
+    bench = Bench(tmp_path)
+    bench.bind_all()
+    (bench.node.folder("0000:b1:00.0") / file).write_text(text)
+    (card,) = scan(tmp_path).cards
+    assert card.functions is None
+    bench.node.tree.file(f"{bench.node.path('0000:b1:00.0')}/{file}", text)
+
+
+def too_short(bar: Path) -> None:
+    bar.write_bytes(b"x" * 23)
+
+
+def fifo(bar: Path) -> None:
+    bar.unlink()
+    os.mkfifo(bar)
+
+
+def folder(bar: Path) -> None:
+    bar.unlink()
+    bar.mkdir()
+
+
+def leads_away(bar: Path) -> None:
+    bar.unlink()
+    good = bar.parent.parent / FIRST / "resource0"
+    assert good.exists()
+    bar.symlink_to(good)
+
+
+@pytest.mark.parametrize("spoil", [too_short, fifo, folder, leads_away, Path.unlink])
+def test_a_bar_that_is_none_harms_no_other(bench: Bench, spoil: Callable[[Path], None]) -> None:
+    spoil(bench.node.folder(SECOND) / "resource0")
+    assert bench.found() == [HE_MEM, "function-unreadable", MEM_TG]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_bar_that_may_not_be_read_says_so(bench: Bench) -> None:
+    (bench.node.folder(SECOND) / "resource0").chmod(0)
+    problem = bench.functions()[1].problems[0]
+    assert problem.message.endswith("Permission denied: 'resource0'")
+
+
+@pytest.mark.parametrize(("afu", "header"), [("0" * 32, 1 << 60), ("f" * 32, 2**64 - 1)])
+def test_a_function_without_afu_says_so(bench: Bench, afu: str, header: int) -> None:
+    bench.node.write_bar(THIRD, afu, header)
+    assert bench.found() == [HE_MEM, HE_HSSI, "function-invalid"]
+
+
+def test_functions_come_and_go(bench: Bench) -> None:
+    bench.found()
+    bench.node.unbind(FIRST)
+    bench.now += INTERVAL
+    assert bench.found() == ["vfio-not-bound", HE_HSSI, MEM_TG]
+    shutil.rmtree(bench.node.folder(SECOND))  # its links lead nowhere now
+    assert bench.found() == ["vfio-not-bound", MEM_TG]
+    for path in bench.node.folder("0000:b1:00.0").glob("virtfn*"):
+        path.unlink()
+    assert bench.functions() == ()
+
+
+# When they are read
+
+
+def test_a_free_function_is_read_again_now_and_then(bench: Bench) -> None:
+    assert bench.found()[0] == HE_MEM
+    bench.node.write_bar(FIRST, HE_HSSI)
+    assert bench.found()[0] == HE_MEM
+    bench.now += INTERVAL
+    assert bench.found()[0] == HE_HSSI
+
+
+def test_a_function_in_use_keeps_what_it_was_and_is_read_at_once_when_it_is_free(
+    bench: Bench,
+) -> None:
+    bench.found()
+    bench.held = {FIRST}
+    bench.node.write_bar(FIRST, "0" * 32)
+    bench.now += 2 * INTERVAL
+    assert bench.found()[0] == HE_MEM
+    bench.held = set()
+    assert bench.found()[0] == "function-invalid"
+
+
+def test_a_function_in_use_since_before_the_start_is_unknown_until_it_is_free(
+    bench: Bench,
+) -> None:
+    bench.held = {FIRST}
+    assert bench.found() == ["function-in-use", HE_HSSI, MEM_TG]
+    bench.held = set()
+    assert bench.found() == [HE_MEM, HE_HSSI, MEM_TG]
+
+
+def test_another_function_at_the_same_address_is_not_the_one_that_was(bench: Bench) -> None:
+    bench.found()
+    bench.held = {FIRST}
+    place = bench.node.folder(FIRST)
+    shutil.copytree(place, place.with_name("other"), symlinks=True)
+    shutil.rmtree(place)
+    place.with_name("other").rename(place)
+    assert bench.found()[0] == "function-in-use"
+
+
+# What takes its reader with it
+
+READER = """\
+import os, signal, sys, time
+from pathlib import Path
+for path in sys.argv[1:]:
+    fate = Path(path).with_name("fate")
+    if fate.exists():
+        with Path(__file__).with_name("pids").open("a") as pids:
+            print(os.getpid(), file=pids)
+        if fate.read_text() == "dies":
+            os.kill(os.getpid(), signal.SIGBUS)
+        signal.pause()
+    print("1000010000000000 bb652a578330a8eb 8568ab4e6ba54616", flush=True)
+"""
+
+
+@pytest.fixture
+def fated(tmp_path: Path) -> Bench:
+    """A bench whose reader dies or hangs at a function that has a file `fate`."""
+    (tmp_path / "reader.py").write_text(READER)
+    bench = Bench(tmp_path / "node", program=tmp_path / "reader.py")
+    bench.bind_all()
+    return bench
+
+
+def test_a_function_that_kills_its_reader_harms_no_other(fated: Bench) -> None:
+    fate = fated.node.folder(SECOND) / "fate"
+    fate.write_text("dies")
+    for _ in range(2):
+        _, broken, _ = fated.functions()
+        assert fated.found() == [HE_MEM, "function-unreadable", HE_MEM]
+        assert "its reader ended with SIGBUS" in broken.problems[0].message
+        fated.now += INTERVAL
+    fate.unlink()
+    assert fated.found() == [HE_MEM] * 3
+
+
+def test_a_function_that_hangs_harms_no_other_and_is_not_read_while_it_hangs(
+    tmp_path: Path,
+) -> None:
+    program, pids = tmp_path / "reader.py", tmp_path / "pids"
+    program.write_text(READER)
+    bench = Bench(tmp_path / "node", program=program, patience=2)
+    bench.bind_all()
+    fate = bench.node.folder(SECOND) / "fate"
+    fate.write_text("hangs")
+
+    def are_found(*expected: str) -> bool:
+        bench.now += INTERVAL
+        return bench.found() == [*expected]
+
+    try:
+        for _ in range(2):
+            eventually(lambda: are_found(HE_MEM, "function-unreadable", HE_MEM))
+        assert len(pids.read_text().split()) == 2
+    finally:
+        fate.unlink()
+        for pid in pids.read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+    eventually(lambda: not bench.calls.abandoned)
+    eventually(lambda: are_found(HE_MEM, HE_MEM, HE_MEM))
+
+
+def test_without_processes_the_functions_are_unreadable(bench: Bench, tmp_path: Path) -> None:
+    ids = AfuIds(bench.root, BlockingCalls(), program=tmp_path / "nothing.py")
+    (card,) = ids.identify_sync(scan(bench.root), ()).cards
+    assert card.functions is not None
+    for each in card.functions:
+        (problem,) = each.problems
+        assert "its reader ended with exit code 2" in problem.message
+
+
+@pytest.mark.anyio
+async def test_a_node_without_such_cards_costs_nothing(tmp_path: Path) -> None:
+    inventory = Inventory()
+    calls = BlockingCalls(max_threads=0)
+    assert await AfuIds(tmp_path, calls).identify(inventory, ()) is inventory

@@ -1,0 +1,102 @@
+"""Device types that name the AFU behind a function of an OFS card."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.devices.model import Device
+from tests.services.devices.types.making import Types, document
+from tests.services.ofs_cards import AFUS, C6100, HE_HSSI, HE_MEM, OfsNode
+from tests.support import REPOSITORY
+
+FIRST, SECOND = "0000:b1:00.5", "0000:b1:00.6"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> OfsNode:
+    made = OfsNode(tmp_path / "node")
+    made.add_card(C6100, interface="")
+    for number, afu in enumerate(AFUS):
+        made.bind(f"0000:b1:00.{number + 5}", afu)
+    return made
+
+
+def of_cards_page() -> str:
+    page = (REPOSITORY / "docs/cards.md").read_text()
+    return page.partition("```yaml\n")[2].partition("```")[0]
+
+
+def test_the_type_in_the_guide_serves_a_card_without_region(node: OfsNode, tmp_path: Path) -> None:
+    types = Types(tmp_path / "types", node.root, patience=20)
+    types.write("c6100.yaml", of_cards_page())
+    *others, served = types.scan().devices
+    assert (served.id, served.resource) == ("0000-b1-00-5", "device.accelbind.dev/he-mem")
+    assert served.healthy
+    assert [each.host for each in served.nodes] == ["vfio/1770", "vfio/vfio"]
+    assert [each.reasons[0].message for each in others] == [
+        f'afuID is "{afu}", not "{HE_MEM}"' for afu in AFUS[1:]
+    ]
+
+
+def test_a_function_in_use_keeps_its_afu_and_is_unknown_after_a_restart(
+    node: OfsNode, tmp_path: Path
+) -> None:
+    held = [("device.accelbind.dev/he-mem", "0000-b1-00-5")]
+
+    def first(types: Types, *held: tuple[str, str]) -> Device:
+        found = types.provider.devices_sync(held).devices
+        return next(each for each in found if each.id == "0000-b1-00-5")
+
+    types = Types(tmp_path / "types", node.root, patience=20)
+    types.write("c6100.yaml", of_cards_page())
+    types.scan()
+    node.write_bar(FIRST, HE_HSSI)
+    assert first(types, *held).healthy
+    node.write_bar(FIRST, HE_MEM)
+    restarted = Types(tmp_path / "types", node.root, patience=20)
+    unknown = first(restarted, *held)
+    assert (unknown.resource, unknown.reasons[0].reason) == ("", "function-in-use")
+    assert first(restarted).healthy
+
+
+def test_what_cannot_be_read_is_a_reason_of_its_device(node: OfsNode, tmp_path: Path) -> None:
+    types = Types(tmp_path / "types", node.root, patience=20)
+    types.write("c6100.yaml", of_cards_page())
+    types.scan()
+    types.provider.devices_sync([("r", "0000-b1-00-5")])  # so it is read when it is free
+    (node.folder(FIRST) / "resource0").unlink()
+    first = next(each for each in types.scan().devices if each.id == "0000-b1-00-5")
+    assert (first.resource, first.healthy) == ("device.accelbind.dev/he-mem", False)
+    assert first.reasons[0].reason == "function-unreadable"
+
+
+def test_the_afu_is_a_variable(node: OfsNode, tmp_path: Path) -> None:
+    pci = {"vendor": ["8086"], "device": ["bccf"], "driver": ["vfio-pci"]}
+    spec = {
+        "match": [{"pci": pci}],
+        "nodes": [{"vfio": True}],
+        "env": [{"name": "AFU", "attribute": "afuID"}],
+    }
+    types = Types(tmp_path / "types", node.root, patience=20)
+    types.write("t.yaml", yaml.safe_dump(document(spec)))
+    assert [dict(each.envs)["AFU"] for each in types.scan().devices] == [*AFUS]
+
+
+def test_bars_are_read_for_known_cards_and_types_that_ask(node: OfsNode, tmp_path: Path) -> None:
+    """A FIFO in the place of BAR0 would be a reason, if it was read."""
+    for number in (5, 6, 7):
+        bar = node.folder(f"0000:b1:00.{number}") / "resource0"
+        bar.unlink()
+        os.mkfifo(bar)
+    pci = {"vendor": ["8086"], "device": ["bccf"], "driver": ["vfio-pci"]}
+    spec = {"match": [{"pci": pci}], "nodes": [{"vfio": True}]}
+    types = Types(tmp_path / "types", node.root, patience=20)
+    types.write("t.yaml", yaml.safe_dump(document(spec)))
+    assert all(each.healthy for each in types.scan().devices)
+    spec |= {"env": [{"name": "AFU", "attribute": "afuID"}]}
+    types.write("t.yaml", yaml.safe_dump(document(spec)))
+    node.tree.file(f"{node.path(FIRST)}/subsystem_device", "0x0001")
+    node.tree.file(f"{node.path(SECOND)}/subsystem_device", "0xbeef")
+    assert all(each.healthy for each in types.scan().devices), "only a variable is missing"
