@@ -13,6 +13,11 @@
 {{- if or .Values.deviceTypes.enabled .Values.deviceTypes.own }}yes{{ end }}
 {{- end }}
 
+{{/* Not empty if a pool runs the DRA driver. */}}
+{{- define "accelbind.hasDra" -}}
+{{- range .Values.pools }}{{ if eq (.driver | default "plugin") "dra" }}yes{{ end }}{{ end }}
+{{- end }}
+
 {{/* What all pods have in common. */}}
 {{- define "accelbind.pod" -}}
 automountServiceAccountToken: true

@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 _TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object": dict}
 _ROOT = ("apiVersion", "kind", "metadata")
 _RULES = "x-kubernetes-validations"
-_VARIABLES = ("device", "object", "oldObject", "request", "self")
+_VARIABLES = ("device", "object", "oldObject", "request", "self", "variables")
 _UNCHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing"
     " errors to complete validation"
@@ -63,7 +63,7 @@ class Expression:
 
 @lru_cache(maxsize=256)
 def compile_expression(text: str) -> Expression:
-    """Compile an expression over a review's objects, over `self`, or over `device`."""
+    """Compile an expression over a review, a policy's variables, `self`, or `device`."""
     if library is None:
         _log.warning("CEL is not evaluated: cel-expr-python is not installed; all conditions hold")
         return Expression(None)

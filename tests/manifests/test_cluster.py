@@ -398,6 +398,60 @@ def test_the_certificates_account_creates_secrets_that_are_data_only(
     assert verdict({}, secret, user, policy="accelbind-certs-secrets") is passes
 
 
+DRA = f"system:serviceaccount:{NAMESPACE}:accelbind-dra"
+NODE = {"authentication.kubernetes.io/node-name": ["n1"]}
+
+
+def resource_slice(driver: str = "accelbind.dev", pool: str = "n1", **spec: object) -> Json:
+    own = {"driver": driver, "pool": {"name": pool}}
+    return {"kind": "ResourceSlice", "spec": own | (spec or {"nodeName": "n1"})}
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
+@pytest.mark.parametrize(
+    ("item", "extra", "passes"),
+    [
+        (resource_slice(), NODE, True),
+        (resource_slice(nodeName="n2", pool="n2"), NODE, False),
+        (resource_slice(nodeName="n2"), NODE, False),
+        (resource_slice(pool="n2"), NODE, False),
+        (resource_slice(allNodes=True), NODE, False),
+        (resource_slice("gpu.example.com"), NODE, False),
+        (resource_slice(), {}, False),
+        (resource_slice(), None, False),
+        (resource_slice(nodeName=""), {}, False),
+        (resource_slice(), {"authentication.kubernetes.io/node-name": ["n2"]}, False),
+    ],
+)
+def test_the_dra_account_writes_slices_of_its_own_node_driver_and_pool_only(
+    item: Json, extra: Json | None, operation: str, *, passes: bool
+) -> None:
+    pytest.importorskip("cel_expr_python")
+    spec = one(rendered("overlays/dra"), "ValidatingAdmissionPolicy", "accelbind-dra")["spec"]
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["apiVersions"]) == (["resourceslices"], ["*"])
+    assert operation in rule["operations"]
+    deleted = operation == "DELETE"
+    for user, held in ((DRA, passes), (f"{DRA}-2", True), ("kubernetes-admin", True)):
+        info = {"username": user} | ({} if extra is None else {"extra": extra})
+        scope: Json = {
+            "object": None if deleted else item,
+            "oldObject": None if operation == "CREATE" else item,
+            "request": {"operation": operation, "userInfo": info},
+        }
+        (condition,) = [compile_expression(each["expression"]) for each in spec["matchConditions"]]
+        variables = {
+            each["name"]: compile_expression(each["expression"]).value(scope)
+            for each in spec["variables"]
+        }
+        rules = [compile_expression(each["expression"]) for each in spec["validations"]]
+        admitted = not condition.holds(scope) or all(
+            each.holds(scope | {"variables": variables}) for each in rules
+        )
+        assert admitted is held, user
+    assert {each["reason"] for each in spec["validations"]} == {"Forbidden"}
+
+
 @pytest.mark.parametrize("folder", ["base", "overlays/af"])
 def test_kubernetes_sets_no_variables_of_services_in_our_pods(folder: str) -> None:
     """A Service `accelbind-metrics` would set `ACCELBIND_METRICS_PORT` to a URL."""

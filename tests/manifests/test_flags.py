@@ -27,7 +27,7 @@ MODES = {
 
 
 Read = Callable[[Json], Json]
-PLUGINS = sorted(set(OVERLAYS) - {"names"})
+PLUGINS = sorted(set(OVERLAYS) - {"names", "dra"})
 """The overlays that have one."""
 ENFORCING = {"region", "regiondevel"}
 """Modes whose plugins must know every pod that starts a container."""

@@ -150,7 +150,7 @@
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}
 {{- $names := list }}{{ $taken := list }}
 {{- range $given.extraVolumes }}
-{{- if has .name (list "bitstreams" "cdi" "dev" "device-plugins" "device-types" "hook" "pod-logs" "pod-resources" "state" "sys" "tls") }}
+{{- if has .name (list "bitstreams" "cdi" "dev" "device-plugins" "device-types" "hook" "plugins" "plugins-registry" "pod-logs" "pod-resources" "state" "sys" "tls") }}
 {{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s, a name that the chart uses itself: rename the volume" $path .name)) }}
 {{- else if has .name $names }}
 {{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s twice: rename one of them" $path .name)) }}
@@ -166,7 +166,11 @@
 {{- include "accelbind.problem" (list $found (printf "%s %q, which is not a path: use an absolute one" $is $at)) }}
 {{- else }}
 {{- $at = clean $at }}
-{{- range $ours := list "/etc/accelbind/tls" "/etc/accelbind/device-types" "/host/dev" "/host/sys" "/opt/accelbind" "/run/accelbind" "/srv/intel.com/fpga" "/var/lib/kubelet/device-plugins" "/var/lib/kubelet/pod-resources" "/var/log/pods" "/var/run/cdi" "/var/run/secrets/kubernetes.io/serviceaccount" }}
+{{- $kubelet := list }}
+{{- range list "device-plugins" "plugins" "plugins_registry" "pod-resources" }}
+{{- $kubelet = append $kubelet (printf "%s/%s" $found.kubelet .) }}
+{{- end }}
+{{- range $ours := concat $kubelet (list "/etc/accelbind/tls" "/etc/accelbind/device-types" "/host/dev" "/host/sys" "/opt/accelbind" "/run/accelbind" "/srv/intel.com/fpga" "/var/lib/kubelet/device-plugins" "/var/lib/kubelet/plugins" "/var/lib/kubelet/plugins_registry" "/var/lib/kubelet/pod-resources" "/var/log/pods" "/var/run/cdi" "/var/run/secrets/kubernetes.io/serviceaccount") }}
 {{- if or (hasPrefix (print (trimSuffix "/" $at) "/") (print $ours "/")) (hasPrefix (print $ours "/") (print (trimSuffix "/" $at) "/")) }}
 {{- include "accelbind.problem" (list $found (printf "%s %s, where the chart has %s: use another path" $is $at $ours)) }}
 {{- end }}
@@ -179,13 +183,14 @@
 {{- end }}
 {{- end }}
 
-{{/* Takes what was found, the pools, and the plugin's flags. */}}
+{{/* Takes what was found, the pools, and the flags of each command. */}}
 {{- define "accelbind.checkPools" -}}
 {{- $found := index . 0 }}{{ $known := index . 2 }}{{ $earlier := list }}
 {{- $flags := dict "--log-level" "logLevel" "--mode" "mode" "--units" "units" "--enforce-mappings" "enforceMappings" "--programming" "programming" "--hook-path" "programming" "--cdi" "cdi" "--cdi-dir" "cdi" "--device-types" "deviceTypes" "--resource-domain" "deviceTypes.domains" }}
 {{- range $at, $given := index . 1 }}
 {{- $path := printf "pools[%d]" $at }}
-{{- include "accelbind.arguments" (list $found $path $given $flags "plugin" $known) }}
+{{- $command := $given.driver | default "plugin" }}
+{{- include "accelbind.arguments" (list $found $path $given $flags $command (get $known $command)) }}
 {{- include "accelbind.workload" (list $found $path $given) }}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$" $given.name) }}
 {{- include "accelbind.problem" (list $found (printf "%s.name %q is not a name: use at most 32 lower-case letters, digits and -" $path $given.name)) }}
@@ -193,11 +198,22 @@
 {{- if and (hasKey $given "nodeSelector") (not $given.nodeSelector) }}
 {{- include "accelbind.problem" (list $found (printf "%s.nodeSelector is empty: name a label, or remove it for accelbind.dev/plugin: \"true\"" $path)) }}
 {{- end }}
-{{- $mode := $given.mode | default "af" }}
-{{- if and (hasKey $given "units") (ne $mode "units") }}
+{{- $mode := $given.mode | default "af" }}{{ $programming := $given.programming | default "" }}
+{{- if eq ($given.driver | default "plugin") "dra" }}
+{{- range list "mode" "units" "cdi" }}
+{{- if hasKey $given . }}
+{{- include "accelbind.problem" (list $found (printf "%s.%s is for device plugins, and the pool has driver dra: remove one of them" $path .)) }}
+{{- end }}
+{{- end }}
+{{- if has $programming (list "prestart" "oci-hook") }}
+{{- include "accelbind.problem" (list $found (printf "%s.programming %s is for device plugins: with driver dra use on-prepare or none" $path $programming)) }}
+{{- end }}
+{{- else if eq $programming "on-prepare" }}
+{{- include "accelbind.problem" (list $found (printf "%s.programming on-prepare needs driver dra: use prestart, or set the pool's driver to dra" $path)) }}
+{{- else if and (hasKey $given "units") (ne $mode "units") }}
 {{- include "accelbind.problem" (list $found (printf "%s.units is for mode units: remove it, or set the pool's mode to units" $path)) }}
 {{- end }}
-{{- if and (eq ($given.programming | default "") "oci-hook") (ne $mode "region") }}
+{{- if and (eq $programming "oci-hook") (ne $mode "region") (ne ($given.driver | default "plugin") "dra") }}
 {{- include "accelbind.problem" (list $found (printf "%s.programming oci-hook needs mode region: set the pool's mode to region" $path)) }}
 {{- end }}
 {{- $rolling := dig "rollingUpdate" "maxUnavailable" "10%" ($given.updateStrategy | default dict) | toString }}
