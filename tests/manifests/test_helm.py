@@ -342,6 +342,7 @@ def test_env_and_volumes_cannot_repeat_what_the_plugin_has() -> None:
             extraVolumes=[{"name": name} for name in sorted(volumes)],
             extraVolumeMounts=[{"name": "tls", "mountPath": path} for path in sorted(paths)],
         )
+        | {"kubelet": {"root": "/k"}}
     )
     assert min(len(variables), len(volumes), len(paths)) > 7
     for said in (
