@@ -89,6 +89,21 @@ def test_the_plugin_understands_its_settings(overlay: str, settings: Read) -> No
     assert found["cdi-dir"] is None or beneath(found["cdi-dir"], container)
 
 
+def test_the_dra_driver_understands_its_settings(settings: Read) -> None:
+    container = container_of("dra", "accelbind-plugin")
+    assert container["args"] == ["dra"]
+    found = settings(container)
+    assert (found["node-name"], found["host-root"]) == ("node-1", "/")
+    assert (found["programming"], found["clear-errors"]) == ("on-prepare", True)
+    assert ports(container) == {"metrics": found["metrics-port"]}
+    for folder in ("sys", "dev"):
+        assert beneath(f"{found['root']}/{folder}", container)
+    for folder in ("device-plugins", "plugins", "plugins_registry"):
+        assert beneath(f"{found['kubelet-dir']}/{folder}", container)
+    for setting in ("pod-logs-dir", "state-dir", "bitstreams", "cdi-dir"):
+        assert beneath(found[setting], container), setting
+
+
 @pytest.mark.parametrize("overlay", PLUGINS)
 def test_errors_are_cleared_only_where_sysfs_can_be_written_to(
     overlay: str, settings: Read

@@ -1,0 +1,57 @@
+"""What the driver asks an API server for is what its account may ask for."""
+
+from functools import partial
+
+import pytest
+
+from services.devices.dra import DRIVER
+from simulator.cards import CardSpec
+from tests.dra.support import NLB0, NLB3, REGION, Bed, extended_claim, mapping, result, with_claim
+from tests.manifests.rendering import rendered, workloads
+from tests.manifests.rights import asked, beyond, idle, rights_of
+from tests.plugin.support import container, functions, pod
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+STALE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "n1-accelbind.dev-9"},
+    "spec": {
+        "driver": DRIVER,
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [],
+    },
+}
+"""Of a driver that had more devices."""
+
+
+def published(bed: Bed, afu: str) -> bool:
+    slices = [each["spec"] for each in bed.api.objects("ResourceSlice")]
+    devices = [each for spec in slices if spec["driver"] == DRIVER for each in spec["devices"]]
+    return [each["attributes"]["afuID"]["string"] for each in devices] == [afu]
+
+
+@pytest.mark.usefixtures("driver")
+async def test_the_driver_asks_for_what_its_account_may_and_for_all_of_it(bed: Bed) -> None:
+    items = rendered("overlays/dra")
+    rights = rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
+    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    device = result(f"fpga-{address.replace(':', '-').replace('.', '-')}", "container-0-request-0")
+    bed.install(NLB3)
+    bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
+    bed.api.put(STALE)
+    async with bed.running(enforce_mappings="auto"):
+        await bed.register()
+        await eventually_async(partial(published, bed, NLB0))
+        owner = pod("p", container("c", REGION, 1, functions(NLB3)))
+        bed.api.put(with_claim(owner, ("container-0-request-0", "c", REGION)))
+        assert "maps that" in await bed.refused(extended_claim(owner, device))
+        bed.api.put(mapping("nlb3", NLB3))
+        await bed.ready(extended_claim(owner, device))
+        await eventually_async(partial(published, bed, NLB3))
+        await eventually_async(lambda: not idle(rights, asked(bed.api)), what="all in use")
+        assert beyond(rights, asked(bed.api)) == set()
