@@ -22,6 +22,7 @@ from services.devices.model import Inventory
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.error_registers import clear_device_errors
+from services.programming.image import Image, Programmed
 from services.programming.ioctls import KERNEL
 from services.programming.port import (
     DeviceFiles,
@@ -31,7 +32,7 @@ from services.programming.port import (
     port_meant,
 )
 from services.programming.port_session import port_session
-from services.programming.programmer import Image, Programmed, Programmer
+from services.programming.programmer import Programmer
 
 T = TypeVar("T")
 

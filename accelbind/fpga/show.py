@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from services.devices.model import Card, Inventory, Port, Problem, VirtualFunction
 from services.programming.error_registers import ClearedRegister
-from services.programming.programmer import Programmed
+from services.programming.image import Programmed
 
 HEADINGS: Final = ("DEVICE", "KIND", "CARD", "PCI", "NUMA", "INTERFACE", "AFU", "STATE")
 

@@ -32,7 +32,8 @@ from services.programming.assignment import (
     plan,
     regions_of,
 )
-from services.programming.programmer import Image, Programmed, Programmer
+from services.programming.image import Image, Programmed
+from services.programming.programmer import Programmer
 
 T = TypeVar("T")
 

@@ -24,22 +24,21 @@ import time
 from array import array
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from services.bitstreams.model import Bitstream
 from services.devices.hardware.scan import scan
 from services.devices.health import no_fme
 from services.devices.model import Card, Inventory
 from services.devices.port_owners import lock_of
 from services.devices.topology import Topology
-from services.names import OPENCL_AFU, canonical_id
+from services.names import canonical_id
 from services.process.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
 from services.process.text import quote
-from services.programming.clock import ClockCheck, UserClock, check_user_clock, requested_clock
+from services.programming.clock import ClockCheck, UserClock, check_user_clock
 from services.programming.error_registers import why_refused
+from services.programming.image import Image, Programmed
 from services.programming.ioctls import (
     KERNEL,
     MAX_PORT,
@@ -76,59 +75,6 @@ OnStep = Callable[[str], None]
 
 Require = Callable[[Inventory], None]
 """Raises if a port must be left alone, with the cards as they are now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """What to put into a port."""
-
-    interface_id: str
-    """What the region must have, 32 hex digits."""
-    afu_id: str
-    """What the port shows then, 32 hex digits."""
-    data: "Callable[[], array[int]]"
-    """Gives the raw bitstream, once it is needed."""
-    clock: UserClock | None = None
-    """The user clock that it asks for."""
-    program: str = ""
-    """The id of the OpenCL program that it is, which the port can't show."""
-
-    @property
-    def function(self) -> str:
-        """What mappings name; empty for a GBS with the AFU id that all OpenCL programs share."""
-        return self.program or ("" if self.afu_id == OPENCL_AFU else self.afu_id)
-
-    @classmethod
-    def from_bitstream(cls, bitstream: Bitstream) -> "Image":
-        """The image in a bitstream file."""
-        metadata, opencl = bitstream.metadata, bitstream.opencl
-        return cls(
-            metadata.interface_id,
-            metadata.afu_id,
-            bitstream.raw,
-            requested_clock(metadata.clock_high, metadata.clock_low),
-            opencl.program_id if opencl else "",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Programmed:
-    """The result of putting an image into a port."""
-
-    port: str
-    interface_id: str
-    afu_id: str
-    """What the port shows now."""
-    before: str
-    """What it showed before, empty if nothing usable."""
-    programmed: bool
-    """Whether it was reconfigured; if not, the function was there."""
-    seconds: float = 0.0
-    """How long it took, once the card was free."""
-    slow_clock: str = ""
-    """A sentence if the user clock is below what the function asks for."""
-    remarks: tuple[str, ...] = ()
-    """What is unexpected, but was no obstacle."""
 
 
 class Programmer:
@@ -190,7 +136,7 @@ class Programmer:
             with port_session(self._root, place, self._calls) as session:
                 started = time.monotonic()
                 record = self._record(place, session.files)
-                is_there = _has(record, image) and not force
+                is_there = image.is_in(record) and not force
                 on_step("measuring the user clock")
                 clock = record.clock if record and is_there else image.clock
                 slow_clock = self._compare_clock(session.files, clock)
@@ -280,7 +226,7 @@ class Programmer:
         files = DeviceFiles(self._root, place)
         if holders := holders_of(files.node()):
             raise busy(place, holders)
-        programmed = force or not _has(self._record(place, files), image)
+        programmed = force or not image.is_in(self._record(place, files))
         if programmed:
             _check_not_released(place)
         return Programmed(
@@ -366,11 +312,6 @@ class Programmer:
 
     def _locked(self, card: Card) -> AbstractContextManager[None]:
         return card_lock(self._locks, lock_of(card), seconds=self._lock_seconds)
-
-
-def _has(record: PortRecord | None, image: Image) -> bool:
-    """Whether a record says that an image is in its port."""
-    return record is not None and bool(record.function) and record.function == image.function
 
 
 def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:

@@ -14,7 +14,7 @@ from accelbind.cli import main
 from services.devices.model import PluginMode
 from services.kubelet.sockets import plugins_folder
 from services.node.last_mode import FILE, last_mode
-from services.programming.programmer import Image
+from services.programming.image import Image
 from services.programming.records import FOLDER
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs

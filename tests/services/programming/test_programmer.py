@@ -16,9 +16,10 @@ from services.devices.model import Inventory
 from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
 from services.programming.clock import ClockCheck, UserClock
+from services.programming.image import Image, Programmed
 from services.programming.ioctls import DriverNode
 from services.programming.lock import card_lock
-from services.programming.programmer import Image, Programmed, Programmer
+from services.programming.programmer import Programmer
 from services.programming.records import FOLDER, PortRecords
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack

@@ -1,0 +1,67 @@
+"""What is put into a port, and the result of that."""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.bitstreams.model import Bitstream
+from services.names import OPENCL_AFU
+from services.programming.clock import UserClock, requested_clock
+from services.programming.records import PortRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What to put into a port."""
+
+    interface_id: str
+    """What the region must have, 32 hex digits."""
+    afu_id: str
+    """What the port shows then, 32 hex digits."""
+    data: "Callable[[], array[int]]"
+    """Gives the raw bitstream, once it is needed."""
+    clock: UserClock | None = None
+    """The user clock that it asks for."""
+    program: str = ""
+    """The id of the OpenCL program that it is, which the port can't show."""
+
+    @property
+    def function(self) -> str:
+        """What mappings name; empty for a GBS with the AFU id that all OpenCL programs share."""
+        return self.program or ("" if self.afu_id == OPENCL_AFU else self.afu_id)
+
+    def is_in(self, record: PortRecord | None) -> bool:
+        """Whether the record of a port says that this is in it."""
+        return record is not None and bool(record.function) and record.function == self.function
+
+    @classmethod
+    def from_bitstream(cls, bitstream: Bitstream) -> "Image":
+        """The image in a bitstream file."""
+        metadata, opencl = bitstream.metadata, bitstream.opencl
+        return cls(
+            metadata.interface_id,
+            metadata.afu_id,
+            bitstream.raw,
+            requested_clock(metadata.clock_high, metadata.clock_low),
+            opencl.program_id if opencl else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Programmed:
+    """The result of putting an image into a port."""
+
+    port: str
+    interface_id: str
+    afu_id: str
+    """What the port shows now."""
+    before: str
+    """What it showed before, empty if nothing usable."""
+    programmed: bool
+    """Whether it was reconfigured; if not, the function was there."""
+    seconds: float = 0.0
+    """How long it took, once the card was free."""
+    slow_clock: str = ""
+    """A sentence if the user clock is below what the function asks for."""
+    remarks: tuple[str, ...] = ()
+    """What is unexpected, but was no obstacle."""
