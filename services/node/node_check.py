@@ -6,8 +6,6 @@ one. So before each start the stored host paths are compared with those of today
 the container doesn't start: a new pod gets the right nodes.
 """
 
-import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +13,7 @@ from typing import Final
 import structlog
 
 from services.containers.identity import allocations, pods_of_folders
+from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Device, DeviceNode
 from services.kube.events import EventRecord, ObjectReference
 from services.kubelet.checkpoint import KubeletFiles
@@ -115,7 +114,7 @@ class NodeNumbers:
     """Makes sure that a node is the device's before a container is given it."""
 
     def __init__(self, root: Path, calls: BlockingCalls) -> None:
-        self._dev = root / "dev"
+        self._root = root
         self._calls = calls
 
     async def require(self, nodes: Sequence[DeviceNode]) -> None:
@@ -137,16 +136,13 @@ class NodeNumbers:
             raise NotAllowed(wrong)
 
     def _wrong(self, nodes: Sequence[DeviceNode]) -> str:
+        files = Sysfs(self._root)
         for node in nodes:
-            try:
-                status = (self._dev / node.host).stat()
-            except OSError:
-                continue
-            number = os.major(status.st_rdev), os.minor(status.st_rdev)
-            if stat.S_ISCHR(status.st_mode) and number != node.number:
+            actual = files.node_number(node.host)
+            if actual is not None and actual != node.number:
                 major, minor = node.number or (0, 0)
                 return (
-                    f"/dev/{node.host} is {number[0]}:{number[1]}, and the device is"
+                    f"/dev/{node.host} is {actual[0]}:{actual[1]}, and the device is"
                     f" {major}:{minor}: another device has its node now"
                 )
         return ""

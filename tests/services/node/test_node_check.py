@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -122,16 +121,11 @@ async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(
         (DeviceNode("null", "null", number=(1, 4)), False),
         (DeviceNode("null", "null"), True),
         (DeviceNode("missing", "missing", number=(1, 4)), True),
-        (DeviceNode("file", "file", number=(1, 4)), True),
+        (DeviceNode("fd", "fd", number=(1, 4)), True),
     ],
 )
-async def test_only_a_node_of_another_device_is_refused(
-    tmp_path: Path, node: DeviceNode, *, allowed: bool
-) -> None:
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / "file").touch()
-    (tmp_path / "dev" / "null").symlink_to(os.devnull)
-    numbers = NodeNumbers(tmp_path, BlockingCalls())
+async def test_only_a_node_of_another_device_is_refused(node: DeviceNode, *, allowed: bool) -> None:
+    numbers = NodeNumbers(Path("/"), BlockingCalls())
     if allowed:
         await numbers.require([node])
     else:
