@@ -149,6 +149,7 @@ _NAMES: Final = (
     ("variables of a container, written", allocation, "ADDRESS_VARIABLE"),
     ("kind of CDI devices of FPGAs, written", cdi, "KIND"),
     ("kind of CDI devices of device types, written", cdi, "DEVICE_KIND"),
+    ("kind of CDI devices of claims, written", cdi, "CLAIM_KIND"),
 )
 """Names in objects of others: what they are, module, constant."""
 
