@@ -33,7 +33,7 @@ from services.devices.limits import (
     parse_ignored,
 )
 from services.devices.model import Inventory, PluginMode, Problem
-from services.devices.port_owners import held_functions, with_held_ports
+from services.devices.port_owners import held_functions, with_held_functions, with_held_ports
 from services.devices.provider import Found, merge
 from services.devices.resources import OfferMemory, advertise, with_problems
 from services.devices.types.provider import DeviceTypes
@@ -186,6 +186,7 @@ class DeviceSource:
         if settings.mode is PluginMode.AF:
             held = held_functions(inventory, snapshot.holders)
             inventory = self._afu_ids.identify_sync(inventory, held)
+            self._memory = with_held_functions(self._memory, inventory, snapshot.holders)
         advertised = advertise(
             inventory, settings.mode, units=settings.units, previous=self._memory
         )

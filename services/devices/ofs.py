@@ -67,6 +67,11 @@ def in_use(address: str) -> Problem:
     return Problem(IN_USE, text)
 
 
+def is_in_use(function: VirtualFunction) -> bool:
+    """Whether the AFU behind a function is unknown because a container has it."""
+    return any(each.reason == IN_USE for each in function.problems)
+
+
 def ofs_devices(
     card: Card, functions: tuple[VirtualFunction, ...], mode: PluginMode
 ) -> Iterator[Device]:

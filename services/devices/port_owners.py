@@ -13,10 +13,13 @@ from services.devices.model import (
     Problem,
     VirtualFunction,
 )
-from services.devices.resources import FpgaOffer
+from services.devices.ofs import is_in_use
+from services.devices.resources import FpgaOffer, OfferMemory
 from services.devices.topology import Topology, physical_address
+from services.names import DOMAIN
 
 HELD: Final = "held-as-other-resource"
+_FUNCTIONS: Final = f"{DOMAIN}/af-"
 
 Allocated: TypeAlias = Iterable[tuple[str, str]]
 """Devices that containers have: full resource name and id."""
@@ -78,6 +81,26 @@ def held_functions(inventory: Inventory, allocated: Allocated) -> frozenset[str]
         for function in card.functions or ()
         if owners.of_function(card, function)
     )
+
+
+def with_held_functions(
+    memory: OfferMemory | None, inventory: Inventory, allocated: Allocated
+) -> OfferMemory:
+    """What mode af offered last, with functions that containers had before this process started.
+
+    Which AFU is behind one can't be read meanwhile. It stays, unhealthy, under the resource that
+    the kubelet knows it by: without that resource its container could not start again.
+    """
+    memory = memory or OfferMemory(PluginMode.AF)
+    owners = PortOwners(inventory, allocated)
+    held: dict[tuple[str, str], Device] = {}
+    for card in inventory.cards:
+        for function in card.functions or ():
+            resources = owners.of_function(card, function)
+            for resource in resources if is_in_use(function) else ():
+                if resource.startswith(_FUNCTIONS):
+                    held[function.id, card.place] = Device(function.id, resource, healthy=False)
+    return replace(memory, devices=held | {**memory.devices})
 
 
 def with_held_ports(advertised: FpgaOffer, inventory: Inventory, allocated: Allocated) -> FpgaOffer:

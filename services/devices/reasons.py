@@ -195,7 +195,7 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "function-in-use": Reason(
             Effect.DEVICE,
             "a container had the virtual function when accelbind started, so it isn't read",
-            "wait: it is offered again when that container has ended",
+            "none: it is healthy again when that container has ended",
         ),
         "port-released": Reason(
             Effect.DEVICE,

@@ -16,7 +16,13 @@ from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
 from services.devices.limits import Limits
 from services.devices.model import Card, Inventory, PluginMode, Problem
-from services.devices.port_owners import card_key, held_functions, lock_of, with_held_ports
+from services.devices.port_owners import (
+    card_key,
+    held_functions,
+    lock_of,
+    with_held_functions,
+    with_held_ports,
+)
 from services.devices.provider import Found
 from services.devices.resources import OfferMemory, advertise, with_problems
 from services.process.blocking import BlockingCalls
@@ -74,6 +80,7 @@ class FpgaProvider:
         if self._mode is PluginMode.AF:
             in_use = held_functions(inventory, holders)
             inventory = await self._afu_ids.identify(inventory, in_use)
+            self._memory = with_held_functions(self._memory, inventory, holders)
         offer = advertise(inventory, self._mode, units=self._units, previous=self._memory)
         self._memory = offer.memory
         offer = with_held_ports(offer, inventory, holders)

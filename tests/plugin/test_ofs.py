@@ -66,3 +66,23 @@ async def test_a_container_whose_group_has_another_number_does_not_start_again(
         await bed.kubelet.until(lambda: "delete the pod" in bed.said)
         assert not state["c"].running
         await bed.kubelet.delete_pod(state)
+
+
+async def test_a_container_starts_again_after_a_restart_of_the_plugin(
+    bed: Bed, node: OfsNode
+) -> None:
+    async with bed.running(PluginMode.AF, enforce_mappings="never"):
+        await bed.offers(1, MEM)
+        state = await bed.start("p", container("c", MEM, 1))
+        await bed.restart(state)
+    (node.folder(FIRST) / "resource0").unlink()  # it is not read while a container has it
+    async with bed.running(PluginMode.AF, enforce_mappings="never") as plugin:
+        await eventually_async(lambda: bool([*serving(plugin).node.state.advertised.devices()]))
+        (device,) = serving(plugin).node.state.advertised.devices()
+        assert (device.resource, device.healthy) == (MEM, False)
+        assert [each.reason for each in device.reasons] == ["function-in-use"]
+        await bed.offers(0, MEM)
+        await bed.restart(state)
+        await bed.kubelet.delete_pod(state)
+        node.write_bar(FIRST, HE_MEM)
+        await bed.offers(1, MEM)

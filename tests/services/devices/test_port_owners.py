@@ -3,11 +3,13 @@ from dataclasses import replace
 import pytest
 
 from services.devices.model import Inventory, PluginMode
+from services.devices.ofs import in_use
 from services.devices.port_owners import (
     HELD,
     PortOwners,
     held_functions,
     lock_of,
+    with_held_functions,
     with_held_ports,
 )
 from services.devices.resources import advertise
@@ -85,3 +87,19 @@ def test_a_virtual_function_of_an_ofs_card_is_held_by_its_id_or_its_engine() -> 
     one, other = changed.devices()
     assert one.healthy
     assert [each.message for each in other.reasons] == ["a container has vfio/6 as another"]
+
+
+def test_a_function_in_use_since_before_the_start_stays_under_the_resource_of_its_container() -> (
+    None
+):
+    unknown = virtual_function(5, "", in_use("0000:b1:00.5"))
+    inventory = Inventory((ofs_card(unknown, virtual_function(6)),))
+    allocated = [(AF_NLB0, "0000-b1-00-5"), (REGION, "0000-b1-00-5"), (AF_NLB0, "0000-b1-00-6")]
+    memory = with_held_functions(None, inventory, allocated)
+    offer = advertise(inventory, PluginMode.AF, previous=memory)
+    (device,) = offer.resources[AF_NLB0].values()
+    assert (device.id, device.healthy) == ("0000-b1-00-5", False)
+    assert device.cdi
+    assert "0000:b1:00.5" in device.claims
+    again = with_held_functions(offer.memory, inventory, [("another", "0000-b1-00-5")])
+    assert again == offer.memory
