@@ -21,6 +21,8 @@ from accelbind.output import Output, OutputFormat
 from accelbind.plain_port import NoAnswer, PlainPort
 from accelbind.run import Given, load_settings, require_root, with_settings
 from accelbind.survey import read_folder
+from dra.book import FOLDER as CLAIMS
+from dra.book import ClaimBook
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
@@ -59,7 +61,7 @@ _COMPARED: Final = ("root", "kubelet_dir", "mode")
         "metrics_host": "this machine",
         "metrics_port": "",
         "mode": "as the plugin runs, or af",
-        **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir", "units"), ""),
+        **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir", "state_dir", "units"), ""),
         **dict.fromkeys(("device_types", "resource_domain"), ""),
     },
     group=WHERE,
@@ -95,7 +97,7 @@ def devices(
     The JSON has node, mode, root, kubeletDir, source (plugin or files),
     problems, and devices: each with device, resource, card, type, pciAddresses,
     numaNode, interfaceId, afuIds, names, health, reasons (reason, message),
-    nodes and holders (namespace, pod, container). With --watch each document is
+    nodes and holders (namespace, pod, container, or claim). With --watch each document is
     one line.
 
     [bold]Examples[/bold]
@@ -195,6 +197,7 @@ class DeviceSource:
         cards = Found((*offer.devices(), *offer.not_offered), inventory.problems)
         types = self._of_types(snapshot.holders)
         problems = (problem.message for problem in (*cards.problems, *types.problems))
+        claims = ClaimBook(settings.state_dir / CLAIMS).holders()
         denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(
             node=settings.node_name,
@@ -202,7 +205,7 @@ class DeviceSource:
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
-            devices=rows(merge([cards, types]), snapshot.holders),
+            devices=rows(merge([cards, types]), {**snapshot.holders, **claims}),
             problems=(*filter(None, [note]), *problems, *denied, *snapshot.problems),
         )
 

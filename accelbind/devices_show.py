@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from accelbind.output import table_lines, versioned
+from services.containers.holders import Holder
 from services.node.table import Row, Table
 from services.process.text import plain
 
@@ -50,8 +51,8 @@ def lines(table: Table) -> list[str]:
 
 def cells(row: Row) -> tuple[str, ...]:
     """A device's cells, in the order of `TITLES`."""
-    pods = (f"{each.namespace}/{each.pod}" if each.pod else UNKNOWN for each in row.holders)
-    containers = (each.container for each in row.holders)
+    pods = map(_who, row.holders)
+    containers = (each.container for each in row.holders if each.container)
     messages = "; ".join(reason.message for reason in row.reasons)
     texts = (
         row.device,
@@ -65,6 +66,13 @@ def cells(row: Row) -> tuple[str, ...]:
         messages if row.resource or not messages else f"not offered: {messages}",
     )
     return tuple(plain(text, _MESSAGE) for text in texts)
+
+
+def _who(holder: Holder) -> str:
+    """The pod that has a device, or the claim of pods."""
+    if holder.claim:
+        return f"claim {holder.namespace}/{holder.claim}"
+    return f"{holder.namespace}/{holder.pod}" if holder.pod else UNKNOWN
 
 
 def _function(row: Row) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from accelbind import __version__
+from accelbind.dra_classes import classes, template
 from accelbind.run import settings_command, with_settings
 from dra.settings import DraSettings
 
@@ -41,6 +42,8 @@ def serve(settings: DraSettings, context: typer.Context) -> None:
 
 
 app.callback(invoke_without_command=True)(settings_command(DraSettings, serve))
+app.command("classes")(classes)
+app.command("template")(template)
 
 
 @app.command("release")

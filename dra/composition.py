@@ -15,7 +15,7 @@ from dra.registration import Registration
 from dra.settings import DraSettings, Programming
 from services.containers.holder_source import HolderSource
 from services.containers.pod_source import ApiServerPods
-from services.devices.dra import DRIVER, Loaded, held_by_plugin
+from services.devices.dra import DRIVER, PROGRAM_DIGITS, Loaded, held_by_plugin
 from services.devices.model import Inventory, PluginMode
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecorder
@@ -30,9 +30,6 @@ from services.process.blocking import BlockingCalls
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
 from services.programming.records import FOLDER, PortRecords
-
-PROGRAM_DIGITS: Final = 40
-"""Of the id of an OpenCL program; AFU ids have fewer."""
 
 COMPONENT: Final = "accelbind-dra"
 """The source of Events."""

@@ -25,12 +25,10 @@ from services.kubelet.pluginregistration_pb2_grpc import (
     RegistrationServicer,
     add_RegistrationServicer_to_server,
 )
-from services.kubelet.sockets import address, listen
+from services.kubelet.sockets import address, dra_registration, dra_socket, listen
 from services.process.errors import KubeletError
 from services.process.outage import Outage
 
-REGISTRY: Final = "plugins_registry"
-PLUGINS: Final = "plugins"
 VERSIONS: Final = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
 """The kubelet uses the first one that it knows."""
 
@@ -67,8 +65,8 @@ class Registration(RegistrationServicer):
         on_answer: Callable[[str], None],
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
-        self.endpoint = kubelet_dir / PLUGINS / name / "dra.sock"
-        self.socket = kubelet_dir / REGISTRY / f"{name}-reg.sock"
+        self.endpoint = dra_socket(kubelet_dir, name)
+        self.socket = dra_registration(kubelet_dir, name)
         self._hidden = self.socket.with_name(f".{self.socket.name}")
         self.is_registered = False
         """Whether the kubelet has accepted the driver since the sockets were made."""

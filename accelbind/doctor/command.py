@@ -17,6 +17,7 @@ from accelbind.doctor import (
     certificates,
     cluster,
     device_types,
+    dra,
     kubelet,
     node,
     policy,
@@ -76,6 +77,7 @@ NODE: Final[Mapping[str, Find[Node]]] = {
     "node.device-types": device_types.check_device_types,
     "node.vfio": device_types.check_vfio,
     "node.plugin": kubelet.check_plugin,
+    "node.dra": dra.check_dra,
 }
 
 CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
@@ -111,7 +113,7 @@ def question(find: object) -> str:
         **dict.fromkeys(("root", "kubelet_dir"), ""),
         "cdi_dir": "/etc/cdi and /var/run/cdi",
         "programming": "",
-        **dict.fromkeys(("device_types", "resource_domain"), ""),
+        **dict.fromkeys(("device_types", "resource_domain", "state_dir"), ""),
         "metrics_host": "this machine",
         "metrics_port": "",
     },
@@ -143,10 +145,11 @@ def doctor(
 ) -> None:
     """Find what is wrong with a node or a cluster, and what to do about it.
 
-    On a node it checks the cards, the kubelet, CDI files, device types and the plugin.
-    In a cluster (with a kubeconfig) it checks workloads, nodes, webhooks, certificates,
-    other suites and pods that wait. It changes nothing, needs no root, and reports
-    what it could not check. For mappings see accelbind check mappings.
+    On a node it checks the cards, the kubelet, CDI files, device types, the plugin
+    and the DRA driver. In a cluster (with a kubeconfig) it checks workloads, nodes,
+    webhooks, certificates, other suites and pods that wait. It changes nothing, needs
+    no root, and reports what it could not check. For mappings see accelbind check
+    mappings.
 
     Each check has a fixed id, a state (ok, warning, failed, unseen, skipped) and
     its own time limit.

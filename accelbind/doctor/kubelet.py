@@ -14,10 +14,8 @@ from typing import Final
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
 from accelbind.plain_port import NoAnswer
-from services.kubelet.sockets import (
-    KUBELET_SOCKET,
-    plugins_folder,
-)
+from services.devices.dra import DRIVER
+from services.kubelet.sockets import KUBELET_SOCKET, dra_socket, plugins_folder
 from services.names import DOMAIN, UNIT_RESOURCE
 from services.process.text import count, plain
 
@@ -60,7 +58,9 @@ def check_sockets(node: Node) -> Iterator[Line]:
             f"{folder / name}: another FPGA plugin serves here",
             "remove it, and its operator too: docs/migration.md",
         )
-    if not ours:
+    if not ours and connect_error(dra_socket(node.options.kubelet_dir, DRIVER)) is None:
+        yield skipped("the DRA driver serves here: see node.dra")
+    elif not ours:
         yield warning(f"no accelbind plugin serves in {folder}", "start it: accelbind plugin")
     elif plugins == 1:
         yield ok(f"{count(len(ours), 'socket')} of one plugin")
@@ -69,12 +69,12 @@ def check_sockets(node: Node) -> Iterator[Line]:
 def live_sockets(folder: Path, pattern: re.Pattern[str]) -> list[str]:
     """The names of sockets on which somebody listens."""
     names = sorted(path.name for path in folder.iterdir() if pattern.fullmatch(path.name))
-    return [name for name in names if _connect_error(folder / name) is None]
+    return [name for name in names if connect_error(folder / name) is None]
 
 
 def _socket_line(path: Path, start: str) -> Line | None:
     """Why the kubelet does not answer on a socket; None if it does."""
-    match _connect_error(path):
+    match connect_error(path):
         case None:
             return None
         case FileNotFoundError():
@@ -87,7 +87,7 @@ def _socket_line(path: Path, start: str) -> Line | None:
             return failed(f"{path}: {error.strerror or 'it does not answer'}", _RESTART)
 
 
-def _connect_error(path: Path) -> OSError | None:
+def connect_error(path: Path) -> OSError | None:
     """Why nothing answers on a socket; None if something does."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):

@@ -1,7 +1,9 @@
-"""Refuses to program a port that a container has."""
+"""Refuses to program a port that a container or a claim has."""
 
 import asyncio
 
+from dra.book import FOLDER as CLAIMS
+from dra.book import ClaimBook
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
@@ -13,10 +15,10 @@ from services.process.text import listing
 
 
 def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> None:
-    """Refuse a port that a container has, or may have.
+    """Refuse a port that a container or a claim has, or may have.
 
     Raises:
-        DeviceBusy: A container has it, or that is unknown.
+        DeviceBusy: One has it, or that is unknown.
     """
     try:
         holders = asyncio.run(_holders(settings))
@@ -47,7 +49,8 @@ async def _holders(settings: PluginSettings) -> Holders:
         calls=BlockingCalls(),
     )
     await source.snapshot()  # has the names of the pods
-    return await source.read()
+    claims = ClaimBook(settings.state_dir / CLAIMS).holders()
+    return {**await source.read(), **claims}
 
 
 def _ports(inventory: Inventory, device: tuple[str, str]) -> set[str]:

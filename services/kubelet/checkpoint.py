@@ -41,6 +41,9 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 class _Data(msgspec.Struct):
+    registered: dict[str, list[str] | None] | None = msgspec.field(
+        name="RegisteredDevices", default=None
+    )
     entries: list[_Entry] | None = msgspec.field(name="PodDeviceEntries", default=None)
 
 
@@ -94,15 +97,61 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Chec
     Raises:
         KubeletError: It isn't a checkpoint.
     """
-    try:
-        checkpoint = _DECODER.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise KubeletError(f"{what} is not a checkpoint of the kubelet: {error}") from error
     return tuple(
         CheckpointEntry(entry.pod_uid, entry.container, entry.resource, _ids(entry), *_nodes(entry))
-        for entry in checkpoint.data.entries or ()
+        for entry in _decode(text, what).data.entries or ()
         if entry.pod_uid and entry.container
     )
+
+
+def _decode(text: bytes, what: str) -> _Checkpoint:
+    try:
+        return _DECODER.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise KubeletError(f"{what} is not a checkpoint of the kubelet: {error}") from error
+
+
+def registered_resources(path: Path) -> frozenset[str]:
+    """Return the resources for which the kubelet knows a device plugin, also one that has ended.
+
+    Raises:
+        KubeletError: As `read_checkpoint`.
+    """
+    return frozenset(_decode(_read(path), str(path)).data.registered or ())
+
+
+def prepared_claims(path: Path, driver: str) -> frozenset[str]:
+    """Return the UIDs of the claims that the kubelet will give back to a DRA driver.
+
+    The file `dra_manager_state` is JSON: `Data` is JSON again, `Entries[]` of `ClaimUID` and
+    `DriverState`, which is an object by driver. None if the kubelet has written no file yet.
+
+    Raises:
+        KubeletError: The file can't be read, or isn't a checkpoint.
+    """
+    try:
+        outer = msgspec.json.decode(_read(path), type=_DraCheckpoint)
+        entries = msgspec.json.decode(outer.data, type=_DraData).entries or ()
+    except KubeletError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return frozenset()
+        raise
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise KubeletError(f"{path} is not a checkpoint of the kubelet: {error}") from error
+    return frozenset(entry.uid for entry in entries if driver in (entry.drivers or ()))
+
+
+class _DraEntry(msgspec.Struct, gc=False):
+    uid: str = msgspec.field(name="ClaimUID", default="")
+    drivers: dict[str, msgspec.Raw] | None = msgspec.field(name="DriverState", default=None)
+
+
+class _DraData(msgspec.Struct):
+    entries: list[_DraEntry] | None = msgspec.field(name="Entries", default=None)
+
+
+class _DraCheckpoint(msgspec.Struct):
+    data: str = msgspec.field(name="Data")
 
 
 def _ids(entry: _Entry) -> frozenset[str]:

@@ -21,6 +21,9 @@ PLUGINS_FOLDER: Final = "device-plugins"
 POD_RESOURCES_FOLDER: Final = "pod-resources"
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 
+DRA_CHECKPOINT: Final = "dra_manager_state"
+"""In the kubelet's folder: the claims that are prepared."""
+
 MAX_SOCKET_PATH: Final = 107
 """Bytes of a unix socket's path: `sun_path` holds 108 with the NUL at its end (unix(7))."""
 
@@ -55,6 +58,16 @@ def registration_socket(kubelet_dir: Path) -> Path:
 def pod_resources_socket(kubelet_dir: Path) -> Path:
     """Return the socket of the PodResources service."""
     return kubelet_dir / POD_RESOURCES_FOLDER / KUBELET_SOCKET
+
+
+def dra_socket(kubelet_dir: Path, driver: str) -> Path:
+    """Return the socket on which a DRA driver serves the kubelet."""
+    return kubelet_dir / "plugins" / driver / "dra.sock"
+
+
+def dra_registration(kubelet_dir: Path, driver: str) -> Path:
+    """Return the socket by which the kubelet finds a DRA driver."""
+    return kubelet_dir / "plugins_registry" / f"{driver}-reg.sock"
 
 
 def checkpoint_file(kubelet_dir: Path) -> Path:

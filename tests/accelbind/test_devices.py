@@ -13,6 +13,10 @@ import msgspec
 import pytest
 
 from accelbind import devices_show
+from dra.book import FOLDER as CLAIMS
+from dra.book import ClaimBook
+from dra.claims import ClaimRef
+from dra.wants import Kind, Want
 from services.containers import holder_source
 from services.containers.holders import Holder
 from services.devices.model import Problem
@@ -77,6 +81,20 @@ def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port
     assert "cannot tell which pods hold devices" in done.stderr
 
 
+def test_a_claim_has_a_device(short_dir: Path) -> None:
+    Rack(short_dir / "root").add_card(CardSpec())
+    book = ClaimBook(short_dir / "state" / CLAIMS)
+    want = Want("fpga", Kind.PROGRAM, ("fpga-0000-01-00-0",), ("dfl-fme.0",), "fpga.intel.com/r")
+    book.reserve(ClaimRef("team-a", "mine", "0a1b"), (want,))
+    flags = here(short_dir, "--files", "--mode", "region", "--state-dir", short_dir / "state")
+    (device,) = asked_json(*flags)["devices"]
+    assert device["device"] == "dfl-fme.0"
+    assert device["holders"] == [
+        {"namespace": "team-a", "pod": "", "container": "", "claim": "mine"}
+    ]
+    assert "claim team-a/mine" in ask(*flags).stdout
+
+
 def test_mode_units_has_devices_without_cards(short_dir: Path) -> None:
     told = asked_json(*here(short_dir, "--files", "--mode", "units", "--units", "2"))
     assert (told["mode"], told["source"]) == ("units", "files")
@@ -134,7 +152,7 @@ async def test_a_running_plugin_is_asked_and_init_containers_are_holders(
 
         told = await eventually_async(with_holders)  # the plugin's answer may be a second old
         assert (told["source"], told["node"], told["problems"]) == ("plugin", "n1", [])
-        own = {"namespace": "ns", "pod": "p"}
+        own = {"namespace": "ns", "pod": "p", "claim": ""}
         held = [each["holders"] for each in told["devices"]]
         assert {"container": "i", **own} in held[0]
         assert {"container": "i", **own} in held[1]

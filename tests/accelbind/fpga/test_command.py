@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from accelbind.fpga import command as fpga_command
+from dra.book import FOLDER, ClaimBook
+from dra.claims import ClaimRef
+from dra.wants import Kind, Want
 from services.process.errors import DeviceBusy, DeviceGone, DeviceHung, DeviceRefused
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
@@ -155,6 +158,18 @@ def test_a_port_that_a_container_has_is_programmed_by_force_only(
     assert "dfl-port.0 is held by container c of pod ns/p: end that pod, or use --force" in err
     for port, force in (("dfl-port.1", ()), ("dfl-port.0", ("--force",))):
         assert fpga(rack, "program", port, file, *force, "--dry-run")[0] == 0
+
+
+def test_so_is_a_port_of_a_region_that_a_claim_has(rack: Rack, tmp_path: Path) -> None:
+    rack.add_card(CardSpec(driver="dfl"))
+    want = Want("fpga", Kind.PROGRAM, ("fpga-0000-01-00-0",), ("dfl-fme.0",), "fpga.intel.com/r")
+    book = ClaimBook(rack.root / "state" / FOLDER)
+    book.reserve(ClaimRef("team-a", "mine", "0a1b"), (want,))
+    file = tmp_path / "file"
+    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
+    code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
+    assert code == 3
+    assert "dfl-port.0 is held by claim team-a/mine" in err
 
 
 def broken(checkpoint: Path) -> None:

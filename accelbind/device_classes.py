@@ -1,0 +1,186 @@
+"""DeviceClasses and ResourceClaimTemplates for mappings, device types and regions, as values.
+
+A class is what pods of today need: its `extendedResourceName` is the resource that they request.
+Each selector starts with the driver and the type of device: a selector that names an attribute
+which a device lacks keeps the pod from being scheduled on any node.
+
+| For | Class | Resource | Parameters |
+|---|---|---|---|
+| a function in mode `af` | `af-…` | `fpga.intel.com/af-…` | the function, which must be there |
+| functions in mode `region` | `region-<interface>` | `fpga.intel.com/region-…` | none |
+| regions in mode `regiondevel` | `develop-<interface>` | as above, if no class has it | `develop` |
+| a device type | `<type>.accelbind.dev` | that of the type | none |
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from services.devices.dra import DRIVER, FPGA, PROGRAM_DIGITS
+from services.devices.types.model import DeviceType
+from services.mappings.model import Mapping, Mode
+from services.names import DOMAIN, function_name, region_name
+from services.process.errors import InvalidSettings
+from services.process.text import clip
+
+API_VERSION: Final = "resource.k8s.io/v1"
+NAMES: Final = f"{DRIVER}/mappings"
+"""The annotation of a class with the mappings that it is for."""
+
+_LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
+_MAX_NAMES: Final = 2000
+_HASH: Final = 26
+
+Manifest: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FpgaClass:
+    """What a class of FPGAs is about."""
+
+    mode: Mode
+    interface_id: str
+    afu_id: str = ""
+    """The function that must be there, in mode af."""
+
+    @classmethod
+    def of(cls, mapping: Mapping) -> "FpgaClass | None":
+        """The class for a mapping; None if it isn't about an FPGA."""
+        to = mapping.resolution
+        if to.mode is None:
+            return None
+        return cls(to.mode, to.interface_id, (to.afu_id or "") if to.mode is Mode.AF else "")
+
+    @property
+    def name(self) -> str:
+        """Its name, which resources and quotas may have in them: at most 63 characters."""
+        if self.mode is Mode.AF:
+            digest = hashlib.sha256(f"{self.interface_id}|{self.afu_id}".encode()).digest()
+            code = base64.b32encode(digest).decode().lower()[:_HASH]
+            return f"af-{self.interface_id[:3]}-{self.afu_id[:3]}-{code}"
+        start = "develop" if self.mode is Mode.REGIONDEVEL else "region"
+        return f"{start}-{self.interface_id}"
+
+    @property
+    def resource(self) -> str:
+        """The resource that pods request."""
+        if self.mode is Mode.AF:
+            return f"{DOMAIN}/{function_name(self.interface_id, self.afu_id)}"
+        return f"{DOMAIN}/{region_name(self.interface_id)}"
+
+    @property
+    def terms(self) -> list[str]:
+        """What its devices are."""
+        terms = [_is("interfaceID", self.interface_id)]
+        if self.mode is Mode.AF:
+            return [*terms, _carries(self.afu_id)]
+        return [*terms, _attribute("programmable")] if self.mode is Mode.REGION else terms
+
+    @property
+    def parameters(self) -> Manifest:
+        """What the driver is told; empty if nothing."""
+        if self.mode is Mode.AF:
+            return {"afu": self.afu_id, "program": "Never"}
+        return {"develop": True} if self.mode is Mode.REGIONDEVEL else {}
+
+
+def fpga_classes(wanted: Iterable[tuple[FpgaClass, str]]) -> Iterator[Manifest]:
+    """Yield a DeviceClass for each thing that is wanted, by somebody with a name."""
+    names: dict[FpgaClass, list[str]] = {}
+    for each, name in wanted:
+        names.setdefault(each, []).append(name)
+    programmed = {each.interface_id for each in names if each.mode is Mode.REGION}
+    for each in sorted(names):
+        # A resource belongs to one class: pods of today that request a region have it programmed.
+        is_second = each.mode is Mode.REGIONDEVEL and each.interface_id in programmed
+        yield _class(
+            each.name,
+            _selector(FPGA, *each.terms),
+            resource="" if is_second else each.resource,
+            parameters=each.parameters,
+            names=sorted(filter(None, names[each])),
+        )
+
+
+def type_class(of: DeviceType) -> Manifest:
+    """The DeviceClass of a device type."""
+    return _class(f"{of.name}.{DRIVER}", _selector(of.name), resource=of.resource)
+
+
+def _class(
+    name: str,
+    selector: Manifest,
+    *,
+    resource: str,
+    parameters: Manifest | None = None,
+    names: Iterable[str] = (),
+) -> Manifest:
+    metadata: Manifest = {"name": name, "labels": _LABELS}
+    about = ", ".join(names)
+    if about:
+        metadata["annotations"] = {NAMES: clip(about, _MAX_NAMES)}
+    spec: Manifest = {"selectors": [selector]}
+    if parameters:
+        spec["config"] = [_opaque(parameters)]
+    if resource:
+        spec["extendedResourceName"] = resource
+    return {"apiVersion": API_VERSION, "kind": "DeviceClass", "metadata": metadata, "spec": spec}
+
+
+def claim_template(mapping: Mapping) -> Manifest:
+    """A ResourceClaimTemplate for a mapping; a region that carries its function comes first.
+
+    Raises:
+        InvalidSettings: The mapping isn't about an FPGA.
+    """
+    of = FpgaClass.of(mapping)
+    if of is None:
+        raise InvalidSettings(
+            f"{mapping.label} stands for {mapping.resolution.resource}, which has no function:"
+            " request the name as a resource"
+        )
+    request: Manifest = {"name": FPGA}
+    if of.mode is Mode.REGION:
+        request["firstAvailable"] = [*_alternatives(of.name, mapping.resolution.afu_id or "")]
+    else:
+        request["exactly"] = {"deviceClassName": of.name}
+    config = [{"requests": [FPGA], **_opaque({"mapping": mapping.name})}]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": mapping.name, "namespace": mapping.namespace},
+        "spec": {"spec": {"devices": {"requests": [request], "config": config}}},
+    }
+
+
+def _alternatives(class_name: str, afu_id: str) -> Iterator[Manifest]:
+    """Yield what is best first: no work, nothing lost, any region."""
+    blank = f"{_is('afuID', '')} && {_is('program', '')}"
+    for name, terms in (("loaded", [_carries(afu_id)]), ("blank", [blank]), ("any", [])):
+        wanted: Manifest = {"name": name, "deviceClassName": class_name}
+        if terms:
+            wanted["selectors"] = [_selector(FPGA, *terms)]
+        yield wanted
+
+
+def _opaque(parameters: Manifest) -> Manifest:
+    return {"opaque": {"driver": DRIVER, "parameters": parameters}}
+
+
+def _selector(kind: str, *terms: str) -> Manifest:
+    expression = " && ".join((f'device.driver == "{DRIVER}"', _is("type", kind), *terms))
+    return {"cel": {"expression": expression}}
+
+
+def _carries(function: str) -> str:
+    return _is("program" if len(function) == PROGRAM_DIGITS else "afuID", function)
+
+
+def _is(name: str, value: str) -> str:
+    return f'{_attribute(name)} == "{value}"'
+
+
+def _attribute(name: str) -> str:
+    return f'device.attributes["{DRIVER}"].{name}'

@@ -1,0 +1,90 @@
+"""What `accelbind doctor` checks about a node that a DRA driver serves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from accelbind.doctor.kubelet import connect_error
+from accelbind.doctor.model import Line, failed, ok, skipped, warning
+from accelbind.doctor.node import Node
+from dra.book import FOLDER, ClaimBook
+from services.containers.holders import served
+from services.devices.dra import DRIVER
+from services.kubelet.checkpoint import prepared_claims, read_checkpoint, registered_resources
+from services.kubelet.sockets import (
+    DRA_CHECKPOINT,
+    checkpoint_file,
+    dra_registration,
+    dra_socket,
+    registration_socket,
+)
+from services.process.errors import KubeletError
+from services.process.text import count, listing, plain
+
+_GUIDE: Final = "docs/migration.md"
+
+
+def check_dra(node: Node) -> Iterator[Line]:
+    """Does the DRA driver serve, and is nothing left over from the device plugin or of claims?"""
+    folder = node.options.kubelet_dir
+    socket = dra_socket(folder, DRIVER)
+    book = ClaimBook(node.options.state_dir / FOLDER)
+    claims = {entry.claim.uid: str(entry.claim) for entry in book.entries()}
+    if not socket.exists() and not claims:
+        yield skipped("no DRA driver of accelbind serves this node")
+        return
+    for path in (socket, dra_registration(folder, DRIVER)):
+        error = connect_error(path)
+        if error is not None:
+            what = f"{path}: {error.strerror or 'it does not answer'}"
+            yield failed(what, "start the driver: accelbind dra; its log says more")
+    yield from _left_claims(folder, claims)
+    yield from _left_of_plugin(node, socket)
+    yield ok(f"{count(len(claims), 'claim')} on this node")
+
+
+def _left_claims(folder: Path, claims: dict[str, str]) -> Iterator[Line]:
+    """Claims that the kubelet will not give back."""
+    known = prepared_claims(folder / DRA_CHECKPOINT, DRIVER)
+    for uid, claim in claims.items():
+        if uid not in known:
+            yield warning(
+                f"{plain(claim)} has devices here, and the kubelet does not know it",
+                f"once no container uses it: accelbind dra release {uid}",
+            )
+
+
+def _left_of_plugin(node: Node, socket: Path) -> Iterator[Line]:
+    """What is left of the device plugin that served before."""
+    folder = node.options.kubelet_dir
+    ours = served(node.options.resource_domain)
+    path = checkpoint_file(folder)
+    try:
+        entries, registered = read_checkpoint(path), registered_resources(path)
+    except KubeletError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return
+        raise
+    pods = {entry.pod_uid for entry in entries if entry.resource.startswith(ours)}
+    if pods:
+        yield warning(
+            f"{count(len(pods), 'pod')} on this node still {'has' if len(pods) == 1 else 'have'}"
+            " devices from the device plugin, which are not published",
+            f"they are once the pods have ended: {_GUIDE}",
+        )
+    left = sorted(resource for resource in registered if resource.startswith(ours))
+    if left and _began(registration_socket(folder)) < _began(socket):
+        yield warning(
+            f"the kubelet has not been restarted since the device plugin served"
+            f" {listing(left[:3], more=max(0, len(left) - 3))}: it may ask the ended plugin before"
+            " a container starts (no devices found allocated in local cache)",
+            f"restart the kubelet once: {_GUIDE}",
+        )
+
+
+def _began(socket: Path) -> float:
+    """When the process behind a socket began to listen; 0 if it doesn't."""
+    try:
+        return socket.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,171 @@
+"""`accelbind dra classes` and `accelbind dra template`: what DRA needs in a cluster, as YAML."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+import yaml
+
+from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
+from accelbind.options import Kubeconfig, Mappings, find_kubeconfig, namespace_option
+from accelbind.run import Given, load_settings, require_root, with_settings
+from services.devices.hardware.scan import Scanner
+from services.devices.types.load import load_types
+from services.kube.client import ClusterClient
+from services.kube.config import NO_KUBECONFIG, load_config
+from services.mappings.index import MappingIndex
+from services.mappings.model import Mapping, Mode
+from services.node.settings import NodeSettings
+from services.process.blocking import BlockingCalls
+from services.process.errors import ExternalFailure, InvalidMapping, InvalidSettings
+from services.process.text import plain
+from services.programming.assignment import regions_of
+
+_DEFAULT: Final = "default"
+_NODE: Final = "Node: as the driver's"
+
+
+@with_settings(
+    NodeSettings,
+    dict.fromkeys(("root", "device_types", "resource_domain"), ""),
+    group=_NODE,
+)
+def classes(
+    *,
+    mappings: Mappings = None,
+    kubeconfig: Kubeconfig = None,
+    on_node: Annotated[
+        bool,
+        typer.Option("--node", help="For the FPGAs of this node.", rich_help_panel=_NODE),
+    ] = False,
+    given: Given,
+) -> None:
+    """Print the DeviceClasses that pods of today need, as YAML.
+
+    A class has the resource that pods request: its extendedResourceName. There is
+    one for each function of mode af, one for all functions of an interface that are
+    programmed, one for regions that workloads program themselves, and one for each
+    device type of --device-types.
+
+    Reads the mappings of the cluster, or those of the folder --mappings. With --node
+    the classes are for the regions of this node and the functions in them, and with
+    --device-types alone for these types.
+
+    [bold]Examples[/bold]
+      accelbind dra classes | kubectl apply -f -
+      accelbind dra classes --mappings maps
+      accelbind dra classes --device-types ./types
+      accelbind dra classes --node
+    """
+    settings = load_settings(NodeSettings, given)
+    wanted: list[tuple[FpgaClass, str]] = []
+    if on_node:
+        wanted += _of_node(settings)
+    if mappings is not None or not (on_node or settings.device_types):
+        wanted += _of_mappings(_read(mappings, kubeconfig, None))
+    manifests = [*fpga_classes(wanted), *map(type_class, _types(settings))]
+    if not manifests:
+        raise InvalidSettings("there is nothing to make a DeviceClass for")
+    _print(*manifests)
+
+
+def _of_mappings(index: MappingIndex) -> Iterator[tuple[FpgaClass, str]]:
+    for namespace in sorted(index.namespaces):
+        for mapping in index.namespace(namespace).by_name.values():
+            of = FpgaClass.of(mapping)
+            if of is not None:
+                yield of, f"{mapping.namespace}/{mapping.name}"
+
+
+def _of_node(settings: NodeSettings) -> Iterator[tuple[FpgaClass, str]]:
+    """Yield a class for each region of this node, and for each function that a port shows."""
+    require_root(settings.root)
+    inventory = Scanner(settings.root, BlockingCalls()).scan_sync()
+    for region in regions_of(inventory).values():
+        if region.interface_id:
+            yield FpgaClass(Mode.REGION, region.interface_id), ""
+            for port in region.ports:
+                if port.afu_id:
+                    yield FpgaClass(Mode.AF, region.interface_id, port.afu_id), ""
+
+
+def _types(settings: NodeSettings) -> Iterator[Any]:
+    if settings.device_types is None:
+        return
+    try:
+        loaded = load_types(settings.device_types, domains=settings.resource_domain)
+    except ExternalFailure as error:
+        raise InvalidSettings(str(error)) from error
+    for problem in loaded.problems:
+        typer.echo(f"warning: {plain(str(problem), 1000)}", err=True)
+    yield from loaded.types
+
+
+def template(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a mapping.")],
+    *,
+    mappings: Mappings = None,
+    kubeconfig: Kubeconfig = None,
+    namespace: Annotated[
+        str | None,
+        namespace_option("Namespace of the mapping.", f"the kubeconfig's, or {_DEFAULT}"),
+    ] = None,
+) -> None:
+    """Print a ResourceClaimTemplate for a mapping, as YAML.
+
+    A pod names the template in spec.resourceClaims, and the claim in
+    resources.claims of a container. For a function that is programmed, a region that
+    carries it comes first, then an empty one, then any: successive pods of a few
+    functions are programmed as rarely as possible. The DeviceClass of accelbind dra
+    classes must be there.
+
+    [bold]Examples[/bold]
+      accelbind dra template nlb0 | kubectl apply -f -
+      accelbind dra template nlb0 -n team-a --mappings maps
+    """
+    _print(claim_template(_mapping(name, mappings, kubeconfig, namespace)))
+
+
+def _mapping(
+    name: str, mappings: Path | None, kubeconfig: Path | None, namespace: str | None
+) -> Mapping:
+    """Find a mapping of a namespace."""
+    if namespace is None:
+        access = load_config(find_kubeconfig(kubeconfig)) if mappings is None else None
+        namespace = (access and access.namespace) or _DEFAULT
+    found = _read(mappings, kubeconfig, namespace).namespace(namespace)
+    mapping = found.by_name.get(name) or found.accelerators.by_name.get(name)
+    if mapping is None:
+        why = found.rejected.get(name) or f"{plain(name)} does not exist in namespace {namespace}"
+        known = ", ".join(sorted(found.by_name)[:8])
+        raise InvalidMapping(f"{why}{known and f'; there are {known}'}")
+    return mapping
+
+
+def _read(mappings: Path | None, kubeconfig: Path | None, namespace: str | None) -> MappingIndex:
+    """The mappings of a folder, or of a cluster: of one namespace, or all."""
+    from accelbind.survey import read_folder, read_index  # noqa: PLC0415 - not for the driver
+
+    if mappings is not None:
+        if kubeconfig is not None:
+            raise InvalidSettings("--mappings and --kubeconfig exclude each other")
+        snapshot = read_folder(mappings)
+        for problem in snapshot.problems:
+            typer.echo(f"warning: {problem}", err=True)
+        return snapshot.index
+    access = load_config(find_kubeconfig(kubeconfig))
+    if access is None:
+        raise InvalidSettings(f"{NO_KUBECONFIG}, or use --mappings")
+
+    async def read() -> MappingIndex:
+        async with ClusterClient(access) as client:
+            return await read_index(client, [namespace])
+
+    return asyncio.run(read())
+
+
+def _print(*manifests: dict[str, Any]) -> None:
+    text: str = yaml.safe_dump_all(manifests, sort_keys=False, width=10_000)
+    typer.echo(text, nl=False)

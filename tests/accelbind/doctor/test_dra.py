@@ -1,0 +1,102 @@
+"""`accelbind doctor` on nodes that a DRA driver serves, and on those that have just changed."""
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from dra.book import FOLDER, ClaimBook
+from dra.claims import ClaimRef
+from services.devices.dra import DRIVER
+from services.kubelet.sockets import (
+    DRA_CHECKPOINT,
+    checkpoint_file,
+    dra_registration,
+    dra_socket,
+    registration_socket,
+)
+from tests.accelbind.doctor.test_node import expect, listening
+
+REGION = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
+UID = "0a1b2c3d-0000-4000-8000-000000000001"
+
+
+def dra(folder: Path, state: str, *words: str) -> None:
+    expect(folder, "dra", state, *words)
+
+
+def kubelet(folder: Path) -> Path:
+    return folder / "k"
+
+
+def checkpoint(folder: Path, *pods: str, resource: str = REGION) -> None:
+    """The kubelet's checkpoint: a resource that is registered, and pods that have a device."""
+    held = [
+        {"PodUID": pod, "ContainerName": "c", "ResourceName": resource, "DeviceIDs": {"-1": ["a"]}}
+        for pod in pods
+    ]
+    data: dict[str, Any] = {"PodDeviceEntries": held, "RegisteredDevices": {resource: []}}
+    path = checkpoint_file(kubelet(folder))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"Data": data}))
+
+
+def test_a_node_without_a_driver_is_skipped(short_dir: Path) -> None:
+    dra(short_dir, "skipped", "no DRA driver")
+
+
+def test_a_driver_that_serves_needs_no_plugin(short_dir: Path) -> None:
+    folder = kubelet(short_dir)
+    (folder / "device-plugins").mkdir(parents=True)
+    with listening(dra_socket(folder, DRIVER)), listening(dra_registration(folder, DRIVER)):
+        dra(short_dir, "ok", "0 claims")
+        expect(short_dir, "plugin-sockets", "skipped", "see node.dra")
+
+
+def test_a_driver_that_has_ended_is_red(short_dir: Path) -> None:
+    folder = kubelet(short_dir)
+    with listening(dra_registration(folder, DRIVER)):
+        path = dra_socket(folder, DRIVER)
+        path.parent.mkdir(parents=True)
+        with socket.socket(socket.AF_UNIX) as ended:
+            ended.bind(str(path))
+        dra(short_dir, "failed", f"{path}: Connection refused", "accelbind dra")
+
+
+def test_a_claim_that_the_kubelet_has_forgotten_can_be_released(short_dir: Path) -> None:
+    folder = kubelet(short_dir)
+    book = ClaimBook(short_dir / "state" / FOLDER)
+    book.reserve(ClaimRef(namespace="team-a", name="claim", uid=UID), ())
+    with listening(dra_socket(folder, DRIVER)), listening(dra_registration(folder, DRIVER)):
+        dra(short_dir, "warning", "team-a/claim", f"accelbind dra release {UID}")
+        entries = [{"ClaimUID": UID, "DriverState": {DRIVER: {}}}]
+        content = {"Data": json.dumps({"Entries": entries}), "Checksum": 1}
+        (folder / DRA_CHECKPOINT).write_text(json.dumps(content))
+        dra(short_dir, "ok", "1 claim on this node")
+        (folder / DRA_CHECKPOINT).write_text("{}")
+        dra(short_dir, "failed", "is not a checkpoint of the kubelet")
+
+
+def test_after_the_plugin_the_kubelet_is_restarted_once(short_dir: Path) -> None:
+    folder = kubelet(short_dir)
+    checkpoint(short_dir)
+    with (
+        listening(registration_socket(folder)),
+        listening(dra_socket(folder, DRIVER)),
+        listening(dra_registration(folder, DRIVER)),
+    ):
+        os.utime(dra_socket(folder, DRIVER), (1000, 1000))
+        os.utime(registration_socket(folder), (900, 900))
+        dra(short_dir, "warning", "has not been restarted", REGION, "restart the kubelet once")
+        os.utime(registration_socket(folder), (1100, 1100))
+        dra(short_dir, "ok", "0 claims")
+        checkpoint(short_dir, "a", "b")
+        dra(short_dir, "warning", "2 pods on this node still have devices from the device plugin")
+
+
+def test_resources_of_others_are_none_of_ours(short_dir: Path) -> None:
+    folder = kubelet(short_dir)
+    checkpoint(short_dir, "a", resource="nvidia.com/gpu")
+    with listening(dra_socket(folder, DRIVER)), listening(dra_registration(folder, DRIVER)):
+        dra(short_dir, "ok", "0 claims")

@@ -1,0 +1,191 @@
+"""DeviceClasses and templates, and what an allocator makes of them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
+from dra.slices import Slice, devices_of_slices, slice_name, slice_spec
+from services.devices.dra import DraDevice, Loaded, dra_devices
+from services.devices.model import Card, Device, Inventory, PluginMode
+from services.devices.provider import Found, merge
+from services.devices.resources import advertise
+from services.devices.types.load import load_types
+from services.mappings.model import Mapping, parse
+from services.names import OPENCL_AFU
+from services.process.errors import InvalidSettings
+from simulator.apiserver import allocator
+from tests.services.building import accelerator, function, region
+from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, NLB3, REGION, card, port
+from tests.support import REPOSITORY
+
+NODE = "node-1"
+PROGRAM = "0f" * 20
+
+
+def classes(*mappings: Mapping) -> list[dict[str, Any]]:
+    named = ((FpgaClass.of(each), f"{each.namespace}/{each.name}") for each in mappings)
+    return [*fpga_classes((of, name) for of, name in named if of is not None)]
+
+
+def cluster(devices: Iterable[DraDevice], classes: Iterable[dict[str, Any]]) -> allocator.Inventory:
+    """What a scheduler knows: these devices, one of another driver, and the classes."""
+    wanted = devices_of_slices(devices, taints=True)
+    specs = [
+        slice_spec(NODE, Slice(slice_name(NODE, number), 1, len(wanted), each))
+        for number, each in enumerate(wanted)
+    ]
+    pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+    gpu = {"name": "gpu-0", "attributes": {"model": {"string": "a100"}}}
+    others: dict[str, Any] = {"driver": "gpu.example.com", "nodeName": NODE, "pool": pool}
+    others["devices"] = [gpu]
+    slices = [
+        {"metadata": {"name": f"slice-{number}"}, "spec": spec}
+        for number, spec in enumerate([*specs, others])
+    ]
+    dated = [
+        each | {"metadata": each["metadata"] | {"creationTimestamp": "2026"}} for each in classes
+    ]
+    return allocator.Inventory(slices, dated, [])
+
+
+def of_cards(*cards: Card, loaded: Loaded | None = None) -> tuple[DraDevice, ...]:
+    inventory = Inventory(cards)
+    return dra_devices(advertise(inventory, PluginMode.REGION), inventory, loaded or Loaded())
+
+
+def requested(known: allocator.Inventory, resource: str, count: int = 1) -> list[str] | None:
+    """The devices of a pod of today that requests a resource."""
+    wanted = {"deviceClassName": known.class_of(resource), "count": count}
+    return results(known, {"requests": [{"name": "container-0-request-0", "exactly": wanted}]})
+
+
+def results(known: allocator.Inventory, devices: dict[str, Any]) -> list[str] | None:
+    found = known.allocate([{"devices": devices}], NODE)
+    if found is None:
+        return None
+    known.take(found[0].value)
+    return [
+        f"{each['device']} ({each['request']})" for each in found[0].value["devices"]["results"]
+    ]
+
+
+def template_results(known: allocator.Inventory, mapping: Mapping) -> list[str] | None:
+    return results(known, claim_template(mapping)["spec"]["spec"]["devices"])
+
+
+NLB0_AF = parse(function("nlb0", "af"))
+NLB0_REGION = parse(function("nlb0", "region", namespace="team-a"))
+OWN = parse(region("own"))
+
+
+def test_a_function_of_mode_af_has_a_class_that_never_programs() -> None:
+    (made,) = classes(NLB0_AF, parse(function("again", "af", namespace="team-a")))
+    assert made["metadata"]["name"].startswith("af-ce4-d84-")
+    assert len(made["metadata"]["name"]) <= 63
+    assert made["metadata"]["annotations"] == {
+        "accelbind.dev/mappings": "default/nlb0, team-a/again"
+    }
+    assert made["spec"]["extendedResourceName"] == AF_NLB0
+    (config,) = made["spec"]["config"]
+    assert config == {
+        "opaque": {"driver": "accelbind.dev", "parameters": {"afu": NLB0, "program": "Never"}}
+    }
+
+
+def test_all_functions_of_an_interface_that_are_programmed_have_one_class() -> None:
+    (made,) = classes(NLB0_REGION, parse(function("nlb3", "region", afu=NLB3)))
+    assert made["metadata"]["name"] == f"region-{INTERFACE}"
+    assert made["spec"]["extendedResourceName"] == REGION
+    assert "config" not in made["spec"]
+
+
+def test_a_region_that_its_workload_programs_has_the_resource_only_if_no_other_class_has() -> None:
+    (alone,) = classes(OWN)
+    assert alone["metadata"]["name"] == f"develop-{INTERFACE}"
+    assert alone["spec"]["extendedResourceName"] == REGION
+    assert alone["spec"]["config"][0]["opaque"]["parameters"] == {"develop": True}
+    first, second = classes(OWN, NLB0_REGION)
+    assert first["spec"]["extendedResourceName"] == REGION
+    assert "extendedResourceName" not in second["spec"]
+
+
+def test_what_is_no_fpga_has_no_class_and_no_template() -> None:
+    other = parse(accelerator("gpu", "nvidia.com/gpu"))
+    assert classes(other) == []
+    with pytest.raises(InvalidSettings, match=r"nvidia\.com/gpu"):
+        claim_template(other)
+
+
+def test_pods_of_today_get_their_devices() -> None:
+    cards = [card(0), card(1, port("dfl-port.1", NLB3)), card(2, port("dfl-port.2", NLB0, BAD))]
+    known = cluster(of_cards(*cards), classes(NLB0_AF, NLB0_REGION))
+    assert requested(known, AF_NLB0) == ["fpga-0000-5e-00-0 (container-0-request-0)"]
+    assert requested(known, AF_NLB0) is None  # the third one is unhealthy
+    assert requested(known, REGION) == ["fpga-0000-5f-00-0 (container-0-request-0)"]
+
+
+def test_a_template_prefers_a_loaded_region_then_a_blank_one() -> None:
+    cards = [card(0, port("dfl-port.0", NLB3)), card(1, port("dfl-port.1", NLB0)), card(2)]
+    loaded = Loaded(frozenset({"dfl-port.0"}))  # as card(2), which is named after its port 2
+    known = cluster(of_cards(*cards, loaded=loaded), classes(NLB0_REGION))
+    assert template_results(known, NLB0_REGION) == ["fpga-0000-5f-00-0 (fpga/loaded)"]
+    assert template_results(known, NLB0_REGION) == ["fpga-0000-60-00-0 (fpga/loaded)"]
+    assert template_results(known, NLB0_REGION) == ["fpga-0000-5e-00-0 (fpga/blank)"]
+    assert template_results(known, NLB0_REGION) is None
+    other = cluster(of_cards(cards[0]), classes(NLB0_REGION))
+    assert template_results(other, NLB0_REGION) == ["fpga-0000-5e-00-0 (fpga/any)"]
+
+
+def test_an_opencl_program_is_known_by_its_id() -> None:
+    mapping = parse(function("cl", "region", afu=PROGRAM))
+    cards = [card(0), card(1, port("dfl-port.1", OPENCL_AFU))]
+    known = cluster(
+        of_cards(*cards, loaded=Loaded(programs={"dfl-port.1": PROGRAM})), classes(mapping)
+    )
+    assert template_results(known, mapping) == ["fpga-0000-5f-00-0 (fpga/loaded)"]
+
+
+@pytest.mark.parametrize("mapping", [NLB0_AF, OWN])
+def test_a_template_of_another_mode_requests_its_class(mapping: Mapping) -> None:
+    known = cluster(of_cards(card()), classes(mapping))
+    assert template_results(known, mapping) == ["fpga-0000-5e-00-0 (fpga)"]
+
+
+def test_a_template_is_of_its_mapping_and_names_it() -> None:
+    made = claim_template(NLB0_REGION)
+    assert made["metadata"] == {"name": "nlb0", "namespace": "team-a"}
+    (config,) = made["spec"]["spec"]["devices"]["config"]
+    assert config == {
+        "requests": ["fpga"],
+        "opaque": {"driver": "accelbind.dev", "parameters": {"mapping": "nlb0"}},
+    }
+
+
+def test_eight_vector_engines_are_allocated_beside_fpgas() -> None:
+    (of,) = (
+        each
+        for each in load_types(REPOSITORY / "manifests/device-types").types
+        if each.name == "nec-vector-engine"
+    )
+    engines = [
+        Device(str(n), of.resource, True, type=of.name, attributes=(("state", 1), ("osState", 0)))
+        for n in range(8)
+    ]
+    inventory = Inventory((card(0), card(1)))
+    fpgas = advertise(inventory, PluginMode.REGION)
+    offer = merge([Found((*fpgas.devices(),)), Found(tuple(engines))])
+    devices = dra_devices(offer, inventory, Loaded())
+    known = cluster(devices, [*classes(NLB0_AF, NLB0_REGION), type_class(of)])
+    assert len(requested(known, of.resource, 8) or ()) == 8
+    assert requested(known, of.resource) is None
+    assert len(requested(known, REGION, 2) or ()) == 2
+
+
+def test_attributes_that_only_other_devices_have_are_no_error() -> None:
+    (one,) = of_cards(card())
+    other = replace(one, name="a", attributes={"type": "ve", "state": 1})
+    known = cluster([other, one], classes(NLB0_AF))
+    assert requested(known, AF_NLB0) == ["fpga-0000-5e-00-0 (container-0-request-0)"]
