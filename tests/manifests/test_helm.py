@@ -447,6 +447,14 @@ def test_notes_warn_of_two_modes_that_share_a_resource(
     assert ("WARNING" in notes) is ("--enforce-mappings=never" in notes) is warned
 
 
+@pytest.mark.parametrize("driver", ["plugin", "dra"])
+def test_notes_say_that_dra_needs_classes(driver: str) -> None:
+    value = f"pools[0].name=default,pools[0].driver={driver}"
+    done = run_helm("install", "x", CHART, "--dry-run=client", "--set", value)
+    assert done.returncode == 0, done.stderr
+    assert ("accelbind dra classes" in done.stdout.rpartition("NOTES:")[2]) is (driver == "dra")
+
+
 def test_commands_of_the_documents_name_flags_that_helm_has() -> None:
     named = [each for page in blocks.pages() for each in blocks.commands(page)]
     typed = [each.text for each in named if each.text.startswith("helm ")]
