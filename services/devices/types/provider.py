@@ -110,8 +110,9 @@ class DeviceTypes:
         """As `devices`, and block until it is done."""
         return self._calls.run_steps_sync(self.name, self.steps(held), timeout=self._patience)
 
-    def steps(self, held: Allocated) -> Steps[Found]:
-        """The steps of one scan, each of which may hang; `held` are devices of containers."""
+    def steps(self, allocated: Allocated) -> Steps[Found]:
+        """The steps of one scan, each of which may hang; `allocated` is what containers have."""
+        held = frozenset(allocated)
         problems: list[Problem] = []
         try:
             yield f"{self.name} {self._folder}", self._reload
@@ -125,7 +126,11 @@ class DeviceTypes:
         for each in named:
             try:
                 afu_id = ids.get(each.subject.address) if _asks_afu_id(each.of) else None
-                read: _Read = yield self._key(each), partial(_read, tree, each, afu_id)
+                is_held = (each.of.resource, each.id) in held
+                read: _Read = yield (
+                    self._key(each),
+                    partial(_read, tree, each, afu_id, is_held=is_held),
+                )
             except HardwareError as error:
                 text = f"reading {each.subject.name} hangs: {error}"
                 reads.append((each, Problem("device-hung", text)))
@@ -204,8 +209,11 @@ def _bars(tree: SysTree, subjects: Iterable[Subject]) -> list[Bar]:
     return list(bars.values())
 
 
-def _read(tree: SysTree, named: _Named, afu_id: Answer | None) -> _Read:
-    """Read a device: attributes, whether it is of the type after all, and nodes."""
+def _read(tree: SysTree, named: _Named, afu_id: Answer | None, *, is_held: bool) -> _Read:
+    """Read a device: attributes, whether it is of the type after all, and nodes.
+
+    A container that has it, by this type, can start again although its AFU is unknown now.
+    """
     of, subject = named.of, named.subject
     fact = tree.facts(subject)
     values: dict[str, Value | Problem] = {"type": of.name}
@@ -224,15 +232,16 @@ def _read(tree: SysTree, named: _Named, afu_id: Answer | None) -> _Read:
         return None if isinstance(value, Problem) else value
 
     wrong = mismatch(of.spec.match, known)
-    if wrong is not None:
-        return afu_id if isinstance(afu_id, Problem) else wrong
+    unknown = (afu_id,) if wrong is not None and isinstance(afu_id, Problem) else ()
+    if wrong is not None and not (unknown and is_held):
+        return unknown[0] if unknown else wrong
     if of.spec.is_vfio:
-        return Sighting(named.id, subject.name, values, ())
+        return Sighting(named.id, subject.name, values, (), problems=unknown)
     nodes = [(source, _nodes(tree, subject, source)) for source in of.spec.sources]
     place = subject.address or subject.usb.rpartition("/")[2]
     claims = frozenset({place}) if place and named.is_only else frozenset[str]()
     addresses = (subject.address,) if subject.address else ()
-    return Sighting(named.id, subject.name, values, nodes, addresses, claims)
+    return Sighting(named.id, subject.name, values, nodes, addresses, claims, unknown)
 
 
 def _nodes(tree: SysTree, subject: Subject, source: NodeSource) -> list[DeviceNode | Problem]:
@@ -296,7 +305,9 @@ def _group_device(
             not_offered(of, first.id, first.subject.name, problem),
         )
         return device
-    values = [read.values for _, read in members if isinstance(read, Sighting)]
+    reads = [read for _, read in members if isinstance(read, Sighting)]
+    values = [read.values for read in reads]
+    unknown = (each for read in reads for each in read.problems)
     (source,) = of.spec.sources
     others = frozenset(each.address for each in functions if not each.is_bridge)
     seen = Sighting(
@@ -306,7 +317,7 @@ def _group_device(
         [(source, [_checked(each, source) for each in tree.vfio_nodes(group)])],
         matched,
         others | frozenset(matched),
-        tuple(each for one in values[1:] for each in health_problems(of, one)),
+        (*unknown, *(each for one in values[1:] for each in health_problems(of, one))),
     )
     (device,) = make_devices(of, seen)
     return device

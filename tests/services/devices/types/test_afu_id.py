@@ -57,7 +57,11 @@ def test_a_function_in_use_keeps_its_afu_and_is_unknown_after_a_restart(
     node.write_bar(FIRST, HE_MEM)
     restarted = Types(tmp_path / "types", node.root, patience=20)
     unknown = first(restarted, *held)
-    assert (unknown.resource, unknown.reasons[0].reason) == ("", "function-in-use")
+    assert (unknown.resource, unknown.healthy) == ("device.accelbind.dev/he-mem", False)
+    assert [each.reason for each in unknown.reasons] == ["function-in-use"]
+    assert [each.host for each in unknown.nodes] == ["vfio/1770", "vfio/vfio"]
+    other = first(Types(tmp_path / "types", node.root, patience=20), ("r", "0000-b1-00-5"))
+    assert (other.resource, other.reasons[0].reason) == ("", "function-in-use")
     assert first(restarted).healthy
 
 
