@@ -125,7 +125,6 @@ class Bed:
     rack: Rack
     api: ApiServerStandIn
     settings: dict[str, Any] = field(default_factory=dict)
-    calls: SimulatedCalls = field(default_factory=SimulatedCalls)
 
     @property
     def options(self) -> DraSettings:
@@ -152,7 +151,7 @@ class Bed:
         self.settings = settings
         stop = asyncio.Event()
         connection = ApiConnection(connector(self.api.kubeconfig_path))
-        dra = Dra(DraParts(self.options, connection, driver_calls=self.calls))
+        dra = Dra(DraParts(self.options, connection, driver_calls=SimulatedCalls()))
         task = asyncio.create_task(dra.serve(stop))
         try:
             socket = self.folder / "k/plugins_registry/accelbind.dev-reg.sock"

@@ -1,0 +1,124 @@
+"""What the driver bears: an API server that is away, cards that hang, devices given out twice."""
+
+import asyncio
+
+import pytest
+
+from dra.process import Dra
+from simulator.cards import CardSpec
+from simulator.driver import DriverStandIn
+from tests.dra.support import DEVELOP, NEVER, NLB0, NLB3, Bed, claim, config, mapping, result
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+NAMED = config({"mapping": "nlb3"}, "FromClaim")
+
+
+@pytest.fixture
+def fpga(bed: Bed, driver: DriverStandIn) -> str:  # noqa: ARG001 - answers its ioctls
+    """The name of a card's only region, and what it takes to program it."""
+    bed.install(NLB0, NLB3)
+    bed.api.put(mapping("nlb3", NLB3))
+    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    return f"fpga-{address.replace(':', '-').replace('.', '-')}"
+
+
+async def test_a_claim_waits_for_a_device_that_another_one_still_has(bed: Bed, fpga: str) -> None:
+    first = claim("first", result(fpga), configs=(config(NEVER),))
+    second = claim("second", result(fpga), configs=(config(DEVELOP),))
+    watching = claim("watching", result(fpga, adminAccess=True))
+    async with bed.running() as dra:
+        await bed.ready(first)
+        bed.api.drop("ResourceClaim", "first", "ns")  # by force, before its containers end
+        waiting = asyncio.create_task(bed.ready(second))
+        edits = await bed.ready(watching)
+        assert edits.devices
+        assert "deviceNodes" not in next(iter(bed.cdi(watching).values()))
+        assert [each.claim.name for each in dra.parts.book.entries()] == ["first", "watching"]
+        assert not waiting.done()
+        await bed.unprepare(first)
+        await waiting
+        assert dra.parts.book.functions() == {fpga: ""}
+
+
+async def test_claims_are_given_back_without_the_api_server(bed: Bed, fpga: str) -> None:
+    first = claim("first", result(fpga), configs=(NAMED,))
+    async with bed.running():
+        await bed.ready(first)
+        async with bed.api.away():
+            await bed.prepare(first)  # of a kubelet that was restarted: it is answered from disk
+            await bed.unprepare(first)
+            assert bed.left == []
+            assert "can't be reached" in (await bed.prepare(first))["first"].error
+
+
+async def test_a_hanging_card_keeps_no_claim(bed: Bed, fpga: str, driver: DriverStandIn) -> None:
+    first = claim("first", result(fpga), configs=(NAMED,))
+    bed.api.put(first)
+    driver.go_on.clear()
+    async with bed.running() as dra:
+        preparing = asyncio.create_task(bed.prepare(first))
+        await eventually_async(lambda: driver.begun)
+        await bed.unprepare(first)
+        assert "meanwhile" in (await preparing)["first"].error
+        assert bed.left == []
+        # What still works on the card ends before another claim gets it.
+        never = claim("never", result(fpga), configs=(config(NEVER),))
+        assert "has not succeeded" in await bed.refused(never)
+        await bed.unprepare(never)
+        again = asyncio.create_task(bed.ready(claim("again", result(fpga), configs=(NAMED,))))
+        await eventually_async(lambda: has_reserved(dra, "again"))
+        driver.go_on.set()
+        await again
+    assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
+def has_reserved(dra: Dra, name: str) -> bool:
+    return any(each.claim.name == name for each in dra.parts.book.entries())
+
+
+async def test_slow_programming_goes_on_after_the_call(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    first = claim("first", result(fpga), configs=(NAMED,))
+    bed.api.put(first)
+    driver.go_on.clear()
+    async with bed.running():
+        preparing = asyncio.create_task(bed.prepare(first))
+        await eventually_async(lambda: driver.begun)
+        preparing.cancel()  # as after 45 s
+        await asyncio.wait([preparing])
+        driver.go_on.set()
+        await eventually_async(lambda: len(driver.programmed) == 1)
+        await bed.ready(first)
+    assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
+async def test_what_was_prepared_outlives_the_process(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    first = claim("first", result(fpga), configs=(NAMED,))
+    async with bed.running():
+        done = await bed.ready(first)
+    async with bed.running() as dra:
+        assert dra.parts.book.functions() == {fpga: NLB3}
+        assert (await bed.prepare(first))["first"] == done
+        await bed.unprepare(first)
+        await bed.unprepare(first)
+    assert bed.left == []
+    assert len(driver.programmed) == 1
+
+
+async def test_a_deleted_socket_is_made_again(bed: Bed, fpga: str) -> None:
+    async with bed.running() as dra:
+        await bed.register()
+        assert fpga in dra.parts.devices.by_name
+        socket = dra.parts.registration.socket
+        socket.unlink()
+        await eventually_async(socket.exists)
+        assert dra.parts.registration.error
+        await bed.register(accept=False)
+        assert dra.parts.registration.error == "no"
+        await bed.register()
+        assert dra.parts.registration.error == ""
