@@ -14,6 +14,7 @@ from dra.publisher import SlicePublisher
 from dra.registration import Registration
 from dra.settings import DraSettings, Programming
 from services.containers.holder_source import HolderSource
+from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DRIVER, PROGRAM_DIGITS, Loaded, held_by_plugin
 from services.devices.model import Inventory, PluginMode
@@ -27,6 +28,7 @@ from services.node.reports import NodeReports
 from services.node.service import NodeService
 from services.process import http
 from services.process.blocking import BlockingCalls
+from services.process.errors import HardwareError, KubeletError
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
 from services.programming.records import FOLDER, PortRecords
@@ -67,6 +69,7 @@ class DraParts:
             calls=self.calls,
             domains=settings.resource_domain if settings.device_types else (),
         )
+        self._had_holders = False
         self.book = ClaimBook(settings.state_dir / CLAIMS)
         self.devices = NodeDevices()
         self.node = NodeService(
@@ -90,7 +93,7 @@ class DraParts:
             state=self.node.state,
             loaded=self._loaded,
             held=self.book.functions,
-            plugin_holders=self.plugin_holders.read,
+            plugin_holders=self._known_holders,
             programmable=settings.programming is Programming.ON_PREPARE,
             count=lambda outcome: self.metrics.slice_writes.labels(outcome).inc(),
         )
@@ -134,6 +137,20 @@ class DraParts:
     async def _plugin_devices(self) -> frozenset[str]:
         """The devices that pods still have from the device plugin."""
         return held_by_plugin(self.devices.by_name.values(), await self.plugin_holders.read())
+
+    async def _known_holders(self) -> Holders:
+        """Which pods have devices from the device plugin.
+
+        A kubelet that starts deletes the slices before it says so: then what it said last counts.
+        """
+        try:
+            holders = await self.plugin_holders.read()
+        except (KubeletError, HardwareError):
+            if not self._had_holders:
+                raise
+            return self.plugin_holders.holders
+        self._had_holders = True
+        return holders
 
     async def _loaded(self, inventory: Inventory) -> Loaded:
         contents, unfinished = await self.regions.contents(inventory)
