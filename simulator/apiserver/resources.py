@@ -13,7 +13,9 @@ Json: TypeAlias = dict[str, Any]
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+accelbind-stand-in"}
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _STATUS = frozenset({"status"})
-_EVENT_FIELDS = frozenset({"reason", "type", "involvedObject.kind", "involvedObject.name"})
+_EVENT_FIELDS = frozenset(
+    {"reason", "type", *(f"involvedObject.{name}" for name in ("kind", "name", "uid"))}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class ClaimUse:
     """Empty for all requests."""
     label: str = ""
     """The name in the container's status; empty for extended resources."""
+    resource: str = ""
+    """The extended resource that it serves, if so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class ContainerSpec:
     env: tuple[Mapping[str, Any], ...] = ()
     """Its variables as written: `$(OTHER)` and `valueFrom` are not resolved."""
     claims: tuple[ClaimUse, ...] = ()
+    """Extended resources among its limits that a claim serves are no device plugin's."""
     pre_stop: float = 0
     """Seconds that its `preStop` hook sleeps."""
 
@@ -121,7 +124,9 @@ def _claims(pod: Mapping[str, Any]) -> tuple[list[str], dict[str, list[ClaimUse]
     if extended := status.get("extendedResourceClaimStatus"):
         found.append(extended["resourceClaimName"])
         for each in extended["requestMappings"]:
-            use = ClaimUse(extended["resourceClaimName"], each["requestName"])
+            use = ClaimUse(
+                extended["resourceClaimName"], each["requestName"], resource=each["resourceName"]
+            )
             uses.setdefault(each["containerName"], []).append(use)
     return found, uses
 
@@ -130,6 +135,7 @@ def _container(
     container: Mapping[str, Any], uses: Mapping[str, list[ClaimUse]], *, init: bool
 ) -> ContainerSpec:
     limits = (container.get("resources") or {}).get("limits") or {}
+    served = {use.resource for use in uses.get(str(container["name"]), ())}
     sleep = ((container.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}
     return ContainerSpec(
         name=str(container["name"]),
@@ -138,7 +144,7 @@ def _container(
         limits=tuple(
             (str(name), parse_count(value))
             for name, value in limits.items()
-            if is_extended_resource(str(name))
+            if is_extended_resource(str(name)) and name not in served
         ),
         env=tuple(container.get("env") or ()),
         claims=tuple(uses.get(str(container["name"]), ())),

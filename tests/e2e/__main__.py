@@ -17,6 +17,7 @@ PARTS = (
     "definitions",
     "admission",
     "running",
+    "dra",
     "modes",
     "types",
     "away",

@@ -36,7 +36,8 @@ class Place:
         """The collection's path."""
         root = "/apis" if "/" in self.api_version else "/api"
         within = f"/namespaces/{self.namespace}" if self.namespace else ""
-        return f"{root}/{self.api_version}{within}/{self.kind.lower()}s"
+        plural = f"{self.kind.lower()}{'es' if self.kind.endswith('s') else 's'}"
+        return f"{root}/{self.api_version}{within}/{plural}"
 
 
 def place_of(item: Json) -> Place:

@@ -23,6 +23,7 @@ make e2e KUBECONFIG=FILE …: the suite against a cluster. What it makes there g
                            which this machine reaches the API server)
   KUBELET_RESTART=COMMAND  how the node's kubelet is restarted (default: it isn't)
   KUBELET_DIR=DIR          the kubelet's folder (default: /var/lib/kubelet)
+  CDI_DIR=DIR              the container runtime's folder of CDI files (default: /var/run/cdi)
   POD_LOGS_DIR=DIR         folders of the pods' logs (default: /var/log/pods)
   DEVICES=files            regular files for the cards' nodes, where the kubelet is a stand-in
   PATIENCE=SECONDS         how long the cluster may take for one step (default: 180)
@@ -55,6 +56,7 @@ class Settings:
     kubelet_restart: str
     kubelet_dir: Path
     pod_logs_dir: Path
+    cdi_dir: Path
     character_devices: bool
     patience: float
 
@@ -83,6 +85,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         kubelet_restart=environment.get("KUBELET_RESTART", ""),
         kubelet_dir=_path(environment.get("KUBELET_DIR") or "/var/lib/kubelet"),
         pod_logs_dir=_path(environment.get("POD_LOGS_DIR") or "/var/log/pods"),
+        cdi_dir=_path(environment.get("CDI_DIR") or "/var/run/cdi"),
         character_devices=devices == "character",
         patience=_seconds(environment.get("PATIENCE") or "180"),
     )

@@ -37,6 +37,7 @@ class Simulator:
             "ROOT": str(self.folder / "r"),
             "NODE_NAME": NODE,
             "KUBELET_DIR": str(self.folder / "k"),
+            "CDI_DIR": str(self.folder / "k" / "cdi"),
             "POD_LOGS_DIR": str(self.folder / "k" / "pod-logs"),
             "KUBELET_RESTART": f"kill -HUP {self.kubelet.pid}",
             "DEVICES": "character" if _may_make_devices(self.folder) else "files",

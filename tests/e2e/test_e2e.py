@@ -66,7 +66,7 @@ def test_the_suite_passes_and_leaves_nothing(stands_in: Simulator, processes: Pr
         process = processes.start(
             make_command("e2e", *settings), env=in_the_environment_of_make(), name="e2e"
         )
-        assert process.wait(800) == 0, process.transcript()
+        assert process.wait(1300) == 0, process.transcript()
         assert re.search(r"=+ \d+ passed in ", process.stdout), "and none skipped"
         assert seen(stands_in) == before
 

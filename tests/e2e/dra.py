@@ -1,0 +1,124 @@
+"""The DRA driver as a process of this machine, in the place of the plugin."""
+
+import contextlib
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import yaml
+
+from services.devices.dra import DRIVER
+from tests.e2e.api import Json, Place, place_of, until
+from tests.e2e.hosts import START_SECONDS, Hosts
+from tests.e2e.pods import SHOW, Pods, simple
+from tests.support import Process, python_module
+
+GROUP: Final = "resource.k8s.io/v1"
+SLICES: Final = Place(GROUP, "ResourceSlice")
+PROGRAMMINGS: Final = re.compile(r'accelbind_programmings_total\{.*outcome="programmed".*\} (\d+)')
+CLAIM: Final = "fpga"
+"""The name of the claim in a pod that names a template."""
+
+
+@dataclass(slots=True)
+class Driver:
+    """The driver, while it serves."""
+
+    hosts: Hosts
+    process: Process
+    port: int
+
+    def slices(self) -> list[Json]:
+        """The slices of the node."""
+        selector = f"spec.nodeName={self.hosts.cluster.node},spec.driver={DRIVER}"
+        return self.hosts.cluster.api.list(SLICES, fieldSelector=selector)
+
+    def devices(self) -> dict[str, Json]:
+        """The published devices, by name."""
+        return {one["name"]: one for item in self.slices() for one in item["spec"]["devices"]}
+
+    def until_published(self, count: int) -> None:
+        """Wait until so many devices are published."""
+
+        def look() -> None:
+            assert len(self.devices()) == count, self.hosts.told("dra")
+
+        patience = self.hosts.cluster.settings.patience
+        until(look, seconds=patience, what=f"{count} devices in slices")
+
+    def programmings(self) -> int:
+        """How many regions it has programmed."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        return sum(map(int, PROGRAMMINGS.findall(text)))
+
+    def place_in_log(self, event: str, uid: str) -> int:
+        """Where its log says something of a claim."""
+        lines = [json.loads(line) for line in self.process.stderr.splitlines()]
+        found = [each.get("event") == event and each.get("uid") == uid for each in lines]
+        return found.index(True)
+
+    def carried(self, device: str) -> str:
+        """The function in a port, by its node in a container."""
+        (path,) = self.hosts.root.glob(f"sys/**/{device.rpartition('/')[2]}/afu_id")
+        return path.read_text().strip()
+
+    def print_classes(self) -> list[Json]:
+        """The classes for the mappings of the cluster, as `accelbind dra classes` prints them."""
+        kubeconfig = str(self.hosts.cluster.settings.kubeconfig)
+        text = self.hosts.run("dra", "classes", "--kubeconfig", kubeconfig)
+        return [each for each in yaml.safe_load_all(text) if each]
+
+    def template(self, pods: Pods, mapping: str) -> str:
+        """See that there is what `accelbind dra template` prints; returns its name."""
+        kubeconfig = str(self.hosts.cluster.settings.kubeconfig)
+        where = ("--namespace", pods.namespace, "--kubeconfig", kubeconfig)
+        item = yaml.safe_load(self.hosts.run("dra", "template", mapping, *where))
+        item["metadata"]["namespace"] = pods.namespace
+        name: str = item["metadata"]["name"]
+        if self.hosts.cluster.api.find(place_of(item), name) is None:
+            self.hosts.cluster.api.create(item)
+        return name
+
+
+def with_template(name: str, template: str, script: str = SHOW) -> Json:
+    """A pod with a claim from a template."""
+    item = simple(name, {}, script, resources={"claims": [{"name": CLAIM}]})
+    item["spec"]["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": template}]
+    return item
+
+
+@contextlib.contextmanager
+def driver_of(hosts: Hosts, count: int) -> Iterator[Driver]:
+    """Have the driver serve in the place of the plugin, with classes for all mappings."""
+    cluster = hosts.cluster
+    hosts.leave()
+    hosts.put_functions_back()
+    ports = hosts.folder / "dra.json"
+    ports.unlink(missing_ok=True)
+    process = hosts.processes.start(
+        python_module(
+            *("simulator.command", "dra", *hosts.node_flags, "--ports-file", str(ports)),
+            *("--kubeconfig", str(cluster.settings.kubeconfig), "--node-name", cluster.node),
+            *("--cdi-dir", str(cluster.settings.cdi_dir), "--scan-interval", "1"),
+            *("--sensor-interval", "1", "--healthy-after", "1"),
+            *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+        ),
+        name="dra",
+    )
+    hosts.running["dra"] = process
+    driver = Driver(hosts, process, process.ports(ports, timeout=START_SECONDS)["metrics"])
+    try:
+        for item in driver.print_classes():
+            if cluster.api.find(Place(GROUP, "DeviceClass"), item["metadata"]["name"]) is None:
+                cluster.put(item)
+        driver.until_published(count)
+        yield driver
+    finally:
+        process.terminate()
+        del hosts.running["dra"]
+        for item in driver.slices():
+            cluster.remove(SLICES, item["metadata"]["name"])

@@ -1,0 +1,176 @@
+"""The DRA driver in the place of the plugin: pods of today, templates, health, restarts."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from services.names import DOMAIN
+from simulator.card_faults import Fault
+from simulator.cards import NLB0, NLB3
+from tests.e2e.api import Json, Place, until
+from tests.e2e.cluster import Cluster
+from tests.e2e.dra import GROUP, Driver, driver_of, with_template
+from tests.e2e.hosts import CARDS, FUNCTION, Hosts
+from tests.e2e.pods import STAY, Pods, simple
+from tests.e2e.suite.kubelet import life, restart
+
+pytestmark = pytest.mark.usefixtures("can_run")
+
+KEPT = "arria10-nlb0-programmed"
+PROGRAMMED = "other-programmed"
+HOOK_SECONDS = 8
+
+
+@pytest.fixture(scope="module")
+def driver(cluster: Cluster, pods: Pods, hosts: Hosts) -> Iterator[Driver]:
+    """The driver, and the classes for the mappings of the run."""
+    if not cluster.api.serves(GROUP, "deviceclasses"):
+        pytest.skip(f"the API server has no {GROUP}: DRA needs Kubernetes 1.36")
+    if not cluster.has_scheduler:
+        pytest.skip("no scheduler runs here")
+    assert pods.namespace, "its mappings are made"
+    for afu in (NLB0, NLB3):
+        hosts.install(afu)
+    with driver_of(hosts, CARDS) as running:
+        yield running
+
+
+def claims(pods: Pods) -> list[Json]:
+    return pods.cluster.api.list(Place(GROUP, "ResourceClaim", pods.namespace))
+
+
+def test_a_pod_that_requests_a_function_gets_a_claim(pods: Pods, driver: Driver) -> None:
+    name = pods.create(simple("of-2019", {FUNCTION: 1}, STAY))["metadata"]["name"]
+    pods.begun(name)
+    (claim,) = claims(pods)
+    assert claim["metadata"]["name"].startswith(f"{name}-extended-resources-")
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    assert result["device"] in driver.devices()
+    pods.remove(name)
+    until(lambda: _none(claims(pods)), seconds=pods.patience, what="the end of the claim")
+
+
+def _none(found: list[Json]) -> None:
+    assert not found, [each["metadata"]["name"] for each in found]
+
+
+def test_a_region_pod_gets_its_function_through_the_webhook(
+    pods: Pods, driver: Driver, hosts: Hosts
+) -> None:
+    before = driver.programmings()
+    given = pods.given(pods.start(simple("region", {f"{DOMAIN}/{PROGRAMMED}": 1})))["show"]
+    assert given.env["FPGA_AFU_1"] == NLB3
+    assert len(given.devices) == 1
+    assert driver.programmings() == before + 1
+    assert NLB3 in hosts.functions()
+
+
+def test_successive_pods_of_two_functions_are_programmed_once_each(
+    pods: Pods, driver: Driver
+) -> None:
+    templates = [driver.template(pods, mapping) for mapping in (KEPT, PROGRAMMED)]
+    before = driver.programmings()
+    for number in range(8):
+        name = pods.create(with_template(f"pod-{number}", templates[number % 2]))["metadata"][
+            "name"
+        ]
+        wanted = (NLB0, NLB3)[number % 2]
+        (device,) = pods.given(name)["show"].devices
+        assert driver.carried(device) == wanted
+        pods.remove(name)
+        if number == 1:
+            assert driver.programmings() <= before + 2
+            before = driver.programmings()
+    assert driver.programmings() == before, "the rest found its function"
+
+
+def test_a_foreign_function_is_refused(pods: Pods, driver: Driver, elsewhere: Pods) -> None:
+    """The template of a namespace that maps the function, in one that doesn't."""
+    name = driver.template(pods, KEPT)
+    place = Place(GROUP, "ResourceClaimTemplate", pods.namespace)
+    item = pods.cluster.api.get(place, name)
+    item["metadata"] = {"name": name, "namespace": elsewhere.namespace}
+    pods.cluster.api.create(item)
+    before = driver.programmings()
+    made = elsewhere.create(with_template("foreign", name))["metadata"]["name"]
+    try:
+        elsewhere.until_waiting(made, "is not mapped in namespace")
+        assert driver.programmings() == before
+    finally:
+        elsewhere.tidy()  # while there is a driver: without one, the pod would stay
+
+
+def test_a_device_waits_for_containers_whose_pod_was_deleted_by_force(
+    pods: Pods, driver: Driver
+) -> None:
+    """The kubelet unprepares a claim once the containers of its pod have ended."""
+    every = {f"{DOMAIN}/{KEPT}": CARDS}
+    first = simple("forced", every, STAY)
+    first["spec"]["terminationGracePeriodSeconds"] = 2 * HOOK_SECONDS
+    hook = {"preStop": {"sleep": {"seconds": HOOK_SECONDS}}}
+    first["spec"]["containers"][0]["lifecycle"] = hook
+    name = pods.start(first)
+    pods.begun(name)
+    (before,) = claims(pods)
+    pods.cluster.api.delete(pods.place, name)
+    pods.cluster.api.delete(pods.place, name, grace=0)
+    pods.begun(pods.start(simple("next", every, STAY)))
+    (after,) = claims(pods)
+    uids = [each["metadata"]["uid"] for each in (before, after)]
+    assert driver.place_in_log("claim unprepared", uids[0]) < driver.place_in_log(
+        "claim prepared", uids[1]
+    )
+
+
+def test_a_hot_card_is_tainted_shown_and_avoided(pods: Pods, driver: Driver, hosts: Hosts) -> None:
+    template = driver.template(pods, KEPT)
+    name = pods.create(with_template("hot", template, STAY))["metadata"]["name"]
+    pods.begun(name)
+    (claim,) = claims(pods)
+    device = claim["status"]["allocation"]["devices"]["results"][0]["device"]
+    address = next(each for each in hosts.rack.addresses if _label(each) in device)
+
+    def shown(health: str) -> None:
+        (status,) = pods.get(name)["status"]["containerStatuses"]
+        found = [one for each in status["allocatedResourcesStatus"] for one in each["resources"]]
+        assert [each["health"] for each in found] == [health], str(found)
+
+    def tainted(wanted: bool) -> None:
+        assert bool(driver.devices()[device].get("taints")) is wanted
+
+    patience = pods.patience
+    until(lambda: shown("Healthy"), seconds=patience, what="the health in the pod's status")
+    hosts.rack.break_(address, Fault.OVERHEATED)
+    try:
+        until(lambda: tainted(True), seconds=patience, what="the taint")
+        until(lambda: shown("Unhealthy"), seconds=patience, what="the pod's status")
+        pods.given(pods.create(with_template("cool", template))["metadata"]["name"])
+    finally:
+        hosts.rack.heal(address, Fault.OVERHEATED)
+    until(lambda: tainted(False), seconds=patience, what="the end of the taint")
+    until(lambda: shown("Healthy"), seconds=patience, what="the pod's status")
+
+
+def _label(address: str) -> str:
+    return address.replace(":", "-").replace(".", "-")
+
+
+def test_slices_come_back_after_a_restart_of_the_kubelet(
+    cluster: Cluster, pods: Pods, driver: Driver
+) -> None:
+    if not cluster.settings.kubelet_restart:
+        pytest.skip("KUBELET_RESTART=… is not set: the command that restarts the kubelet")
+    holder = pods.create(simple("holder", {FUNCTION: 1}, STAY))["metadata"]["name"]
+    pods.begun(holder)
+    before, slices = life(pods, holder), {each["metadata"]["uid"] for each in driver.slices()}
+    restart(cluster)
+
+    def renewed() -> None:
+        found = {each["metadata"]["uid"] for each in driver.slices()}
+        assert found, "deleted"
+        assert not found & slices, "not deleted yet"
+
+    until(renewed, seconds=cluster.settings.patience, what="new slices")
+    driver.until_published(CARDS)
+    pods.given(pods.create(simple("after", {FUNCTION: 1}))["metadata"]["name"])
+    assert life(pods, holder) == before, "its container ran on"
