@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.allocation import allocate
-from services.devices.cdi import DEVICE_KIND, KIND, CdiFile, CdiHook, check_name, describe
+from services.devices.cdi import (
+    DEVICE_KIND,
+    KIND,
+    CdiFile,
+    CdiHook,
+    ClaimDevice,
+    check_name,
+    claim_file,
+    describe,
+    describe_claim,
+)
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import advertise
 from services.process.errors import InvalidName
@@ -158,3 +168,32 @@ def test_devices_of_types_are_in_a_file_of_their_own() -> None:
     wanted["containerEdits"]["deviceNodes"][0]["permissions"] = "r"
     assert parsed(file)["devices"] == [wanted]
     assert parsed(file)["kind"] == "accelbind.dev/device"
+
+
+def test_the_file_of_a_claim_has_nodes_and_variables() -> None:
+    both = ClaimDevice("u-r-a", (DeviceNode.at("dfl-port.0"),), (("A", "b"),))
+    nodes = ClaimDevice("u-r-b", (DeviceNode("x", "y", "r"),))
+    nothing = ClaimDevice("u-r-c")
+    file = json.loads(describe_claim([both, nodes, nothing], host_root="/host"))
+    assert (file["cdiVersion"], file["kind"]) == ("0.5.0", "accelbind.dev/claim")
+    port = {"path": "/dev/dfl-port.0", "hostPath": "/host/dev/dfl-port.0", "permissions": "rw"}
+    assert file["devices"] == [
+        {"name": "u-r-a", "containerEdits": {"deviceNodes": [port], "env": ["A=b"]}},
+        {
+            "name": "u-r-b",
+            "containerEdits": {
+                "deviceNodes": [
+                    {"path": "/dev/y", "hostPath": "/host/dev/x", "permissions": "r"},
+                ]
+            },
+        },
+    ]
+    assert [each.cdi for each in (both, nothing)] == ["accelbind.dev/claim=u-r-a", ""]
+    assert describe_claim([nothing]) == b""
+    assert claim_file("u") == "accelbind-claim-u.json"
+
+
+@pytest.mark.parametrize("device", [ClaimDevice("u/r"), ClaimDevice("u", (DeviceNode.at("../x"),))])
+def test_a_claim_that_no_runtime_would_take_is_an_error(device: ClaimDevice) -> None:
+    with pytest.raises(InvalidName):
+        describe_claim([device])
