@@ -123,8 +123,9 @@ def registered_resources(path: Path) -> frozenset[str]:
 def prepared_claims(path: Path, driver: str) -> frozenset[str]:
     """Return the UIDs of the claims that the kubelet will give back to a DRA driver.
 
-    The file `dra_manager_state` is JSON: `Data` is JSON again, `Entries[]` of `ClaimUID` and
-    `DriverState`, which is an object by driver. None if the kubelet has written no file yet.
+    The file `dra_manager_state` is JSON, whose `Data` is JSON again: `ClaimInfoStateList[]` of
+    `ClaimUID` and `DriverState`, which is an object by driver. There are none if the kubelet has
+    written no file yet.
 
     Raises:
         KubeletError: The file can't be read, or isn't a checkpoint.
@@ -147,7 +148,7 @@ class _DraEntry(msgspec.Struct, gc=False):
 
 
 class _DraData(msgspec.Struct):
-    entries: list[_DraEntry] | None = msgspec.field(name="Entries", default=None)
+    entries: list[_DraEntry] | None = msgspec.field(name="ClaimInfoStateList", default=None)
 
 
 class _DraCheckpoint(msgspec.Struct):

@@ -134,13 +134,13 @@ class ClaimManager:
     def _restore(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             content = json.loads((self._folder / CHECKPOINT).read_bytes())
-            entries = json.loads(content["Data"])["Entries"] or ()
+            entries = json.loads(content["Data"])["ClaimInfoStateList"] or ()
             self._claims = {each["ClaimUID"]: _held(each) for each in entries}
 
     def _save(self) -> None:
         head = {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1"}
         entries = [each.entry() for each in self._claims.values()]
-        data = json.dumps(head | {"Entries": entries})
+        data = json.dumps(head | {"ClaimInfoStateList": entries})
         content = {"Data": data, "Checksum": zlib.crc32(data.encode())}
         replace_file(self._folder / CHECKPOINT, json.dumps(content).encode(), mode=0o600)
 

@@ -11,7 +11,10 @@ from tests.docs.blocks import commands, pages
 from tests.making import make
 from tests.support import REPOSITORY
 
-PROTOS = "services/kubelet/deviceplugin.proto services/kubelet/podresources.proto"
+PROTOS = " ".join(
+    f"services/kubelet/{name}.proto"
+    for name in ("deviceplugin", "dra", "dra_health", "pluginregistration", "podresources")
+)
 OUTPUTS = "--python_out=. --pyi_out=. --grpc_python_out=."
 TARGETS = {
     "bench": ["-m tools.bench"],

@@ -71,7 +71,7 @@ def test_a_claim_that_the_kubelet_has_forgotten_can_be_released(short_dir: Path)
     with listening(dra_socket(folder, DRIVER)), listening(dra_registration(folder, DRIVER)):
         dra(short_dir, "warning", "team-a/claim", f"accelbind dra release {UID}")
         entries = [{"ClaimUID": UID, "DriverState": {DRIVER: {}}}]
-        content = {"Data": json.dumps({"Entries": entries}), "Checksum": 1}
+        content = {"Data": json.dumps({"ClaimInfoStateList": entries}), "Checksum": 1}
         (folder / DRA_CHECKPOINT).write_text(json.dumps(content))
         dra(short_dir, "ok", "1 claim on this node")
         (folder / DRA_CHECKPOINT).write_text("{}")

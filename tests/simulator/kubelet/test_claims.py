@@ -94,12 +94,12 @@ async def test_a_claim_is_prepared_before_its_container_and_unprepared_after_it(
     state = await bed.started()
     assert state["main"].environment == {"CLAIM": UID}
     assert state["main"].granted.cdi_devices == (f"{KIND}={UID}",)
-    (entry,) = bed.checkpoint()["Entries"]
+    (entry,) = bed.checkpoint()["ClaimInfoStateList"]
     assert entry["DriverState"][DRIVER]["Devices"][0]["CDIDeviceIDs"] == [f"{KIND}={UID}"]
     bed.api.drop("ResourceClaim", "c")
     await bed.kubelet.delete_pod(state)
     assert bed.driver.calls == ["GetInfo", "registered True", "prepare", "unprepare"]
-    assert bed.checkpoint()["Entries"] == []
+    assert bed.checkpoint()["ClaimInfoStateList"] == []
 
 
 async def test_an_error_is_an_event_and_the_call_is_repeated(bed: Bed) -> None:
@@ -120,7 +120,7 @@ async def test_only_a_new_sandbox_prepares_again(bed: Bed) -> None:
     await bed.kubelet.reboot()
     await bed.kubelet.until(lambda: state["main"].running)
     assert bed.driver.calls.count("prepare") == 2
-    devices = bed.checkpoint()["Entries"][0]["DriverState"][DRIVER]["Devices"]
+    devices = bed.checkpoint()["ClaimInfoStateList"][0]["DriverState"][DRIVER]["Devices"]
     assert len(devices) == 2, "the real kubelet has them twice too"
 
 
