@@ -87,16 +87,7 @@ class DraParts:
         self.registry.register(self.node.collector)
         self.registry.register(DraCollector(self.node.state))
         self.regions = self.node.region_programming(work_seconds=WORK_SECONDS)
-        self.publisher = SlicePublisher(
-            connection,
-            settings.node_name,
-            state=self.node.state,
-            loaded=self._loaded,
-            held=self.book.functions,
-            plugin_holders=self._known_holders,
-            programmable=settings.programming is Programming.ON_PREPARE,
-            count=lambda outcome: self.metrics.slice_writes.labels(outcome).inc(),
-        )
+        self.publisher = self._publisher()
         self.node.follow(self.publisher.on_scan)
         self.preparation = self._preparation()
         self.driver = Driver(
@@ -108,6 +99,19 @@ class DraParts:
             serve=self.driver.add_to,
             on_end=self.driver.end,
             on_answer=self._answered,
+        )
+
+    def _publisher(self) -> SlicePublisher:
+        settings = self.settings
+        return SlicePublisher(
+            self.connection,
+            settings.node_name,
+            state=self.node.state,
+            loaded=self._loaded,
+            held=self.book.functions,
+            plugin_holders=self._known_holders,
+            programmable=settings.programming is Programming.ON_PREPARE,
+            count=lambda outcome: self.metrics.slice_writes.labels(outcome).inc(),
         )
 
     def _preparation(self) -> Preparation:

@@ -205,12 +205,16 @@ class ModelRegions:
             self._fuse.step()
             self._hardware.records[device] = wish
 
+    async def ended(self) -> None:
+        """Wait for work that goes on."""
+        await asyncio.gather(*self._going_on, return_exceptions=True)
+
     async def is_ready(self, wanted: WantedFunctions, ids: Sequence[str]) -> bool:
         records = [self._hardware.records.get(f"fpga-{each.rpartition('.')[2]}") for each in ids]
         return records == list(wanted.functions)
 
     async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
-        raise NotImplementedError
+        return await self.prepare(wanted, ids)
 
     async def read(self) -> RegionContents:
         records = self._hardware.records
@@ -248,14 +252,14 @@ class ModelApi:
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
 
-    async def get_claim(self, namespace: str, name: str) -> bytes | None:  # noqa: ARG002
+    async def get_claim(self, namespace: str, name: str) -> bytes | None:  # noqa: ARG002 - the protocol's
         found = [pod for pod in self._hardware.pods if pod.name == name and pod.in_api]
         return found[0].body() if found else None
 
-    async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        raise NotImplementedError
+    async def get_pod(self, namespace: str, name: str) -> bytes | None:  # noqa: ARG002 - the protocol's
+        return None
 
-    async def mappings(self, namespace: str) -> NamespaceMappings:  # noqa: ARG002
+    async def mappings(self, namespace: str) -> NamespaceMappings:  # noqa: ARG002 - the protocol's
         entries = [
             read_entry(function(name, "region", afu=afu, namespace="ns"))
             for name, afu in (("nlb0", NLB0), ("nlb3", NLB3))
@@ -402,7 +406,7 @@ class ClaimLife(RuleBasedStateMachine):
     def let_work_end(self) -> None:
         """Programming that took longer than a call ends."""
         self.regions.may_end.set()
-        self.do(asyncio.sleep(1))
+        self.do(self.regions.ended())
 
     @precondition(lambda self: self.some("running", "waiting"))
     @rule(data=st.data())
