@@ -25,7 +25,7 @@ from services.containers.holders import Holder, HolderReader, Holders
 from services.process.errors import HardwareError, NotAllowed
 from services.process.files import open_regular, replace_file
 from services.process.outage import Outage
-from services.process.text import quote
+from services.process.text import plain, quote
 from services.programming.records import BOOT_ID
 
 FOLDER: Final = "claims"
@@ -74,13 +74,7 @@ class ClaimBook:
 
     def entries(self) -> tuple[ClaimEntry, ...]:
         """All claims that are here."""
-        boot = self._boot()
-        try:
-            paths = sorted(self._folder.glob(f"[!.]*{_SUFFIX}"))
-        except OSError:
-            return ()
-        found = filter(None, map(self._read, paths))
-        return tuple(entry for entry in found if entry.boot == boot)
+        return self._all()[0]
 
     def reserve(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
         """Reserve the devices of a claim; the caller has made sure that nobody has them."""
@@ -100,13 +94,23 @@ class ClaimBook:
             raise HardwareError(f"{self.path(uid)} can't be removed: {error.strerror}") from error
 
     def others(self, uid: str, wants: Iterable[Want]) -> dict[str, ClaimRef]:
-        """The claims that have devices which a claim wants for itself, by device."""
+        """The claims that have devices which a claim wants for itself, by device.
+
+        Raises:
+            HardwareError: A file can't be read, so its claim may have them.
+        """
         wanted = {
             device for want in wants if want.kind is not Kind.ADMIN for device in want.devices
         }
+        entries, unreadable = self._all()
+        if unreadable:
+            raise HardwareError(
+                f"{unreadable[0]}, so it is unknown which devices are free: if no container uses"
+                " that claim, remove the file"
+            )
         return {
             device: entry.claim
-            for entry in self.entries()
+            for entry in entries
             if entry.claim.uid != uid
             for device, _ in entry.held()
             if device in wanted
@@ -147,16 +151,38 @@ class ClaimBook:
             raise NotAllowed(f"{quote(uid)} is not the UID of a claim")
         return self._folder / f"{uid}{_SUFFIX}"
 
+    def _all(self) -> tuple[tuple[ClaimEntry, ...], list[str]]:
+        """All claims that are here, and why others can't be read."""
+        entries, unreadable, boot = [], [], self._boot()
+        for path in self._paths(unreadable):
+            try:
+                entry = self._read(path)
+            except HardwareError as error:
+                unreadable.append(str(error))
+            else:
+                if entry is not None and entry.boot == boot:
+                    entries.append(entry)
+        self._outage.update("; ".join(unreadable[:1]))
+        return tuple(entries), unreadable
+
+    def _paths(self, unreadable: list[str]) -> list[Path]:
+        try:
+            paths = sorted(self._folder.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            unreadable.append(f"{self._folder} can't be read: {error.strerror}")
+            return []
+        return [each for each in paths if each.suffix == _SUFFIX and each.name[0] != "."]
+
     def _read(self, path: Path) -> ClaimEntry | None:
         try:
             with open_regular(path) as file:
-                entry = msgspec.json.decode(file.read(_MAX_BYTES), type=ClaimEntry)
+                return msgspec.json.decode(file.read(_MAX_BYTES), type=ClaimEntry)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self._outage.failed(f"{path}: {error}")
-            return None
-        return entry
+            raise HardwareError(f"{path} can't be read: {plain(str(error))}") from error
 
     def _write(self, entry: ClaimEntry) -> None:
         path = self.path(entry.claim.uid)
