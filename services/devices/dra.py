@@ -161,7 +161,8 @@ def carried(device: DraDevice, before: Attributes | None, function: str | None) 
         function: What was put or found in it for the claim: an AFU id, or the id of an OpenCL
             program; empty if that is unknown; None if the claim is not about functions.
     """
-    attributes = dict(before or device.attributes)
+    # An older version may have published fewer attributes: a selector fails on one that is missing.
+    attributes = {**device.attributes, **(before or {})}
     if function is not None:
         is_program = len(function) == PROGRAM_DIGITS
         attributes["afuID"] = OPENCL_AFU if is_program else function

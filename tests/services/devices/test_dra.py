@@ -188,6 +188,12 @@ def test_a_claimed_device_shows_what_the_claim_got(
     assert carried(now, None, None) == now
 
 
+def test_a_claimed_device_has_every_attribute_also_if_an_older_version_published_fewer() -> None:
+    (now,) = devices_of(card())
+    before = {"afuID": NLB3}
+    assert carried(now, before, None).attributes == {**now.attributes, **before}
+
+
 @pytest.mark.parametrize(
     ("allocated", "held"),
     [
