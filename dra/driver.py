@@ -92,7 +92,8 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
         self._ends = asyncio.Event()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on a server."""
+        """Serve on a server, also after those of another one were ended."""
+        self._ends = asyncio.Event()
         add_DRAPluginServicer_to_server(self, server)
         add_DRAResourceHealthServicer_to_server(self, server)
 
@@ -145,18 +146,11 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
         ],
     ) -> AsyncIterator[health.NodeWatchResourcesResponse]:
         """The health of all devices, now and whenever it changes."""
-        await self._until_end(self._devices.known())
-        while not self._ends.is_set():
+        ends = self._ends
+        await _until(ends, self._devices.known())
+        while not ends.is_set():
             yield self._health()
-            await self._until_end(self._devices.changed(HEALTH_SECONDS))
-
-    async def _until_end(self, waits: Awaitable[object]) -> None:
-        tasks = [asyncio.ensure_future(waits), asyncio.ensure_future(self._ends.wait())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+            await _until(ends, self._devices.changed(HEALTH_SECONDS))
 
     def _health(self) -> health.NodeWatchResourcesResponse:
         answer, now = health.NodeWatchResourcesResponse(), int(time.time())
@@ -191,6 +185,16 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
         except AccelbindError as error:
             log.warning("claim not unprepared", claim=str(claim), uid=claim.uid, reason=str(error))
             raise
+
+
+async def _until(ends: asyncio.Event, waits: Awaitable[object]) -> None:
+    """Wait for something, or until the streams end."""
+    tasks = [asyncio.ensure_future(waits), asyncio.ensure_future(ends.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _each(

@@ -24,7 +24,6 @@ works: what still works on a card holds the card's lock, and its records are emp
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -79,6 +78,9 @@ class Regions(Protocol):
 
     async def read(self) -> RegionContents:
         """What is in the regions."""
+
+    async def settle(self, ids: Sequence[str]) -> None:
+        """Wait until no earlier work on regions goes on."""
 
     async def empty(self, ids: Sequence[str]) -> None:
         """Forget what is in regions."""
@@ -183,11 +185,10 @@ class Preparation:
         self._on_change()
 
     async def _cancel(self, uid: str) -> None:
-        task = self._running.pop(uid, None)
-        if task is not None:
+        """End what runs for a claim, also what another call has started meanwhile."""
+        while task := self._running.get(uid):
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await asyncio.wait([task])
+            await asyncio.wait([task])
 
     async def _prepare(self, ref: ClaimRef, progress: "_Progress") -> tuple[Given, ...]:
         known = self._book.find(ref.uid)
@@ -269,6 +270,7 @@ class Preparation:
                 make = self._regions.prepare if self._around.programs else self._regions.verify
                 self._report(claim, await make(want.wanted, want.ids))
             elif want.kind is Kind.NEVER:
+                await self._regions.settle(want.ids)
                 require_there(want, await self._regions.read())
             elif want.kind is Kind.DEVELOP:
                 await self._regions.empty(want.ids)

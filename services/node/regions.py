@@ -177,17 +177,22 @@ class RegionProgramming:
 
     async def empty(self, ids: Sequence[str]) -> None:
         """Forget what is in regions, since their workload is about to program them."""
+        await self._in_turn(ids, self._programmer.empty, "emptying the records of")
+        self._on_done()
+
+    async def settle(self, ids: Sequence[str]) -> None:
+        """Wait until nobody works on regions: a caller that gave up may have left work behind."""
+        await self._in_turn(ids, self._programmer.settle, "waiting for work on")
+
+    async def _in_turn(self, ids: Sequence[str], call: Callable[[str], None], what: str) -> None:
+        """Make a call for each region, after what is being done to its card."""
         regions = (await self.read()).regions
         for each in ids:
             region = regions.get(each)
             key = card_key(region.address or region.card) if region else each
             await self._calls.run(
-                key,
-                partial(self._programmer.empty, each),
-                timeout=self._work_seconds,
-                what=f"emptying the records of {each}",
+                key, partial(call, each), timeout=self._work_seconds, what=f"{what} {plain(each)}"
             )
-        self._on_done()
 
     async def _plan(
         self, wanted: WantedFunctions, ids: Sequence[str]

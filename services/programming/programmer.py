@@ -260,6 +260,11 @@ class Programmer:
                 for port in card.ports:
                     self._records.empty(PortPlace(card, port, place).record_key)
 
+    def settle(self, engine: str) -> None:
+        """Wait until nobody works on the card of a region."""
+        with self._locked(find_engine(self._scan(), engine).card):
+            pass
+
     def check_clock(self, port: str) -> str:
         """Compare the user clock of a port with what the function in it asks for, as `ensure`."""
         place = find_port(self._scan(), port)

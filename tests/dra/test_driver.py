@@ -1,7 +1,13 @@
 """The driver on synthetic cards: what the kubelet gets for claims of each kind."""
 
+import asyncio
+
 import pytest
 
+from services.kubelet import dra_health_pb2 as health
+from services.kubelet.dra_health_pb2_grpc import DRAResourceHealthStub
+from services.kubelet.sockets import dial
+from services.programming.lock import LOCKS, card_lock
 from simulator.cards import CardSpec
 from simulator.driver import DriverStandIn
 from tests.dra.support import (
@@ -20,6 +26,7 @@ from tests.dra.support import (
     with_claim,
 )
 from tests.plugin.support import container, functions, pod
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -58,6 +65,30 @@ async def test_a_claim_of_mode_af_gets_the_port_without_programming(
         await bed.unprepare(first)
     assert bed.left == []
     assert driver.programmed == []
+
+
+async def test_health_is_sent_also_after_a_socket_was_made_again(bed: Bed, fpga: str) -> None:
+    async with bed.running() as dra:
+        registration = dra.parts.registration
+        await bed.register()
+        registration.socket.unlink()
+        await eventually_async(registration.socket.exists)
+        async with dial(registration.endpoint) as channel:
+            request = health.NodeWatchResourcesRequest()
+            stream = DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=10)
+            news = await anext(aiter(stream))
+    assert [each.device.device_name for each in news.devices] == [fpga]
+
+
+async def test_what_is_in_a_port_counts_once_nobody_works_on_its_card(bed: Bed, fpga: str) -> None:
+    each = claim("c", result(fpga), configs=(config(NEVER),))
+    async with bed.running() as dra:
+        card = str(dra.parts.devices.by_name[fpga].attributes["card"])
+        with card_lock(bed.folder / "state" / LOCKS, card, seconds=0):
+            preparing = asyncio.create_task(bed.ready(each))
+            await eventually_async(lambda: f"card {card}" in dra.parts.calls.busy)
+            assert not preparing.done()
+        await preparing
 
 
 async def test_a_region_pod_gets_its_function_programmed_once(
