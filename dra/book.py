@@ -153,7 +153,9 @@ class ClaimBook:
 
     def _all(self) -> tuple[tuple[ClaimEntry, ...], list[str]]:
         """All claims that are here, and why others can't be read."""
-        entries, unreadable, boot = [], [], self._boot()
+        boot = self._boot()
+        entries: list[ClaimEntry] = []
+        unreadable: list[str] = []
         for path in self._paths(unreadable):
             try:
                 entry = self._read(path)

@@ -93,13 +93,7 @@ class DraParts:
         self.driver = Driver(
             self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
         )
-        self.registration = Registration(
-            settings.kubelet_dir,
-            DRIVER,
-            serve=self.driver.add_to,
-            on_end=self.driver.end,
-            on_answer=self._answered,
-        )
+        self.registration = self._registration()
 
     def _publisher(self) -> SlicePublisher:
         settings = self.settings
@@ -136,6 +130,15 @@ class DraParts:
             ),
             on_change=self._changed,
             report=ClaimEvents(self.recorder.record).report,
+        )
+
+    def _registration(self) -> Registration:
+        return Registration(
+            self.settings.kubelet_dir,
+            DRIVER,
+            serve=self.driver.add_to,
+            on_end=self.driver.end,
+            on_answer=self._answered,
         )
 
     async def _plugin_devices(self) -> frozenset[str]:

@@ -114,6 +114,9 @@ class Cards:
         unfinished = frozenset(f"p-{key}" for key, text in self.records.items() if not text)
         return RegionContents(regions, contents, unfinished)
 
+    async def settle(self, ids: Sequence[str]) -> None:
+        assert ids
+
     async def empty(self, ids: Sequence[str]) -> None:
         for key in ids:
             self._steps.step()
