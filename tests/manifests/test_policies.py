@@ -186,7 +186,10 @@ def test_what_of_the_node_is_written_to_is_known() -> None:
         more = {"/sys"} if (folder, name, "plugin") in PRIVILEGED else set()
         more |= {"/opt/accelbind", "/var/run/cdi"} if folder.endswith("hook") else set()
         if folder.endswith("dra"):
-            kubelet = {"/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry"}
+            kubelet = {
+                "/var/lib/kubelet/plugins/accelbind.dev",
+                "/var/lib/kubelet/plugins_registry",
+            }
             more |= {"/var/run/cdi"} | kubelet
         assert written == {"/var/lib/kubelet/device-plugins", "/run/accelbind"} | more
         assert "/" not in hosts.values()
