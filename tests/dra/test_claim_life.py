@@ -222,6 +222,9 @@ class ModelRegions:
         lost = {f"dfl-port.{number(each)}" for each, found in records.items() if not found}
         return RegionContents(self._hardware.regions(), known, frozenset(lost))
 
+    async def settle(self, ids: Sequence[str]) -> None:
+        assert ids
+
     async def empty(self, ids: Sequence[str]) -> None:
         for each in ids:
             self._hardware.records[f"fpga-{each.rpartition('.')[2]}"] = ""
