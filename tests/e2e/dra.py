@@ -114,6 +114,7 @@ def driver_of(hosts: Hosts, count: int) -> Iterator[Driver]:
     try:
         for item in driver.print_classes():
             if cluster.api.find(Place(GROUP, "DeviceClass"), item["metadata"]["name"]) is None:
+                item["metadata"].setdefault("labels", {}).update(cluster.labels)
                 cluster.put(item)
         driver.until_published(count)
         yield driver
