@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from dra.slices import slice_name
 from plugin.node_mode import ANNOTATION
 from simulator.apiserver.crd import compile_expression
 from simulator.apiserver.standin import ApiServerStandIn, Options
@@ -402,9 +403,15 @@ DRA = f"system:serviceaccount:{NAMESPACE}:accelbind-dra"
 NODE = {"authentication.kubernetes.io/node-name": ["n1"]}
 
 
-def resource_slice(driver: str = "accelbind.dev", pool: str = "n1", **spec: object) -> Json:
+def resource_slice(
+    driver: str = "accelbind.dev", pool: str = "n1", name: str = "", **spec: object
+) -> Json:
     own = {"driver": driver, "pool": {"name": pool}}
-    return {"kind": "ResourceSlice", "spec": own | (spec or {"nodeName": "n1"})}
+    return {
+        "kind": "ResourceSlice",
+        "metadata": {"name": name or slice_name("n1", 0)},
+        "spec": own | (spec or {"nodeName": "n1"}),
+    }
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
@@ -421,12 +428,20 @@ def resource_slice(driver: str = "accelbind.dev", pool: str = "n1", **spec: obje
         (resource_slice(), None, False),
         (resource_slice(nodeName=""), {}, False),
         (resource_slice(), {"authentication.kubernetes.io/node-name": ["n2"]}, False),
+        (resource_slice(name=slice_name("n2", 0)), NODE, None),
+        (
+            resource_slice(name=slice_name("n" * 253, 1), pool="n" * 253, nodeName="n" * 253),
+            {"authentication.kubernetes.io/node-name": ["n" * 253]},
+            True,
+        ),
     ],
 )
 def test_the_dra_account_writes_slices_of_its_own_node_driver_and_pool_only(
-    item: Json, extra: Json | None, operation: str, *, passes: bool
+    item: Json, extra: Json | None, operation: str, *, passes: bool | None
 ) -> None:
+    """A name of another node's slice may not be created; one that is there may be deleted."""
     pytest.importorskip("cel_expr_python")
+    passes = operation != "CREATE" if passes is None else passes
     spec = one(rendered("overlays/dra"), "ValidatingAdmissionPolicy", "accelbind-dra")["spec"]
     (rule,) = spec["matchConstraints"]["resourceRules"]
     assert (rule["resources"], rule["apiVersions"]) == (["resourceslices"], ["*"])
