@@ -33,6 +33,8 @@ def driver(cluster: Cluster, pods: Pods, hosts: Hosts) -> Iterator[Driver]:
         hosts.install(afu)
     with driver_of(hosts, CARDS) as running:
         yield running
+    for afu in (NLB0, NLB3):
+        hosts.uninstall(afu)
 
 
 def claims(pods: Pods) -> list[Json]:
