@@ -2,7 +2,9 @@
 
 A file per claim, named with its UID, since runtimes remember what a name means. There is a CDI
 device for each device of a request. Variables are joined for the whole request, because a
-container sees only one variable of a name: each CDI device of a request has all of them.
+container sees only one variable of a name: each CDI device of a request has all of them. If
+several requests have one resource, which one's variable a container sees is up to the runtime, so
+each is also there with the request's name: `ACCELBIND_VE_FIRST`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -90,7 +92,10 @@ def given_to(
         if missing:
             raise ExternalFailure(f"{want.who}: {plain(missing[0])} is gone")
         chosen = {name: _device(want, devices[name].device) for name in want.devices}
-        envs = allocate({each.id: each for each in chosen.values()}, want.ids).envs
+        envs = dict(allocate({each.id: each for each in chosen.values()}, want.ids).envs)
+        if [each.resource for each in wants].count(want.resource) > 1:
+            suffix = f"_{want.request.upper().replace('-', '_')}"
+            envs |= {name + suffix: value for name, value in envs.items()}
         for name, device in chosen.items():
             edits = ClaimDevice(f"{uid}-{want.request}-{name}", device.nodes, tuple(envs.items()))
             given.append(Given(want.request, name, edits))

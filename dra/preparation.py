@@ -14,9 +14,9 @@ A claim is prepared in these steps, each of which may be the last one before the
 5. commit; only then is the kubelet answered.
 
 The kubelet asks again after an error or a crash, and the steps that were made cost nothing then. A
-committed claim is answered from the disk: its containers may run. The kubelet waits for 45 s, and
-asks again after 60 to 90 s. So waiting and programming happen within the call as long as it lasts,
-and work on a card goes on after it.
+committed claim that has the same devices is answered from the disk: its containers may run. The
+kubelet waits for 45 s, and asks again after 60 to 90 s. So waiting and programming happen within
+the call as long as it lasts, and work on a card goes on after it.
 
 Unprepare removes the CDI file and then the entry. It needs neither the API server nor a card that
 works: what still works on a card holds the card's lock, and its records are empty until it ends.
@@ -29,14 +29,24 @@ from typing import Final, Protocol
 
 import structlog
 
-from dra.book import ClaimBook
+from dra.book import ClaimBook, ClaimEntry
 from dra.claim_files import Given
 from dra.claims import AllocatedClaim, ClaimRef, read_claim
-from dra.wants import Kind, OwnerPod, Want, decide, needs_mappings, read_owner
+from dra.wants import (
+    Kind,
+    OwnerPod,
+    Want,
+    decide,
+    located,
+    needs_mappings,
+    read_owner,
+    require_unchanged,
+)
 from services.containers.claims import PodSource
 from services.containers.permission import Enforce
 from services.containers.wanted import WantedFunctions, confirm_pod
 from services.devices.dra import DraDevice
+from services.kube.client import is_outage
 from services.node.regions import Readiness, RegionContents
 from services.process.deadline import deadline
 from services.process.errors import ClusterError, ExternalFailure, NotAllowed, TooSlow
@@ -192,10 +202,14 @@ class Preparation:
 
     async def _prepare(self, ref: ClaimRef, progress: "_Progress") -> tuple[Given, ...]:
         known = self._book.find(ref.uid)
-        if known is not None and known.is_committed and await self._are_ready(known.wants):
-            return await self._files.write(ref.uid, known.wants)
+        if known is not None and known.is_committed:
+            answered = await self._answered(ref, known)
+            if answered is not None:
+                return answered
         progress.step = "its objects are read from the API server"
         claim = await self._read(ref)
+        if known is not None:
+            require_unchanged(known.wants, claim)
         progress.step = "the node's devices are read"
         wants = await self._check(claim)
         await self._reserve(claim.ref, wants, progress)
@@ -217,6 +231,20 @@ class Preparation:
         )
         return given
 
+    async def _answered(self, ref: ClaimRef, known: ClaimEntry) -> tuple[Given, ...] | None:
+        """What a committed claim is answered again; None if its functions aren't there."""
+        wants = located(known.wants, await self._around.devices())
+        if not await self._are_ready(wants):
+            return None
+        try:
+            require_unchanged(wants, await self._read(ref))
+        except ClusterError as error:
+            if not is_outage(error):
+                raise
+        if wants != known.wants:
+            self._book.commit(ref, wants, known.carried)
+        return await self._files.write(ref.uid, wants)
+
     # 1. check
 
     async def _read(self, ref: ClaimRef) -> AllocatedClaim:
@@ -232,7 +260,7 @@ class Preparation:
         async with deadline(API_SECONDS, slow):
             owner = await self._owner(claim)
             mappings = None
-            if needs_mappings(claim, enforce):
+            if needs_mappings(claim, devices, enforce):
                 mappings = await source.mappings(claim.ref.namespace)
         return decide(claim, devices, owner=owner, mappings=mappings, enforce=enforce)
 

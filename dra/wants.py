@@ -12,13 +12,13 @@ device types have no function. With `--enforce-mappings` the claim's namespace m
 gets, as for the plugin in modes af, regiondevel and region.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
-from dra.claims import AllocatedClaim, ClaimRef, Requested
+from dra.claims import AllocatedClaim, ClaimRef, Config, Requested
 from services.containers.identity import PodRef, display_name
 from services.containers.permission import Enforce, is_enforced, require_mapped_functions
 from services.containers.wanted import (
@@ -28,15 +28,21 @@ from services.containers.wanted import (
     single_wanted,
 )
 from services.devices.dra import DraDevice
-from services.devices.model import PluginMode
+from services.devices.model import Device, PluginMode
 from services.mappings.index import NamespaceMappings
 from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION
 from services.mappings.model import Mapping as Named
 from services.mappings.model import Mode
 from services.mappings.suggestions import known_names, nearest
 from services.names import DOMAIN, function_name, region_name
-from services.process.errors import ExternalFailure, InvalidName, NotAllowed, NotMapped
-from services.process.text import plain, quote
+from services.process.errors import (
+    DeviceBusy,
+    ExternalFailure,
+    InvalidName,
+    NotAllowed,
+    NotMapped,
+)
+from services.process.text import listing, plain, quote
 
 
 class Kind(StrEnum):
@@ -129,9 +135,63 @@ def read_owner(body: bytes, pod: StartingPod, ref: PodRef, claim: ClaimRef) -> O
     return OwnerPod(pod, ref, tuple(users))
 
 
-def needs_mappings(claim: AllocatedClaim, enforce: Enforce) -> bool:
+def needs_mappings(
+    claim: AllocatedClaim, devices: Mapping[str, DraDevice], enforce: Enforce
+) -> bool:
     """Whether a claim can't be decided about without the mappings of its namespace."""
-    return enforce is not Enforce.NEVER or any(each.config.mapping for each in claim.requests)
+    return any(
+        each.config.mapping or is_enforced(enforce, _mode_of(each.config))
+        for each in claim.requests
+        if not each.admin
+        and any(name in devices and not devices[name].device.type for name in each.devices)
+    )
+
+
+def _mode_of(config: Config) -> PluginMode:
+    """The plugin's mode in which it does what a request wants."""
+    if config.develop:
+        return PluginMode.REGIONDEVEL
+    return PluginMode.AF if config.afu else PluginMode.REGION
+
+
+def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Want, ...]:
+    """What was decided before, with the ids that the devices have now.
+
+    A driver that is loaded again may number its regions otherwise; names have addresses.
+
+    Raises:
+        ExternalFailure: A device is gone.
+    """
+    return tuple(
+        msgspec.structs.replace(
+            want, ids=tuple(each.id for each in _found(want.devices, devices, want.who))
+        )
+        for want in wants
+    )
+
+
+def _found(names: Iterable[str], devices: Mapping[str, DraDevice], who: str) -> Iterator[Device]:
+    for name in names:
+        if name not in devices:
+            raise ExternalFailure(f"{who} was allocated {plain(name)}, which this node hasn't now")
+        yield devices[name].device
+
+
+def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:
+    """Refuse a claim that was given other devices since: its containers may have the old ones.
+
+    Raises:
+        DeviceBusy: It was.
+    """
+    before = {(want.request, device) for want in wants for device in want.devices}
+    now = {(each.name, device) for each in claim.requests for device in each.devices}
+    if before != now:
+        old = sorted({device for _, device in before})
+        raise DeviceBusy(
+            f"{claim.ref} was allocated other devices meanwhile, and still has {listing(old)} on"
+            " this node: delete its pods; if no container uses the claim any more:"
+            f" accelbind dra release {claim.ref.uid}"
+        )
 
 
 def decide(
@@ -180,12 +240,7 @@ class _Decision:
         self._enforce = enforce
         self._config = request.config
         self._who = f"request {quote(request.name)} of {claim.ref}"
-        missing = [each for each in request.devices if each not in devices]
-        if missing:
-            raise ExternalFailure(
-                f"{self._who} was allocated {plain(missing[0])}, which this node hasn't now"
-            )
-        self._devices = [devices[each].device for each in request.devices]
+        self._devices = [*_found(request.devices, devices, self._who)]
         users = [each for each in (owner.users if owner else ()) if each[0] == request.name]
         self._containers = tuple(dict.fromkeys(container for _, container, _ in users))
         self._resource = next((resource for *_, resource in users), "")

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from dra.process import Dra
@@ -64,9 +65,6 @@ async def test_a_hanging_card_keeps_no_claim(bed: Bed, fpga: str, driver: Driver
         assert "meanwhile" in (await preparing)["first"].error
         assert bed.left == []
         # What still works on the card ends before another claim gets it.
-        never = claim("never", result(fpga), configs=(config(NEVER),))
-        assert "has not succeeded" in await bed.refused(never)
-        await bed.unprepare(never)
         again = asyncio.create_task(bed.ready(claim("again", result(fpga), configs=(NAMED,))))
         await eventually_async(lambda: has_reserved(dra, "again"))
         driver.go_on.set()
@@ -108,6 +106,26 @@ async def test_what_was_prepared_outlives_the_process(
         await bed.unprepare(first)
     assert bed.left == []
     assert len(driver.programmed) == 1
+
+
+async def test_a_committed_claim_has_the_devices_that_it_had(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    first = claim("first", result(fpga), configs=(config(NEVER),))
+    async with bed.running() as dra:
+        await bed.ready(first)
+        book, uid = dra.parts.book, "uid-of-first"
+        entry = book.find(uid)
+        assert entry is not None
+        # As after the card's driver was loaded again, which numbers regions anew.
+        old = [msgspec.structs.replace(each, ids=("dfl-fme.7",)) for each in entry.wants]
+        book.commit(entry.claim, tuple(old), entry.carried)
+        await bed.ready(first)
+        assert book.find(uid) == entry
+        moved = claim("first", result("fpga-other"), configs=(config(NEVER),))
+        assert f"still has {fpga}" in await bed.refused(moved)
+        assert book.find(uid) == entry
+    assert driver.programmed == []
 
 
 async def test_a_deleted_socket_is_made_again(bed: Bed, fpga: str) -> None:

@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
-from dra.claims import ClaimRef, read_claim
-from dra.wants import Kind, Want, decide, needs_mappings, read_owner
+from dra.claims import AllocatedClaim, ClaimRef, read_claim
+from dra.wants import (
+    Kind,
+    Want,
+    decide,
+    located,
+    needs_mappings,
+    read_owner,
+    require_unchanged,
+)
 from services.containers.identity import PodRef
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
@@ -14,7 +22,7 @@ from services.devices.dra import DraDevice
 from services.devices.model import Device
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
-from services.process.errors import ExternalFailure, NotAllowed, NotMapped
+from services.process.errors import DeviceBusy, ExternalFailure, NotAllowed, NotMapped
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.dra.support import (
     DEVELOP,
@@ -235,16 +243,45 @@ def test_a_function_without_a_resource_name_has_that_of_its_region() -> None:
 
 
 @pytest.mark.parametrize(
-    ("enforce", "configs", "needs"),
+    ("enforce", "device", "configs", "needs"),
     [
-        (Enforce.NEVER, (), False),
-        (Enforce.NEVER, (named("m"),), True),
-        (Enforce.AUTO, (), True),
+        (Enforce.NEVER, "a", (), False),
+        (Enforce.NEVER, "a", (named("m"),), True),
+        (Enforce.AUTO, "a", (), True),
+        (Enforce.AUTO, "a", (config(DEVELOP),), True),
+        (Enforce.AUTO, "a", (config(NEVER),), False),
+        (Enforce.ALWAYS, "a", (config(NEVER),), True),
+        (Enforce.ALWAYS, "ve", (), False),
+        (Enforce.ALWAYS, "gone", (), False),
     ],
 )
 def test_mappings_are_read_where_they_count(
-    enforce: Enforce, configs: tuple[dict[str, Any], ...], needs: bool
+    enforce: Enforce, device: str, configs: tuple[dict[str, Any], ...], *, needs: bool
 ) -> None:
-    item = json.dumps(claim("c", result("a"), configs=configs)).encode()
-    read = read_claim(item, ClaimRef("ns", "c", "uid-of-c"), pool="n1")
-    assert needs_mappings(read, enforce) is needs
+    assert needs_mappings(allocated(result(device), configs=configs), DEVICES, enforce) is needs
+
+
+def test_who_only_watches_needs_no_mappings() -> None:
+    read = allocated(result("a", adminAccess=True), configs=(named("m"),))
+    assert not needs_mappings(read, DEVICES, Enforce.ALWAYS)
+
+
+def test_devices_are_found_by_name_after_they_were_numbered_anew() -> None:
+    before = wants(claim("c", result("a"), result("b"), configs=(named("nlb3"),)))
+    moved = DEVICES | {"a": DEVICES["b"], "b": DEVICES["a"]}
+    (now,) = located(before, moved)
+    assert (now.devices, now.ids) == (("a", "b"), ("id-b", "id-a"))
+    with pytest.raises(ExternalFailure, match="allocated b, which this node hasn't now"):
+        located(before, {"a": DEVICES["a"]})
+
+
+def test_devices_that_were_not_given_back_are_not_replaced() -> None:
+    before = wants(claim("c", result("ve")))
+    require_unchanged(before, allocated(result("ve")))
+    with pytest.raises(DeviceBusy, match=r"still has ve on .*dra release uid-of-c"):
+        require_unchanged(before, allocated(result("ve2")))
+
+
+def allocated(*results: dict[str, Any], configs: tuple[dict[str, Any], ...] = ()) -> AllocatedClaim:
+    item = json.dumps(claim("c", *results, configs=configs)).encode()
+    return read_claim(item, ClaimRef("ns", "c", "uid-of-c"), pool="n1")
