@@ -65,13 +65,13 @@ def release(
     from dra.book import FOLDER, ClaimBook  # noqa: PLC0415 - only when it runs
     from services.devices.cdi import claim_file  # noqa: PLC0415 - the same
     from services.devices.cdi_files import CdiFolder  # noqa: PLC0415 - the same
-    from services.process.errors import HardwareError  # noqa: PLC0415 - the same
+    from services.process.errors import HardwareError, InvalidInput  # noqa: PLC0415 - the same
 
     book = ClaimBook(settings.state_dir / FOLDER)
     entry = book.find(uid)
     if entry is None:
         known = ", ".join(each.claim.uid for each in book.entries()) or "none"
-        raise HardwareError(f"no claim with UID {uid} is on this node; its claims: {known}")
+        raise InvalidInput(f"no claim with UID {uid} is on this node; its claims: {known}")
     if error := CdiFolder(settings.cdi_dir, claim_file(uid)).write(b"").error:
         raise HardwareError(error)
     book.remove(uid)

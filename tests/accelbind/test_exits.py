@@ -86,6 +86,9 @@ TABLE: Final = (
     ("demo --mappings nope", 2),
     ("plugin --mode nope", 2),
     ("webhook --mappings EMPTY", 2),
+    (("dra", "classes", *NO_CONFIG), 2),
+    ("dra template nope --mappings EMPTY", 2),
+    ("dra release nope --state-dir EMPTY", 2),
 )
 ROWS: Final = [
     (words.split() if isinstance(words, str) else [*words], code) for words, code in TABLE
@@ -143,6 +146,9 @@ def test_a_command_answers_yes_no_or_that_it_cannot_say(
         (f"explain -f {POD} --mappings {POD}", "name the folder that has this file"),
         ("plugin --mode nope", "--mode: must be 'af'"),
         ("webhook", "--tls-cert is required"),
+        ("dra classes --kubeconfig /nowhere", "kubeconfig /nowhere can't be used: not found"),
+        (f"dra template nope --mappings {MAPPINGS}", "nope does not exist in namespace default"),
+        ("dra release nope --state-dir /nowhere", "no claim with UID nope is on this node"),
     ],
 )
 def test_a_wrong_request_says_what_to_do(words: str, problem: str) -> None:

@@ -14,6 +14,7 @@ PROCESSES: Final = {"webhook", "plugin", "certs run"}
 READS_THE_API_SERVER: Final = {
     *("webhook", "plugin", "certs run"),
     *("certs show", "certs renew", "check mappings", "doctor", "explain"),
+    *("dra classes", "dra template"),
 }
 
 
@@ -48,7 +49,7 @@ def test_a_kubeconfig_is_found_as_kubectl_finds_it(
     if by_variable:
         monkeypatch.setenv("KUBECONFIG", str(named))
     sample = REPOSITORY / "examples" / "pods" / "preprogrammed.yaml"
-    more = {"explain": ["-f", str(sample)], "doctor": ["--cluster"]}.get(words, [])
-    assert main([*words.split(), *more]) in {1, 2}
+    more = {"explain": ["-f", str(sample)], "doctor": ["--cluster"], "dra template": ["nlb0"]}
+    assert main([*words.split(), *more.get(words, [])]) in {1, 2}
     shown = capsys.readouterr()
     assert str(named) in shown.out + shown.err
