@@ -71,7 +71,7 @@ def plan_accelerators(
                 ResourceRequest(count.key, resource, count.units, count.in_requests, mapping)
             )
     noted = {each.key: each.units for each in mapped}
-    kept = _earlier(ref, earlier, tables, refusals)
+    kept = _earlier(ref, earlier, tables)
     before, amounts = _amounts(kept), _amounts(mapped)
     if kept:
         noted = {key: noted.get(key, 0) + earlier.get(key, 0) for key in [*earlier, *noted]}
@@ -107,8 +107,7 @@ def _find(
         if name in table.rejected:
             refuse_name(ref, key, table, others, refusals)
             return None
-    known = next((table for table in tables if table.by_name), tables[0])
-    refuse_name(ref, key, known, others, refusals)
+    refuse_name(ref, key, tables[0], others, refusals, *tables[1:])
     return None
 
 
@@ -130,10 +129,7 @@ def _is_usable(
 
 
 def _earlier(
-    ref: ContainerRef,
-    earlier: ReadOnly[str, int],
-    tables: Sequence[NameTable],
-    refusals: Refusals,
+    ref: ContainerRef, earlier: ReadOnly[str, int], tables: Sequence[NameTable]
 ) -> list[ResourceRequest]:
     """Return the requests of an earlier note, none if the container hasn't all they stand for.
 
@@ -141,7 +137,7 @@ def _earlier(
     """
     requests = _resolve(earlier, tables) if earlier else None
     amounts = _amounts(requests or ())
-    there = all(amount <= _own(ref, each, refusals) for each, amount in amounts.items())
+    there = all(amount <= _own(ref, each, Refusals()) for each, amount in amounts.items())
     return requests if requests and there else []
 
 

@@ -269,7 +269,7 @@ def _of_uses(index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse]) -
                 if names.is_physical(name)
                 else "which does not exist in the namespace"
             )
-            near = nearest(name, mappings.by_name)
+            near = nearest(name, *[each.by_name for each in tables])
             question = f"; did you mean {plain(near)}?" if near else ""
             yield Finding(Code.UNMAPPED, use.namespace, use.user, f"{requested}, {why}{question}")
 

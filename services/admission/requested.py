@@ -1,5 +1,7 @@
 """What a container requests by one name, and the refusal of a name that nobody maps."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from services import names
@@ -49,9 +51,17 @@ class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 def refuse_name(
-    ref: ContainerRef, key: str, table: NameTable, other: NameTable, refusals: Refusals
+    ref: ContainerRef,
+    key: str,
+    table: NameTable,
+    other: NameTable,
+    refusals: Refusals,
+    *shared: NameTable,
 ) -> None:
-    """Refuse a name that a table doesn't map; `other` has the names of the other family."""
+    """Refuse a name that a table doesn't map, nor those that all namespaces share.
+
+    `other` has the names of the other family.
+    """
     name = key.partition("/")[2]
     namespace = f"namespace {quote(table.namespace)}"
     if name in table.rejected:
@@ -67,18 +77,19 @@ def refuse_name(
     else:
         code = RefusalReason.UNKNOWN_NAME
         message = f"{plain(key)} does not exist in {namespace}"
-    refusals.add(code, ref, message + _suggestion(name, table, other))
+    refusals.add(code, ref, message + _suggestion(name, table, other, shared))
 
 
-def _suggestion(name: str, table: NameTable, other: NameTable) -> str:
+def _suggestion(name: str, table: NameTable, other: NameTable, shared: Sequence[NameTable]) -> str:
     if name in other.by_name:
         return f"; {other.by_name[name].label} has this name, for another domain of resources"
-    if not table.by_name:
+    known = [each.by_name for each in (table, *shared) if each.by_name]
+    if not known:
         return "; the namespace has no mappings: ask an administrator for one"
-    near = nearest(name, table.by_name)
+    near = nearest(name, *known)
     if near is not None and isinstance(table, NamespaceMappings):
         meant = table.by_name[near]
         twin = table.twin_of(meant) if meant.deprecated is not None else None
         near = near if twin is None else plain(twin.name)  # better than a deprecated name
     question = f"; did you mean {near}?" if near else "."
-    return f"{question} Available: {known_names(table.by_name)}"
+    return f"{question} Available: {'; '.join(map(known_names, known))}"

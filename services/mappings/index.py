@@ -104,7 +104,9 @@ class MappingIndex:
     def namespace(self, name: str) -> NamespaceMappings:
         """Return what a namespace maps; an unknown namespace maps nothing."""
         known = self._by_namespace.get(name)
-        return NamespaceMappings(name) if known is None else known
+        if known is None:
+            return NamespaceMappings(name, accelerators=NameTable(name))
+        return known
 
     @property
     def namespaces(self) -> tuple[str, ...]:

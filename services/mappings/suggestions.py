@@ -5,7 +5,7 @@ that are listed and compared is bounded. A single typo in a short name is found 
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from services.process.text import listing, plain
 
@@ -21,8 +21,8 @@ _LONGEST = 63
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."
 
 
-def nearest(requested: str, known: Mapping[str, object]) -> str | None:
-    """Return the known name that `requested` most likely means, None if none is near.
+def nearest(requested: str, *tables: Mapping[str, object]) -> str | None:
+    """Return the name of some tables that `requested` most likely means, None if none is near.
 
     A single typo (a letter added, missing, replaced or swapped) is tried first, then similarity.
     Case is ignored.
@@ -31,11 +31,13 @@ def nearest(requested: str, known: Mapping[str, object]) -> str | None:
         return None
     lower = requested.lower()
     if len(lower) <= _SHORT:
-        for candidate in _typos(lower):
-            if candidate in known:
-                return candidate
+        for known in tables:
+            for candidate in _typos(lower):
+                if candidate in known:
+                    return candidate
     pairs = _pairs(lower)
-    likeness = {name: _likeness(pairs, _pairs(name)) for name in islice(known, COMPARED)}
+    names = chain(*[islice(known, COMPARED) for known in tables])
+    likeness = {name: _likeness(pairs, _pairs(name)) for name in names}
     best = max(likeness, key=likeness.__getitem__, default=None)
     return best if best is not None and likeness[best] >= _LIKE else None
 

@@ -244,6 +244,13 @@ def test_a_resource_of_a_name_in_requests_only_is_refused() -> None:
     assert f"{MIG} is in requests but not in limits" in refusal(obj)
 
 
+def test_a_problem_of_a_resource_that_was_noted_is_told_once() -> None:
+    before = asking(ours(gpu_small=1) | {MIG: "1500m"})
+    note = {"app": {"accelbind.dev/gpu-small": 1}}
+    before["metadata"]["annotations"] = {"accelbind.dev/requested": json.dumps(note)}
+    assert refusal(before).startswith(f'container "app": invalid quantity of {MIG}')
+
+
 def test_no_more_than_eight_problems_are_reported() -> None:
     result = judge(asking({f"accelbind.dev/x{n}": "1" for n in range(20)}))
     assert isinstance(result, Refused)
@@ -277,7 +284,7 @@ def test_a_namespace_without_names_says_what_to_do() -> None:
     empty = index(function("x", "region"))
     result = judge(asking(ours(gpu=1)), known=empty)
     assert isinstance(result, Refused)
-    assert "has no mappings: ask an administrator for one" in result.message
+    assert 'namespace "default"; the namespace has no mappings: ask an' in result.message
 
 
 def test_a_name_of_the_other_family_is_pointed_out() -> None:
@@ -302,10 +309,18 @@ def test_names_that_a_namespace_does_not_map_are_those_of_the_shared_one() -> No
     assert resources(asking(ours(plain=1)), policy) == {"a/x": "1"}
     assert resources(asking(ours(gpu_small=1)), policy) == {MIG: "1"}
     assert "default/bad: it is bad" in refusal(asking(ours(bad=1)), policy)
-    only = index(accelerator("plain", "a/x", namespace="shared"))
-    result = judge(asking(ours(plian=1)), policy, only)
+
+
+@pytest.mark.parametrize(("own", "listed"), [([], "plain"), (["flames"], "flames; plain")])
+def test_the_nearest_name_may_be_shared(own: list[str], listed: str) -> None:
+    mapped = [accelerator(name, "a/y") for name in own]
+    known = index(accelerator("plain", "a/x", namespace="shared"), *mapped)
+    result = judge(asking(ours(plian=1)), Policy(shared_namespace="shared"), known)
     assert isinstance(result, Refused)
-    assert 'does not exist in namespace "shared"; did you mean plain?' in result.message
+    assert result.message == (
+        'container "app": accelbind.dev/plian does not exist in namespace "default"; '
+        f"did you mean plain? Available: {listed}"
+    )
 
 
 def test_a_deprecated_name_is_warned_of() -> None:
