@@ -11,7 +11,7 @@ import msgspec
 
 from services import names
 from services.process.errors import InvalidName
-from services.process.text import quote
+from services.process.text import listing, quote
 
 MAX_COUNT: Final = 1024
 MAX_ALSO, MAX_ENV, MAX_SELECTOR, MAX_TOLERATIONS = 4, 16, 8, 8
@@ -169,7 +169,9 @@ def _variable(obj: Spec, at: str) -> tuple[str, str]:
     if not _VARIABLE.fullmatch(name):
         raise InvalidName(f"{at}.name {quote(name)} is not the name of a variable")
     if is_reserved_variable(name):
-        raise InvalidName(f"{at}.name {quote(name)} is reserved")
+        starts = listing(_RESERVED_VARIABLES, last="or")
+        reserved = f"is reserved, as PATH and all names that start with {starts}"
+        raise InvalidName(f"{at}.name {quote(name)} {reserved}")
     if len(value) > MAX_VALUE or "$(" in value:
         raise InvalidName(f"{at}.value is longer than {MAX_VALUE} characters or contains $(")
     return name, value

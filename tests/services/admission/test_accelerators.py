@@ -187,8 +187,9 @@ def test_what_a_pod_has_of_a_placement_stays() -> None:
     assert spec["nodeSelector"] == {"a": "b", "b": "c", "gpu/product": "H100"}
     assert spec["tolerations"] == [other, TAINT]
     assert spec["runtimeClassName"] == "nvidia"
-    again = placed(asking(ours(h100=1)), tolerations=[TAINT])
-    assert mutated(again)["spec"]["tolerations"] == [TAINT]
+    for same in (TAINT, TAINT | {"value": None, "tolerationSeconds": None}):
+        again = placed(asking(ours(h100=1)), tolerations=[same])
+        assert mutated(again)["spec"]["tolerations"] == [same]
 
 
 def conflicts() -> Iterator[tuple[Object, str]]:

@@ -80,7 +80,7 @@ BAD_TARGETS = [
         ({"env": [{"name": "A", "value": "b" * 1025}]}, "longer than 1024"),
         ({"env": [{"name": "A"}]}, "spec.env[0].value is missing"),
         *(
-            ({"env": [{"name": each, "value": ""}]}, "is reserved")
+            ({"env": [{"name": each, "value": ""}]}, "is reserved, as PATH and all")
             for each in ("FPGA_X", "ACCELBIND_X", "ACCELERATOR_X", "NVIDIA_X", "LD_X", "PATH")
         ),
         *(
