@@ -67,7 +67,10 @@ def classes(
         wanted += _of_mappings(_read(mappings, kubeconfig, None))
     manifests = [*fpga_classes(wanted), *map(type_class, _types(settings))]
     if not manifests:
-        raise InvalidSettings("there is nothing to make a DeviceClass for")
+        raise InvalidSettings(
+            "there is nothing to make a DeviceClass for: create a mapping of a function or region,"
+            " or use --mappings, --device-types or --node"
+        )
     _print(*manifests)
 
 

@@ -18,6 +18,11 @@
 {{- range .Values.pools }}{{ if eq (.driver | default "plugin") "dra" }}yes{{ end }}{{ end }}
 {{- end }}
 
+{{/* Name of a pool's DaemonSet. Takes the pool's name. */}}
+{{- define "accelbind.poolName" -}}
+{{ eq . "default" | ternary "accelbind-plugin" (printf "accelbind-plugin-%s" .) }}
+{{- end }}
+
 {{/* What all pods have in common. */}}
 {{- define "accelbind.pod" -}}
 automountServiceAccountToken: true

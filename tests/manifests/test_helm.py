@@ -448,11 +448,13 @@ def test_notes_warn_of_two_modes_that_share_a_resource(
 
 
 @pytest.mark.parametrize("driver", ["plugin", "dra"])
-def test_notes_say_that_dra_needs_classes(driver: str) -> None:
-    value = f"pools[0].name=default,pools[0].driver={driver}"
+def test_notes_name_the_pool_and_say_that_dra_needs_classes(driver: str) -> None:
+    value = f"pools[0].name=b,pools[0].driver={driver}"
     done = run_helm("install", "x", CHART, "--dry-run=client", "--set", value)
     assert done.returncode == 0, done.stderr
-    assert ("accelbind dra classes" in done.stdout.rpartition("NOTES:")[2]) is (driver == "dra")
+    notes = done.stdout.rpartition("NOTES:")[2]
+    assert "ds/accelbind-plugin-b -- accelbind fpga list" in notes
+    assert ("accelbind dra classes" in notes) is (driver == "dra")
 
 
 def test_commands_of_the_documents_name_flags_that_helm_has() -> None:
