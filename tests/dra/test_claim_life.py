@@ -16,7 +16,7 @@ import json
 import selectors
 import shutil
 import tempfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -327,8 +327,12 @@ class ClaimLife(RuleBasedStateMachine):
         for task in tasks:
             task.cancel()
         self.fuse.left = None
-        self.do(asyncio.gather(*tasks, return_exceptions=True))
+        self.do(self._ended(tasks))
         self.begin()
+
+    @staticmethod
+    async def _ended(tasks: Collection[asyncio.Task[object]]) -> None:
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def do(self, work: Any) -> Any:
         async def awaited() -> Any:

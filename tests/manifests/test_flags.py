@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from accelbind.cli import main
+from services.devices.dra import DRIVER
 from tests.manifests.rendering import OVERLAYS, Json, one, ours, rendered
 from tests.support import REPOSITORY, clean_environment
 from tools.docs.settings import MODELS
@@ -98,7 +99,7 @@ def test_the_dra_driver_understands_its_settings(settings: Read) -> None:
     assert ports(container) == {"metrics": found["metrics-port"]}
     for folder in ("sys", "dev"):
         assert beneath(f"{found['root']}/{folder}", container)
-    for folder in ("device-plugins", "plugins", "plugins_registry"):
+    for folder in ("device-plugins", f"plugins/{DRIVER}", "plugins_registry"):
         assert beneath(f"{found['kubelet-dir']}/{folder}", container)
     for setting in ("pod-logs-dir", "state-dir", "bitstreams", "cdi-dir"):
         assert beneath(found[setting], container), setting
