@@ -68,6 +68,7 @@ class DraParts:
             pod_logs_dir=settings.pod_logs_dir,
             calls=self.calls,
             domains=settings.resource_domain if settings.device_types else (),
+            forgets_gone=True,
         )
         self._had_holders = False
         self.book = ClaimBook(settings.state_dir / CLAIMS)
@@ -178,8 +179,7 @@ class DraParts:
         yield from self.node.loops()
         yield from self.publisher.loops()
         yield "events", self.recorder.write_forever()
-        # They keep the kubelet's checkpoint in step; the list of devices that would make it write
-        # an ended pod down is the device plugin's.
+        # The list of devices that would make the kubelet write an ended pod down is the plugin's.
         yield (
             "holders",
             self.plugin_holders.follow_forever(

@@ -16,6 +16,7 @@ from services.containers.holders import (
     holders_of_entries,
     holders_of_pods,
     may_have_ended,
+    of_present_pods,
     pods_of_devices,
     served,
 )
@@ -58,7 +59,8 @@ class HolderSnapshot:
 class HolderSource:
     """Knows which containers have devices, and reads again what has changed.
 
-    `domains` are those of device types.
+    `domains` are those of device types. A process without a device plugin can't have the kubelet
+    write its checkpoint again, and `forgets_gone` pods by itself.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class HolderSource:
         pod_logs_dir: Path,
         calls: BlockingCalls,
         domains: Sequence[str] = (),
+        forgets_gone: bool = False,
     ) -> None:
         self._ours = served(domains)
+        self._forgets_gone = forgets_gone
         self._files = KubeletFiles(kubelet_dir, pod_logs_dir, calls, seconds=FILES_SECONDS)
         self._socket = pod_resources_socket(kubelet_dir)
         self._pods: Mapping[str, PodRef] = {}
@@ -93,7 +97,7 @@ class HolderSource:
             HardwareError: Reading hangs.
         """
         try:
-            holders = holders_of_entries(await self._files.entries(), self._pods, self._ours)
+            holders = holders_of_entries(await self._entries(), self._pods, self._ours)
         except KubeletError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -161,7 +165,7 @@ class HolderSource:
             unanswered = str(error)
             problems.append(f"pods that have ended may be among the holders: {unanswered}")
         try:
-            entries = await self._files.entries()
+            entries = await self._entries()
         except (KubeletError, HardwareError) as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 problems.append(f"init containers that have devices are unknown: {error}")
@@ -179,6 +183,16 @@ class HolderSource:
             tuple(problems),
             active is not None and may_have_ended(entries, active, self._ours),
         )
+
+    async def _entries(self) -> tuple[CheckpointEntry, ...]:
+        entries = await self._files.entries()
+        if not self._forgets_gone or not entries:
+            return entries
+        try:
+            present = {each.rpartition("_")[2] for each in await self._files.folders()}
+            return of_present_pods(entries, await self._active_pods(), present)
+        except (KubeletError, HardwareError):
+            return entries  # in doubt held
 
     async def _active_pods(self) -> tuple[ActivePod, ...]:
         return await active_pods(self._socket, seconds=ANSWER_SECONDS)

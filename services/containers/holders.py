@@ -9,7 +9,7 @@ PodResources says which pods these are where log folders don't, and stands in fo
 lists no plain init containers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -112,15 +112,33 @@ def pods_of_devices(
     return pods
 
 
+def of_present_pods(
+    entries: Iterable[CheckpointEntry], active: Iterable[ActivePod], present: Container[str]
+) -> tuple[CheckpointEntry, ...]:
+    """The entries without those of pods that are gone.
+
+    These are neither listed by PodResources nor `present`, which has the UIDs of pods with a log
+    folder: a pod keeps its folder until it is deleted.
+    """
+    listed = _listed(active)
+    return tuple(
+        entry
+        for entry in entries
+        if entry.pod_uid in present or (entry.container, entry.resource, entry.device_ids) in listed
+    )
+
+
+def _listed(active: Iterable[ActivePod]) -> set[tuple[str, str, frozenset[str]]]:
+    return {(held.container, held.resource, held.device_ids) for pod in active for held in pod.held}
+
+
 def may_have_ended(
     entries: Iterable[CheckpointEntry],
     active: Iterable[ActivePod],
     ours: tuple[str, ...] = FPGA_RESOURCES,
 ) -> bool:
     """Whether the checkpoint has devices of ours that PodResources does not list."""
-    listed = {
-        (held.container, held.resource, held.device_ids) for pod in active for held in pod.held
-    }
+    listed = _listed(active)
     return any(
         entry.resource.startswith(ours)
         and (entry.container, entry.resource, entry.device_ids) not in listed

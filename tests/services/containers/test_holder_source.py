@@ -21,9 +21,12 @@ CHECKPOINT = "k/device-plugins/kubelet_internal_checkpoint"
 SOCKET = "k/pod-resources/kubelet.sock"
 
 
-def source(folder: Path) -> HolderSource:
+def source(folder: Path, *, forgets_gone: bool = False) -> HolderSource:
     return HolderSource(
-        kubelet_dir=folder / "k", pod_logs_dir=folder / "k/pod-logs", calls=BlockingCalls()
+        kubelet_dir=folder / "k",
+        pod_logs_dir=folder / "k/pod-logs",
+        calls=BlockingCalls(),
+        forgets_gone=forgets_gone,
     )
 
 
@@ -54,6 +57,25 @@ async def test_a_pod_that_ends_holds_its_devices_until_the_checkpoint_says_other
 
         await eventually_async(is_free)
         assert len(await free.read()) == 1
+
+
+async def test_after_the_plugin_a_pod_is_gone_with_its_log_folder(bed: Bed) -> None:
+    """Nobody has the kubelet write its checkpoint then, and in doubt a device is held."""
+    bed.rack.add_card(CardSpec())
+    async with bed.running():
+        await bed.offers(1)
+        pod = await bed.start("p", container("c", AF))
+    after = source(bed.folder, forgets_gone=True)
+    assert await after.read() == {PORT: (Holder("", "", "c"),)}
+    await bed.kubelet.delete_pod(pod)
+    assert await source(bed.folder).read()
+
+    async def is_gone() -> bool:
+        return not await after.read()
+
+    await eventually_async(is_gone)
+    (bed.folder / "k/pod-logs").rename(bed.folder / "elsewhere")
+    assert await after.read()
 
 
 async def test_with_a_part_missing_a_snapshot_has_the_rest_and_says_what_is_unknown(

@@ -5,6 +5,7 @@ from services.containers.holders import (
     holders_of_entries,
     holders_of_pods,
     may_have_ended,
+    of_present_pods,
     pods_of_devices,
     served,
 )
@@ -72,3 +73,13 @@ def test_equal_devices_in_both_places_name_a_pod(
 
 def test_what_other_plugins_gave_is_no_reason_to_write_the_checkpoint() -> None:
     assert not may_have_ended([entry(resource="gpu.example/x")], [])
+
+
+@pytest.mark.parametrize(
+    ("listed", "present", "counts"),
+    [([active("p0")], (), True), ([], ("1",), True), ([active("p1")], ("2",), False)],
+)
+def test_pods_that_are_neither_listed_nor_present_are_gone(
+    listed: list[ActivePod], present: tuple[str, ...], *, counts: bool
+) -> None:
+    assert of_present_pods([entry()], listed, present) == ((entry(),) if counts else ())
