@@ -197,7 +197,7 @@ class DeviceSource:
         cards = Found((*offer.devices(), *offer.not_offered), inventory.problems)
         types = self._of_types(snapshot.holders)
         problems = (problem.message for problem in (*cards.problems, *types.problems))
-        claims = ClaimBook(settings.state_dir / CLAIMS).holders()
+        claims = ClaimBook(settings.state_dir / CLAIMS)
         denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(
             node=settings.node_name,
@@ -205,8 +205,14 @@ class DeviceSource:
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
-            devices=rows(merge([cards, types]), {**snapshot.holders, **claims}),
-            problems=(*filter(None, [note]), *problems, *denied, *snapshot.problems),
+            devices=rows(merge([cards, types]), {**snapshot.holders, **claims.holders()}),
+            problems=(
+                *filter(None, [note]),
+                *problems,
+                *denied,
+                *snapshot.problems,
+                *claims.unreadable(),
+            ),
         )
 
     def _of_types(self, held: Holders) -> Found:

@@ -68,12 +68,19 @@ def release(
     from services.process.errors import HardwareError, InvalidInput  # noqa: PLC0415 - the same
 
     book = ClaimBook(settings.state_dir / FOLDER)
-    entry = book.find(uid)
-    if entry is None:
+    try:
+        entry = book.find(uid)
+        is_here = entry is not None
+    except HardwareError:  # what it has is unknown, and it keeps all others waiting
+        entry, is_here = None, True
+    if not is_here:
         known = ", ".join(each.claim.uid for each in book.entries()) or "none"
         raise InvalidInput(f"no claim with UID {uid} is on this node; its claims: {known}")
     if error := CdiFolder(settings.cdi_dir, claim_file(uid)).write(b"").error:
         raise HardwareError(error)
     book.remove(uid)
+    if entry is None:
+        typer.echo(f"claim with UID {uid} is released; its file could not be read")
+        return
     devices = ", ".join(sorted(device for device, _ in entry.held())) or "no device"
     typer.echo(f"{entry.claim} is released: {devices}")

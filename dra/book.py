@@ -73,8 +73,20 @@ class ClaimBook:
         return entry if entry is not None and entry.boot == self._boot() else None
 
     def entries(self) -> tuple[ClaimEntry, ...]:
-        """All claims that are here."""
+        """All claims that are here and can be read."""
         return self._all()[0]
+
+    def unreadable(self) -> tuple[str, ...]:
+        """Why others can't be read, and what to do."""
+        return tuple(self._all()[1])
+
+    def require_readable(self) -> None:
+        """Refuse to say who has what while a claim can't be read.
+
+        Raises:
+            HardwareError: One can't; it may have any device.
+        """
+        self._readable()
 
     def reserve(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
         """Reserve the devices of a claim; the caller has made sure that nobody has them."""
@@ -97,20 +109,14 @@ class ClaimBook:
         """The claims that have devices which a claim wants for itself, by device.
 
         Raises:
-            HardwareError: A file can't be read, so its claim may have them.
+            HardwareError: A claim can't be read, so it may have them.
         """
         wanted = {
             device for want in wants if want.kind is not Kind.ADMIN for device in want.devices
         }
-        entries, unreadable = self._all()
-        if unreadable:
-            raise HardwareError(
-                f"{unreadable[0]}, so it is unknown which devices are free: if no container uses"
-                " that claim, remove the file"
-            )
         return {
             device: entry.claim
-            for entry in entries
+            for entry in self._readable()
             if entry.claim.uid != uid
             for device, _ in entry.held()
             if device in wanted
@@ -122,15 +128,18 @@ class ClaimBook:
         """By held device: the function that its claim found or put there, None without one.
 
         It is empty where that isn't known: before a claim is committed, and for development.
+
+        Raises:
+            HardwareError: A claim can't be read.
         """
         return {
             device: None if want.kind is Kind.PLAIN else entry.carried.get(device, "")
-            for entry in self.entries()
+            for entry in self._readable()
             for device, want in entry.held()
         }
 
     def holders(self) -> Holders:
-        """The claims that have devices, as containers that have them."""
+        """The claims that have devices, as containers that have them; those that can be read."""
         holders: dict[tuple[str, str], tuple[Holder, ...]] = {}
         for entry in self.entries():
             holder = Holder(entry.claim.namespace, "", "", entry.claim.name)
@@ -167,6 +176,12 @@ class ClaimBook:
         self._outage.update("; ".join(unreadable[:1]))
         return tuple(entries), unreadable
 
+    def _readable(self) -> tuple[ClaimEntry, ...]:
+        entries, unreadable = self._all()
+        if unreadable:
+            raise HardwareError(f"it is unknown which devices claims have: {unreadable[0]}")
+        return entries
+
     def _paths(self, unreadable: list[str]) -> list[Path]:
         try:
             paths = sorted(self._folder.iterdir())
@@ -184,7 +199,10 @@ class ClaimBook:
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise HardwareError(f"{path} can't be read: {plain(str(error))}") from error
+            raise HardwareError(
+                f"{path} can't be read: {plain(str(error))}; once no container uses that claim:"
+                f" accelbind dra release {plain(path.stem)}"
+            ) from error
 
     def _write(self, entry: ClaimEntry) -> None:
         path = self.path(entry.claim.uid)
@@ -208,6 +226,7 @@ class ClaimHolders:
 
     async def read(self) -> Holders:
         """As `HolderReader` says."""
+        self._book.require_readable()
         return {**await self._plugin.read(), **self._book.holders()}
 
     async def current(self) -> Holders:

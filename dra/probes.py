@@ -77,7 +77,8 @@ class Probes:
             kubelet_dir=str(settings.kubelet_dir),
             source="plugin",
             devices=rows(state.advertised, holders),
-            problems=tuple(filter(None, [self.waits_for, state.scan_error, *problems])),
+            problems=tuple(filter(None, [self.waits_for, state.scan_error, *problems]))
+            + parts.book.unreadable(),
         )
         is_known = state.inventory is not None
         status = HTTPStatus.OK if is_known else HTTPStatus.SERVICE_UNAVAILABLE

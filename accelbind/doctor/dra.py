@@ -30,7 +30,8 @@ def check_dra(node: Node) -> Iterator[Line]:
     socket = dra_socket(folder, DRIVER)
     book = ClaimBook(node.options.state_dir / FOLDER)
     claims = {entry.claim.uid: str(entry.claim) for entry in book.entries()}
-    if not socket.exists() and not claims:
+    unreadable = book.unreadable()
+    if not socket.exists() and not claims and not unreadable:
         yield skipped("no DRA driver of accelbind serves this node")
         return
     for path in (socket, dra_registration(folder, DRIVER)):
@@ -38,6 +39,8 @@ def check_dra(node: Node) -> Iterator[Line]:
         if error is not None:
             what = f"{path}: {error.strerror or 'it does not answer'}"
             yield failed(what, "start the driver: accelbind dra; its log says more")
+    for why in unreadable:
+        yield failed(why, "no claim is prepared on this node until it can be read, or is released")
     yield from _left_claims(folder, claims)
     yield from _left_of_plugin(node, socket)
     yield ok(f"{count(len(claims), 'claim')} on this node")

@@ -20,8 +20,13 @@ def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> N
     Raises:
         DeviceBusy: One has it, or that is unknown.
     """
+    book = ClaimBook(settings.state_dir / CLAIMS)
     try:
-        holders = asyncio.run(_holders(settings))
+        book.require_readable()
+    except HardwareError as error:
+        raise DeviceBusy(f"whether a claim has {port} is unknown: {error}") from error
+    try:
+        holders = asyncio.run(_holders(settings, book))
     except (KubeletError, HardwareError) as error:
         raise DeviceBusy(
             f"whether a container has {port} is unknown: {error}; name the kubelet's folder with"
@@ -42,15 +47,14 @@ def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> N
         )
 
 
-async def _holders(settings: PluginSettings) -> Holders:
+async def _holders(settings: PluginSettings, book: ClaimBook) -> Holders:
     source = HolderSource(
         kubelet_dir=settings.kubelet_dir,
         pod_logs_dir=settings.pod_logs_dir,
         calls=BlockingCalls(),
     )
     await source.snapshot()  # has the names of the pods
-    claims = ClaimBook(settings.state_dir / CLAIMS).holders()
-    return {**await source.read(), **claims}
+    return {**await source.read(), **book.holders()}
 
 
 def _ports(inventory: Inventory, device: tuple[str, str]) -> set[str]:

@@ -93,6 +93,8 @@ def test_a_claim_has_a_device(short_dir: Path) -> None:
         {"namespace": "team-a", "pod": "", "container": "", "claim": "mine"}
     ]
     assert "claim team-a/mine" in ask(*flags).stdout
+    book.path("0a1b").write_text("{")
+    assert f"{book.path('0a1b')} can't be read" in ask(*flags).stderr
 
 
 def test_mode_units_has_devices_without_cards(short_dir: Path) -> None:

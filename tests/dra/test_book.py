@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dra.book import ClaimBook
+from dra.book import ClaimBook, ClaimHolders
 from dra.claims import ClaimRef
 from dra.wants import Kind, Want
+from services.containers.holders import Holders
 from services.process.errors import HardwareError
 
 WANT = Want("r", Kind.PLAIN, ("d",), ("1",), "example.com/d")
@@ -37,11 +38,35 @@ def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook, content: 
     book.reserve(of("a"), (WANT,))
     book.reserve(of("b"), ())
     book.path("a").write_text(content)
-    with pytest.raises(HardwareError, match=r"a\.json can't be read: .*if no container uses"):
-        book.others("c", (WANT,))
+    unreadable = r"a\.json can't be read: .*once no container uses that claim: .* release a"
+    for ask in (book.functions, book.require_readable, lambda: book.others("c", (WANT,))):
+        with pytest.raises(HardwareError, match=unreadable):
+            ask()
+    assert [*book.holders()] == []
     assert [each.claim.uid for each in book.entries()] == ["b"]
     book.remove("a")
     assert book.others("c", (WANT,)) == {}
+
+
+@pytest.mark.anyio
+async def test_who_has_devices_is_unknown_then(book: ClaimBook) -> None:
+    holders = ClaimHolders(book, NoHolders())
+    book.reserve(of("a"), (WANT,))
+    assert await holders.read() == await holders.current() == book.holders()
+    book.path("a").write_text("{")
+    with pytest.raises(HardwareError, match="which devices claims have"):
+        await holders.read()
+    assert await holders.current() == {}
+
+
+class NoHolders:
+    """A node without containers of the plugin."""
+
+    async def read(self) -> Holders:
+        return {}
+
+    async def current(self) -> Holders:
+        return {}
 
 
 def test_nothing_is_free_while_the_folder_cannot_be_read(tmp_path: Path) -> None:

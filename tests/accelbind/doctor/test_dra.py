@@ -78,6 +78,13 @@ def test_a_claim_that_the_kubelet_has_forgotten_can_be_released(short_dir: Path)
         dra(short_dir, "failed", "is not a checkpoint of the kubelet")
 
 
+def test_a_claim_that_cannot_be_read_is_red(short_dir: Path) -> None:
+    path = ClaimBook(short_dir / "state" / FOLDER).path(UID)
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    dra(short_dir, "failed", str(path), f"accelbind dra release {UID}")
+
+
 def test_after_the_plugin_the_kubelet_is_restarted_once(short_dir: Path) -> None:
     folder = kubelet(short_dir)
     checkpoint(short_dir)

@@ -170,6 +170,11 @@ def test_so_is_a_port_of_a_region_that_a_claim_has(rack: Rack, tmp_path: Path) -
     code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
     assert code == 3
     assert "dfl-port.0 is held by claim team-a/mine" in err
+    book.path("0a1b").write_text("{")
+    code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
+    assert (code, "whether a claim has dfl-port.0 is unknown" in err) == (3, True)
+    assert f"{book.path('0a1b')} can't be read" in err
+    assert fpga(rack, "program", "dfl-port.0", file, "--force", "--dry-run")[0] == 0
 
 
 def broken(checkpoint: Path) -> None:
