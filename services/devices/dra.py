@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from services.devices.model import Card, Device, Inventory, Value
 from services.devices.port_owners import Allocated
 from services.devices.resources import AdvertisedResources
-from services.devices.types.build import label
+from services.devices.types.build import dra_name, label
 from services.names import OPENCL_AFU
 
 DRIVER: Final = "accelbind.dev"
@@ -71,16 +71,15 @@ def dra_devices(
     found: dict[str, DraDevice] = {}
     for device in advertised.devices():
         if device.type:
-            name, attributes = f"{device.type}-{device.id}", _of_type(device)
+            name, attributes = dra_name(device.type, device.id), _of_type(device)
         else:
             place = _place(device, cards.get(device.card))
-            name = f"{FPGA}-{place}"
+            name = label(f"{FPGA}-{place}")
             attributes = _of_fpga(device, cards.get(device.card), loaded, place)
             attributes["programmable"] = programmable
-        made = DraDevice(
-            label(name), device, {key: _fitting(attributes[key]) for key in attributes}
-        )
-        found.setdefault(made.name, made)  # a pool in which a name is twice is not used at all
+        made = DraDevice(name, device, {key: _fitting(attributes[key]) for key in attributes})
+        # A pool in which a name is twice is not used at all. `merge` has said so of the second one.
+        found.setdefault(name, made)
     return tuple(found[name] for name in sorted(found))
 
 

@@ -2,7 +2,7 @@
 
 A device belongs to one provider. FPGAs come first: what they offer, no device type can have. A
 device that two types match is offered by neither, because the kubelet counts each resource by
-itself and would hand it out twice.
+itself and would hand it out twice. Ids and names in DRA are each one device's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from services.devices.model import Card, Device, Problem
 from services.devices.resources import AdvertisedResources
+from services.devices.types.build import dra_name
 from services.process.text import listing
 
 CLAIMED_BY_FPGA: Final = "claimed-by-fpga"
@@ -54,16 +55,17 @@ def merge(founds: Sequence[Found]) -> AdvertisedResources:
     claimants = _claimants(devices)
     resources: dict[str, dict[str, Device]] = {}
     not_offered: dict[tuple[str, str], Device] = {}
-    ids: set[str] = set()
+    names: set[str] = set()
     for device in devices:
         problem = _conflict(device, claimants) if device.resource else None
-        if problem is None and device.resource and device.id in ids:
+        own = {device.id, dra_name(device.type, device.id)} if device.type else {device.id}
+        if problem is None and device.resource and not names.isdisjoint(own):
             what = f"type {device.type}" if device.type else device.card
             problem = Problem(DUPLICATE, f"{device.id} of {what} has the name of another device")
         if problem is not None:
             device = _refused(device, problem)  # noqa: PLW2901 - the same, not offered
         if device.resource:
-            ids.add(device.id)
+            names |= own
             resources.setdefault(device.resource, {})[device.id] = device
         else:  # a device that two types claim is shown once
             not_offered.setdefault((device.id, str(device.reasons)), device)

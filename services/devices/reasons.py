@@ -215,8 +215,8 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         ),
         "duplicate-name": Reason(
             Effect.DEVICE,
-            "another device has the same id",
-            "two drivers use the same names: unload the one that is not needed",
+            "another device has the same id, or the same name in DRA: `<type>-<id>`",
+            "rename one of the two device types; two drivers that use the same names: unload one",
         ),
         "claimed-by-fpga": Reason(
             Effect.DEVICE,

@@ -1,7 +1,7 @@
 """From what was read of a matched device to the device that the kubelet is offered.
 
-A device keeps its id while it stays where it is, whatever else is plugged in: its PCI address, the
-serial number or port of a USB device, or the kernel's name of what has neither.
+A device keeps its id while it stays where it is, whatever else is plugged in: its PCI address, its
+USB port, or the kernel's name of what has neither.
 """
 
 import hashlib
@@ -37,6 +37,11 @@ def label(text: str) -> str:
         return plain
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return f"{plain[: MAX_ID - 9].rstrip('-')}-{digest}".lstrip("-")
+
+
+def dra_name(of: str, device_id: str) -> str:
+    """The name of a type's device in DRA."""
+    return label(f"{of}-{device_id}")
 
 
 def attribute_value(attribute: Attribute, reading: Reading) -> Value | Problem:

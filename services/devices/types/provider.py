@@ -177,20 +177,20 @@ def _named(tree: SysTree, of: DeviceType) -> Iterator[_Named]:
             if is_named(term, tree.facts(subject)):
                 found.setdefault((subject.folder, subject.name), subject)
     subjects = sorted(found.values(), key=lambda each: natural(each.name))
-    keys = [_key_of(tree, each) for each in subjects]
     owners = [each.owner for each in subjects]
-    for subject, key in zip(subjects, keys, strict=True):
+    for subject in subjects:
         is_only = not subject.owner or owners.count(subject.owner) == 1
-        if keys.count(key) > 1 and subject.usb:  # two with one serial number
-            key = subject.usb.rpartition("/")[2]  # noqa: PLW2901 - the port instead
+        key = _place_of(subject) or subject.name
         yield _Named(of, subject, label(key if is_only else f"{key}-{subject.name}"), is_only)
 
 
-def _key_of(tree: SysTree, subject: Subject) -> str:
-    """What stays of a device as long as it is where it is."""
-    if subject.usb:
-        return str(tree.facts(subject)("usbSerial") or subject.usb.rpartition("/")[2])
-    return subject.address or subject.name
+def _place_of(subject: Subject) -> str:
+    """Where a device is plugged in; empty if that is unknown.
+
+    Serial numbers are no ids: two devices may have one, and the first would have to change its id
+    when the second is plugged in, and so be given to two containers.
+    """
+    return subject.address or subject.usb.rpartition("/")[2]
 
 
 def _asks_afu_id(of: DeviceType) -> bool:
@@ -238,7 +238,7 @@ def _read(tree: SysTree, named: _Named, afu_id: Answer | None, *, is_held: bool)
     if of.spec.is_vfio:
         return Sighting(named.id, subject.name, values, (), problems=unknown)
     nodes = [(source, _nodes(tree, subject, source)) for source in of.spec.sources]
-    place = subject.address or subject.usb.rpartition("/")[2]
+    place = _place_of(subject)
     claims = frozenset({place}) if place and named.is_only else frozenset[str]()
     addresses = (subject.address,) if subject.address else ()
     return Sighting(named.id, subject.name, values, nodes, addresses, claims, unknown)

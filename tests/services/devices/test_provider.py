@@ -61,6 +61,12 @@ NO_NODE = Device("x", "", healthy=False, reasons=(Problem("no-node", "x has no n
                 "dfl-port.0 of type t has the name of another device",
             ],
         ),
+        # a name that two devices have in DRA
+        (
+            [device("b-c", "a", "1:1"), device("c", "a-b", "1:2")],
+            ["b-c"],
+            ["c of type a-b has the name of another device"],
+        ),
     ],
 )
 def test_a_device_is_offered_once_or_the_reason_says_who_else_has_it(

@@ -188,7 +188,7 @@ def test_entries_of_one_function_are_devices_of_their_own(tree: DeviceTree, type
     assert merge([types.scan()]).not_offered == ()
 
 
-def test_usb_devices_are_named_by_serial_or_port(tree: DeviceTree, types: Types) -> None:
+def test_usb_devices_are_named_by_their_ports(tree: DeviceTree, types: Types) -> None:
     tree.usb("3-1", "18d1:9302", "bus/usb/003/002", "189:257", serial="AB_1")
     tree.usb("3-2.4", "18d1:9302", "bus/usb/003/003", "189:258")
     for port, number in (("4-1", 384), ("4-2", 385)):
@@ -196,11 +196,11 @@ def test_usb_devices_are_named_by_serial_or_port(tree: DeviceTree, types: Types)
     tree.usb("5-1", "0403:6011", "bus/usb/005/002", "189:512", serial="AB_1")
     write(types, {"match": [{"usb": {"vendor": ["18d1"], "product": ["9302"]}}]})
     devices = types.scan().devices
-    assert [each.id for each in devices] == ["ab-1", "3-2-4", "4-1", "4-2"]
+    assert [each.id for each in devices] == ["3-1", "3-2-4", "4-1", "4-2"]
     assert devices[0].nodes[0] == DeviceNode("bus/usb/003/002", "bus/usb/003/002", "rw", (189, 257))
     assert devices[0].claims == {"3-1", "189:257"}
     assert devices[0].pci_addresses == ()
-    assert devices[0].envs == (("ACCELBIND_T", "ab-1"),)
+    assert devices[0].envs == (("ACCELBIND_T", "3-1"),)
 
 
 def test_paths_are_for_nodes_that_sysfs_does_not_know(tree: DeviceTree, types: Types) -> None:
