@@ -94,7 +94,7 @@ def devices(
     it shows what these would serve, and devices that only their driver or state
     keeps from being served (not-matched). Logical names are shown with --mappings.
 
-    The JSON has node, mode, root, kubeletDir, source (plugin or files),
+    The JSON has node, mode, root, kubeletDir, source (plugin, dra or files),
     problems, and devices: each with device, resource, card, type, pciAddresses,
     numaNode, interfaceId, afuIds, names, health, reasons (reason, message),
     nodes and holders (namespace, pod, container, or claim). With --watch each document is

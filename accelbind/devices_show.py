@@ -18,6 +18,7 @@ TITLES: Final = (
 )
 UNKNOWN: Final = "?"
 
+_SOURCES: Final = {"plugin": "the running plugin", "dra": "the running DRA driver"}
 _MESSAGE: Final = 400
 _CLEAR: Final = "\x1b[2J\x1b[H"
 
@@ -30,7 +31,7 @@ def show(table: Table, *, as_json: bool, watch: bool) -> None:
         sys.stdout.flush()
         return
     if watch:
-        source = "the running plugin" if table.source == "plugin" else "the files"
+        source = _SOURCES.get(table.source, "the files")
         head = f"node {table.node}, mode {table.mode}, from {source}, at {time.strftime('%X')}"
         typer.echo(f"{_CLEAR if sys.stdout.isatty() else ''}{plain(head)}")
     for line in lines(table):

@@ -75,7 +75,7 @@ class Probes:
             mode=state.mode.value,
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
-            source="plugin",
+            source="dra",
             devices=rows(state.advertised, holders),
             problems=tuple(filter(None, [self.waits_for, state.scan_error, *problems]))
             + parts.book.unreadable(),

@@ -41,7 +41,7 @@ from services.process.errors import ClusterError, NotAllowed
 API_SECONDS: Final = 12.0
 """For all answers of the API server: of the 25 s of a start, the cards need the rest."""
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class PodSource(Protocol):

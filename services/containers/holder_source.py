@@ -42,7 +42,7 @@ RENEW_SECONDS: Final = 20.0
 """Between two questions whether pods have ended: that changes no file. While only an init container
 of a pod has devices, the kubelet writes its checkpoint as often."""
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from services.process.text import listing
 
 WRITE_SECONDS: Final = 5.0
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class CdiPublisher:

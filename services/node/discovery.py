@@ -18,7 +18,7 @@ from services.node.state import NodeState, OnScan
 from services.process.errors import HardwareError
 from services.process.outage import Outage
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class Discovery:

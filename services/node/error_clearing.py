@@ -26,7 +26,7 @@ WRITE_SECONDS: Final = 5.0
 CLEARING_HUNG: Final = "hung"
 """The outcome of a write that takes longer than 5 s: it is given up."""
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class ErrorClearing:

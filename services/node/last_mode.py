@@ -46,7 +46,7 @@ SECONDS: Final = 5.0
 _MAX_BYTES: Final = 4 << 20
 _REGION_MODES: Final = (PluginMode.REGION, PluginMode.REGIONDEVEL)
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 def last_mode(plugins: Path) -> PluginMode | None:

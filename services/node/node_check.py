@@ -27,7 +27,7 @@ from services.process.text import listing, plain, quote
 
 STAT_SECONDS: Final = 1.0
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 def changed_nodes(

@@ -13,7 +13,7 @@ import structlog
 
 from services.process.outage import Outage
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class NodeLock:

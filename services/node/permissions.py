@@ -43,7 +43,7 @@ _NO_PROGRAMMING: Final = (
 _NO_AFU: Final = "the function behind it is unknown, and not offered"
 _ERRORS_STAY: Final = "errors that a container leaves in a port stay, and the port unhealthy"
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 @dataclass(frozen=True, slots=True)

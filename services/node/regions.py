@@ -55,7 +55,7 @@ programming: the manifests' limit covers this, and the bitstreams of cards that 
 _OPENCL_LENGTH: Final = 40
 _SHOWN: Final = 8  # ports in a message before "and more"
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 @dataclass(frozen=True, slots=True)

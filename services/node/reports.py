@@ -19,7 +19,7 @@ from services.process.text import plain
 _MAX: Final = 800
 """Characters of a text from elsewhere."""
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class NodeReports:

@@ -31,7 +31,7 @@ HUNG_SECONDS: Final = 4.0
 STALE_INTERVALS: Final = 3
 """Values that are older than so many intervals are not shown."""
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class Sensing:

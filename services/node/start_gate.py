@@ -50,7 +50,7 @@ CHECK_SECONDS: Final = 25.0
 MAX_MESSAGE: Final = 900
 """Characters of an Event's message."""
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class StartPolicy(Protocol):

@@ -46,6 +46,7 @@ async def test_it_registers_as_the_kubelet_expects(bed: Bed, fpga: str) -> None:
         assert info.supported_versions[0] == "v1.DRAPlugin"
         assert dra.parts.registration.error == ""
         assert fpga in dra.parts.devices.by_name
+        assert '"source":"dra"' in str((await dra.probes.devices())[1])
     assert list((bed.folder / "k/plugins_registry").iterdir()) == []
     assert list((bed.folder / "k/plugins/accelbind.dev").iterdir()) == []
 
