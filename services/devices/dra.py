@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from services.devices.labels import dra_name, label
 from services.devices.model import Card, Device, Inventory, Value
 from services.devices.port_owners import Allocated
 from services.devices.resources import AdvertisedResources
-from services.devices.types.build import dra_name, label
 from services.names import OPENCL_AFU
 
 DRIVER: Final = "accelbind.dev"

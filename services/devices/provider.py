@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from services.devices.labels import dra_name
 from services.devices.model import Card, Device, Problem
 from services.devices.resources import AdvertisedResources
-from services.devices.types.build import dra_name
 from services.process.text import listing
 
 CLAIMED_BY_FPGA: Final = "claimed-by-fpga"

@@ -4,7 +4,6 @@ A device keeps its id while it stays where it is, whatever else is plugged in: i
 USB port, or the kernel's name of what has neither.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,30 +17,13 @@ from services.devices.types.match import unmet
 from services.devices.types.model import MAX_VALUE, Attribute, DeviceType, NodeSource
 from services.process.text import quote
 
-MAX_ID: Final = 56
-"""Characters of an id: a DNS label has 63, and replicas add some."""
 NOT_MATCHED: Final = "not-matched"
 
 PUBLISHED: Final = ("vendorID", "deviceID", "kernelDriver", "pcieRoot")
 """Built-in attributes that go with a device."""
 
-_NOT_IN_LABEL: Final = re.compile(r"[^a-z0-9]+")
 _BOOLEANS: Final = {"0": False, "1": True, "n": False, "y": True, "false": False, "true": True}
 _INTEGER: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,19})")
-
-
-def label(text: str) -> str:
-    """A text as a DNS label: `0000:b1:00.5` is `0000-b1-00-5`."""
-    plain = _NOT_IN_LABEL.sub("-", text.lower()).strip("-")
-    if plain and len(plain) <= MAX_ID:
-        return plain
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{plain[: MAX_ID - 9].rstrip('-')}-{digest}".lstrip("-")
-
-
-def dra_name(of: str, device_id: str) -> str:
-    """The name of a type's device in DRA."""
-    return label(f"{of}-{device_id}")
 
 
 def attribute_value(attribute: Attribute, reading: Reading) -> Value | Problem:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
 from services.devices.hardware.sysfs import Sysfs
+from services.devices.labels import label
 from services.devices.model import Device, DeviceNode, Problem, Value
 from services.devices.nodes import FoundNode, check_node
 from services.devices.ofs import is_ofs
@@ -24,7 +25,6 @@ from services.devices.types.build import (
     Sighting,
     attribute_value,
     health_problems,
-    label,
     make_devices,
     not_offered,
     unhealthy,

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from services.devices.health import Failure, Reading
+from services.devices.labels import MAX_ID, label
 from services.devices.model import DeviceNode, Problem, Value
-from services.devices.types.build import MAX_ID, Sighting, attribute_value, label, make_devices
+from services.devices.types.build import Sighting, attribute_value, make_devices
 from services.devices.types.model import Attribute, NodeSource
 from tests.services.devices.types.making import type_of
 

@@ -1,0 +1,24 @@
+"""Ids and names of devices as DNS labels."""
+
+import hashlib
+import re
+from typing import Final
+
+MAX_ID: Final = 56
+"""Characters of an id: a DNS label has 63, and replicas add some."""
+
+_NOT_IN_LABEL: Final = re.compile(r"[^a-z0-9]+")
+
+
+def label(text: str) -> str:
+    """A text as a DNS label: `0000:b1:00.5` is `0000-b1-00-5`."""
+    plain = _NOT_IN_LABEL.sub("-", text.lower()).strip("-")
+    if plain and len(plain) <= MAX_ID:
+        return plain
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{plain[: MAX_ID - 9].rstrip('-')}-{digest}".lstrip("-")
+
+
+def dra_name(of: str, device_id: str) -> str:
+    """The name of a type's device in DRA."""
+    return label(f"{of}-{device_id}")
