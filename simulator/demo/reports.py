@@ -69,7 +69,7 @@ def is_ours(name: str) -> bool:
 
 def short(name: str) -> str:
     """The name of a resource without a domain of ours."""
-    domain, _, last = name.rpartition("/")
+    domain, _, last = name.partition("/")
     return last if domain in (DOMAIN, ACCELERATOR_DOMAIN, DEVICE_DOMAIN) else name
 
 

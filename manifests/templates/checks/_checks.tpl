@@ -167,10 +167,10 @@
 {{- else }}
 {{- $at = clean $at }}
 {{- $kubelet := list }}
-{{- range list "device-plugins" "plugins" "plugins_registry" "pod-resources" }}
+{{- range list "device-plugins" "plugins/accelbind.dev" "plugins_registry" "pod-resources" }}
 {{- $kubelet = append $kubelet (printf "%s/%s" $found.kubelet .) }}
 {{- end }}
-{{- range $ours := concat $kubelet (list "/etc/accelbind/tls" "/etc/accelbind/device-types" "/host/dev" "/host/sys" "/opt/accelbind" "/run/accelbind" "/srv/intel.com/fpga" "/var/lib/kubelet/device-plugins" "/var/lib/kubelet/plugins" "/var/lib/kubelet/plugins_registry" "/var/lib/kubelet/pod-resources" "/var/log/pods" "/var/run/cdi" "/var/run/secrets/kubernetes.io/serviceaccount") }}
+{{- range $ours := concat $kubelet (list "/etc/accelbind/tls" "/etc/accelbind/device-types" "/host/dev" "/host/sys" "/opt/accelbind" "/run/accelbind" "/srv/intel.com/fpga" "/var/lib/kubelet/device-plugins" "/var/lib/kubelet/plugins/accelbind.dev" "/var/lib/kubelet/plugins_registry" "/var/lib/kubelet/pod-resources" "/var/log/pods" "/var/run/cdi" "/var/run/secrets/kubernetes.io/serviceaccount") }}
 {{- if or (hasPrefix (print (trimSuffix "/" $at) "/") (print $ours "/")) (hasPrefix (print $ours "/") (print (trimSuffix "/" $at) "/")) }}
 {{- include "accelbind.problem" (list $found (printf "%s %s, where the chart has %s: use another path" $is $at $ours)) }}
 {{- end }}

@@ -121,13 +121,6 @@ def test_a_bar_that_is_none_harms_no_other(bench: Bench, spoil: Callable[[Path],
     assert bench.found() == [HE_MEM, "function-unreadable", MEM_TG]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_bar_that_may_not_be_read_says_so(bench: Bench) -> None:
-    (bench.node.folder(SECOND) / "resource0").chmod(0)
-    problem = bench.functions()[1].problems[0]
-    assert problem.message.endswith("Permission denied: 'resource0'")
-
-
 @pytest.mark.parametrize(("afu", "header"), [("0" * 32, 1 << 60), ("f" * 32, 2**64 - 1)])
 def test_a_function_without_afu_says_so(bench: Bench, afu: str, header: int) -> None:
     bench.node.write_bar(THIRD, afu, header)
