@@ -5,6 +5,7 @@ device that two types match is offered by neither, because the kubelet counts ea
 itself and would hand it out twice. Ids and names in DRA are each one device's.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -17,6 +18,9 @@ from services.process.text import listing
 CLAIMED_BY_FPGA: Final = "claimed-by-fpga"
 CLAIMED_TWICE: Final = "claimed-twice"
 DUPLICATE: Final = "duplicate-name"
+
+_NUMBER: Final = re.compile(r"\d+:\d+")
+"""The claim of a device node, as against that of a PCI function or USB port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Prob
     if not device.type:
         return None
     for claim in sorted(device.claims):
-        others = [each for each in claimants[claim] if not _is_replica(each, device)]
+        others = [each for each in claimants[claim] if not _are_apart(claim, each, device)]
         fpga = next((each for each in others if not each.type), None)
         if fpga is not None:
             text = (
@@ -109,8 +113,15 @@ def _claimed_twice(claim: str, claimants: Iterable[Device]) -> str:
     return f"{claim} is part of {listing(ids)} of type {names[0]}, so none of them is offered"
 
 
+def _are_apart(claim: str, one: Device, other: Device) -> bool:
+    """Whether both may have it: replicas, and parts of one card that the same type names."""
+    is_number = _NUMBER.fullmatch(claim)
+    return _is_replica(one, other) or (one.type == other.type and not is_number)
+
+
 def _is_replica(one: Device, other: Device) -> bool:
-    return one.type == other.type and one.claims == other.claims
+    """Whether both are one device, found once: the same number under two names is no replica."""
+    return (one.type, one.card, one.claims) == (other.type, other.card, other.claims)
 
 
 def _refused(device: Device, problem: Problem) -> Device:

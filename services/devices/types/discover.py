@@ -15,7 +15,7 @@ from services.devices.hardware.afu_ids import Bar
 from services.devices.hardware.iommu import found_node, group_name, group_nodes
 from services.devices.hardware.pci import DEVICES, address_in, function_folder
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import Failure, Reading
+from services.devices.health import DeviceNodeState, Failure, Reading
 from services.devices.nodes import FoundNode, described_node
 from services.devices.types.facts import Facts, Subject, last_step
 from services.devices.types.model import Term
@@ -93,7 +93,12 @@ class SysTree:
                 for name in sorted(self._files.names_if_listable(f"/dev/{folder}"), key=natural)
                 if fnmatchcase(name, step)
             ]
+        if "*" in pattern:  # of folders such as dri/by-path, and of disks, it says nothing
+            below = [each for each in below if self._may_be_device(each)]
         return [self._path(each) for each in below]
+
+    def _may_be_device(self, name: str) -> bool:
+        return self._files.node(name) is not DeviceNodeState.NOT_A_DEVICE
 
     def _path(self, name: str) -> Subject:
         number = self._files.node_number(name)

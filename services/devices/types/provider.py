@@ -5,8 +5,8 @@ each device that a type names. A device whose reads hang stays as it was offered
 takes nothing from the others.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -17,7 +17,7 @@ from services.devices.labels import label
 from services.devices.model import Device, DeviceNode, Problem, Value
 from services.devices.nodes import FoundNode, check_node
 from services.devices.ofs import is_ofs
-from services.devices.port_owners import Allocated
+from services.devices.port_owners import HELD, Allocated
 from services.devices.provider import Found
 from services.devices.types.build import (
     NOT_MATCHED,
@@ -38,6 +38,7 @@ from services.devices.vfio import GroupMember, group_problem
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import ExternalFailure, HardwareError
 from services.process.folder import Signature, signature
+from services.process.text import listing
 
 PATIENCE: Final = 1.0
 """Seconds within which each device must answer."""
@@ -136,7 +137,7 @@ class DeviceTypes:
                 reads.append((each, Problem("device-hung", text)))
             else:
                 reads.append((each, read))
-        devices = tuple(_devices(tree, reads, self._offered))
+        devices = tuple(_not_held(each, held) for each in _devices(tree, reads, self._offered))
         self._offered = [each for each in devices if each.resource]
         return Found(devices, tuple(problems))
 
@@ -239,7 +240,7 @@ def _read(tree: SysTree, named: _Named, afu_id: Answer | None, *, is_held: bool)
         return Sighting(named.id, subject.name, values, (), problems=unknown)
     nodes = [(source, _nodes(tree, subject, source)) for source in of.spec.sources]
     place = _place_of(subject)
-    claims = frozenset({place}) if place and named.is_only else frozenset[str]()
+    claims = frozenset({place}) if place else frozenset[str]()
     addresses = (subject.address,) if subject.address else ()
     return Sighting(named.id, subject.name, values, nodes, addresses, claims, unknown)
 
@@ -276,6 +277,15 @@ def _devices(
             yield from make_devices(of, read)
     for members in groups.values():
         yield _group_device(tree, members, previous)
+
+
+def _not_held(device: Device, held: Collection[tuple[str, str]]) -> Device:
+    """Unhealthy if a container has it as another resource, which the kubelet counts by itself."""
+    others = sorted(of for of, key in held if key == device.id and of != device.resource)
+    if not (device.resource and others):
+        return device
+    problem = Problem(HELD, f"a container has {device.id} as {listing(others)}")
+    return replace(device, healthy=False, reasons=(*device.reasons, problem))
 
 
 def _group(tree: SysTree, subject: Subject) -> str:

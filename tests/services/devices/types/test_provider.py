@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from services.devices.model import DeviceNode
+from services.devices.port_owners import HELD
 from services.devices.provider import merge
 from simulator.devices import DeviceTree
 from tests.golden.files import as_it_is
@@ -184,8 +185,24 @@ def test_entries_of_one_function_are_devices_of_their_own(tree: DeviceTree, type
     write(types, {"match": [term]})
     devices = types.scan().devices
     assert [each.id for each in devices] == ["0000-65-00-0-accel0", "0000-65-00-0-accel1"]
-    assert [each.claims for each in devices] == [{"261:0"}, {"261:1"}]
+    assert [each.claims for each in devices] == [
+        {"0000:65:00.0", "261:0"},
+        {"0000:65:00.0", "261:1"},
+    ]
     assert merge([types.scan()]).not_offered == ()
+
+
+def test_what_a_container_has_as_another_resource_is_unhealthy(
+    tree: DeviceTree, types: Types
+) -> None:
+    folder = tree.pci("0000:65:00.0", "1e52:401e")
+    tree.entry(folder, "accel", "accel0", "261:0", "accel/accel0")
+    write(types, {"match": [{"class": {"name": "accel"}}]})
+    (free,) = types.scan().devices
+    for resource, healthy in ((free.resource, True), ("device.accelbind.dev/old", False)):
+        (device,) = types.provider.devices_sync([(resource, free.id)]).devices
+        assert device.healthy is healthy
+        assert [each.reason for each in device.reasons] == ([] if healthy else [HELD])
 
 
 def test_usb_devices_are_named_by_their_ports(tree: DeviceTree, types: Types) -> None:
