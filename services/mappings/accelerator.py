@@ -136,7 +136,7 @@ def _resource(obj: Spec, at: str) -> str:
         why = f"belongs to Kubernetes itself; only {DEVICE_CLASS}CLASS can be used"
     elif domain.startswith("requests."):
         why = "is the name of a quota"
-    elif domain in {names.ACCELERATOR_DOMAIN, names.DOMAIN} or names.is_physical(name):
+    elif domain in {names.ACCELERATOR_DOMAIN, names.DOMAIN} or name.startswith(("af-", "region-")):
         why = "is a name that accelbind rewrites or serves; use an AcceleratorFunction for FPGAs"
     if why:
         raise InvalidName(f"{at}.resource {quote(resource)} {why}")

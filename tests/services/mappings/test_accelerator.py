@@ -54,7 +54,7 @@ BAD_TARGETS = [
     *("cpu", "memory", "hugepages-2Mi", "", "/x", "x/", "a/b/c", "A.b/c", "a/" + "b" * 64),
     *("kubernetes.io/x", "example.kubernetes.io/x", "resource.kubernetes.io/x"),
     *("requests.nvidia.com/gpu", "accelbind.dev/x", "fpga.intel.com/x"),
-    *("a.example/region-ce48969398f05f33946d560708be108a", "a" * 300 + "/" + "b" * 63),
+    *("a.example/region-ce48", "a.example/af-x", "a" * 300 + "/" + "b" * 63),
 ]
 
 
