@@ -37,13 +37,17 @@ class EvictionReason(StrEnum):
 
 
 class Phase(Enum):
-    """What a connection is waiting for: in this order, and then for the next REQUEST."""
+    """What a connection is waiting for: in this order, and then for the next HEAD."""
 
     HANDSHAKE = "the TLS handshake"
     NEW = "the first request"
-    REQUEST = "the rest of a request"
+    HEAD = "the rest of a request's head"
+    BODY = "the rest of a request's body"
     ANSWER = "its answer being read"
     IDLE = "the next request"
+
+
+BEGUN: Final = (Phase.HEAD, Phase.BODY, Phase.ANSWER)
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +138,7 @@ class Connections:
 
     def begin(self, connection: Connection) -> None:
         """Record the first bytes of a request."""
-        connection.phase, connection.since = Phase.REQUEST, self.clock()
+        connection.phase, connection.since = Phase.HEAD, self.clock()
 
     def end(self, connection: Connection) -> None:
         """Record that a request was answered, or that its task has ended."""

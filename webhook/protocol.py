@@ -11,14 +11,15 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from webhook.connections import Connection, Connections, Phase
+from webhook.connections import BEGUN, Connection, Connections, Phase
 
 PIECE: Final = 16 * 1024
 """Bytes of an answer that are written at a time, and may wait to be encrypted: one TLS record."""
-MAX_HEAD: Final = 32 * 1024
-"""Bytes of a request's head. The API server sends about 300."""
-MAX_HEADERS: Final = 100
-"""Of a request. The API server sends about six."""
+MAX_HEAD: Final = 64 * 1024
+"""Of a request's head: its bytes, and HEADER_COST for each header. What arrives in several pieces
+may count twice. The API server sends about 300 bytes and six headers."""
+HEADER_COST: Final = 256
+"""Bytes that Python needs for a header, beside its own, at most."""
 
 
 class BadHead(Exception):
@@ -43,11 +44,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(**options, app_state={"connection": connection})
         self._connections = connections
         self._connection = connection
-        self._in_head = False
         self._head = 0
-        self._headers = 0
-        self._unparsed = 0
-        """Bytes that arrived of the request line or a header which is not complete."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
         """Start waiting for a request."""
@@ -68,25 +65,23 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse bytes that arrived."""
         super().data_received(data)
-        if self._in_head:
-            self._unparsed += len(data)
-            if self._head + self._unparsed > MAX_HEAD:
+        if self._connection.phase is Phase.HEAD:
+            self._head += len(data)
+            if self._head > MAX_HEAD:
                 self._connection.close()
 
     def on_message_begin(self) -> None:
         """Handle the first bytes of a request."""
-        if self._connection.phase in (Phase.REQUEST, Phase.ANSWER):
+        if self._connection.phase in BEGUN:
             raise BadHead("a request before the answer to the previous one")
         super().on_message_begin()
-        self._in_head, self._head, self._headers, self._unparsed = True, 0, 0, 0
+        self._head = 0
         self._connections.begin(self._connection)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header."""
-        self._head += len(name) + len(value)
-        self._headers += 1
-        self._unparsed = 0
-        if self._head > MAX_HEAD or self._headers > MAX_HEADERS:
+        self._head += len(name) + len(value) + HEADER_COST
+        if self._head > MAX_HEAD:
             raise BadHead("the head is too long")
         if name.lower() == b"transfer-encoding":
             # Chunks cost time, and trailers memory, that are not part of a body.
@@ -95,13 +90,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Handle the end of a head."""
-        self._in_head = False
+        self._connection.phase = Phase.BODY
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Handle the last bytes of a request."""
         super().on_message_complete()
-        if self._connection.phase is Phase.REQUEST:
+        if self._connection.phase is Phase.BODY:
             self._connection.phase = Phase.ANSWER
 
 
@@ -137,7 +132,7 @@ class BoundedApp:
         async def send_bounded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 # What has not arrived of a request that was refused would count for the next one.
-                if self._draining() or connection.phase is Phase.REQUEST:
+                if self._draining() or connection.phase is Phase.BODY:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
                 await send(message)
                 return

@@ -25,18 +25,12 @@ from starlette.types import ASGIApp
 
 from services.process.outage import Outage
 from services.process.text import plain
-from webhook.connections import Connection, Connections, EvictionReason, Phase
+from webhook.connections import BEGUN, Connection, Connections, EvictionReason, Phase
 from webhook.protocol import BoundedApp, BoundedProtocol
 
 SOCKET_BUFFER: Final = 16 * 1024
 """The kernel's receive and send buffers of a connection; Linux doubles the number. Until it closes,
 TLS keeps buffers as large as what has arrived at once."""
-MAX_HELLO: Final = 8 * 1024
-"""Bytes of a ClientHello, the first message of TLS. Clients send up to 2 KiB; OpenSSL would keep
-128 KiB."""
-_HELLO_HEAD: Final = 9
-"""Bytes up to the length of a ClientHello (RFC 8446, 4 and 5.1); they arrive in one piece."""
-BEGUN: Final = (Phase.REQUEST, Phase.ANSWER)
 PATIENCE: Final = (((Phase.IDLE,), 0.5), ((Phase.HANDSHAKE, Phase.NEW), 3.0), (BEGUN, 10.0))
 """Seconds that connections in some phases have at shutdown. A request may be on its way on an idle
 one, if no answer has asked its client to reconnect."""
@@ -190,7 +184,6 @@ class AdmissionServer(uvicorn.Server):
         """Do the TLS handshake; then uvicorn's protocol has the connection."""
         loop = asyncio.get_running_loop()
         try:
-            await _check_hello(accepted)
             await loop.connect_accepted_socket(
                 lambda: BoundedProtocol(
                     self.connections,
@@ -210,18 +203,6 @@ class AdmissionServer(uvicorn.Server):
             if connection.phase is Phase.HANDSHAKE:
                 self.connections.remove(connection)
                 accepted.close()
-
-
-async def _check_hello(accepted: socket.socket) -> None:
-    """Wait for the first bytes, so that clients that send nothing cost no TLS memory.
-
-    Raises:
-        ConnectionAbortedError: They are no ClientHello, or it is too long.
-    """
-    await _readable(accepted)
-    head = accepted.recv(_HELLO_HEAD, socket.MSG_PEEK)
-    if len(head) < _HELLO_HEAD or int.from_bytes(head[6:]) > MAX_HELLO:
-        raise ConnectionAbortedError("a ClientHello that is cut off, or too long")
 
 
 async def _readable(waited: socket.socket) -> None:

@@ -51,9 +51,9 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> byt
 @pytest.mark.parametrize(
     "sent",
     [
-        pytest.param(START + b"X-Header: " + b"a" * 33_000 + b"\r\n", id="a long header"),
-        pytest.param(START + b"a:b\r\n" * 200, id="many headers"),
-        pytest.param(START + b"a:\r\n" * 200, id="many empty headers"),
+        pytest.param(START + b"X-Header: " + b"a" * 66_000 + b"\r\n", id="a long header"),
+        pytest.param(START + b"a:b\r\n" * 300, id="many headers"),
+        pytest.param(START + b"a:\r\n" * 300, id="many empty headers"),
         pytest.param(START + b"X: " + b"a" * 100_000, id="a header without end"),
         pytest.param(b"POST /mutate?" + b"a" * 100_000, id="a request line without end"),
         pytest.param(
@@ -84,25 +84,6 @@ def test_a_head_of_usual_size_is_counted_for_its_own_request_only(webhook: Webho
     connection.close()
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"\x16\x03\x01\x40\x00\x01\x01\xff\xff" + b"\x00" * 16_000,
-        b"\x16\x03\x01\x20\x00\x01\x00\x20\x01",
-        HELLO[:8],
-        b"GET / HTTP/1.1\r\n\r\n",
-    ],
-    ids=["128 KiB", "over 8 KiB", "cut off", "plain HTTP"],
-)
-async def test_a_hello_that_is_too_long_is_not_read(tmp_path: Path, sent: bytes) -> None:
-    async with serving(tmp_path, Bench().app) as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
-        writer.write(sent)
-        assert await ended(reader), "nothing is answered"
-        await eventually_async(lambda: len(server.connections) == 0)
-        writer.transport.abort()
-
-
 @pytest.mark.parametrize("sent", [b"", HELLO[:20]], ids=["says nothing", "half a hello"])
 async def test_a_handshake_that_does_not_come_to_its_end_is_given_up(
     tmp_path: Path, sent: bytes
@@ -118,9 +99,17 @@ async def test_a_handshake_that_does_not_come_to_its_end_is_given_up(
         assert server.connections.evicted[EvictionReason.SLOW] == 1
 
 
-@pytest.mark.parametrize("begun", [b"", b"POST /mut", head(100), head(100) + b"{"])
+@pytest.mark.parametrize(
+    ("begun", "phase"),
+    [
+        (b"", Phase.NEW),
+        (b"POST /mut", Phase.HEAD),
+        (head(100), Phase.BODY),
+        (head(100) + b"{", Phase.BODY),
+    ],
+)
 async def test_a_request_that_does_not_end_is_given_up_and_idle_connections_are_kept(
-    tmp_path: Path, begun: bytes
+    tmp_path: Path, begun: bytes, phase: Phase
 ) -> None:
     connections = Connections(clock=(clock := Clock()))
     async with serving(tmp_path, Bench().app, connections=connections) as server:
@@ -128,7 +117,6 @@ async def test_a_request_that_does_not_end_is_given_up_and_idle_connections_are_
         assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
         reader, writer = await connect(server)
         writer.write(begun)
-        phase = Phase.REQUEST if begun else Phase.NEW
         await eventually_async(lambda: connections.in_phase(phase))
         clock.now = 31
         assert await ended(reader)
