@@ -1,63 +1,38 @@
 """The webhook's FastAPI application: admission endpoints and probes."""
 
-import importlib.metadata
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, cast
 
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from services.process.http import Route
 from webhook.handler import ENDPOINTS, AdmissionHandler, Endpoint, status_body
-from webhook.selfcheck import check_ourselves
 
 _JSON: Final = "application/json"
-_REVIEW: Final = {
-    _JSON: {"schema": {"type": "object", "description": "AdmissionReview, admission.k8s.io/v1"}}
-}
-_STATUS: Final = {_JSON: {"schema": {"type": "object", "description": "Status, v1"}}}
-_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "The answer", "content": _REVIEW},
-    400: {"description": "No AdmissionReview of v1", "content": _STATUS},
-    413: {"description": "Larger than --max-body", "content": _STATUS},
-    415: {"description": "Not application/json", "content": _STATUS},
-}
+
+_Answering = Callable[[Request], Awaitable[Response]]
 
 
-class AdmissionApp(FastAPI):
-    """The application; `missing` returns why the process is not ready, empty if it is."""
-
-    def __init__(self, handler: AdmissionHandler, missing: Callable[[], str]) -> None:
-        super().__init__(
-            title="accelbind webhook",
-            description="Replaces logical accelerator names in pods by physical resources.",
-            version=importlib.metadata.version("accelbind"),
-            docs_url=None,  # their pages load scripts from elsewhere
-            redoc_url=None,
-            redirect_slashes=False,
-            telemetry={"tracing": False, "metrics": False, "logs": False},  # costs 10 µs per review
-        )
-        self.add_exception_handler(HTTPException, _answer_routing_error)
-        self.add_exception_handler(ClientDisconnect, _answer_nobody)
-        for path, endpoint in ENDPOINTS.items():
-            self.add_api_route(
-                path,
-                _reviewing(handler, endpoint),
-                methods=["POST"],
-                summary=endpoint.summary,
-                description=endpoint.description,
-                responses=_RESPONSES,
-                openapi_extra={"requestBody": {"required": True, "content": _REVIEW}},
-            )
-        _add_probes(self, missing)
+def create_app(handler: AdmissionHandler, probes: Mapping[str, Route]) -> FastAPI:
+    """Return the application, with probes by path."""
+    app = FastAPI(
+        openapi_url=None,  # its clients are API servers
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # costs 10 µs per review
+    )
+    for path, endpoint in ENDPOINTS.items():
+        app.add_api_route(path, _reviewing(handler, endpoint), methods=["POST"])
+    for path, probe in probes.items():
+        app.add_api_route(path, _probing(probe))
+    app.add_exception_handler(HTTPException, _answer_routing_error)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
+    return app
 
 
-def _reviewing(
-    handler: AdmissionHandler, endpoint: Endpoint
-) -> Callable[[Request], Awaitable[Response]]:
-    """Return the function that answers an endpoint's requests."""
-
+def _reviewing(handler: AdmissionHandler, endpoint: Endpoint) -> _Answering:
     async def review(request: Request) -> Response:
         status, body = await handler.respond(endpoint, request.scope["headers"], request.stream())
         return Response(body, status, media_type=_JSON)
@@ -65,23 +40,17 @@ def _reviewing(
     return review
 
 
-def _add_probes(app: FastAPI, missing: Callable[[], str]) -> None:
-    def answer(problem: str) -> Response:
-        return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200)
+def _probing(probe: Route) -> _Answering:
+    async def answer(_request: Request) -> Response:
+        status, text = await probe()
+        return PlainTextResponse(text, status)
 
-    @app.get("/healthz", response_class=PlainTextResponse, summary="Whether reviews are answered")
-    async def healthz() -> Response:
-        return answer(check_ourselves())
-
-    @app.get("/readyz", response_class=PlainTextResponse, summary="Whether to send reviews here")
-    async def readyz() -> Response:
-        return answer(missing())
+    return answer
 
 
 async def _answer_routing_error(_request: Request, error: Exception) -> Response:
     """Answer with a Kubernetes Status."""
-    if not isinstance(error, HTTPException):
-        raise error
+    error = cast("HTTPException", error)
     body = status_body(error.status_code, str(error.detail))
     return Response(body, error.status_code, error.headers, _JSON)
 

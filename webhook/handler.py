@@ -72,7 +72,7 @@ VALIDATE_MAPPING: Final = "validate-mapping"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One endpoint; summary and description are for OpenAPI."""
+    """What is reviewed at some paths."""
 
     name: str
     """Its metric label."""
@@ -80,45 +80,16 @@ class Endpoint:
     """What it reviews, for log lines: `pod` or `mapping`."""
     review: Callable[[bytes, MappingIndex, Policy], ReviewResponse]
     """Answers the bytes of a review; raises `InvalidReview`."""
-    summary: str
-    description: str
 
 
-_MUTATE: Final = Endpoint(
-    "mutate",
-    "pod",
-    partial(answer, validating=False),
-    "Rewrite a pod",
-    "Answers with a JSON Patch, or a refusal that says what to do.",
-)
+_MUTATE: Final = Endpoint("mutate", "pod", partial(answer, validating=False))
 
 ENDPOINTS: Final[Mapping[str, Endpoint]] = {
     "/mutate": _MUTATE,
     "/pods": _MUTATE,
-    "/validate": Endpoint(
-        "validate",
-        "pod",
-        partial(answer, validating=True),
-        "Check a pod after all mutation",
-        "Refuses a pod that `/mutate` would still have to change.",
-    ),
-    "/guard": Endpoint(
-        "guard",
-        "pod",
-        answer_guard,
-        "Check a pod of a guarded namespace after all mutation",
-        "Refuses a pod that has more of a guarded resource than its names stand for.",
-    ),
-    "/validate-mapping": Endpoint(
-        VALIDATE_MAPPING,
-        "mapping",
-        mapping_review.validate,
-        "Check a mapping",
-        (
-            "Refuses a mapping that no pod could use, or whose name the other kind of its family "
-            "has in its namespace."
-        ),
-    ),
+    "/validate": Endpoint("validate", "pod", partial(answer, validating=True)),
+    "/guard": Endpoint("guard", "pod", answer_guard),
+    "/validate-mapping": Endpoint(VALIDATE_MAPPING, "mapping", mapping_review.validate),
 }
 """By path; webhook configurations of the Intel webhook use `/pods`."""
 

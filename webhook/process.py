@@ -26,7 +26,7 @@ from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
-from webhook.app import AdmissionApp
+from webhook.app import create_app
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
@@ -79,14 +79,12 @@ class Webhook:
             max_body=settings.max_body,
             verbose=settings.log_level == "debug",
         )
-        self.server = AdmissionServer(
-            AdmissionApp(self.handler, self._missing),
-            self.certificates.context,
-        )
+        probes = {"/healthz": self.healthz, "/readyz": self.readyz}
+        self.server = AdmissionServer(create_app(self.handler, probes), self.certificates.context)
         registry = new_registry()
         build_info(registry, "webhook")
         registry.register(WebhookCollector(metrics, self._state))
-        self.metrics = MetricsServer(registry, {"/healthz": self.healthz, "/readyz": self.readyz})
+        self.metrics = MetricsServer(registry, probes)
         self.address: tuple[str, int] = ("", 0)
 
     async def run_until(self, stop: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ from services.admission.mutate import Policy
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import parse
 from tests.webhook.reviews import AFU, INTERFACE, NAME
-from webhook.app import AdmissionApp
+from webhook.app import create_app
 from webhook.handler import AdmissionHandler, Mappings
 from webhook.metrics import AdmissionMetrics
 
@@ -38,7 +38,6 @@ class Bench:
         policy: The administrator's.
         max_body: Bytes that a review may have.
         verbose: Whether admitted pods are logged.
-        missing: Why the process is not ready.
     """
 
     def __init__(
@@ -48,14 +47,13 @@ class Bench:
         policy: Policy | None = None,
         max_body: int = 100_000,
         verbose: bool = False,
-        missing: str = "",
     ) -> None:
         self.mappings = mappings or Fixed()
         self.figures = AdmissionMetrics()
         self.handler = AdmissionHandler(
             self.mappings, policy or Policy(), self.figures, max_body=max_body, verbose=verbose
         )
-        self.app = AdmissionApp(self.handler, lambda: missing)
+        self.app = create_app(self.handler, {})
 
     def ask(
         self,

@@ -20,7 +20,7 @@ from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from tools.bench.reviews import index
-from webhook.app import AdmissionApp
+from webhook.app import create_app
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics
 from webhook.server import AdmissionServer
@@ -60,7 +60,7 @@ async def serve(folder: Path, number: int) -> None:
     certificates.load()
     mappings = Fixed(number)
     handler = AdmissionHandler(mappings, Policy(), AdmissionMetrics(), max_body=MAX_BODY)
-    webhook = AdmissionApp(handler, str)
+    webhook = create_app(handler, {})
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == PLAIN:
