@@ -7,7 +7,8 @@ the plugin would read it: the cards below the root, the kubelet's files and its 
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -24,21 +25,15 @@ from accelbind.survey import read_folder
 from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook
 from plugin.settings import PluginSettings
-from services.containers.holder_source import HolderSource
-from services.containers.holders import Holders
+from services.containers.holder_source import HolderSnapshot, HolderSource
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.limits import (
-    Limits,
-    limit_problems,
-    parse_ignored,
-)
+from services.devices.limits import Limits, limit_problems, parse_ignored
 from services.devices.model import Inventory, PluginMode, Problem
-from services.devices.port_owners import held_functions, with_held_functions, with_held_ports
 from services.devices.provider import Found, merge
-from services.devices.resources import OfferMemory, advertise, with_problems
 from services.devices.types.provider import DeviceTypes
+from services.node.fpga import FpgaProvider
 from services.node.permissions import Missing, Needs, missing
 from services.node.port_problems import port_problems
 from services.node.table import Table, rows, with_names
@@ -136,17 +131,44 @@ class DeviceSource:
         self._given = given
         self._files = files
         self._mappings = mappings
-        self._calls = BlockingCalls()
-        self._scanner = Scanner(settings.root, self._calls)
-        self._afu_ids = AfuIds(settings.root, self._calls)
-        self._sensors = SensorReader(settings.root, self._calls)
-        self._memory: OfferMemory | None = None
+        calls = BlockingCalls()
+        self._scanner = Scanner(settings.root, calls)
+        self._sensors = SensorReader(settings.root, calls)
+        self._limits = Limits(
+            settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
+        )
+        self._over: Mapping[str, Problem] = {}
+        """The cards that are beyond a limit now."""
+        self._holders = HolderSource(
+            kubelet_dir=settings.kubelet_dir,
+            pod_logs_dir=settings.pod_logs_dir,
+            calls=calls,
+            domains=settings.resource_domain if settings.device_types else (),
+        )
+        records = PortRecords(settings.state_dir / FOLDER)
+        self._fpga = FpgaProvider(
+            settings.mode,
+            units=settings.units,
+            scan=self._scan,
+            calls=calls,
+            limits=self._limits,
+            problems=(
+                lambda _: self._over,
+                partial(port_problems, mode=settings.mode, records=records),
+            ),
+            holders=self._holders.current,
+            afu_ids=AfuIds(settings.root, calls),
+            observe_seconds=lambda _: None,
+        )
         self._types: DeviceTypes | None = None
         if settings.device_types is not None:
             self._types = DeviceTypes(
-                settings.device_types, settings.root, self._calls, domains=settings.resource_domain
+                settings.device_types,
+                settings.root,
+                calls,
+                domains=settings.resource_domain,
+                holders=self._holders.current,
             )
-        """What the device types offered last, by id."""
 
     def read(self) -> Table:
         """The devices now."""
@@ -180,23 +202,8 @@ class DeviceSource:
         settings = self._settings
         if settings.mode.has_cards or self._types is not None:
             require_root(settings.root)
-        inventory = self._inventory()
-        holder_source = HolderSource(
-            kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
-        )
-        snapshot = asyncio.run(holder_source.snapshot())
-        if settings.mode is PluginMode.AF:
-            held = held_functions(inventory, snapshot.holders)
-            inventory = self._afu_ids.identify_sync(inventory, held)
-            self._memory = with_held_functions(self._memory, inventory, snapshot.holders)
-        advertised = advertise(
-            inventory, settings.mode, units=settings.units, previous=self._memory
-        )
-        self._memory = advertised.memory
-        offer = with_held_ports(advertised, inventory, snapshot.holders)
-        cards = Found((*offer.devices(), *offer.not_offered), inventory.problems)
-        types = self._of_types(snapshot.holders)
-        problems = (problem.message for problem in (*cards.problems, *types.problems))
+        snapshot, found = asyncio.run(self._find())
+        inventory = Inventory(found[0].cards)
         claims = ClaimBook(settings.state_dir / CLAIMS)
         denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(
@@ -205,38 +212,32 @@ class DeviceSource:
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
-            devices=rows(merge([cards, types]), {**snapshot.holders, **claims.holders()}),
+            devices=rows(merge(found), {**snapshot.holders, **claims.holders()}),
             problems=(
                 *filter(None, [note]),
-                *problems,
+                *(problem.message for each in found for problem in each.problems),
                 *denied,
                 *snapshot.problems,
                 *claims.unreadable(),
             ),
         )
 
-    def _of_types(self, held: Holders) -> Found:
-        """What the device types would serve."""
-        if self._types is None:
-            return Found()
-        try:
-            return self._types.devices_sync(held)
-        except HardwareError as error:
-            return Found(problems=(Problem("device-types-unreadable", str(error)),))
+    async def _find(self) -> tuple[HolderSnapshot, list[Found]]:
+        """The holders, and what the providers of a plugin would find: the FPGAs first."""
+        snapshot = await self._holders.snapshot()
+        found = [await self._fpga.devices()]
+        if self._types is not None:
+            try:
+                found.append(await self._types.devices())
+            except HardwareError as error:
+                found.append(Found(problems=(Problem("device-types-unreadable", str(error)),)))
+        return snapshot, found
 
-    def _inventory(self) -> Inventory:
-        settings = self._settings
-        if not settings.mode.has_cards:
-            return Inventory()
-        inventory = self._scanner.scan_sync()
-        limits = Limits(
-            settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
-        )
-        sensors = self._sensors.read_sync(inventory.cards) if limits.measure else ()
-        over = limit_problems(sensors, limits)
-        records = PortRecords(settings.state_dir / FOLDER)
-        of_ports = port_problems(inventory, settings.mode, records)
-        return with_problems(inventory, {**over, **of_ports}, limits)
+    async def _scan(self) -> Inventory:
+        inventory = await self._scanner.scan()
+        if self._limits.measure:
+            self._over = limit_problems(await self._sensors.read(inventory.cards), self._limits)
+        return inventory
 
 
 def missing_to_read(
