@@ -1,8 +1,8 @@
 """Answers the OCI hook: decides before a container starts, as `PreStartContainer` would.
 
 The socket is in `--state-dir`, and only root may connect. A hook sends a line of JSON and gets one:
-`[allowed, reason]`. The kubelet's checkpoint says which regions the container has; then the start
-policy is asked for each resource, with the container that starts.
+`[allowed, reason]`. The kubelet's checkpoint says which regions of this resource the container has;
+then the start policy is asked, with the container that starts.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from services.containers.hook_call import HookCall, held_regions, parse
+from services.containers.hook_call import held_regions, parse
 from services.kubelet.checkpoint import KubeletFiles
 from services.node.start_gate import RegionStartPolicy
 from services.process.errors import AccelbindError, KubeletError
@@ -86,7 +86,9 @@ class HookServer:
 
     async def _answer(self, message: bytes) -> tuple[bool, str]:
         try:
-            await self._decide(parse(message))
+            call = parse(message)
+            resource, ids = held_regions(call, await self._files.entries())
+            await self._policy.authorize_start(resource, ids, only=call.container)
         except AccelbindError as error:
             self._count("refused")
             log.warning("refused", call="hook", reason=str(error))
@@ -98,21 +100,6 @@ class HookServer:
             return False, clip(text, MAX_REASON)
         self._count("allowed")
         return True, ""
-
-    async def _decide(self, call: HookCall) -> None:
-        """Return if a container may start.
-
-        Raises:
-            AccelbindError: It may not.
-        """
-        held = held_regions(call, await self._files.entries())
-        checks = [
-            self._policy.authorize_start(resource, ids, only=call.container)
-            for resource, ids in held.items()
-        ]
-        for result in await asyncio.gather(*checks, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
 
 
 def _bound(path: Path) -> socket.socket:

@@ -69,22 +69,23 @@ def parse(message: bytes) -> HookCall:
     return HookCall(named.pop(), call.region)
 
 
-def held_regions(call: HookCall, entries: Iterable[CheckpointEntry]) -> dict[str, tuple[str, ...]]:
-    """The regions that a container was allocated: their names, sorted, by full resource name.
+def held_regions(call: HookCall, entries: Iterable[CheckpointEntry]) -> tuple[str, tuple[str, ...]]:
+    """The full name of the resource with a region, and all regions of it that the container has.
 
-    A container with a region that was not allocated to it is refused.
+    The runtime calls the hook for each region. One that was not allocated is refused.
     """
     held: dict[str, set[str]] = {}
     for entry in entries:
         container = ContainerIdentity(entry.pod_uid, entry.container)
         if call.container == container and entry.resource.startswith(_REGIONS):
             held.setdefault(entry.resource, set()).update(entry.device_ids)
-    if not any(call.region in names for names in held.values()):
-        raise InvalidHookCall(
-            f"the container has {plain(call.region)}, which the kubelet has not allocated to it:"
-            " ask for a region as a resource"
-        )
-    return {resource: tuple(sorted(names)) for resource, names in held.items()}
+    for resource, names in held.items():
+        if call.region in names:
+            return resource, tuple(sorted(names))
+    raise InvalidHookCall(
+        f"the container has {plain(call.region)}, which the kubelet has not allocated to it:"
+        " ask for a region as a resource"
+    )
 
 
 def require_no_plain_nodes(allocations: Iterable[CheckpointEntry]) -> None:

@@ -66,7 +66,7 @@ def test_a_containers_regions_are_those_of_the_checkpoint() -> None:
         entry("dfl-fme.1", resource="fpga.intel.com/other"),
         entry("dfl-fme.1", resource=REGION.removeprefix("fpga.intel.com/")),
     ]
-    assert held_regions(CALL, entries) == {REGION: ("dfl-fme.0", "dfl-fme.1")}
+    assert held_regions(CALL, entries) == (REGION, ("dfl-fme.0", "dfl-fme.1"))
 
 
 @pytest.mark.parametrize(
