@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from services.node.metrics import gauge, label_of, new_counter
+from services.node.metrics import device_gauges, new_counter
 from services.node.state import NodeState
 
 PREPARE_OUTCOMES: Final = ("prepared", "refused", "failed")
@@ -68,19 +68,5 @@ class DraCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
-        devices = [*self.state.advertised.not_offered, *self.state.advertised.devices()]
-        yield gauge(
-            "device_healthy",
-            "Whether a device is healthy: 1, or 0; no resource: it can't be offered.",
-            ("device", "resource", "card", "numa_node"),
-            {
-                (each.id, each.resource, each.card, label_of(each.numa_node)): int(each.healthy)
-                for each in devices
-            },
-        )
-        yield gauge(
-            "device_reason",
-            "Why a device isn't healthy, a series a reason; always 1.",
-            ("device", "resource", "reason"),
-            {(each.id, each.resource, why.reason): 1 for each in devices for why in each.reasons},
-        )
+        advertised = self.state.advertised
+        yield from device_gauges([*advertised.not_offered, *advertised.devices()])

@@ -16,7 +16,7 @@ from plugin.node_mode import NodeMode
 from services.containers.holder_source import HolderSource
 from services.devices.model import Device
 from services.kubelet.sockets import HEALTHY, UNHEALTHY
-from services.node.metrics import gauge, label_of, new_counter
+from services.node.metrics import device_gauges, gauge, new_counter
 from services.node.permissions import PermissionCheck
 from services.node.state import NodeState
 
@@ -126,21 +126,7 @@ def _of_devices(devices: Iterable[Device], holders: HolderSource) -> Iterator[Me
         ("resource", "health", "reason"),
         dict(sorted(tally.items())),
     )
-    yield gauge(
-        "device_healthy",
-        "Whether a device is healthy: 1, or 0; no resource: it can't be offered.",
-        ("device", "resource", "card", "numa_node"),
-        {
-            (each.id, each.resource, each.card, label_of(each.numa_node)): int(each.healthy)
-            for each in devices
-        },
-    )
-    yield gauge(
-        "device_reason",
-        "Why a device isn't healthy, a series a reason; always 1.",
-        ("device", "resource", "reason"),
-        {(each.id, each.resource, why.reason): 1 for each in devices for why in each.reasons},
-    )
+    yield from device_gauges(devices)
     # By the resource under which the kubelet allocated it, which may have changed since.
     here = {each.id for each in devices}
     yield gauge(

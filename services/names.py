@@ -112,14 +112,14 @@ def function_name(interface_id: str, afu_id: str) -> str:
     return name
 
 
-def decode(resource: str, *, domain: str = DOMAIN) -> RegionName | FunctionName:
+def decode(resource: str) -> RegionName | FunctionName:
     """Return the IDs that a physical resource name, with or without the domain, stands for.
 
     Raises:
         InvalidName: The text is no physical name, contradicts itself, or could stand for several
             pairs of IDs (only with IDs shorter than the hardware's).
     """
-    name = resource.removeprefix(f"{domain}/")
+    name = resource.removeprefix(f"{DOMAIN}/")
     if match := _REGION.fullmatch(name):
         return RegionName(match[1])
     match = _FUNCTION.fullmatch(name)

@@ -1,7 +1,6 @@
 """The webhook's metrics: counts of requests, and the state that a scrape asks for."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import Histogram
@@ -13,23 +12,23 @@ SECONDS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 
 BYTES: Final = (2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 524_288, 1_048_576, 3_145_728)
 
 
-def _seconds() -> Histogram:
-    name, text = "accelbind_admission_seconds", "Time from a whole request to its answer."
-    return Histogram(name, text, buckets=SECONDS, registry=None)
-
-
-def _sizes() -> Histogram:
-    name, text = "accelbind_admission_request_bytes", "Sizes of requests' bodies."
-    return Histogram(name, text, buckets=BYTES, registry=None)
-
-
-@dataclass(slots=True)
 class AdmissionMetrics:
     """Counts of all requests since the start."""
 
-    requests: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    seconds: Histogram = field(default_factory=_seconds)
-    sizes: Histogram = field(default_factory=_sizes)
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str, str], int] = {}
+        self.seconds = Histogram(
+            "accelbind_admission_seconds",
+            "Time from a whole request to its answer.",
+            buckets=SECONDS,
+            registry=None,
+        )
+        self.sizes = Histogram(
+            "accelbind_admission_request_bytes",
+            "Sizes of requests' bodies.",
+            buckets=BYTES,
+            registry=None,
+        )
 
     def count(self, endpoint: str, outcome: str, reason: str) -> None:
         """Count a request; no label value comes from a client."""

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from services.devices.hardware.scan import Scanner
-from services.devices.model import Card
+from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
 from services.node.error_clearing import CLEARING_HUNG
 from services.node.sensing import Sensing
@@ -120,6 +120,26 @@ def gauge(
     return family
 
 
+def device_gauges(devices: Iterable[Device]) -> Iterator[Metric]:
+    """The health of devices, and the reasons for it."""
+    devices = list(devices)
+    yield gauge(
+        "device_healthy",
+        "Whether a device is healthy: 1, or 0; no resource: it can't be offered.",
+        ("device", "resource", "card", "numa_node"),
+        {
+            (each.id, each.resource, each.card, _label_of(each.numa_node)): int(each.healthy)
+            for each in devices
+        },
+    )
+    yield gauge(
+        "device_reason",
+        "Why a device isn't healthy, a series a reason; always 1.",
+        ("device", "resource", "reason"),
+        {(each.id, each.resource, why.reason): 1 for each in devices for why in each.reasons},
+    )
+
+
 def _of_cards(cards: Iterable[Card], sensors: Iterable[CardSensors]) -> Iterator[Metric]:
     sensors = list(sensors)
     yield gauge(
@@ -131,7 +151,7 @@ def _of_cards(cards: Iterable[Card], sensors: Iterable[CardSensors]) -> Iterator
                 each.name,
                 each.driver,
                 each.address,
-                label_of(each.pci.numa_node if each.pci else None),
+                _label_of(each.pci.numa_node if each.pci else None),
             ): 1
             for each in cards
         },
@@ -168,6 +188,6 @@ def _of_cards(cards: Iterable[Card], sensors: Iterable[CardSensors]) -> Iterator
     yield bus
 
 
-def label_of(value: int | None) -> str:
+def _label_of(value: int | None) -> str:
     """A number as a label, empty if it is unknown."""
     return "" if value is None else str(value)

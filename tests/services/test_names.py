@@ -57,7 +57,6 @@ def test_known_functions_have_their_known_names(interface: str, afu: str, name: 
     assert function_name(interface, afu) == name
     assert decode(name) == FunctionName(interface, afu)
     assert decode(f"fpga.intel.com/{name}") == FunctionName(interface, afu)
-    assert decode(f"a.example/{name}", domain="a.example") == FunctionName(interface, afu)
     assert is_physical(name)
     assert is_name_part(name)
 
