@@ -16,7 +16,6 @@ from accelbind.doctor.node import Node
 from accelbind.plain_port import NoAnswer
 from services.devices.dra import DRIVER
 from services.kubelet.sockets import KUBELET_SOCKET, dra_socket, plugins_folder
-from services.names import DOMAIN, UNIT_RESOURCE
 from services.process.text import count, plain
 
 CONNECT_SECONDS: Final = 2.0
@@ -24,7 +23,6 @@ CONNECT_SECONDS: Final = 2.0
 OUR_SOCKET: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
 _OTHER_SOCKET: Final = re.compile(r"fpga\.intel\.com-.*\.sock|accelerator\.sock")
 """Of the public suite, by resource; of the b<>com plugin."""
-_RESOURCES: Final = (f"{DOMAIN}/", UNIT_RESOURCE)
 _RESTART: Final = "restart the kubelet; its log: journalctl -u kubelet"
 
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -184,9 +184,6 @@ class _User(msgspec.Struct, rename="kebab"):
     token: str | None = None
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
     exec: ExecPlugin | None = None
-
-
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 class _Merged:

@@ -73,16 +73,6 @@ class Faults:
         answer = Response(code, StatusError(code, message).body(), headers)
         return self.answering(lambda _: answer, count=count, matches=matches)
 
-    def dropping(
-        self, *, count: int | None = None, matches: Matches = every
-    ) -> contextlib.AbstractContextManager[None]:
-        """Drop the connection of matching requests instead of answering."""
-
-        def drop(_request: Request) -> Response:
-            raise Cut
-
-        return self.answering(drop, count=count, matches=matches)
-
     def watches_failing(
         self,
         code: int,

@@ -7,9 +7,7 @@ import pty
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -39,11 +37,6 @@ def raising(error: BaseException) -> object:
 
 
 # Help ---------------------------------------------------------------------------------------------
-
-
-def examples(page: str) -> list[str]:
-    before_options = page.partition("╭")[0]
-    return [line.strip() for line in before_options.partition("Example")[2].splitlines()]
 
 
 def test_no_command_shows_the_overview() -> None:
@@ -126,16 +119,6 @@ def test_an_interrupt_ends_quietly(command: types.ModuleType) -> None:
 
 
 # Files --------------------------------------------------------------------------------------------
-
-
-def files_of(command: Any) -> Iterator[Any]:
-    """The options for files of a command and of those below it, as they were declared."""
-    for param in command.params:
-        declared = getattr(param, "type_descriptor", None)
-        if declared is not None and declared.annotation is Path:
-            yield declared.parameter_info
-    for member in getattr(command, "commands", {}).values():
-        yield from files_of(member)
 
 
 def test_a_file_of_the_webhook_that_cannot_be_read_is_named(tmp_path: Path) -> None:

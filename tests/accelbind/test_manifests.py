@@ -15,7 +15,6 @@ from simulator.demo import own
 from tests.support import REPOSITORY
 
 MAPPINGS = REPOSITORY / "examples" / "mappings"
-Names = Callable[[list[str]], list[str]]
 
 
 def pod(name: str) -> str:

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from certs.authority import KeyPair, create_authority, issue_serving, parse_names
 from certs.certificates import (
@@ -38,25 +37,6 @@ UNKNOWN_CURVE = b"-----BEGIN PRIVATE KEY-----\n%b\n-----END PRIVATE KEY-----\n" 
         serialization.NoEncryption(),
     ).replace(CURVE, UNKNOWN)
 )
-
-
-def bare(
-    key: ec.EllipticCurvePrivateKey, issuer: KeyPair | None = None, ca: bool = False
-) -> x509.Certificate:
-    """A certificate with no extension but basicConstraints, and that only for a CA."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"bare {ca}")])
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(issuer.certificate.subject if issuer else name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(NOW)
-        .not_valid_after(NOW + DAY)
-    )
-    if ca:
-        builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
-    return builder.sign(issuer.key if issuer else key, hashes.SHA256())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What a port shows is no proof of its content: only what accelbind has programmed counts."""
 
 import shutil
-from array import array
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ from accelbind.cli import main
 from services.devices.model import PluginMode
 from services.kubelet.sockets import plugins_folder
 from services.node.last_mode import FILE, last_mode
-from services.programming.image import Image
 from services.programming.records import FOLDER
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
@@ -34,10 +32,6 @@ ADDRESS = "0000:5e:00.0"
 @pytest.fixture(autouse=True)
 def bitstreams(bed: Bed, driver: DriverStandIn) -> None:  # noqa: ARG001 - it only has to run
     bed.install(NLB0, NLB3)
-
-
-def image(afu_id: str) -> Image:
-    return Image(A10_INTERFACE, afu_id, lambda: array("B", raw_bitstream(afu_id)))
 
 
 def add_card(bed: Bed, shows: str = NLB0) -> None:

@@ -13,7 +13,7 @@ from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
 from services.node import regions, start_gate
 from services.process.errors import ClusterError
-from simulator.bitstreams import gbs_metadata, gbs_of, make_aocx
+from simulator.bitstreams import gbs_metadata, gbs_of
 from simulator.cards import A10_INTERFACE, CardSpec
 from simulator.driver import DriverStandIn, raw_bitstream
 from tests.plugin.support import (
@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("driver")]
 MODE = PluginMode.REGION
 OPENCL_AFU = "18b79ffa2ee54aa096ef4230dafacb5f"
 PROGRAM = "0123456789abcdef0123456789abcdef01234567"
-AOCX = make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU))
 AWAY = ClusterError("the API server https://k can't be reached")
 
 

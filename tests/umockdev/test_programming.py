@@ -22,7 +22,6 @@ from tests.umockdev.beds import TestBed
 DRIVERS = ("opae", "dfl")
 BASE = {"opae": 0xB500, "dfl": 0xB600}
 RESET, PROGRAM = 0x40, 0x80
-OPENCL_AFU = "18b79ffa2ee54aa096ef4230dafacb5f"
 BUSY, GONE, HUNG = 3, 4, 5
 """Exit codes."""
 
@@ -194,14 +193,6 @@ def test_a_refusal_by_the_hardware_shows_what_it_says(host: Host, driver: str) -
     assert "the hardware refused (Input/output error;" in err
     assert [words for words in said if words not in err] == []
     assert len(host.bed.calls(BASE[driver] + PROGRAM)) == 1
-
-
-HOLDING = """
-import os, signal, sys
-os.open(sys.argv[1], os.O_RDWR)
-print("open", flush=True)
-signal.pause()
-"""
 
 
 @pytest.mark.parametrize("driver", ["dfl"])

@@ -4,28 +4,11 @@ import contextlib
 import http.client
 import signal
 import socket
-from pathlib import Path
 
-from certs.folder import issue
-from tests.support import Processes, eventually
+from tests.support import eventually
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import Webhook
-
-
-def files(folder: Path) -> list[str | Path]:
-    issue(folder / "tls", ["localhost"])
-    (folder / "mappings").mkdir()
-    certificate, key = folder / "tls" / "tls.crt", folder / "tls" / "tls.key"
-    tls: list[str | Path] = ["--tls-cert", certificate, "--tls-key", key]
-    return [*tls, "--mappings", folder / "mappings", "--port", "0", "--metrics-port", "0"]
-
-
-def failure(processes: Processes, *arguments: str | Path) -> tuple[int, str]:
-    process = processes.accelbind("webhook", "--log-level", "error", *arguments)
-    code = process.wait()
-    (line,) = process.stderr.splitlines()
-    return code, line
 
 
 def test_it_is_not_ready_first_and_serves_on_meanwhile(start: Starter) -> None:

@@ -25,7 +25,6 @@ Json: TypeAlias = dict[str, Any]
 Answers: TypeAlias = Callable[[Request], Json | int | None]
 
 SYSTEM = "accelbind-system"
-BASE = REPOSITORY / "manifests" / "base"
 
 
 def documents(*names: str) -> list[Json]:

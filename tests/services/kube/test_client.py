@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from tests.services.kube.kubeconfigs import client_of
 
 pytestmark = pytest.mark.anyio
 
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 POD = "/api/v1/namespaces/ns/pods/p"
 
 

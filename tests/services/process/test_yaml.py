@@ -93,11 +93,6 @@ def test_bottomless_nesting_is_refused() -> None:
     assert str(value) == "[" * MAX_DEPTH + "]" * MAX_DEPTH
 
 
-def types(text: str) -> list[object]:
-    found = read_documents(text.encode(), types=True)
-    return [one.value if isinstance(one, Document) else one.message for one in found]
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
