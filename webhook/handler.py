@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 import structlog
 
-from services.admission import mapping_review
+from services.admission.mapping_review import MappingReason, validate
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer, answer_guard
 from services.admission.review import ReviewOutcome, ReviewResponse
@@ -89,7 +89,7 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
     "/pods": _MUTATE,
     "/validate": Endpoint("validate", "pod", partial(answer, validating=True)),
     "/guard": Endpoint("guard", "pod", answer_guard),
-    "/validate-mapping": Endpoint(VALIDATE_MAPPING, "mapping", mapping_review.validate),
+    "/validate-mapping": Endpoint(VALIDATE_MAPPING, "mapping", validate),
 }
 """By path; webhook configurations of the Intel webhook use `/pods`."""
 
@@ -198,7 +198,7 @@ def _too_large(limit: int) -> Rejection:
 
 def _depends_on_mappings(endpoint: Endpoint, found: ReviewResponse) -> bool:
     """Return whether the answer could change once the mappings are loaded."""
-    clashes_unseen = endpoint.name == VALIDATE_MAPPING and found.reason == mapping_review.USABLE
+    clashes_unseen = endpoint.name == VALIDATE_MAPPING and found.reason == MappingReason.USABLE
     return found.outcome is ReviewOutcome.DENIED or clashes_unseen
 
 

@@ -10,6 +10,7 @@ neither of them is served (`services.mappings.index`).
 """
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -25,22 +26,27 @@ from services.mappings.model import DEPRECATED, Mapping, label, parse
 from services.process.errors import InvalidMapping
 from services.process.text import clip, plain
 
-NOT_A_MAPPING = "not-a-mapping"
-"""Reason: the review is about another kind, which is admitted."""
-NOT_WRITTEN = "not-written"
-"""Reason: the mapping is neither created nor changed, so it is admitted."""
-BEING_DELETED = "being-deleted"
-"""Reason: the mapping is being deleted, so it is admitted."""
-USABLE = "usable"
-"""Reason: pods can use it."""
-UNCHANGED_SPEC = "unchanged-spec"
-"""Reason: the update leaves the spec unchanged, so it is admitted even if pods can't use it."""
-INVALID_MAPPING = "invalid-mapping"
-"""Reason: pods can't use it, because an ID, a mode or a name is wrong."""
-NAME_CLASH = "name-clash"
-"""Reason: the other kind has the name already in this namespace."""
-UNREADABLE_MAPPING = "unreadable-mapping"
-"""Reason: the review has no mapping, or the mapping can't be read."""
+
+class MappingReason(StrEnum):
+    """The result of a review of a mapping."""
+
+    NOT_A_MAPPING = "not-a-mapping"
+    """The review is about another kind, which is admitted."""
+    NOT_WRITTEN = "not-written"
+    """The mapping is neither created nor changed, so it is admitted."""
+    BEING_DELETED = "being-deleted"
+    """The mapping is being deleted, so it is admitted."""
+    USABLE = "usable"
+    """Pods can use it."""
+    UNCHANGED_SPEC = "unchanged-spec"
+    """The update leaves the spec unchanged, so it is admitted even if pods can't use it."""
+    INVALID_MAPPING = "invalid-mapping"
+    """Pods can't use it, because an ID, a mode or a name is wrong."""
+    NAME_CLASH = "name-clash"
+    """The other kind has the name already in this namespace."""
+    UNREADABLE_MAPPING = "unreadable-mapping"
+    """The review has no mapping, or the mapping can't be read."""
+
 
 _OTHER_KIND = {ACCELERATOR_FUNCTION: FPGA_REGION, FPGA_REGION: ACCELERATOR_FUNCTION}
 _GENERATED = "00000"  # the API server appends five characters to generateName
@@ -129,17 +135,17 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
     kind = TABLE.get(review.kind.kind)
     if kind is None or review.kind.group != kind.group:
         if isinstance(review, UnreadableReview) and review.is_about_pod:
-            return reviews.unreadable(review, UNREADABLE_MAPPING, review.problem)
-        return admit(review, NOT_A_MAPPING)
+            return reviews.unreadable(review, MappingReason.UNREADABLE_MAPPING, review.problem)
+        return admit(review, MappingReason.NOT_A_MAPPING)
     if review.operation not in ("CREATE", "UPDATE") or review.sub_resource:
-        return admit(review, NOT_WRITTEN)
+        return admit(review, MappingReason.NOT_WRITTEN)
     try:
         change = _DECODER.decode(body).request
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         problem = f"the mapping can't be read: {error}"
-        return reviews.unreadable(review, UNREADABLE_MAPPING, problem)
+        return reviews.unreadable(review, MappingReason.UNREADABLE_MAPPING, problem)
     if change.new.metadata is not None and change.new.metadata.deletion_timestamp:
-        return admit(review, BEING_DELETED)
+        return admit(review, MappingReason.BEING_DELETED)
     return change
 
 
@@ -149,20 +155,20 @@ def _evaluate(
     try:
         mapping = change.new.parse(review.namespace)
     except InvalidMapping as error:
-        return _object_to(review, change, INVALID_MAPPING, str(error))
+        return _object_to(review, change, MappingReason.INVALID_MAPPING, str(error))
     logical = logical_target(mapping, policy.prefixes)
     if logical is not None:
         message = f"{mapping.label}: {logical} is a logical name itself, which nothing rewrites"
-        return _object_to(review, change, INVALID_MAPPING, message)
+        return _object_to(review, change, MappingReason.INVALID_MAPPING, message)
     if _clashes(mapping, mappings):
         other = label(_OTHER_KIND[mapping.kind], mapping.namespace, mapping.name)
         message = (
             f"{mapping.label}: {other} has the same name, so neither could be used: choose another "
             "name, or delete the other object first (if you just did, try again in a moment)"
         )
-        return _object_to(review, change, NAME_CLASH, message)
+        return _object_to(review, change, MappingReason.NAME_CLASH, message)
     warnings = tuple(clip(text, MAX_WARNING) for text in _warnings(mapping, mappings))
-    return admit(review, USABLE, warnings=warnings)
+    return admit(review, MappingReason.USABLE, warnings=warnings)
 
 
 def _object_to(review: Review, change: _Change, reason: str, message: str) -> ReviewResponse:
@@ -170,7 +176,7 @@ def _object_to(review: Review, change: _Change, reason: str, message: str) -> Re
     # An API server writes equal objects in the same way.
     if change.old is not None and bytes(change.old.spec) == bytes(change.new.spec):
         warning = clip(f"pods can't use it: {message}", MAX_WARNING)
-        return admit(review, UNCHANGED_SPEC, warnings=(warning,))
+        return admit(review, MappingReason.UNCHANGED_SPEC, warnings=(warning,))
     return deny(review, reason, message)
 
 

@@ -22,7 +22,7 @@ API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
 INTERNAL_ERROR = "internal-error"
-"""Reason: an error in accelbind itself; its log has the traceback."""
+"""An error in accelbind itself; its log has the traceback."""
 
 _STATUS_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
 _NODE_USER, _NODE_GROUP = "system:node:", "system:nodes"

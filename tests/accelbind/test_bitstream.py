@@ -133,24 +133,3 @@ def test_of_several_files_none_is_installed_if_one_cannot_be(
     assert code == 2
     assert "neither a GBS nor an AOCX" in err
     assert not storage.exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("info", "/nowhere/x.gbs"), (2, "can't be read: No such file")),
-        (("remove", "xyz", AFU), (2, "interface id")),
-        (("remove", INTERFACE, AFU), (2, "no bitstream for AFU")),
-    ],
-)
-def test_errors_are_one_line_and_an_exit_code(
-    storage: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    said: tuple[int, str],
-) -> None:
-    monkeypatch.setenv("ACCELBIND_BITSTREAMS", str(storage))
-    found, out, err = bitstream(*arguments)
-    assert (found, out) == (said[0], "")
-    assert said[1] in err
-    assert err.count("\n") == 1

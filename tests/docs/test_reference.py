@@ -2,16 +2,14 @@
 
 import ast
 import re
-from enum import StrEnum
 
 import pytest
 
-from services.node.events import EventReason
 from tests.manifests.test_monitoring import scraped
 from tests.services.kube.kubeconfigs import write_config
 from tests.support import REPOSITORY, Processes, eventually
 from tests.webhook.running import start_webhook
-from tools.docs import codes, metrics, reference, texts
+from tools.docs import codes, metrics
 from tools.docs.__main__ import PAGES
 
 
@@ -75,37 +73,3 @@ def test_names_in_objects_of_others_are_documented() -> None:
     }
     assert len(found) >= 4
     assert [name for name in found if name not in told] == []
-
-
-def test_reasons_that_are_constants_are_documented() -> None:
-    page = reference.page()
-    found = {
-        reason
-        for path in (REPOSITORY / "services" / "admission").glob("*review.py")
-        for reason in re.findall(
-            r'^[A-Z_]+ = "([a-z]+(?:-[a-z]+)+)"$', path.read_text(), re.MULTILINE
-        )
-    }
-    assert len(found) >= 8
-    assert [reason for reason in found if f"| `{reason}` |" not in page] == []
-
-
-def test_help_is_shown_without_markup() -> None:
-    page = reference.page()
-    assert "ACCELBIND_&lt;OPTION>" in page
-    assert "[bold]" not in page
-    assert "[default:" not in page
-
-
-def test_a_member_without_a_docstring_is_an_error() -> None:
-    assert dict(texts.members(EventReason))["DeviceGone"] == "A device that was there is not."
-    with pytest.raises(KeyError):
-        list(texts.members(Silent))
-
-
-class Silent(StrEnum):
-    WORD = "word"
-
-
-def test_cells_hold_anything_on_one_line() -> None:
-    assert texts.cell("a | b\n  <c> `<d>`") == "a \\| b &lt;c> `<d>`"

@@ -3,13 +3,14 @@
 import inspect
 import re
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Final
 
 from accelbind.exits import Exit
 from plugin import node_mode, server
-from services.admission import mapping_review, pod_review, review
+from services.admission import review
+from services.admission.mapping_review import MappingReason
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
+from services.admission.pod_review import PodReason
 from services.admission.review import ReviewOutcome
 from services.devices import allocation, cdi
 from services.devices.reasons import REASONS, Effect
@@ -26,8 +27,6 @@ from webhook.connections import EvictionReason
 from webhook.handler import ENDPOINTS, REJECTED, RejectionReason
 from webhook.server import CLIENT_REFUSALS
 
-_REASON: Final = "Reason: "
-
 
 def admission() -> Iterator[str]:
     """Yield the tables of outcomes and reasons of reviews."""
@@ -40,7 +39,9 @@ def admission() -> Iterator[str]:
     yield table(("outcome", "meaning"), outcomes)
     yield "Reasons of pods:\n\n" + table(("reason", "outcome", "meaning"), _of_pods())
     yield "Annotations of a pod in the audit log:\n\n" + table(("annotation", "meaning"), _audit())
-    yield "Reasons of mappings:\n\n" + table(("reason", "meaning"), stated(mapping_review))
+    yield "Reasons of mappings:\n\n" + table(
+        ("reason", "meaning"), ((code(each), text) for each, text in members(MappingReason))
+    )
     yield "Clients that `--client-ca` refuses:\n\n" + table(
         ("reason", "meaning"), ((code(each), text) for each, text in CLIENT_REFUSALS.items())
     )
@@ -52,10 +53,12 @@ def admission() -> Iterator[str]:
 def _of_pods() -> Iterator[tuple[str, str, str]]:
     yield from ((code(each), code("allowed"), text) for each, text in members(UnchangedReason))
     yield from ((code(each), code("denied"), text) for each, text in members(RefusalReason))
-    for name, text in (*stated(pod_review), *stated(review)):
+    for each, text in members(PodReason):
         match = re.search(r"(admitted|denied)", text)
         outcome = {"admitted": "allowed", "denied": "denied"}[match[1]] if match else "errored"
-        yield name, code(outcome), text
+        yield code(each), code(outcome), text
+    text = attribute_docstrings(review)["INTERNAL_ERROR"]
+    yield code(review.INTERNAL_ERROR), code("errored"), text
     yield from ((code(each), code(REJECTED), text) for each, text in members(RejectionReason))
     yield code(REWRITTEN), "", f"Only in the audit log, for a patched pod, with `{REWRITES}`."
 
@@ -68,14 +71,6 @@ def _audit() -> Iterator[tuple[str, str]]:
         f"{code(REASON + AGAIN)}, {code(REWRITES + AGAIN)}",
         f"The same for a pod that has `{pod.REQUESTED_ANNOTATION}`: reviewed again, or copied.",
     )
-
-
-def stated(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """Yield a module's constants that are reasons, with their docstrings."""
-    for name, text in attribute_docstrings(module).items():
-        if text.startswith(_REASON):
-            said = text.removeprefix(_REASON)
-            yield code(getattr(module, name)), said[:1].upper() + said[1:]
 
 
 def health() -> Iterator[str]:

@@ -18,7 +18,6 @@ from services.process.settings import (
     ProcessSettings,
     Seconds,
     Settings,
-    default_text,
     duration,
     duration_text,
     load,
@@ -203,16 +202,3 @@ def test_rendered_settings_tell_where_each_value_is_from(monkeypatch: pytest.Mon
     assert re.fullmatch(r"interval: 500ms +# --interval", rows["interval"])
     assert re.fullmatch(r"lifetime: 90d +# default", rows["lifetime"])
     assert re.fullmatch(r"domain: \[fpga.intel.com\] +# default", rows["domain"])
-
-
-def test_defaults_are_shown_as_they_are_typed() -> None:
-    shown = {name: default_text(field) for name, field in Sample.model_fields.items()}
-    assert shown["interval"] == "5s"
-    assert shown["lifetime"] == "90d"
-    assert shown["domain"] == "fpga.intel.com"
-    assert (shown["quiet"], shown["port"]) == ("false", "8443")
-    assert shown["node_name"] == shown["tls_cert"] == ""
-
-
-def test_the_docstring_of_a_field_is_its_help() -> None:
-    assert Sample.model_fields["interval"].description == "Time between two rounds."
