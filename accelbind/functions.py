@@ -16,9 +16,13 @@ def scan_with_functions(settings: PluginSettings, mode: PluginMode) -> Inventory
     inventory = scan(settings.root)
     if mode is not PluginMode.AF or not any(card.functions for card in inventory.cards):
         return inventory
+    return asyncio.run(_identified(inventory, settings))
+
+
+async def _identified(inventory: Inventory, settings: PluginSettings) -> Inventory:
     calls = BlockingCalls()
     source = HolderSource(
         kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=calls
     )
-    held = held_functions(inventory, asyncio.run(source.snapshot()).holders)
-    return AfuIds(settings.root, calls).identify_sync(inventory, held)
+    held = held_functions(inventory, (await source.snapshot()).holders)
+    return await AfuIds(settings.root, calls).identify(inventory, held)

@@ -1,5 +1,6 @@
 """`accelbind fpga`: show a node's FPGAs, program and reset them, clear their errors."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
 from enum import StrEnum
@@ -316,7 +317,8 @@ def move(
 
 def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
     """The result of a call; if it takes too long, its thread is abandoned."""
-    return BlockingCalls().run_sync(device, call, timeout=seconds, what=f"working on {device}")
+    working = BlockingCalls().run(device, call, timeout=seconds, what=f"working on {device}")
+    return asyncio.run(working)
 
 
 def _find_port(root: Path, named: str) -> str:

@@ -1,5 +1,6 @@
 """What `accelbind fpga info` shows of an FME or a port."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def describe(root: Path, device: str) -> dict[str, Any]:
         described |= {name: files.text(file) for name, file in _FME_FILES.items()}
     described |= _driver_answers(place, files)
     if engine:
-        (sensors,) = SensorReader(root, BlockingCalls()).read_sync([engine.card])
+        (sensors,) = asyncio.run(SensorReader(root, BlockingCalls()).read([engine.card]))
         for key, readings in (("temperatures", sensors.temperatures), ("powers", sensors.powers)):
             described[key] = {each.label or "fme": each.value for each in readings}
     errors = read_errors(files, place).items()

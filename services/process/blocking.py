@@ -171,10 +171,6 @@ class BlockingCalls:
         finally:
             self._leave(key, job, late=limit.expired())
 
-    def run_sync(self, key: str, call: Callable[[], T], *, timeout: float, what: str) -> T:
-        """Make a call and block until it is done; otherwise as `run`."""
-        return self._wait(key, self._submit(key, call, timeout, what), timeout)
-
     async def run_steps(self, key: str, steps: Steps[T], *, timeout: float) -> T:  # noqa: ASYNC109 - a step goes on after it
         """Make steps without blocking the event loop; return the result of the work.
 
@@ -295,19 +291,6 @@ class BlockingCalls:
             del self._queues[key]
             raise HardwareError(f"no thread for {what}: {error}") from error
         return queue
-
-    def _wait(self, key: str, job: _Job[T], timeout: float) -> T:
-        late = False
-        try:
-            # What the system can wait at most, centuries.
-            return job.future.result(min(timeout, threading.TIMEOUT_MAX))
-        except TimeoutError as error:
-            if job.future.done():
-                return job.future.result()  # the call's own, or in the last moment
-            late = True
-            raise _Abandoned(job.hangs) from error
-        finally:
-            self._leave(key, job, late=late)
 
     def _leave(self, key: str, job: _Job[T], *, late: bool) -> None:
         """Remove a call without a caller from the queue; it may hold a bitstream."""

@@ -4,6 +4,7 @@ When the product is rebuilt, this module changes and the golden files stay. Ever
 and returns is bytes, paths and plain values.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ class Node:
     def offered(self) -> dict[str, Any]:
         """What it offers now in each mode, as plain values."""
         scanned, tables = scan(self._root), {}
-        identified = self._afu_ids.identify_sync(scanned)
+        identified = asyncio.run(self._afu_ids.identify(scanned, ()))
         for mode in (each for each in PluginMode if each is not PluginMode.NONE):
             inventory = identified if mode is PluginMode.AF else scanned
             tree = advertise(inventory, mode, previous=self._before.get(mode))

@@ -86,11 +86,6 @@ class AfuIds:
         steps = self.steps(bars, held)
         return _with(inventory, await self._calls.run_steps(_KEY, steps, timeout=self._patience))
 
-    def identify_sync(self, inventory: Inventory, held: Collection[str] = ()) -> Inventory:
-        """As `identify`, and block until it is done."""
-        steps = self.steps(_bars(inventory), held)
-        return _with(inventory, self._calls.run_steps_sync(_KEY, steps, timeout=self._patience))
-
     def steps(self, bars: Sequence[Bar], held: Collection[str]) -> Steps[dict[str, Answer]]:
         """The steps of finding out, each of which may hang: answers by address."""
         known = {bar: self._known[bar] for bar in bars if bar in self._known}

@@ -91,10 +91,6 @@ class SensorReader:
         """
         return await self._calls.run_steps(KEY, self._steps(cards), timeout=self._patience)
 
-    def read_sync(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
-        """As `read`, and block until it is done."""
-        return self._calls.run_steps_sync(KEY, self._steps(cards), timeout=self._patience)
-
     def _steps(self, cards: Iterable[Card]) -> Steps[tuple[CardSensors, ...]]:
         files = self._files(self._root)
         sensors: list[CardSensors] = []

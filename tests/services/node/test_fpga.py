@@ -48,8 +48,10 @@ class Node:
 
         def run() -> None:
             with contextlib.suppress(DeviceHung):
-                self.threads.run_sync(
-                    card_key(key), self.release.wait, timeout=seconds, what="working"
+                asyncio.run(
+                    self.threads.run(
+                        card_key(key), self.release.wait, timeout=seconds, what="working"
+                    )
                 )
 
         thread = threading.Thread(target=run)

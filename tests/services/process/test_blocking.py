@@ -60,24 +60,10 @@ def calls() -> Iterator[BlockingCalls]:
 Runner = Callable[..., Awaitable[Any]]
 
 
-async def run_async(
+async def run(
     calls: BlockingCalls, call: Callable[[], Any], *, key: str = "a", **options: Any
 ) -> Any:
     return await calls.run(key, call, **{"timeout": 60, "what": "it", **options})
-
-
-async def run_sync(
-    calls: BlockingCalls, call: Callable[[], Any], *, key: str = "a", **options: Any
-) -> Any:
-    options = {"timeout": 60, "what": "it", **options}
-    return await asyncio.to_thread(lambda: calls.run_sync(key, call, **options))
-
-
-@pytest.fixture(params=[run_async, run_sync], ids=["run", "run_sync"])
-def run(request: pytest.FixtureRequest) -> Runner:
-    """Both ways to make a call."""
-    runner: Runner = request.param
-    return runner
 
 
 def raise_(error: BaseException) -> None:
@@ -85,7 +71,7 @@ def raise_(error: BaseException) -> None:
 
 
 async def test_a_call_runs_in_a_daemon_thread_of_its_key_which_ends(
-    calls: BlockingCalls, run: Runner
+    calls: BlockingCalls,
 ) -> None:
     thread = await run(calls, threading.current_thread, key="only", timeout=1e300)
     assert isinstance(thread, threading.Thread)
@@ -96,9 +82,7 @@ async def test_a_call_runs_in_a_daemon_thread_of_its_key_which_ends(
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("mine"), DeviceHung("inner")])
-async def test_what_a_call_raises_comes_back(
-    calls: BlockingCalls, run: Runner, error: Exception
-) -> None:
+async def test_what_a_call_raises_comes_back(calls: BlockingCalls, error: Exception) -> None:
     with pytest.raises(type(error), match=f"^{error}$"):
         await run(calls, partial(raise_, error))
     assert await run(calls, lambda: 1) == 1
@@ -106,7 +90,7 @@ async def test_what_a_call_raises_comes_back(
 
 
 async def test_a_key_that_hangs_refuses_calls_at_once_until_it_answers(
-    calls: BlockingCalls, run: Runner, hang: Hang
+    calls: BlockingCalls, hang: Hang
 ) -> None:
     made: list[int] = []
     with pytest.raises(DeviceHung, match=HANGS):
@@ -127,22 +111,18 @@ async def test_a_key_that_hangs_refuses_calls_at_once_until_it_answers(
 
 async def test_calls_of_a_key_follow_each_other(calls: BlockingCalls, hang: Hang) -> None:
     done: list[object] = []
-    first = asyncio.create_task(run_async(calls, lambda: done.append(hang())))
+    first = asyncio.create_task(run(calls, lambda: done.append(hang())))
     await eventually_async(hang.started.is_set)
-    rest = [
-        asyncio.create_task(run_async(calls, partial(done.append, number))) for number in range(5)
-    ]
+    rest = [asyncio.create_task(run(calls, partial(done.append, number))) for number in range(5)]
     await asyncio.wait(rest, timeout=0.01)
     hang.release()
     await asyncio.gather(first, *rest)
     assert done == ["late", 0, 1, 2, 3, 4]
 
 
-async def test_a_slow_call_whose_caller_waits_is_no_hang(
-    calls: BlockingCalls, run: Runner, hang: Hang
-) -> None:
+async def test_a_slow_call_whose_caller_waits_is_no_hang(calls: BlockingCalls, hang: Hang) -> None:
     made: list[int] = []
-    first = asyncio.create_task(run_async(calls, hang))
+    first = asyncio.create_task(run(calls, hang))
     await eventually_async(hang.started.is_set)
     with pytest.raises(DeviceHung, match=r"^that hangs: no answer"):
         await run(calls, lambda: made.append(1), timeout=0.01, what="that")
@@ -153,9 +133,9 @@ async def test_a_slow_call_whose_caller_waits_is_no_hang(
 
 
 async def test_a_hang_whose_caller_was_cancelled_is_one_once_another_waits_in_vain(
-    calls: BlockingCalls, run: Runner, hang: Hang
+    calls: BlockingCalls, hang: Hang
 ) -> None:
-    task = asyncio.create_task(run_async(calls, hang, timeout=0.05 + 60))
+    task = asyncio.create_task(run(calls, hang, timeout=0.05 + 60))
     await eventually_async(hang.started.is_set)
     task.cancel()
     await asyncio.wait([task])
@@ -177,7 +157,7 @@ class Large:
 
 
 async def test_nothing_is_held_of_a_call_that_is_done(calls: BlockingCalls) -> None:
-    found = await run_async(calls, Large)
+    found = await run(calls, Large)
     alive = weakref.ref(found)
     del found
     await eventually_async(lambda: is_gone(alive), what="the end of what a call gave")
@@ -187,7 +167,7 @@ async def test_nothing_is_held_of_a_call_that_is_done(calls: BlockingCalls) -> N
 async def test_a_caller_that_gives_up_leaves_nothing_in_the_queue(
     calls: BlockingCalls, hang: Hang, how: str
 ) -> None:
-    first = asyncio.create_task(run_async(calls, hang))
+    first = asyncio.create_task(run(calls, hang))
     await eventually_async(hang.started.is_set)
     alive = [await give_up(calls, how) for _ in range(3)]
     for each in alive:
@@ -206,9 +186,9 @@ async def give_up(calls: BlockingCalls, how: str) -> weakref.ref[object]:
     large = Large()
     if how == "late":
         with pytest.raises(DeviceHung):
-            await run_async(calls, large.size, timeout=0.05)
+            await run(calls, large.size, timeout=0.05)
         return weakref.ref(large)
-    task = asyncio.create_task(run_async(calls, large.size))
+    task = asyncio.create_task(run(calls, large.size))
     await asyncio.wait([task], timeout=0.01)  # the call is queued in the task's first step
     task.cancel()
     await asyncio.wait([task])
@@ -226,17 +206,17 @@ def no_thread(_thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_where_all_hang_no_more_threads_are_used_than_may_be(hang: Hang) -> None:
+async def test_where_all_hang_no_more_threads_are_used_than_may_be(hang: Hang) -> None:
     calls = BlockingCalls(max_threads=3)
     for number in range(3):
         with pytest.raises(DeviceHung):
-            calls.run_sync(str(number), hang, timeout=BEGUN, what="it")
+            await run(calls, hang, key=str(number), timeout=BEGUN)
     assert len(calls.abandoned) == hang.count == 3
     with pytest.raises(DeviceHung, match=r"^it was not tried: 3 other calls run already$"):
-        calls.run_sync("x", answer("X"), timeout=60, what="it")
+        await run(calls, answer("X"), key="x")
     hang.release()
-    eventually(lambda: not calls.busy)
-    assert calls.run_sync("x", answer("X"), timeout=60, what="it") == "X"
+    await eventually_async(lambda: not calls.busy)
+    assert await run(calls, answer("X"), key="x") == "X"
 
 
 # Steps
@@ -348,7 +328,7 @@ async def test_a_system_without_any_thread_is_an_error(
 ) -> None:
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     with pytest.raises(HardwareError, match=r"^no thread for it: can't start"):
-        calls.run_sync("a", answer("A"), timeout=60, what="it")
+        await run(calls, answer("A"))
     with pytest.raises(HardwareError, match=r"^no thread for reading work: can't start"):
         await make(calls, Work({"a": answer("A")}))
 

@@ -1,5 +1,6 @@
 """OFS cards as sysfs shows them, and what is behind their virtual functions."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -34,7 +35,7 @@ class Bench:
             self.node.bind(address, afu)
 
     def functions(self) -> tuple[VirtualFunction, ...]:
-        (card,) = self.ids.identify_sync(scan(self.root), self.held).cards
+        (card,) = asyncio.run(self.ids.identify(scan(self.root), self.held)).cards
         assert card.functions is not None
         return card.functions
 
@@ -247,7 +248,7 @@ def test_a_function_that_hangs_harms_no_other_and_is_not_read_while_it_hangs(
 
 def test_without_processes_the_functions_are_unreadable(bench: Bench, tmp_path: Path) -> None:
     ids = AfuIds(bench.root, BlockingCalls(), program=tmp_path / "nothing.py")
-    (card,) = ids.identify_sync(scan(bench.root), ()).cards
+    (card,) = asyncio.run(ids.identify(scan(bench.root), ())).cards
     assert card.functions is not None
     for each in card.functions:
         (problem,) = each.problems

@@ -1,3 +1,4 @@
+import asyncio
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +28,7 @@ def barrier() -> Iterator[Barrier]:
 
 
 def read(root: Path) -> tuple[CardSensors, ...]:
-    return SensorReader(root, BlockingCalls()).read_sync(scan(root).cards)
+    return asyncio.run(SensorReader(root, BlockingCalls()).read(scan(root).cards))
 
 
 def the_one(root: Path) -> CardSensors:
@@ -116,7 +117,7 @@ def test_a_card_that_is_gone_or_could_not_be_read_measures_nothing(tmp_path: Pat
     third, first, second = scan(tmp_path).cards
     cards = (first, replace(second, failure=broken), third)
     rack.remove_card(rack.addresses[0])
-    found = SensorReader(tmp_path, BlockingCalls()).read_sync(cards)
+    found = asyncio.run(SensorReader(tmp_path, BlockingCalls()).read(cards))
     assert [(each.card, hottest(each), each.problem) for each in found] == [
         ("region0", None, None),
         ("region2", None, broken),
@@ -244,9 +245,13 @@ def test_sensors_that_hang_cost_their_card_alone_its_sensors(
     lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl"), CardSpec("opae")])
     cards = scan(tmp_path).cards
     reader = SensorReader(tmp_path, BlockingCalls(), patience=PATIENCE, files=barrier.files)
-    good = eventually(lambda: _if_hung(reader.read_sync(cards), 0))
+
+    def read() -> tuple[CardSensors, ...]:
+        return asyncio.run(reader.read(cards))
+
+    good = eventually(lambda: _if_hung(read(), 0))
     barrier.hang("hwmon0/temp1_input")
-    hung = eventually(lambda: _if_hung(reader.read_sync(cards), 1))
+    hung = eventually(lambda: _if_hung(read(), 1))
     assert hung[0] == good[0]
     assert hung[2] == good[2]
     path = "/sys/class/fpga_region/region0"
@@ -254,11 +259,11 @@ def test_sensors_that_hang_cost_their_card_alone_its_sensors(
     assert hung[1].problem == Problem("sensors-hung", text)
     assert reader.hanging == ("region0",)
     for _ in range(5):
-        assert reader.read_sync(cards) == hung
+        assert read() == hung
     assert barrier.arrived["hwmon0/temp1_input"] == 1
     barrier.release_all()
     eventually(lambda: reader.hanging == ())
-    assert reader.read_sync(cards) == good
+    assert read() == good
 
 
 def _if_hung(found: tuple[CardSensors, ...], count: int) -> tuple[CardSensors, ...]:
