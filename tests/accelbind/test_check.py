@@ -112,14 +112,6 @@ def test_what_an_api_server_would_not_take_is_found_in_a_folder(folder: Folder) 
     assert found(maps, "-n", "team") == (1, [("schema", "team", "Accelerator a")])
 
 
-@pytest.mark.parametrize("domains", [("a.example", "a.example"), ("A", "b"), ("b", "k8s.io")])
-def test_domains_that_no_webhook_has_are_refused(folder: Folder, domains: tuple[str, str]) -> None:
-    flags = ("--domain", domains[0], "--accelerator-domain", domains[1])
-    done = check(folder(function("a")), *flags)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "domain" in done.stderr
-
-
 def test_a_file_that_is_too_large_is_no_answer(folder: Folder) -> None:
     maps = folder(function("a"))
     with (maps / "large.yaml").open("wb") as file:
@@ -188,23 +180,6 @@ def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:
     assert found(maps, "--pods", pods)[1] == expected[:1]
     other = [("misspelt", "default", "Job t")]
     assert found(maps, "--pods", pods, "--domain", "example.org") == (1, other)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "contains no node"),
-        ("kind: List\nitems: 5\n", "contains no node"),
-        ("a: {\n", "line 2: not YAML"),
-    ],
-)
-def test_a_file_without_nodes_is_wrong(
-    folder: Folder, tmp_path: Path, text: str, problem: str
-) -> None:
-    nodes = tmp_path / "nodes.yaml"
-    nodes.write_text(text)
-    done = check(folder(function("a")), "--nodes", nodes)
-    assert (done.returncode, problem in done.stderr) == (2, True)
 
 
 async def test_a_cluster_is_looked_at(tmp_path: Path) -> None:

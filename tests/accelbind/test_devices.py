@@ -97,13 +97,6 @@ def test_a_claim_has_a_device(short_dir: Path) -> None:
     assert f"{book.path('0a1b')} can't be read" in ask(*flags).stderr
 
 
-def test_mode_units_has_devices_without_cards(short_dir: Path) -> None:
-    told = asked_json(*here(short_dir, "--files", "--mode", "units", "--units", "2"))
-    assert (told["mode"], told["source"]) == ("units", "files")
-    found = {each["device"]: each["resource"] for each in told["devices"]}
-    assert found == dict.fromkeys("01", "b-com.com/accelerator")
-
-
 def test_the_settings_of_the_plugins_pod_count(short_dir: Path) -> None:
     Rack(short_dir / "root").add_card(CardSpec(faults=(Fault.PORT_ERRORS,)))
     env = {
@@ -125,11 +118,6 @@ def test_logical_names_are_shown_where_mappings_are_given(short_dir: Path) -> No
     assert device["names"]
     done = ask(*flags)
     assert f"/{NLB0} ({','.join(device['names'])})" in done.stdout
-
-
-@pytest.mark.parametrize("flags", [["--mode", "fpga"], ["--interval", "0"], ["--units", "none"]])
-def test_flags_that_make_no_sense_are_refused(flags: list[str]) -> None:
-    assert ask(*flags).returncode == 2
 
 
 async def test_a_running_plugin_is_asked_and_init_containers_are_holders(
@@ -214,15 +202,6 @@ def test_what_a_stranger_says_is_shown_on_one_line() -> None:
     assert "\n" not in line
     assert line.split()[-5:] == ["?", "c", "not", "offered:", "x\\ny"]
     assert head.split()[0] == "DEVICE"
-
-
-def test_ids_are_below_their_device_where_the_terminal_is_narrow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    table = Table(devices=(Row("p0", interface_id="ab" * 16, afu_ids=("cd" * 16, "")),))
-    assert f"{'ab' * 16}/{'cd' * 16},?" in devices_show.lines(table)[1]
-    monkeypatch.setenv("COLUMNS", "80")
-    assert devices_show.lines(table)[2] == f"  FUNCTION {'ab' * 16}/{'cd' * 16},?"
 
 
 # --watch -----------------------------------------------------------------------------------------

@@ -1,4 +1,3 @@
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -6,9 +5,7 @@ from typing import Any
 import jsonpatch
 import pytest
 import yaml
-from rich.console import Console
 
-from accelbind import explain as command
 from tests.accelbind.running import Done, run
 from tests.services.kube.kubeconfigs import write_config
 
@@ -110,23 +107,6 @@ def test_a_pod_is_shown_before_and_after_with_the_reason(explain: Explain) -> No
     changed = [line for line in diff if line.startswith(("+ ", "- "))]
     assert f"+      value: {NLB0}" in changed
     assert changed[-2:] == [f"-        {logical}", f"+        {REGION}: '1'"]
-
-
-def test_colours_are_for_terminals_only(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, out, _ = explain(POD)
-    assert "\x1b" not in out
-    terminal = io.StringIO()
-
-    def console(**options: Any) -> Console:
-        return Console(
-            file=terminal, force_terminal=True, color_system="standard", no_color=False, **options
-        )
-
-    monkeypatch.setattr(command, "Console", console)
-    explain(POD)
-    shown = terminal.getvalue()
-    assert "\x1b[31mfpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1" in shown
-    assert f"\x1b[32mvalue: {ARRIA}" in shown
 
 
 def pod(limits: str, **more: str) -> str:
@@ -286,27 +266,6 @@ def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) 
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("manifest", "error"),
-    [
-        ("", "contains nothing that makes pods (Pod, List, CronJob, "),
-        ("{", "pod.yaml, line 2: not YAML: did not find expected node content"),
-        (
-            "{kind: Pod, metadata: {name: p}, spec: []}",
-            "Pod p: the pod can't be read: Expected `object | null`, got `array` - at `$.spec`",
-        ),
-    ],
-)
-def test_what_is_no_manifest_is_one_line_of_error(
-    explain: Explain, manifest: str, error: str
-) -> None:
-    code, out, err = explain(manifest)
-    assert (code, out) == (2, "")
-    assert error in err
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-
-
 def test_a_pod_of_another_namespace_than_the_one_asked_for_is_an_error(explain: Explain) -> None:
     code, _, err = explain(pod("{}", namespace="team"), "-n", "other")
     assert (code, err) == (2, "error: Pod p is of namespace team, not of other\n")
@@ -363,13 +322,6 @@ def test_a_workload_is_accepted_and_its_pods_are_refused(explain: Explain) -> No
     assert "ask an administrator" in out
     code, out, _ = explain(DEPLOYMENT.replace("fpga.intel.com/nlb0", "cpu"))
     assert out.startswith("Deployment web in namespace team: its pods would be admitted unchanged")
-
-
-def test_a_template_that_nothing_creates_pods_of_gets_no_advice(explain: Explain) -> None:
-    template = yaml.safe_load(DEPLOYMENT)
-    manifest = {"kind": "PodTemplate", "template": template["spec"]["template"]}
-    code, out, _ = explain(yaml.safe_dump(manifest))
-    assert (code, "is accepted" in out) == (1, False)
 
 
 @pytest.mark.parametrize(
