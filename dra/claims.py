@@ -268,8 +268,10 @@ def read_parameters(opaque: _Opaque | None, source: str, where: str) -> dict[str
 
 
 def _afu(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise NotAllowed(f'{where}: "afu" must be a string')
     try:
-        return check_id(str(value), what='"afu"', lengths=AFU_LENGTHS)
+        return check_id(value, what='"afu"', lengths=AFU_LENGTHS)
     except InvalidName as error:
         raise NotAllowed(f"{where}: {error}") from error
 

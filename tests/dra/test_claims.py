@@ -115,6 +115,7 @@ def test_a_configuration_counts_for_its_requests(
         ({"afu": NLB0, "program": "Always"}, FROM_CLASS),
         ({"afu": "x", "program": "Never"}, FROM_CLASS),
         ({"afu": [NLB0], "program": "Never"}, FROM_CLASS),
+        ({"afu": int("1" * 32), "program": "Never"}, FROM_CLASS),
         ({"afu": NLB0, "program": "Never", "more": 1}, FROM_CLASS),
         ({"develop": False}, FROM_CLASS),
         ({"develop": 1}, FROM_CLASS),
