@@ -6,12 +6,12 @@ devices in their order; only complete pools of the newest generation without dup
 attempt for the pod on all nodes (`CelError`).
 
 Left out: a request that took its devices does not give them back to let a later one fit,
-`allocationMode: All`, constraints, counters, capacity, slices of several nodes.
+`distinctAttribute`, counters, capacity, slices of several nodes.
 """
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -39,6 +39,14 @@ class Device:
     def key(self) -> Key:
         """Its name among all devices."""
         return self.driver, self.pool, self.spec["name"]
+
+    def get(self, attribute: str) -> object:
+        """The value of an attribute with its domain; None if it has none."""
+        attributes = self.spec.get("attributes") or {}
+        value = attributes.get(attribute) or attributes.get(
+            attribute.removeprefix(f"{self.driver}/")
+        )
+        return None if value is None else _value(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +117,51 @@ class Inventory:
         taken, found = set(self.taken), []
         devices = list(_devices(self._slices.get(node, ())))
         for spec in specs:
-            choices = []
-            for request in spec["devices"].get("requests") or []:
-                choice = self._choose(request, devices, taken)
-                if choice is None:
-                    return None
-                choices.append(choice)
+            choices = self._choose_all(spec["devices"], devices, taken)
+            if choices is None:
+                return None
+            taken.update(one.key for each in choices if not each.admin for one in each.devices)
             found.append(self._allocation(spec["devices"], choices, node))
         return found
+
+    def _choose_all(
+        self, spec: Json, devices: Sequence[Device], taken: Collection[Key]
+    ) -> list[_Choice] | None:
+        """What the requests of a claim get: the first values of matched attributes that fit all."""
+        matches = [one for one in spec.get("constraints") or [] if "matchAttribute" in one]
+        values = [_values_of(one["matchAttribute"], devices) for one in matches]
+        for chosen in itertools.product(*values):
+            used, choices = set(taken), []
+            for request in spec.get("requests") or []:
+                pinned = [
+                    (one["matchAttribute"], value)
+                    for one, value in zip(matches, chosen, strict=True)
+                    if request["name"] in (one.get("requests") or [request["name"]])
+                ]
+                alike = [
+                    one for one in devices if all(one.get(name) == value for name, value in pinned)
+                ]
+                choice = self._choose(request, alike, used)
+                if choice is None:
+                    break
+                choices.append(choice)
+            else:
+                return choices
+        return None
 
     def _choose(self, request: Json, devices: Sequence[Device], taken: set[Key]) -> _Choice | None:
         """What a request gets, which is taken from then on."""
         for rank, (name, wanted) in enumerate(_alternatives(request)):
-            count, admin = wanted.get("count", 1), bool(wanted.get("adminAccess"))
-            free = (one for one in devices if admin or one.key not in taken)
-            chosen = tuple(itertools.islice((o for o in free if self._fits(wanted, o)), count))
-            if len(chosen) == count:
+            admin = bool(wanted.get("adminAccess"))
+            if wanted.get("allocationMode") == "All":
+                chosen = tuple(one for one in devices if self._fits(wanted, one))
+                is_enough = bool(chosen) and (admin or taken.isdisjoint(o.key for o in chosen))
+            else:
+                count = wanted.get("count", 1)
+                free = (one for one in devices if admin or one.key not in taken)
+                chosen = tuple(itertools.islice((o for o in free if self._fits(wanted, o)), count))
+                is_enough = len(chosen) == count
+            if is_enough:
                 taken.update(() if admin else (one.key for one in chosen))
                 score = FIRST_RANK - rank if "firstAvailable" in request else 0
                 return _Choice(name, wanted["deviceClassName"], chosen, admin, score)
@@ -182,6 +219,13 @@ def _devices(slices: Iterable[Json]) -> Iterator[Device]:
         is_complete = len(current) == current[0]["pool"]["resourceSliceCount"]
         if is_complete and len({one.key for one in found}) == len(found):
             yield from found
+
+
+def _values_of(attribute: str, devices: Iterable[Device]) -> list[object]:
+    """The values of an attribute, each once, in the order of devices; a device may have none."""
+    return [
+        each for each in dict.fromkeys(one.get(attribute) for one in devices) if each is not None
+    ]
 
 
 def _alternatives(request: Json) -> Iterator[tuple[str, Json]]:
