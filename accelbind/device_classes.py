@@ -123,7 +123,7 @@ def _class(
         metadata["annotations"] = {NAMES: clip(about, _MAX_NAMES)}
     spec: Manifest = {"selectors": [selector]}
     if parameters:
-        spec["config"] = [_opaque(parameters)]
+        spec["config"] = [opaque(parameters)]
     if resource:
         spec["extendedResourceName"] = resource
     return {"apiVersion": API_VERSION, "kind": "DeviceClass", "metadata": metadata, "spec": spec}
@@ -146,7 +146,7 @@ def claim_template(mapping: Mapping) -> Manifest:
         request["firstAvailable"] = [*_alternatives(of.name, mapping.resolution.afu_id or "")]
     else:
         request["exactly"] = {"deviceClassName": of.name}
-    config = [{"requests": [FPGA], **_opaque({"mapping": mapping.name})}]
+    config = [{"requests": [FPGA], **opaque({"mapping": mapping.name})}]
     return {
         "apiVersion": API_VERSION,
         "kind": "ResourceClaimTemplate",
@@ -165,7 +165,8 @@ def _alternatives(class_name: str, afu_id: str) -> Iterator[Manifest]:
         yield wanted
 
 
-def _opaque(parameters: Manifest) -> Manifest:
+def opaque(parameters: Manifest) -> Manifest:
+    """A configuration of a class or claim, for our driver."""
     return {"opaque": {"driver": DRIVER, "parameters": parameters}}
 
 

@@ -15,6 +15,7 @@ from services.devices.hardware.scan import Scanner
 from services.devices.types.load import load_types
 from services.kube.client import ClusterClient
 from services.kube.config import NO_KUBECONFIG, load_config
+from services.mappings.accelerator import DEVICE_CLASS
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode
 from services.node.settings import NodeSettings
@@ -71,6 +72,15 @@ def classes(
             "there is nothing to make a DeviceClass for: create a mapping of a function or region,"
             " or use --mappings, --device-types or --node"
         )
+    for each in manifests:
+        if "extendedResourceName" not in each["spec"]:
+            name = each["metadata"]["name"]
+            typer.echo(
+                f"warning: {name} has no extendedResourceName, since pods that request the resource"
+                " have it programmed; pods that program the region use accelbind dra template, or"
+                f" request {DEVICE_CLASS}{name}",
+                err=True,
+            )
     _print(*manifests)
 
 

@@ -13,7 +13,14 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from accelbind.manifests import read_pods
+from accelbind.explain_claims import (
+    ExplainedClaim,
+    FoundClaim,
+    develop_hints,
+    explain_claims,
+    find_claims,
+)
+from accelbind.manifests import NO_PODS, read_objects
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
     AcceleratorDomains,
@@ -43,7 +50,8 @@ from services.mappings.accelerator import Effects
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode, Resolution
 from services.pods.known_fields import manifest_problems
-from services.process.errors import ClusterError, InvalidSettings
+from services.pods.manifests import FoundPod, find_pods
+from services.process.errors import ClusterError, InvalidManifest, InvalidSettings
 from services.process.text import plain
 
 _DEFAULT: Final = "default"
@@ -99,8 +107,11 @@ def explain(
     without a namespace belongs to namespace default, as in the webhook; -n does
     not change that. Fields that Kubernetes does not know get a warning.
 
-    Exit code 0: all pods would be admitted; 1: a pod would be refused; 2: there
-    is no answer (no pod, unreadable files, wrong options).
+    Also shows what the DRA driver would do for the claims of a pod, if the manifests
+    have their ResourceClaims and ResourceClaimTemplates.
+
+    Exit code 0: all pods would be admitted; 1: a pod or a claim of it would be
+    refused; 2: there is no answer (no pod, unreadable files, wrong options).
 
     [bold]Examples[/bold]
       accelbind explain -f pod.yaml --mappings maps
@@ -113,7 +124,7 @@ def explain(
     )
     if mappings is not None and kubeconfig is not None:
         raise InvalidSettings("--mappings and --kubeconfig exclude each other")
-    pods = [pod for _, pod in read_pods(filename)]
+    pods, claims = _read(filename)
     if mappings is not None:
         snapshot = read_folder(mappings)
         index, problems, default = snapshot.index, snapshot.problems, _usual_namespace()
@@ -126,25 +137,47 @@ def explain(
     explained = [
         explain_pod(pod, index, policy, namespace=namespace, default=default) for pod in pods
     ]
+    prepared = [[*explain_claims(one, index.namespace(one.namespace), claims)] for one in explained]
     hints = [
         [
             *misspelt_resources(one.found, index, policy, namespace=one.namespace),
             *_namespace_hint(one, named=namespace is not None),
+            *develop_hints(one, index),
         ]
         for one in explained
     ]
     if output is OutputFormat.JSON:
-        pairs = zip(explained, hints, strict=True)
-        print_json([_as_object(one) | {"hints": its} for one, its in pairs])
+        of_all = zip(explained, prepared, hints, strict=True)
+        print_json([_as_object(one, of) | {"hints": its} for one, of, its in of_all])
     else:
-        _print(explained)
+        _print(explained, prepared)
         for one, its in zip(explained, hints, strict=True):
             for hint in its:
                 typer.echo(f"hint: {one.found.label}: {hint}", err=True)
     for problem in problems:
         typer.echo(f"warning: {problem}", err=True)
-    if any(one.is_refused for one in explained):
+    if any(map(_is_refused, explained, prepared)):
         raise typer.Exit(1)
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:
+    """The pods of manifests, and the claims and templates that they may name."""
+
+    def find(value: object) -> Iterator[FoundPod | FoundClaim]:
+        if value:
+            yield from find_pods(value)
+            yield from find_claims(value)
+
+    found = [each for _, each in read_objects(paths, find, NO_PODS)]
+    pods = [each for each in found if isinstance(each, FoundPod)]
+    if not pods:
+        raise InvalidManifest(f"the manifests contain {NO_PODS}")
+    return pods, [each for each in found if isinstance(each, FoundClaim)]
+
+
+def _is_refused(one: Explained, claims: Iterable[ExplainedClaim]) -> bool:
+    """Whether a pod would be refused, or would wait for ever for a claim."""
+    return one.is_refused or any(each.is_refused for each in claims)
 
 
 def _usual_namespace() -> str:
@@ -182,7 +215,7 @@ def _from_cluster(access: Access, namespaces: Iterable[str]) -> MappingIndex:
 # JSON ---------------------------------------------------------------------------------------------
 
 
-def _as_object(one: Explained) -> dict[str, Any]:
+def _as_object(one: Explained, claims: Iterable[ExplainedClaim]) -> dict[str, Any]:
     result = one.result
     facts: dict[str, Any] = {
         "kind": one.found.kind,
@@ -194,6 +227,7 @@ def _as_object(one: Explained) -> dict[str, Any]:
         "patch": [],
         "rewrites": [],
         "warnings": _warnings(one),
+        "claims": [_claim_object(each) for each in claims],
     }
     if isinstance(result, Refused):
         reasons = [
@@ -219,6 +253,16 @@ def _as_object(one: Explained) -> dict[str, Any]:
     return facts | {"patch": result.operations, "rewrites": rewrites}
 
 
+def _claim_object(one: ExplainedClaim) -> dict[str, Any]:
+    return {
+        "claim": one.claim,
+        "request": one.request,
+        "deviceClass": one.device_class,
+        "refused": one.is_refused,
+        "message": one.message,
+    }
+
+
 def _warnings(one: Explained) -> list[str]:
     """The warnings of the webhook, and what is wrong with the manifest itself."""
     result = one.result
@@ -232,13 +276,13 @@ Line = tuple[str, Text]
 """An indentation, and the text after it."""
 
 
-def _print(explained: Sequence[Explained]) -> None:
+def _print(explained: Sequence[Explained], prepared: Sequence[Sequence[ExplainedClaim]]) -> None:
     console = Console(soft_wrap=True, highlight=False)
     width = line_width()
-    for number, one in enumerate(explained):
+    for number, (one, claims) in enumerate(zip(explained, prepared, strict=True)):
         if number:
             console.print()
-        for indent, text in _lines(one):
+        for indent, text in (*_lines(one), *map(_claim_line, claims)):
             for line in _wrapped(indent, text, width):
                 console.print(line)
         if isinstance(one.result, Patched):
@@ -246,7 +290,7 @@ def _print(explained: Sequence[Explained]) -> None:
             for line in _diff(one.found.manifest, one.result):
                 console.print(line)
     if len(explained) > 1:
-        refused = sum(one.is_refused for one in explained)
+        refused = sum(map(_is_refused, explained, prepared))
         console.print(f"\n{len(explained) - refused} admitted, {refused} refused")
 
 
@@ -285,6 +329,15 @@ def _lines(one: Explained) -> Iterator[Line]:
             yield from _rewrite_lines(rewrite)
     for warning in _warnings(one):
         yield "  ", Text(f"warning: {warning}", style="yellow")
+
+
+def _claim_line(one: ExplainedClaim) -> Line:
+    where = f"claim {plain(one.claim)}"
+    if one.request:
+        where += f", request {plain(one.request)}, DeviceClass {plain(one.device_class)}"
+    if one.is_refused:
+        return "  ", Text(f"✗ {where}: {one.message}")
+    return "  ", Text(f"{where}: {one.message}")
 
 
 def _rewrite_lines(rewrite: Rewrite) -> Iterator[Line]:

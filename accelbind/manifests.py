@@ -16,6 +16,7 @@ MAX_BYTES: Final = 24 * 1024 * 1024
 """Of one file: a list of a thousand nodes has about 20 MiB, and takes about a minute to read."""
 
 STDIN: Final = Path("-")
+NO_PODS: Final = f"nothing that makes pods ({', '.join(MAKES_PODS)})"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
@@ -25,7 +26,7 @@ def read_pods(paths: Sequence[Path]) -> list[tuple[str, FoundPod]]:
     def find(value: object) -> Iterable[FoundPod]:
         return find_pods(value) if value else ()
 
-    return read_objects(paths, find, f"nothing that makes pods ({', '.join(MAKES_PODS)})")
+    return read_objects(paths, find, NO_PODS)
 
 
 def read_objects(

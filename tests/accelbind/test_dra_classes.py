@@ -38,8 +38,10 @@ def names(done: Done) -> list[str]:
 
 
 def test_a_folder_of_mappings_has_a_class_for_each_function_and_region(maps: Path) -> None:
-    found = names(run("dra", "classes", "--mappings", maps))
-    assert found == ["af-ce4-d84", "region", "develop"]
+    done = run("dra", "classes", "--mappings", maps)
+    assert names(done) == ["af-ce4-d84", "region", "develop"]
+    (name,) = [one["metadata"]["name"] for one in printed(done) if "develop" in str(one)]
+    assert f"request deviceclass.resource.kubernetes.io/{name}" in done.stderr
 
 
 def test_device_types_have_a_class_each(maps: Path) -> None:

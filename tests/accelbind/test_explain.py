@@ -126,6 +126,7 @@ EXPLAINED: dict[str, Any] = {
     "rewrites": [],
     "warnings": [],
     "hints": [],
+    "claims": [],
 }
 
 

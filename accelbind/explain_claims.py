@@ -1,0 +1,217 @@
+"""What the DRA driver would do for the claims of a pod, for `accelbind explain`.
+
+The decision is the driver's own (`dra.claims`, `dra.wants`), about a device that fits the class.
+Classes are those that `accelbind dra classes` prints, known by their names.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from accelbind.device_classes import FpgaClass, opaque
+from dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, read_claim
+from dra.wants import Kind, Want, decide
+from services.admission.mutate import Patched
+from services.admission.preview import Explained
+from services.containers.permission import Enforce
+from services.devices.dra import DRIVER, DraDevice
+from services.devices.model import Device
+from services.mappings.index import MappingIndex, NamespaceMappings
+from services.mappings.model import Mode
+from services.process.errors import InvalidManifest, NotAllowed
+from services.process.text import plain
+
+CLAIM: Final = "ResourceClaim"
+TEMPLATE: Final = "ResourceClaimTemplate"
+
+_OF_TYPE: Final = f".{DRIVER}"
+_MODES: Final = {"region": Mode.REGION, "develop": Mode.REGIONDEVEL}
+_TEXTS: Final = {
+    Kind.PLAIN: "the container gets the device",
+    Kind.NEVER: "the device has AFU {}",
+    Kind.PROGRAM: "AFU {} is programmed, unless the region has it",
+    Kind.DEVELOP: "the container programs the region itself",
+    Kind.ADMIN: "the container watches the device, and gets no device node",
+}
+
+
+class _Alternative(msgspec.Struct, rename="camel"):
+    name: str = ""
+    device_class_name: str = ""
+    admin_access: bool | None = None
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    name: str
+    exactly: _Alternative | None = None
+    first_available: list[_Alternative] | None = None
+
+    def alternatives(self) -> Iterator[tuple[str, _Alternative]]:
+        """What satisfies it, by the name that a result has."""
+        if self.exactly is not None:
+            yield self.name, self.exactly
+        for each in self.first_available or ():
+            yield f"{self.name}/{each.name}", each
+
+
+class _Devices(msgspec.Struct):
+    requests: list[_Request] | None = None
+    config: list[dict[str, Any]] | None = None
+
+
+class _Spec(msgspec.Struct):
+    devices: _Devices | None = None
+    spec: "_Spec | None" = None
+    """The spec of the claims of a template."""
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    namespace: str | None = None
+
+
+class FoundClaim(msgspec.Struct):
+    """A claim or a template of a manifest."""
+
+    kind: str
+    metadata: _Metadata
+    spec: _Spec
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    resource_claims: list[_Entry] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedClaim:
+    """What the driver would do for a request of a claim, or why that isn't known."""
+
+    claim: str
+    """Its name in the pod."""
+    request: str
+    device_class: str
+    message: str
+    is_refused: bool = False
+
+
+def find_claims(document: object) -> Iterator[FoundClaim]:
+    """Yield the claim or template that a document is.
+
+    Raises:
+        InvalidManifest: It can't be read.
+    """
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if kind in (CLAIM, TEMPLATE):
+        try:
+            yield msgspec.convert(document, FoundClaim)
+        except msgspec.ValidationError as error:
+            raise InvalidManifest(f"{kind}: {error}") from error
+
+
+def explain_claims(
+    one: Explained, mappings: NamespaceMappings, found: Iterable[FoundClaim]
+) -> Iterator[ExplainedClaim]:
+    """Yield what the driver would do for each claim that a pod names, if it is one of ours.
+
+    Raises:
+        InvalidManifest: The pod's claims can't be read.
+    """
+    try:
+        spec = msgspec.convert(one.found.manifest.get("spec") or {}, _PodSpec)
+    except msgspec.ValidationError as error:
+        raise InvalidManifest(f"{one.found.label}: spec: {error}") from error
+    known = {
+        (each.kind, each.metadata.name, each.metadata.namespace or one.namespace): each.spec
+        for each in found
+    }
+    for entry in spec.resource_claims or ():
+        kind, name = CLAIM, entry.resource_claim_name
+        if not name:
+            kind, name = TEMPLATE, entry.resource_claim_template_name or ""
+        claim = known.get((kind, name, one.namespace))
+        if claim is None:
+            text = f"{kind} {plain(name)} is in no manifest: add one with -f to see what it gives"
+            yield ExplainedClaim(entry.name, "", "", text)
+        else:
+            ref = ClaimRef(one.namespace, name, "")
+            devices = (claim.spec or claim).devices or _Devices()
+            # Alternatives of one class come to the same.
+            yield from dict.fromkeys(_requests(entry.name, ref, devices, mappings))
+
+
+def develop_hints(one: Explained, index: MappingIndex) -> Iterator[str]:
+    """Yield a hint for each region for development whose resource has another class in DRA."""
+    programmed = {
+        interface
+        for namespace in index.namespaces
+        for interface, _ in index.namespace(namespace).functions
+    }
+    rewrites = one.result.rewrites if isinstance(one.result, Patched) else ()
+    for mapping in dict.fromkeys(each.mapping for each in rewrites):
+        of = FpgaClass.of(mapping)
+        if of and of.mode is Mode.REGIONDEVEL and of.interface_id in programmed:
+            yield (
+                f"on nodes of the DRA driver, {of.resource} is for functions that are programmed;"
+                f" use a claim there: accelbind dra template {plain(mapping.name)}"
+            )
+
+
+def _requests(
+    name: str, ref: ClaimRef, devices: _Devices, mappings: NamespaceMappings
+) -> Iterator[ExplainedClaim]:
+    own = [{"source": FROM_CLAIM} | each for each in devices.config or ()]
+    for request in devices.requests or ():
+        for result, wanted in request.alternatives():
+            about = (name, request.name, wanted.device_class_name)
+            try:
+                want = _want(ref, result, wanted, own, mappings)
+            except NotAllowed as error:
+                yield ExplainedClaim(*about, str(error), is_refused=True)
+            else:
+                if want is not None:
+                    yield ExplainedClaim(*about, _TEXTS[want.kind].format(*want.functions))
+
+
+def _want(
+    ref: ClaimRef,
+    request: str,
+    wanted: _Alternative,
+    own: list[dict[str, Any]],
+    mappings: NamespaceMappings,
+) -> Want | None:
+    """What a request wants of a device of its class; None if the class isn't ours."""
+    name = wanted.device_class_name
+    of = _class_of(name, mappings)
+    if of is None and not name.endswith(_OF_TYPE):
+        return None
+    kind = "" if of else name.removesuffix(_OF_TYPE)
+    made = Device("device", "", healthy=True, interface_id=of.interface_id if of else "", type=kind)
+    result = {"request": request, "driver": DRIVER, "device": made.id}
+    config = [{"source": FROM_CLASS} | opaque(of.parameters)] if of and of.parameters else []
+    allocation = {
+        "results": [result | {"adminAccess": wanted.admin_access}],
+        "config": [*config, *own],
+    }
+    body = {"metadata": {}, "status": {"allocation": {"devices": allocation}}}
+    claim = read_claim(json.dumps(body).encode(), ref, pool="")
+    devices = {made.id: DraDevice(made.id, made, {})}
+    (want,) = decide(claim, devices, owner=None, mappings=mappings, enforce=Enforce.AUTO)
+    return want
+
+
+def _class_of(name: str, mappings: NamespaceMappings) -> FpgaClass | None:
+    """A class of FPGAs; that of a function in mode af only if the namespace maps it."""
+    for of in map(FpgaClass.of, mappings.by_name.values()):
+        if of is not None and of.name == name:
+            return of
+    mode, _, interface = name.partition("-")
+    return FpgaClass(_MODES[mode], interface) if mode in _MODES else None

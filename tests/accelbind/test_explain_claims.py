@@ -1,0 +1,140 @@
+"""`accelbind explain` says what the DRA driver would do for the claims of a pod."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from accelbind.device_classes import FpgaClass, claim_template
+from services.mappings.model import Mapping, Mode, parse
+from tests.accelbind.running import Done, run
+from tests.services.building import ARRIA, NLB0, NLB3, function, region
+
+MAPPINGS = (
+    function("nlb0", "region"),
+    function("nlb0-af", "af"),
+    function("nlb3", "region", afu=NLB3, namespace="other"),
+    region("devel"),
+)
+REGION = FpgaClass(Mode.REGION, ARRIA).name
+DEVELOP = FpgaClass(Mode.REGIONDEVEL, ARRIA).name
+
+
+def template(number: int) -> dict[str, Any]:
+    """What `accelbind dra template` prints for a mapping."""
+    mapping = parse(MAPPINGS[number])
+    assert isinstance(mapping, Mapping)
+    return claim_template(mapping)
+
+
+def of_class(device_class: str, parameters: object = None, **more: Any) -> dict[str, Any]:
+    """A claim for one device of a class."""
+    exactly = {"deviceClassName": device_class} | more
+    opaque = {"opaque": {"driver": "accelbind.dev", "parameters": parameters}}
+    devices = {
+        "requests": [{"name": "r", "exactly": exactly}],
+        "config": [opaque] if parameters else None,
+    }
+    metadata = {"name": "own"}
+    return {"kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
+
+
+class Explain:
+    """Runs the command on a pod that names a claim, beside that claim or template."""
+
+    def __init__(self, folder: Path) -> None:
+        self._maps, self._path = folder / "maps", folder / "pod.yaml"
+        self._maps.mkdir()
+        (self._maps / "maps.yaml").write_text(yaml.safe_dump_all(MAPPINGS))
+
+    def __call__(self, claim: dict[str, Any], *options: str, name: str = "") -> Done:
+        source = "ClaimName" if claim["kind"] == "ResourceClaim" else "ClaimTemplateName"
+        entry = {"name": "fpga", f"resource{source}": name or claim["metadata"]["name"]}
+        spec = {"containers": [{"name": "c"}], "resourceClaims": [entry]}
+        pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        self._path.write_text(yaml.safe_dump_all([pod, claim]))
+        return run("explain", "-n", "default", "--mappings", self._maps, "-f", self._path, *options)
+
+    def lines(self, claim: dict[str, Any], name: str = "") -> Iterator[str]:
+        done = self(claim, name=name)
+        assert done.returncode in (0, 1), done.stderr
+        lines = [each.strip() for each in done.stdout.splitlines() if "claim fpga" in each]
+        assert done.returncode == any(each.startswith("✗") for each in lines)
+        return iter(lines)
+
+
+@pytest.fixture
+def explain(tmp_path: Path) -> Explain:
+    return Explain(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        (template(0), f"DeviceClass {REGION}: AFU {NLB0} is programmed, unless the region has it"),
+        (template(1), f": the device has AFU {NLB0}"),
+        (template(3), f"DeviceClass {DEVELOP}: the container programs the region itself"),
+        (of_class("nec.accelbind.dev"), "the container gets the device"),
+        (of_class(REGION, adminAccess=True), "and gets no device node"),
+        (template(2) | {"metadata": {"name": "t"}}, '✗ claim fpga.* "nlb3" is not mapped in names'),
+        (of_class(REGION, {"mapping": "nlb1"}), "✗ .* did you mean nlb0[?]"),
+        (of_class(REGION, {"develop": True}), "✗ .* are for a DeviceClass"),
+        (of_class(DEVELOP, {"mapping": "nlb0"}), "✗ .* for development, and it names a function"),
+        (of_class(REGION), "✗ .* names no function for its region"),
+    ],
+)
+def test_a_claim_is_explained_once(explain: Explain, claim: dict[str, Any], expected: str) -> None:
+    (line,) = explain.lines(claim)
+    assert re.search(expected, line)
+
+
+def test_a_claim_of_another_driver_is_not_explained(explain: Explain) -> None:
+    assert list(explain.lines(of_class("gpu.example.com", {"mapping": "nlb0"}))) == []
+
+
+def test_a_template_that_is_not_there_is_asked_for(explain: Explain) -> None:
+    (line,) = explain.lines(template(0), name="elsewhere")
+    assert line == (
+        "claim fpga: ResourceClaimTemplate elsewhere is in no manifest: add one with -f to see what"
+        " it gives"
+    )
+
+
+def test_a_region_for_development_whose_resource_is_programmed_gets_a_hint(
+    explain: Explain, tmp_path: Path
+) -> None:
+    limits = {"resources": {"limits": {"fpga.intel.com/devel": 1}}}
+    spec = {"containers": [{"name": "c"} | limits]}
+    (tmp_path / "devel.yaml").write_text(yaml.safe_dump({"kind": "Pod", "spec": spec}))
+    done = run(
+        "explain", "-n", "default", "--mappings", tmp_path / "maps", "-f", tmp_path / "devel.yaml"
+    )
+    assert "accelbind dra template devel" in done.stderr
+    assert explain
+
+
+def test_programs_get_it_too(explain: Explain) -> None:
+    done = explain(of_class(REGION, {"mapping": "nlb0"}), "-o", "json")
+    (item,) = json.loads(done.stdout)["items"]
+    assert item["claims"] == [
+        {
+            "claim": "fpga",
+            "request": "r",
+            "deviceClass": REGION,
+            "refused": False,
+            "message": f"AFU {NLB0} is programmed, unless the region has it",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "bent", [{"spec": []}, {"spec": {"devices": {"requests": [{}]}}}, {"metadata": {}}]
+)
+def test_a_claim_that_cannot_be_read_is_an_error(explain: Explain, bent: dict[str, Any]) -> None:
+    done = explain(of_class(REGION) | bent, name="own")
+    assert done.returncode == 2
+    assert "ResourceClaim: " in done.stderr
