@@ -8,7 +8,7 @@ from dra.book import ClaimBook, ClaimHolders
 from dra.claim_files import CdiClaimFiles
 from dra.driver import Driver, NodeDevices
 from dra.events import ClaimEvents
-from dra.metrics import DraCollector, DraMetrics
+from dra.metrics import DraMetrics
 from dra.preparation import WORK_SECONDS, Preparation, Surroundings
 from dra.publisher import SlicePublisher
 from dra.registration import Registration
@@ -21,7 +21,7 @@ from services.devices.model import Inventory, PluginMode
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecorder
 from services.kubelet.sockets import plugins_folder
-from services.node.metrics import NodeMetrics
+from services.node.metrics import DeviceCollector, NodeMetrics
 from services.node.node_check import NodeNumbers
 from services.node.node_lock import NodeLock
 from services.node.reports import NodeReports
@@ -86,7 +86,7 @@ class DraParts:
             on_scan=(self.devices.on_scan,),
         )
         self.registry.register(self.node.collector)
-        self.registry.register(DraCollector(self.node.state))
+        self.registry.register(DeviceCollector(self.node.state, self.known_holders))
         self.regions = self.node.region_programming(work_seconds=WORK_SECONDS)
         self.publisher = self._publisher()
         self.node.follow(self.publisher.on_scan)
@@ -95,6 +95,10 @@ class DraParts:
             self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
         )
         self.registration = self._registration()
+
+    def known_holders(self) -> Holders:
+        """Claims, and pods of the device plugin as last read, that have devices."""
+        return {**self.plugin_holders.holders, **self.book.holders()}
 
     def _publisher(self) -> SlicePublisher:
         settings = self.settings

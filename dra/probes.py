@@ -66,17 +66,14 @@ class Probes:
         parts, settings = self._parts, self._parts.settings
         state = parts.node.state
         problems = [each.message for each in state.inventory.problems] if state.inventory else []
-        holders = {
-            **(await parts.plugin_holders.snapshot()).holders,
-            **parts.book.holders(),
-        }
+        await parts.plugin_holders.snapshot()
         table = Table(
             node=settings.node_name,
             mode=state.mode.value,
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
             source="dra",
-            devices=rows(state.advertised, holders),
+            devices=rows(state.advertised, parts.known_holders()),
             problems=tuple(filter(None, [self.waits_for, state.scan_error, *problems]))
             + parts.book.unreadable(),
         )

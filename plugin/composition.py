@@ -13,7 +13,7 @@ from typing import Any, Final
 from plugin.counted import CountedResources
 from plugin.hook_server import HookServer
 from plugin.kubelet_folder import KubeletFolder
-from plugin.metrics import DeviceCollector, PluginMetrics
+from plugin.metrics import ModeCollector, PluginMetrics
 from plugin.node_events import PluginEvents
 from plugin.node_mode import NodeMode
 from plugin.registration import Registration
@@ -35,7 +35,7 @@ from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.last_mode import enter_mode
-from services.node.metrics import NodeMetrics
+from services.node.metrics import DeviceCollector, NodeMetrics
 from services.node.node_check import NodeNumbers, NodesStartPolicy
 from services.node.permissions import Needs, PermissionCheck
 from services.node.port_problems import port_problems
@@ -156,7 +156,8 @@ class ModeParts:
             record_event=process.record_event,
         )
         self.collectors = (
-            DeviceCollector(self.node.state, process.mode, self.holders, self.permissions),
+            ModeCollector(process.mode, self.permissions),
+            DeviceCollector(self.node.state, lambda: self.holders.holders),
             self.node.collector,
         )
         """What a scrape shows of the node."""

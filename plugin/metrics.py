@@ -1,11 +1,9 @@
-"""The plugin's metrics: what it counts, and what a scrape shows of its node's devices.
+"""The plugin's metrics: what it counts, and what a scrape shows of its node's mode.
 
-What is shown is made at each scrape from what is known: a scrape doesn't ask the kubelet, and no
-series outlives its device. `services.node.metrics` has those of cards.
+`services.node.metrics` has those of devices and cards.
 """
 
-from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -13,12 +11,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from plugin.node_mode import NodeMode
-from services.containers.holder_source import HolderSource
-from services.devices.model import Device
-from services.kubelet.sockets import HEALTHY, UNHEALTHY
-from services.node.metrics import device_gauges, gauge, new_counter
+from services.node.metrics import gauge, new_counter
 from services.node.permissions import PermissionCheck
-from services.node.state import NodeState
 
 
 class PluginMetrics:
@@ -73,19 +67,15 @@ class PluginMetrics:
 
 
 @dataclass(eq=False)
-class DeviceCollector(Collector):
-    """What is known of the node in one mode: its devices, their holders, missing permissions."""
+class ModeCollector(Collector):
+    """What is known of the node in one mode: who chose it, and missing permissions."""
 
-    state: NodeState
     mode: NodeMode
-    holders: HolderSource
     permissions: PermissionCheck
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
-        advertised = self.state.advertised
         yield from _of_mode(self.mode)
-        yield from _of_devices([*advertised.not_offered, *advertised.devices()], self.holders)
         yield gauge(
             "permission_missing",
             "Permissions that the plugin needed on its node and hadn't when it started; always 1.",
@@ -107,37 +97,4 @@ def _of_mode(mode: NodeMode) -> Iterator[Metric]:
         "accelbind_node_mode_annotation_invalid",
         "Whether the node's annotation names no mode, so that the one before is kept: 1 or 0.",
         value=bool(choice.error),
-    )
-
-
-def _of_devices(devices: Iterable[Device], holders: HolderSource) -> Iterator[Metric]:
-    devices = list(devices)
-    tally = Tally(
-        (
-            device.resource,
-            HEALTHY if device.healthy else UNHEALTHY,
-            device.reasons[0].reason if device.reasons else "",
-        )
-        for device in devices
-    )
-    yield gauge(
-        "devices",
-        "Devices by resource, health and the first reason for it; no resource: can't be offered.",
-        ("resource", "health", "reason"),
-        dict(sorted(tally.items())),
-    )
-    yield from device_gauges(devices)
-    # By the resource under which the kubelet allocated it, which may have changed since.
-    here = {each.id for each in devices}
-    yield gauge(
-        "device_holder",
-        "Which container has a device, as the kubelet tells; always 1. The labels of a pod are"
-        " empty where only the container is known.",
-        ("device", "resource", "namespace", "pod", "container"),
-        {
-            (key, resource, each.namespace, each.pod, each.container): 1
-            for (resource, key), owners in sorted(holders.holders.items())
-            if key in here
-            for each in owners
-        },
     )

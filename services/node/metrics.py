@@ -1,10 +1,11 @@
-"""The metrics of a node's cards: what is counted, and what a scrape shows.
+"""The metrics of a node's devices and cards: what is counted, and what a scrape shows.
 
-What is shown is made at each scrape from what is known: a scrape reads no card, and no series
-outlives its card.
+What is shown is made at each scrape from what is known: a scrape reads no card and asks no kubelet,
+and no series outlives its device.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +13,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from services.containers.holders import Holders
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
+from services.kubelet.sockets import HEALTHY, UNHEALTHY
 from services.node.error_clearing import CLEARING_HUNG
 from services.node.sensing import Sensing
 from services.node.state import NodeState
@@ -110,6 +113,19 @@ class CardCollector(Collector):
         )
 
 
+@dataclass(eq=False)
+class DeviceCollector(Collector):
+    """What is known of devices and of who has them."""
+
+    state: NodeState
+    holders: Callable[[], Holders]
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, one after the other."""
+        advertised = self.state.advertised
+        yield from _of_devices([*advertised.not_offered, *advertised.devices()], self.holders())
+
+
 def gauge(
     name: str, text: str, labels: tuple[str, ...], samples: Mapping[tuple[str, ...], float]
 ) -> Metric:
@@ -120,9 +136,21 @@ def gauge(
     return family
 
 
-def device_gauges(devices: Iterable[Device]) -> Iterator[Metric]:
-    """The health of devices, and the reasons for it."""
-    devices = list(devices)
+def _of_devices(devices: Sequence[Device], holders: Holders) -> Iterator[Metric]:
+    tally = Tally(
+        (
+            device.resource,
+            HEALTHY if device.healthy else UNHEALTHY,
+            device.reasons[0].reason if device.reasons else "",
+        )
+        for device in devices
+    )
+    yield gauge(
+        "devices",
+        "Devices by resource, health and the first reason for it; no resource: can't be offered.",
+        ("resource", "health", "reason"),
+        dict(sorted(tally.items())),
+    )
     yield gauge(
         "device_healthy",
         "Whether a device is healthy: 1, or 0; no resource: it can't be offered.",
@@ -137,6 +165,20 @@ def device_gauges(devices: Iterable[Device]) -> Iterator[Metric]:
         "Why a device isn't healthy, a series a reason; always 1.",
         ("device", "resource", "reason"),
         {(each.id, each.resource, why.reason): 1 for each in devices for why in each.reasons},
+    )
+    # By the resource under which the kubelet allocated it, which may have changed since.
+    here = {each.id for each in devices}
+    yield gauge(
+        "device_holder",
+        "Which container has a device, as the kubelet tells, or which claim; always 1. The labels"
+        " of a pod are empty where only the container is known.",
+        ("device", "resource", "namespace", "pod", "container", "claim"),
+        {
+            (key, resource, each.namespace, each.pod, each.container, each.claim): 1
+            for (resource, key), owners in sorted(holders.items())
+            if key in here
+            for each in owners
+        },
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from prometheus_client import generate_latest
 
 from services.kubelet import dra_health_pb2 as health
 from services.kubelet.dra_health_pb2_grpc import DRAResourceHealthStub
@@ -103,6 +104,8 @@ async def test_a_region_pod_gets_its_function_programmed_once(
         await bed.ready(first)
         assert [each.afu_id for each in driver.programmed] == [NLB3]
         assert dra.parts.book.functions() == {fpga: NLB3}
+        shown = generate_latest(dra.parts.registry).decode()
+        assert 'accelbind_device_holder{claim="p-extended-resources"' in shown
         await bed.ready(first)  # as after a restart of the kubelet
         await bed.unprepare(first)
         again = pod("q", container("c", REGION, 1, functions(NLB3)))

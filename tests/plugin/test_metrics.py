@@ -6,13 +6,13 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from plugin.metrics import DeviceCollector, PluginMetrics
+from plugin.metrics import ModeCollector, PluginMetrics
 from plugin.node_mode import NodeMode
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
-from services.node.metrics import CardCollector
+from services.node.metrics import CardCollector, DeviceCollector
 from services.node.permissions import Missing
 from services.node.state import NodeState
 from services.process.http import new_registry
@@ -46,7 +46,8 @@ class Node:
         known, scanner = cast("Any", self), cast("Any", Node.__new__(Node))
         scanner.hanging = ("one", "other")
         mode = NodeMode(PluginMode.AF)
-        self.registry.register(DeviceCollector(self.state, mode, known, known))
+        self.registry.register(ModeCollector(mode, known))
+        self.registry.register(DeviceCollector(self.state, lambda: self.holders))
         self.registry.register(CardCollector(self.state, scanner, known))
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
@@ -108,7 +109,7 @@ def test_a_device_that_a_container_has_names_it(node: Node) -> None:
         ("d/r", "p0"): (Holder("ns", "p", "c"), Holder("ns", "p", "i")),
         ("nvidia.com/gpu", "0"): (Holder("ns", "p", "c"),),
     }
-    labels = {"device": "p0", "resource": "d/r", "namespace": "ns", "pod": "p"}
+    labels = {"device": "p0", "resource": "d/r", "namespace": "ns", "pod": "p", "claim": ""}
     assert node.value("device_holder", container="c", **labels) == 1
     assert node.value("device_holder", container="i", **labels) == 1
     assert "nvidia" not in node.text()
