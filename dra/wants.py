@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from dra.claims import AllocatedClaim, ClaimRef, Config, Requested
+from dra.claims import AllocatedClaim, ClaimRef, Requested
 from services.containers.identity import PodRef, display_name
 from services.containers.permission import Enforce, is_enforced, require_mapped_functions
 from services.containers.wanted import (
@@ -140,18 +140,12 @@ def needs_mappings(
 ) -> bool:
     """Whether a claim can't be decided about without the mappings of its namespace."""
     return any(
-        each.config.mapping or is_enforced(enforce, _mode_of(each.config))
+        each.config.mapping
+        or is_enforced(enforce, PluginMode.AF if each.config.afu else PluginMode.REGION)
         for each in claim.requests
         if not each.admin
         and any(name in devices and not devices[name].device.type for name in each.devices)
     )
-
-
-def _mode_of(config: Config) -> PluginMode:
-    """The plugin's mode in which it does what a request wants."""
-    if config.develop:
-        return PluginMode.REGIONDEVEL
-    return PluginMode.AF if config.afu else PluginMode.REGION
 
 
 def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Want, ...]:

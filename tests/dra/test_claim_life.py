@@ -121,6 +121,7 @@ class Hardware:
     """What the driver knows of regions; empty before work on one begins."""
     cdi: dict[str, Sequence[Want]] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
+    programmings: int = 0
 
     def users(self, device: str) -> list[Pod]:
         return [pod for pod in self.pods if pod.state == "running" and device in pod.devices]
@@ -199,6 +200,7 @@ class ModelRegions:
             self._fuse.step()
             assert not self._hardware.users(device), f"{device} is programmed under a container"
             self._hardware.shown[device] = ""
+            self._hardware.programmings += 1
             await self.may_end.wait()
             assert not self._hardware.users(device), f"{device} is programmed under a container"
             self._hardware.shown[device] = wish
@@ -495,3 +497,16 @@ ClaimLife.TestCase.settings = settings(
     max_examples=2000 if soaking() else 80, stateful_step_count=50, deadline=None
 )
 TestClaimLife = pytest.mark.timeout(0 if soaking() else 300)(ClaimLife.TestCase)
+
+
+def test_a_kill_after_each_step_costs_at_most_one_more_programming() -> None:
+    for steps in range(1, 12):
+        life = ClaimLife()
+        pod = Pod("p", "nlb3", DEVICES[:1])
+        life.hardware.pods.append(pod)
+        life.prepare(pod, steps, "")
+        life.prepare(pod, None, "")
+        assert pod.state == "running"
+        assert life.hardware.programmings <= 2
+        assert [each.is_committed for each in life.book.entries()] == [True]
+        life.teardown()

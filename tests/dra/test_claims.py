@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, Config, read_claim, read_parameters
+from dra.claims import (
+    FROM_CLAIM,
+    FROM_CLASS,
+    MAX_PARAMETERS,
+    ClaimRef,
+    Config,
+    read_claim,
+    read_parameters,
+)
 from services.containers.identity import PodRef
 from services.process.errors import NotAllowed
 from simulator.cards import NLB0
@@ -134,6 +142,24 @@ def test_a_configuration_counts_for_its_requests(
 def test_any_other_configuration_is_refused(parameters: object, source: str) -> None:
     with pytest.raises(NotAllowed, match=r"configuration of driver accelbind\.dev"):
         configured(config(parameters, source))
+
+
+@pytest.mark.parametrize(("parameters", "shown"), [({}, "nothing"), ({"x": 1}, '"x"')])
+def test_what_is_not_allowed_is_named(parameters: object, shown: str) -> None:
+    with pytest.raises(NotAllowed, match=f'has {shown}; allowed: {{"afu"'):
+        configured(config(parameters))
+
+
+@pytest.mark.parametrize(("length", "fits"), [(MAX_PARAMETERS, True), (MAX_PARAMETERS + 1, False)])
+def test_parameters_may_be_as_long_as_the_api_server_accepts(length: int, *, fits: bool) -> None:
+    text = '{"mapping": "m"'.ljust(length - 1) + "}"
+    item = json.dumps(claim("c", result("a"), configs=(config("HERE", FROM_CLAIM),)))
+    body = item.replace('"HERE"', text).encode()
+    if fits:
+        assert read(body).requests[0].config == Config(mapping="m")
+    else:
+        with pytest.raises(NotAllowed, match="is longer than"):
+            read(body)
 
 
 def test_two_values_for_one_request_are_refused() -> None:
