@@ -47,9 +47,9 @@ class Explain:
     """Runs the command on a pod that names a claim, beside that claim or template."""
 
     def __init__(self, folder: Path) -> None:
-        self._maps, self._path = folder / "maps", folder / "pod.yaml"
-        self._maps.mkdir()
-        (self._maps / "maps.yaml").write_text(yaml.safe_dump_all(MAPPINGS))
+        self.maps, self._path = folder / "maps", folder / "pod.yaml"
+        self.maps.mkdir()
+        (self.maps / "maps.yaml").write_text(yaml.safe_dump_all(MAPPINGS))
 
     def __call__(self, claim: dict[str, Any], *options: str, name: str = "") -> Done:
         source = "ClaimName" if claim["kind"] == "ResourceClaim" else "ClaimTemplateName"
@@ -57,7 +57,7 @@ class Explain:
         spec = {"containers": [{"name": "c"}], "resourceClaims": [entry]}
         pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
         self._path.write_text(yaml.safe_dump_all([pod, claim]))
-        return run("explain", "-n", "default", "--mappings", self._maps, "-f", self._path, *options)
+        return run("explain", "-n", "default", "--mappings", self.maps, "-f", self._path, *options)
 
     def lines(self, claim: dict[str, Any], name: str = "") -> Iterator[str]:
         done = self(claim, name=name)
@@ -111,10 +111,9 @@ def test_a_region_for_development_whose_resource_is_programmed_gets_a_hint(
     spec = {"containers": [{"name": "c"} | limits]}
     (tmp_path / "devel.yaml").write_text(yaml.safe_dump({"kind": "Pod", "spec": spec}))
     done = run(
-        "explain", "-n", "default", "--mappings", tmp_path / "maps", "-f", tmp_path / "devel.yaml"
+        "explain", "-n", "default", "--mappings", explain.maps, "-f", tmp_path / "devel.yaml"
     )
     assert "accelbind dra template devel" in done.stderr
-    assert explain
 
 
 def test_programs_get_it_too(explain: Explain) -> None:

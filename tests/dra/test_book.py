@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dra.book import ClaimBook, ClaimHolders
 from dra.claims import ClaimRef
 from dra.wants import Kind, Want
 from services.containers.holders import Holders
-from services.process.errors import HardwareError
+from services.process.errors import HardwareError, NotAllowed
 
 WANT = Want("r", Kind.PLAIN, ("d",), ("1",), "example.com/d")
 
@@ -31,6 +32,34 @@ def test_others_have_what_they_reserved(book: ClaimBook) -> None:
     assert book.others("b", (WANT,)) == {"d": of("a")}
     book.remove("a")
     assert book.others("b", (WANT,)) == {}
+
+
+def test_a_claim_is_what_was_written_last_in_this_boot(tmp_path: Path) -> None:
+    boot = tmp_path / "boot"
+    boot.write_text("1\n")
+    book = ClaimBook(tmp_path / "claims", boot)
+    assert book.find("a") is None
+    book.reserve(of("a"), (WANT,))
+    book.commit(of("a"), (WANT,), {"d": "f"})
+    entry = book.find("a")
+    assert entry is not None
+    assert (entry.is_committed, entry.carried) == (True, {"d": "f"})
+    boot.write_text("2\n")
+    assert book.find("a") is None
+    assert book.entries() == ()
+
+
+def test_who_watches_a_device_has_it_not(book: ClaimBook) -> None:
+    book.reserve(of("a"), (msgspec.structs.replace(WANT, kind=Kind.ADMIN),))
+    assert (book.others("b", (WANT,)), book.holders(), book.functions()) == ({}, {}, {})
+    book.reserve(of("b"), (WANT,))
+    assert [each.claim for (each,) in book.holders().values()] == ["c"]
+
+
+@pytest.mark.parametrize("uid", ["", "../a", "a/b", "a" * 65, ".a"])
+def test_what_is_no_uid_has_no_file(book: ClaimBook, uid: str) -> None:
+    with pytest.raises(NotAllowed, match="is not the UID of a claim"):
+        book.remove(uid)
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"claim": 1}'])
