@@ -74,7 +74,9 @@ class DeviceTree:
 
     def group(self, folder: str, group: int) -> None:
         """Put a PCI function into an IOMMU group."""
+        members = f"sys/kernel/iommu_groups/{group}/devices"
         self.link(f"{folder}/iommu_group", f"sys/kernel/iommu_groups/{group}")
+        self.link(f"{members}/{Path(folder).name}", folder)
 
     def entry(self, parent: str, cls: str, name: str, number: str, node: str = "") -> str:
         """Add a class entry of a device with its node; its folder. No parent: a virtual one."""
@@ -90,6 +92,8 @@ class DeviceTree:
         """Give a device a node below `/dev`, with a number as `major:minor`."""
         major, minor = number.split(":")
         self.file(f"{folder}/uevent", f"MAJOR={major}\nMINOR={minor}\nDEVNAME={node}")
+        self._place(f"sys/dev/char/{number}").unlink(missing_ok=True)
+        self.link(f"sys/dev/char/{number}", folder)
         if self._devices:
             place = self._place(f"dev/{node}")
             place.unlink(missing_ok=True)
@@ -101,7 +105,12 @@ class DeviceTree:
     def remove(self, folder: str) -> None:
         """Unplug a device: links to what is in its folder go first, then its nodes and files."""
         place = self.root / folder
-        for link in (*self.root.glob("sys/bus/*/devices/*"), *self.root.glob("sys/class/*/*")):
+        for link in (
+            *self.root.glob("sys/bus/*/devices/*"),
+            *self.root.glob("sys/class/*/*"),
+            *self.root.glob("sys/dev/char/*"),
+            *self.root.glob("sys/kernel/iommu_groups/*/devices/*"),
+        ):
             if (link.parent / link.readlink()).resolve().is_relative_to(place.resolve()):
                 link.unlink()
         for uevent in place.rglob("uevent"):

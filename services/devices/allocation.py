@@ -13,8 +13,8 @@ UNIT_VARIABLES = ("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES")
 """The b<>com plugin's README says the first, its code sets the second; workloads read either."""
 
 ADDRESS_VARIABLE = "ACCELBIND_{RESOURCE}"
-"""The PCI addresses of the devices that a container has of a resource; that one's name, without its
-domain, is in capitals, with `_` for what no variable's name can have."""
+"""The PCI addresses of the devices that a container has of a resource, in their order; that one's
+name, without its domain, is in capitals, with `_` for what no variable's name can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,11 @@ def resource_variable(resource: str) -> str:
 
 
 def _variables(chosen: Sequence[Device]) -> dict[str, str]:
-    """The variables of all devices; what several devices list is in the list once."""
-    listed: dict[str, dict[str, None]] = {}
-    for name, value in (each for device in chosen for each in device.envs):
-        listed.setdefault(name, {}).update(dict.fromkeys(value.split(",") if value else ()))
-    return {name: ",".join(values) for name, values in listed.items()}
+    """The variables of all devices: one value for each in their order, empty where it has none."""
+    of_devices = [dict(device.envs) for device in chosen]
+    names = dict.fromkeys(name for each in of_devices for name in each)
+    listed = {name: ",".join(each.get(name, "") for each in of_devices) for name in names}
+    return listed | {name: value for device in chosen for name, value in device.fixed_envs}
 
 
 def _no_such_device(unknown: Sequence[str], devices: Mapping[str, Device]) -> str:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from services.devices.labels import dra_name, label
 from services.devices.model import Card, Device, Inventory, Value
-from services.devices.port_owners import Allocated
+from services.devices.provider import Allocated
 from services.devices.resources import AdvertisedResources
 from services.names import OPENCL_AFU
 

@@ -211,10 +211,13 @@ class Device:
     cdi: str = ""
     """Its name for container runtimes, `intel.cdi.k8s.io/fpga=dfl-port.0`; empty if it has none."""
     envs: tuple[tuple[str, str], ...] = ()
-    """Variables that a container gets; lists of several devices are joined by commas."""
+    """Variables that a container gets; values of several devices are joined by commas."""
+    fixed_envs: tuple[tuple[str, str], ...] = ()
+    """Variables that a container gets once, however many devices it has."""
     claims: frozenset[str] = frozenset()
-    """What no other device may have: PCI addresses, and numbers of device nodes as `major:minor`.
-    Devices of one type with the same claims are replicas.
+    """What no other device may have: PCI addresses, numbers of device nodes as `major:minor`, and
+    what an FPGA's parts are called in other modes. Devices of one type with the same claims are
+    replicas.
     """
     attributes: tuple[tuple[str, Value], ...] = ()
     """What its type says of it, and the kernel; an FPGA's are made from its card."""

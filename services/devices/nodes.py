@@ -44,6 +44,7 @@ _DENIED_MAJORS: Final = {
     13: "input devices",
     21: "SCSI devices",
     90: "flash memory",
+    162: "disks",
     202: "model-specific registers",
     203: "CPU registers",
 }
@@ -63,9 +64,11 @@ _DENIED_MISC: Final = {
 _MISC: Final = 10
 _TTY, _CONSOLES = 4, 64
 _CONSOLE_MAJOR: Final = 5
+_TERMINALS: Final = range(136, 144)
 
 _DENIED_NAMES: Final = re.compile(
     r"k?mem|kmsg|port|console|tty\d*|vcs.*|sd[a-z]+\d*|vd[a-z]+\d*|xvd[a-z]+\d*|hd[a-z]+\d*|sr\d+"
+    r"|disk/.*|raw/.*|fd/.*|std(?:in|out|err)|pts/.*|ptmx"
     r"|sg\d+|bsg/.*|nvme.*|ng\d.*|mtd.*|md\d.*|dm-\d+|mapper/.*|loop.*|zram.*|cpu/.*|tpm.*"
     r"|watchdog\d*|input/.*|uinput|uhid|hidraw\d+|iommu|vfio/.*|snapshot|nvram|btrfs-control"
     r"|xclmgmt.*|xrt_mgmt.*|dfl-.*|intel-fpga-.*|fpga.*|dfl_.*"
@@ -103,6 +106,8 @@ def denial(subsystem: str, number: Number | None, name: str) -> str:
         what = _DENIED_MISC.get(minor, "")
     elif (major == _TTY and minor < _CONSOLES) or (major == _CONSOLE_MAJOR and minor < _TTY):
         what = "consoles"
+    elif major in _TERMINALS:
+        what = "terminals"
     if what:
         return f"nodes {major}:{minor} are of {what}, and never handed out"
     return "nodes of this name are never handed out" if denied_name(name) else ""

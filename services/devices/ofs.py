@@ -109,6 +109,7 @@ def _function(card: Card, function: VirtualFunction) -> Device:
         card=card.name,
         interface_id=interface,
         afu_ids=(function.afu_id,),
+        claims=frozenset({_engine(card)}),
     )
 
 

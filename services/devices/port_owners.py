@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from services.devices.model import (
     Card,
@@ -10,19 +10,15 @@ from services.devices.model import (
     Inventory,
     PluginMode,
     Port,
-    Problem,
     VirtualFunction,
 )
 from services.devices.ofs import is_in_use
-from services.devices.resources import FpgaOffer, OfferMemory
+from services.devices.provider import Allocated
+from services.devices.resources import OfferMemory
 from services.devices.topology import Topology, physical_address
 from services.names import DOMAIN
 
-HELD: Final = "held-as-other-resource"
 _FUNCTIONS: Final = f"{DOMAIN}/af-"
-
-Allocated: TypeAlias = Iterable[tuple[str, str]]
-"""Devices that containers have: full resource name and id."""
 
 
 def lock_of(card: Card) -> str:
@@ -101,41 +97,3 @@ def with_held_functions(
                 if resource.startswith(_FUNCTIONS):
                     held[function.id, card.place] = Device(function.id, resource, healthy=False)
     return replace(memory, devices=held | {**memory.devices})
-
-
-def with_held_ports(advertised: FpgaOffer, inventory: Inventory, allocated: Allocated) -> FpgaOffer:
-    """The same, but in mode af a port that a container has under another resource is unhealthy.
-
-    The kubelet would hand it out twice: it counts each resource by itself.
-    """
-    if advertised.memory.mode is not PluginMode.AF:
-        return advertised  # reprogramming does not change the resource of a region or unit
-    owners = PortOwners(inventory, allocated)
-    held = {
-        port.name: owners.resources(card, port) or frozenset()
-        for card in inventory.cards
-        for port in card.ports
-    } | {
-        node.host: owners.of_function(card, function)
-        for card in inventory.cards
-        for function in card.functions or ()
-        for node in function.nodes[:1]  # the second one is everybody's
-    }
-    if not any(held.values()):
-        return advertised
-    resources = {
-        resource: {key: _without_held(device, held) for key, device in devices.items()}
-        for resource, devices in advertised.resources.items()
-    }
-    return replace(advertised, resources=resources)
-
-
-def _without_held(device: Device, held: dict[str, frozenset[str]]) -> Device:
-    problems = tuple(
-        Problem(HELD, f"a container has {node.host} as {', '.join(sorted(others))}")
-        for node in device.nodes
-        if (others := held.get(node.host, frozenset()) - {device.resource})
-    )
-    if not problems:
-        return device
-    return replace(device, healthy=False, reasons=(*device.reasons, *problems))

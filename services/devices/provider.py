@@ -8,9 +8,9 @@ itself and would hand it out twice. Ids and names in DRA are each one device's.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
-from services.devices.labels import dra_name
+from services.devices.labels import dra_name, label
 from services.devices.model import Card, Device, Problem
 from services.devices.resources import AdvertisedResources
 from services.process.text import listing
@@ -18,7 +18,13 @@ from services.process.text import listing
 CLAIMED_BY_FPGA: Final = "claimed-by-fpga"
 CLAIMED_TWICE: Final = "claimed-twice"
 DUPLICATE: Final = "duplicate-name"
+HELD: Final = "held-as-other-resource"
 
+Allocated: TypeAlias = Iterable[tuple[str, str]]
+"""Devices that containers have: full resource name and id."""
+
+_SUFFIX: Final = re.compile(r"-r\d+$|(?<=\.\d)-\d+$")
+"""What distinguishes replicas, and in mode bdf the ports of a function: `5e:00.0-1`."""
 _NUMBER: Final = re.compile(r"\d+:\d+")
 """The claim of a device node, as against that of a PCI function or USB port."""
 
@@ -53,10 +59,13 @@ class Provider(Protocol):
         """
 
 
-def merge(founds: Sequence[Found]) -> AdvertisedResources:
-    """The offer of a node: each device once, and none that two claim."""
+def merge(founds: Sequence[Found], allocated: Allocated = ()) -> AdvertisedResources:
+    """The offer of a node: each device once, and none that two claim.
+
+    A device that a container has as another resource is unhealthy.
+    """
     devices = [device for found in founds for device in found.devices]
-    claimants = _claimants(devices)
+    claimants, held = _claimants(devices), _held(allocated)
     resources: dict[str, dict[str, Device]] = {}
     not_offered: dict[tuple[str, str], Device] = {}
     names: set[str] = set()
@@ -70,10 +79,38 @@ def merge(founds: Sequence[Found]) -> AdvertisedResources:
             device = _refused(device, problem)  # noqa: PLW2901 - the same, not offered
         if device.resource:
             names |= own
-            resources.setdefault(device.resource, {})[device.id] = device
+            resources.setdefault(device.resource, {})[device.id] = _unless_held(device, held)
         else:  # a device that two types claim is shown once
             not_offered.setdefault((device.id, str(device.reasons)), device)
     return AdvertisedResources(resources, tuple(not_offered.values()))
+
+
+def _held(allocated: Allocated) -> dict[str, set[str]]:
+    """The resources as which containers have something, by the ids of devices and parts."""
+    held: dict[str, set[str]] = {}
+    for resource, key in allocated:
+        for each in {key, _SUFFIX.sub("", key)}:
+            held.setdefault(each, set()).add(resource)
+    return held
+
+
+def _unless_held(device: Device, held: Mapping[str, set[str]]) -> Device:
+    """The same, unhealthy if a container has it, or a part of it, as another resource.
+
+    The kubelet counts each resource by itself, and would hand it out twice.
+    """
+    if not held:
+        return device
+    claims = [each for each in device.claims if not _NUMBER.fullmatch(each)]
+    ids = {device.id, *claims, *map(label, claims)}
+    problems = [
+        Problem(HELD, f"a container has {key} as {listing(others)}")
+        for key in sorted(ids & held.keys())
+        if (others := sorted(held[key] - {device.resource}))
+    ]
+    if not problems:
+        return device
+    return replace(device, healthy=False, reasons=(*device.reasons, *problems))
 
 
 def _claimants(devices: Iterable[Device]) -> dict[str, list[Device]]:
@@ -90,7 +127,7 @@ def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Prob
     if not device.type:
         return None
     for claim in sorted(device.claims):
-        others = [each for each in claimants[claim] if not _are_apart(claim, each, device)]
+        others = [each for each in claimants[claim] if not _is_replica(each, device)]
         fpga = next((each for each in others if not each.type), None)
         if fpga is not None:
             text = (
@@ -111,12 +148,6 @@ def _claimed_twice(claim: str, claimants: Iterable[Device]) -> str:
         )
     ids = sorted({each.id for each in claimants})
     return f"{claim} is part of {listing(ids)} of type {names[0]}, so none of them is offered"
-
-
-def _are_apart(claim: str, one: Device, other: Device) -> bool:
-    """Whether both may have it: replicas, and parts of one card that the same type names."""
-    is_number = _NUMBER.fullmatch(claim)
-    return _is_replica(one, other) or (one.type == other.type and not is_number)
 
 
 def _is_replica(one: Device, other: Device) -> bool:

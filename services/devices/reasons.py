@@ -235,9 +235,9 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         ),
         "held-as-other-resource": Reason(
             Effect.DEVICE,
-            "a container has the port under another resource: it was reprogrammed, or the node's"
-            " mode changed, meanwhile",
-            "end that pod (accelbind devices names it); the port is healthy again within a minute",
+            "a container has it, or a part of it, under another resource: a port was reprogrammed,"
+            " or the node's mode or device types changed, meanwhile",
+            "end that pod (accelbind devices names it); it is healthy again within a minute",
         ),
         "too-hot": Reason(
             Effect.DEVICE,

@@ -177,6 +177,7 @@ def _port_device(card: Card, port: Port, node: Topology, *, key: str, resource: 
         card=physical.name,
         interface_id=physical.fme.interface_id if physical.fme else "",
         afu_ids=(port.afu_id,),
+        claims=frozenset({port.name, *([physical.fme.name] if physical.fme else ())}),
     )
 
 
@@ -256,6 +257,7 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
         card=card.name,
         interface_id=interface,
         afu_ids=(*(port.afu_id for port in ports), *("" for _ in failures)),
+        claims=frozenset(port.name for port in ports),
     )
 
 
@@ -355,7 +357,9 @@ def _completed(device: Device, mode: PluginMode, place: str) -> Device:
     else:
         envs = ((resource_variable(device.resource), ",".join(device.pci_addresses)),)
     name = f"{mode.value}-{device.id}" if mode is PluginMode.REGIONDEVEL else device.id
-    claims = frozenset(filter(None, (place, *device.pci_addresses)))
+    functions = [each for each in (place, *device.pci_addresses) if each]
+    ids = (each.removeprefix("0000:") for each in functions)  # those of mode bdf
+    claims = device.claims.union(functions, ids)
     return replace(device, cdi=f"{KIND}={name}", envs=envs, claims=claims)
 
 

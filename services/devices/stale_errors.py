@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from services.devices.model import Card, Inventory, Port
-from services.devices.port_owners import Allocated, PortOwners
+from services.devices.port_owners import PortOwners
+from services.devices.provider import Allocated
 
 MAX_VALUES = 8
 """Values cleared of one port while nobody has it: a port with ever new errors is broken."""

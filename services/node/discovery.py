@@ -6,11 +6,12 @@ that flap. If a provider fails, what it found before stays, and the others go on
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn
 
 import structlog
 
+from services.containers.holders import Holders
 from services.devices.damping import Damping, Health, damp
 from services.devices.model import Inventory
 from services.devices.provider import Found, Provider, merge
@@ -24,7 +25,8 @@ log = structlog.get_logger(component="node")
 class Discovery:
     """Finds out what this node has; every `interval` seconds, or on request.
 
-    After each scan in which a provider answered, `on_scan` are called in their order.
+    `holders` returns which containers have devices. After each scan in which a provider answered,
+    `on_scan` are called in their order.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Discovery:
         *,
         interval: float,
         damping: Damping,
+        holders: Callable[[], Awaitable[Holders]],
         on_scan: Sequence[OnScan] = (),
     ) -> None:
         self._state = state
@@ -43,6 +46,7 @@ class Discovery:
         self._health = Health()
         self._found: dict[str, Found] = {}
         """What each provider found last."""
+        self._holders = holders
         self._on_scan = on_scan
         self._outage = Outage(
             log,
@@ -65,9 +69,8 @@ class Discovery:
         if errors and len(errors) == len(self._providers):
             return
         founds = [self._found.get(each.name, Found()) for each in self._providers]
-        advertised, self._health = damp(
-            merge(founds), self._health, self._damping, now=time.monotonic()
-        )
+        offer = merge(founds, await self._holders())
+        advertised, self._health = damp(offer, self._health, self._damping, now=time.monotonic())
         if advertised != state.advertised:
             state.advertised = advertised
         state.inventory = Inventory(

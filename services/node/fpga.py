@@ -21,7 +21,6 @@ from services.devices.port_owners import (
     held_functions,
     lock_of,
     with_held_functions,
-    with_held_ports,
 )
 from services.devices.provider import Found
 from services.devices.resources import OfferMemory, advertise, with_problems
@@ -76,14 +75,13 @@ class FpgaProvider:
             started = perf_counter()
             inventory = await self._read_cards()
             self._observe_seconds(perf_counter() - started)
-        holders = await self._holders()
         if self._mode is PluginMode.AF:
+            holders = await self._holders()
             in_use = held_functions(inventory, holders)
             inventory = await self._afu_ids.identify(inventory, in_use)
             self._memory = with_held_functions(self._memory, inventory, holders)
         offer = advertise(inventory, self._mode, units=self._units, previous=self._memory)
         self._memory = offer.memory
-        offer = with_held_ports(offer, inventory, holders)
         devices = (*offer.devices(), *offer.not_offered)
         return Found(devices, inventory.problems, inventory.cards)
 

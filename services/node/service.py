@@ -116,6 +116,7 @@ class NodeService:
             self._providers,
             interval=settings.scan_interval,
             damping=Damping(settings.healthy_after, spacing=settings.scan_interval * SPACING),
+            holders=holders.current,
             on_scan=self._on_scan,
         )
 

@@ -119,10 +119,11 @@ async def test_the_annotation_is_followed_and_pods_run_on(
 
         annotate(api, "region")
         began = time.monotonic()
-        await offers(bed.kubelet, region=2)
+        await bed.kubelet.until(lambda: bed.kubelet.capacity.get(REGION) == 2, timeout=PATIENCE)
         figure(f"another mode is served {time.monotonic() - began:.3f} s after the annotation")
         assert started["c"].running
         assert bed.kubelet.in_use(AF) == {"dfl-port.0"}
+        assert bed.kubelet.allocatable[REGION] == 1, "the other one has a port that a pod has"
         spec = pod("q", container("c", REGION, 1, functions(NLB0)))
         api.put(spec)
         api.put(mapping("nlb0", NLB0))

@@ -87,6 +87,7 @@ def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
         type=of.name,
         cdi=f"{DEVICE_KIND}={seen.id}",
         envs=tuple(_variables(of, seen)),
+        fixed_envs=tuple((each.name, each.value) for each in of.spec.env if each.value is not None),
         claims=seen.claims | numbers,
         attributes=tuple(_attributes(of, seen.values)),
     )
@@ -142,19 +143,12 @@ def _nodes(seen: Sighting) -> tuple[list[DeviceNode], list[Problem]]:
 
 
 def _variables(of: DeviceType, seen: Sighting) -> Iterator[tuple[str, str]]:
-    """Yield what names the device, and the variables whose attribute it has."""
-    yield resource_variable(of.resource), ",".join(seen.addresses) or seen.id
+    """Yield what names the device, and those of its attributes that it has."""
+    yield resource_variable(of.resource), "+".join(seen.addresses) or seen.id
     for each in of.spec.env:
-        value = each.value if each.attribute is None else seen.values.get(each.attribute)
+        value = seen.values.get(each.attribute) if each.attribute is not None else None
         if value is not None and not isinstance(value, Problem):
             yield each.name, str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def not_offered(of: DeviceType, device_id: str, card: str, problem: Problem) -> Device:
-    """A device that is listed with a reason, and offered under no resource."""
-    return Device(
-        device_id, resource="", healthy=False, reasons=(problem,), card=card, type=of.name
-    )
 
 
 def unhealthy(known: Iterable[Device], problem: Problem) -> tuple[Device, ...]:

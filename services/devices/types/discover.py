@@ -11,11 +11,10 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
 from typing import Final
 
-from services.devices.hardware.afu_ids import Bar
-from services.devices.hardware.iommu import found_node, group_name, group_nodes
+from services.devices.hardware.iommu import found_node
 from services.devices.hardware.pci import DEVICES, address_in, function_folder
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import DeviceNodeState, Failure, Reading
+from services.devices.health import Failure, Reading
 from services.devices.nodes import FoundNode, described_node
 from services.devices.types.facts import Facts, Subject, last_step
 from services.devices.types.model import Term
@@ -37,7 +36,7 @@ class SysTree:
     """What one scan finds out about the devices below a root."""
 
     def __init__(self, files: Sysfs) -> None:
-        self._files = files
+        self.files = files
         self._of_class = cache(self._list_class)
         self.facts = cache(partial(Facts, files))
 
@@ -75,37 +74,33 @@ class SysTree:
         """The folders of the PCI function or USB device that a class entry is part of."""
         usb = _USB_FOLDER.fullmatch(folder)
         if not usb and not address_in(folder)[0]:  # a virtual device, or a copy of sysfs
-            usb = _USB_FOLDER.fullmatch(self._files.resolve(f"{folder}/device") or "")
-        return ("", usb["folder"]) if usb else (function_folder(self._files, folder)[1], "")
+            usb = _USB_FOLDER.fullmatch(self.files.resolve(f"{folder}/device") or "")
+        return ("", usb["folder"]) if usb else (function_folder(self.files, folder)[1], "")
 
     def _listed(self, folder: str) -> list[tuple[str, str]]:
-        names = sorted(self._files.names_if_listable(folder), key=natural)
-        found = ((name, self._files.resolve(f"{folder}/{name}")) for name in names)
+        names = sorted(self.files.names_if_listable(folder), key=natural)
+        found = ((name, self.files.resolve(f"{folder}/{name}")) for name in names)
         return [(name, there) for name, there in found if there]
 
     def _paths(self, pattern: str) -> list[Subject]:
-        """The nodes that a pattern matches; each is what sysfs says it is."""
+        """The nodes that a pattern matches; sysfs knows each but one that is named in full."""
         below = [""]
         for step in pattern.removeprefix("/dev/").split("/"):
             below = [
                 f"{folder}/{name}" if folder else name
                 for folder in below
-                for name in sorted(self._files.names_if_listable(f"/dev/{folder}"), key=natural)
+                for name in sorted(self.files.names_if_listable(f"/dev/{folder}"), key=natural)
                 if fnmatchcase(name, step)
             ]
-        if "*" in pattern:  # of folders such as dri/by-path, and of disks, it says nothing
-            below = [each for each in below if self._may_be_device(each)]
-        return [self._path(each) for each in below]
-
-    def _may_be_device(self, name: str) -> bool:
-        return self._files.node(name) is not DeviceNodeState.NOT_A_DEVICE
+        found = [self._path(each) for each in below]
+        return [each for each in found if each.folder or "*" not in pattern]
 
     def _path(self, name: str) -> Subject:
-        number = self._files.node_number(name)
-        known = self._files.resolve(f"/sys/dev/char/{number[0]}:{number[1]}") if number else None
+        number = self.files.node_number(name)
+        known = self.files.resolve(f"/sys/dev/char/{number[0]}:{number[1]}") if number else None
         if not known:
             return Subject(name)
-        subsystem = last_step(self._files.link(f"{known}/subsystem"))
+        subsystem = last_step(self.files.link(f"{known}/subsystem"))
         return Subject(name, known, subsystem, *self._owners(known))
 
     # Attributes ----------------------------------------------------------------------------------
@@ -124,16 +119,16 @@ class SysTree:
         file = self._named(folder, last)
         if isinstance(file, Reading):
             return file
-        if self._files.link(file):
+        if self.files.link(file):
             return Reading(failure=Failure.UNREADABLE, detail="a link, not a file of the device")
-        return self._files.read(file)
+        return self.files.read(file)
 
     def _step(self, folder: str, step: str) -> str | Reading:
         """The folder one step on; only two links of a device are followed."""
         path = self._named(folder, step)
-        if isinstance(path, Reading) or not self._files.link(path):
+        if isinstance(path, Reading) or not self.files.link(path):
             return path
-        target = self._files.resolve(path) if step in _HOPS else None
+        target = self.files.resolve(path) if step in _HOPS else None
         if target is None or not target.startswith("/sys/"):
             return Reading(failure=Failure.UNREADABLE, detail=f"{step} is a link that leads away")
         return target
@@ -142,13 +137,13 @@ class SysTree:
         """What a step stands for, which has to be one thing."""
         if "*" not in step:
             return f"{folder}/{step}"
-        found = [each for each in self._files.names_if_listable(folder) if fnmatchcase(each, step)]
+        found = [each for each in self.files.names_if_listable(folder) if fnmatchcase(each, step)]
         if len(found) == 1:
             return f"{folder}/{found[0]}"
         text = f"{step} matches {len(found)} names"
         return Reading(failure=Failure.UNREADABLE if found else Failure.MISSING, detail=text)
 
-    # Nodes and groups ----------------------------------------------------------------------------
+    # Nodes ---------------------------------------------------------------------------------------
 
     def nodes_of_class(self, subject: Subject, name: str) -> list[tuple[str, FoundNode]]:
         """The nodes of a class that a device has, with the entries' names."""
@@ -160,33 +155,7 @@ class SysTree:
     def own_node(self, subject: Subject) -> FoundNode:
         """The node of a class entry, a USB device or a path."""
         if subject.folder:
-            name, number = described_node(self._files.text(f"{subject.folder}/uevent"))
+            name, number = described_node(self.files.text(f"{subject.folder}/uevent"))
         else:
-            name, number = subject.name, self._files.node_number(subject.name)
-        return found_node(self._files, name, number, subject.subsystem)
-
-    def vfio_nodes(self, group: str) -> list[FoundNode]:
-        """The nodes of an IOMMU group: its own, and that of VFIO."""
-        return group_nodes(self._files, group)
-
-    def bar(self, subject: Subject) -> Bar:
-        """The file of a PCI function's BAR0."""
-        folder = subject.pci
-        return Bar(subject.address, f"{folder}/resource0", self._files.inode(folder))
-
-    def group_name(self, group: str) -> str:
-        """What the kernel calls a group; `vfio-noiommu` is none that isolates."""
-        return group_name(self._files, group)
-
-    @cached_property
-    def groups(self) -> dict[str, list[Subject]]:
-        """The PCI functions of each IOMMU group.
-
-        They are found by their links, which snapshots have without the groups' own folders.
-        """
-        found: dict[str, list[Subject]] = {}
-        for each in self._functions:
-            group = self.facts(each)("iommuGroup")
-            if group:
-                found.setdefault(str(group), []).append(each)
-        return found
+            name, number = subject.name, self.files.node_number(subject.name)
+        return found_node(self.files, name, number, subject.subsystem)

@@ -4,10 +4,10 @@ A file that can't be used never stops the others. The folder may be a mounted Co
 are links to files below its `..data`; a link that leads out of the folder is refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from services.devices.types.model import DeviceType
 from services.devices.types.parsing import InvalidType, parse
@@ -37,6 +37,10 @@ class FileProblem:
         return ": ".join(filter(None, [where, self.field, self.message]))
 
 
+Contents: TypeAlias = Mapping[str, bytes | FileProblem]
+"""What is in the files of a folder, or why it can't be read, by their names."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedTypes:
     """The device types of a folder."""
@@ -51,34 +55,25 @@ def load_types(folder: Path, *, domains: tuple[str, ...] = ()) -> LoadedTypes:
     Raises:
         ExternalFailure: The folder doesn't exist or can't be listed.
     """
-    files: dict[str, tuple[str, DeviceType]] = {}
-    problems: list[FileProblem] = []
+    return parse_types(read_files(folder), domains=domains)
+
+
+def read_files(folder: Path) -> Contents:
+    """The files of a folder, by name.
+
+    Raises:
+        ExternalFailure: The folder doesn't exist or can't be listed.
+    """
     paths = yaml_files(folder, what=WHAT)
-    for path in paths[:MAX_FILES]:
-        found = _read(folder, path, domains)
-        if isinstance(found, FileProblem):
-            problems.append(found)
-            continue
-        line, made = found
-        known = files.setdefault(made.name, (path.name, made))
-        if known[0] != path.name:
-            text = f"{known[0]} has a type of this name already"
-            problems.append(FileProblem(path.name, line, "metadata.name", text))
-    problems += _beyond(paths[MAX_FILES:])
-    return LoadedTypes(tuple(made for _, made in files.values()), tuple(problems))
-
-
-def _beyond(paths: Iterable[Path]) -> list[FileProblem]:
     text = f"the folder has more than {MAX_FILES} files"
-    return [FileProblem(path.name, 0, "", text) for path in paths]
+    beyond = {path.name: FileProblem(path.name, 0, "", text) for path in paths[MAX_FILES:]}
+    real = folder.resolve()
+    return {path.name: _read(real, path) for path in paths[:MAX_FILES]} | beyond
 
 
-def _read(
-    folder: Path, path: Path, domains: tuple[str, ...]
-) -> tuple[int, DeviceType] | FileProblem:
-    """The type of a file, and the line on which its document starts."""
+def _read(folder: Path, path: Path) -> bytes | FileProblem:
     try:
-        if not path.resolve(strict=True).is_relative_to(folder.resolve(strict=True)):
+        if not path.resolve(strict=True).is_relative_to(folder):
             return FileProblem(path.name, 0, "", "a link that leads out of the folder")
         content = read_file(path, MAX_BYTES)
     except (OSError, RuntimeError) as error:
@@ -86,12 +81,33 @@ def _read(
         return FileProblem(path.name, 0, "", text)
     if len(content) > MAX_BYTES:
         return FileProblem(path.name, 0, "", f"the file has more than {MAX_BYTES // 1024} KiB")
-    return _parse(path.name, content, domains)
+    return content
+
+
+def parse_types(contents: Contents, *, domains: tuple[str, ...] = ()) -> LoadedTypes:
+    """The device types in files; of two with one name the first counts."""
+    files: dict[str, str] = {}
+    types: list[DeviceType] = []
+    problems: list[FileProblem] = []
+    for name, content in contents.items():
+        found = _parse(name, content, domains) if isinstance(content, bytes) else content
+        if isinstance(found, FileProblem):
+            problems.append(found)
+            continue
+        line, made = found
+        if made.name in files:
+            text = f"{files[made.name]} has a type of this name already"
+            problems.append(FileProblem(name, line, "metadata.name", text))
+            continue
+        files[made.name] = name
+        types.append(made)
+    return LoadedTypes(tuple(types), tuple(problems))
 
 
 def _parse(
     name: str, content: bytes, domains: tuple[str, ...]
 ) -> tuple[int, DeviceType] | FileProblem:
+    """The type of a file, and the line on which its document starts."""
     documents = list(read_documents(content, types=True))
     if not documents:
         return FileProblem(name, 0, "", "the file is empty")

@@ -164,10 +164,10 @@ def _path_problem(path: str) -> str:
     name = path.removeprefix("/dev/")
     if name == path or not is_name(name.replace("*", "0")):
         return "is not /dev/ and the name of a device node"
-    shown = next((each for each in DENIED_EXAMPLES if fnmatchcase(each, name)), "")
-    if shown or denied_name(name):
-        return f"would be /dev/{shown or name}, which is never handed out"
-    return ""
+    filled = (name.replace("*", each) for each in ("", "0", "a"))
+    examples = (each for each in DENIED_EXAMPLES if fnmatchcase(each, name))
+    shown = next((each for each in (*examples, *filled) if denied_name(each)), "")
+    return f"would be /dev/{shown}, which is never handed out" if shown else ""
 
 
 class Attribute(_Strict, frozen=True):

@@ -5,20 +5,20 @@ each device that a type names. A device whose reads hang stays as it was offered
 takes nothing from the others.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
+from services.devices.hardware.iommu import group_members, group_name, group_nodes, group_of
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.labels import label
 from services.devices.model import Device, DeviceNode, Problem, Value
 from services.devices.nodes import FoundNode, check_node
 from services.devices.ofs import is_ofs
-from services.devices.port_owners import HELD, Allocated
-from services.devices.provider import Found
+from services.devices.provider import Allocated, Found
 from services.devices.types.build import (
     NOT_MATCHED,
     PUBLISHED,
@@ -26,19 +26,16 @@ from services.devices.types.build import (
     attribute_value,
     health_problems,
     make_devices,
-    not_offered,
     unhealthy,
 )
 from services.devices.types.discover import SysTree, natural
 from services.devices.types.facts import Subject
-from services.devices.types.load import WHAT, LoadedTypes, load_types
+from services.devices.types.load import Contents, LoadedTypes, parse_types, read_files
 from services.devices.types.match import Mismatch, is_named, mismatch
 from services.devices.types.model import DeviceType, NodeSource
-from services.devices.vfio import GroupMember, group_problem
+from services.devices.vfio import group_problem
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import ExternalFailure, HardwareError
-from services.process.folder import Signature, signature
-from services.process.text import listing
 
 PATIENCE: Final = 1.0
 """Seconds within which each device must answer."""
@@ -49,17 +46,21 @@ AFU_ID: Final = "afuID"
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """What a type names, before it is read."""
+    """A device that a type names, before it is read."""
 
     of: DeviceType
-    subject: Subject
     id: str
-    is_only: bool
-    """Whether the type names nothing else of the same PCI function or USB device."""
+    parts: tuple[Subject, ...]
+    """What the type names of it: entries of one function, or functions of one IOMMU group."""
+
+    @property
+    def first(self) -> Subject:
+        """The part that sorts first."""
+        return self.parts[0]
 
 
 _Read: TypeAlias = Sighting | Mismatch | Problem
-"""A device as it was read, why it isn't of the type after all, or why it couldn't be read."""
+"""A device as it was read, why it isn't of the type after all, or why it can't be had."""
 
 
 class DeviceTypes:
@@ -86,10 +87,12 @@ class DeviceTypes:
         self._files = files
         self._holders = holders
         self._afu_ids = AfuIds(root, calls)
-        self._signature: Signature | None = None
+        self._contents: Contents | None = None
         self._loaded = LoadedTypes()
-        self._offered: Sequence[Device] = ()
-        """What has a resource, by the last scan: it stays offered, unhealthy, while it hangs."""
+        self._offered: dict[tuple[str, str], list[Device]] = {}
+        """What had a resource in the last scan, by type and id: it stays offered, unhealthy, while
+        it hangs.
+        """
 
     @property
     def subsystems(self) -> frozenset[str]:
@@ -125,27 +128,42 @@ class DeviceTypes:
         ids = yield from self._read_afu_ids(tree, named, held)
         reads: list[tuple[_Named, _Read]] = []
         for each in named:
+            is_held = (each.of.resource, each.id) in held
             try:
-                afu_id = ids.get(each.subject.address) if _asks_afu_id(each.of) else None
-                is_held = (each.of.resource, each.id) in held
-                read: _Read = yield (
-                    self._key(each),
-                    partial(_read, tree, each, afu_id, is_held=is_held),
-                )
+                read: _Read = yield self._key(each), partial(_read, tree, each, ids, is_held)
             except HardwareError as error:
-                text = f"reading {each.subject.name} hangs: {error}"
-                reads.append((each, Problem("device-hung", text)))
+                read = Problem("device-hung", f"reading {each.first.name} hangs: {error}")
+            reads.append((each, read))
+        return Found(tuple(self._devices(reads)), tuple(problems))
+
+    def _devices(self, reads: Sequence[tuple[_Named, _Read]]) -> Iterator[Device]:
+        """Yield the devices of a scan, and keep those that are offered."""
+        matched = {
+            part.place
+            for named, read in reads
+            if isinstance(read, Sighting)
+            for part in named.parts
+        }
+        last, self._offered = self._offered, {}
+        for named, read in reads:
+            if isinstance(read, Sighting):
+                devices = tuple(make_devices(named.of, read))
+            elif isinstance(read, Problem):
+                devices = unhealthy(last.get((named.of.name, named.id), ()), read)
+                devices = devices or (_not_offered(named, read),)
+            elif read.is_near and matched.isdisjoint(part.place for part in named.parts):
+                devices = (_not_offered(named, Problem(NOT_MATCHED, read.message)),)
             else:
-                reads.append((each, read))
-        devices = tuple(_not_held(each, held) for each in _devices(tree, reads, self._offered))
-        self._offered = [each for each in devices if each.resource]
-        return Found(devices, tuple(problems))
+                continue
+            offered = [each for each in devices if each.resource]
+            self._offered[named.of.name, named.id] = offered
+            yield from devices
 
     def _read_afu_ids(
         self, tree: SysTree, named: Iterable[_Named], held: Allocated
     ) -> Steps[dict[str, Answer]]:
         """Read which AFUs are behind functions of OFS cards, for the types that ask for it."""
-        subjects = [each.subject for each in named if _asks_afu_id(each.of)]
+        subjects = [part for each in named if _asks_afu_id(each.of) for part in each.parts]
         if not subjects:
             return {}
         try:
@@ -157,32 +175,40 @@ class DeviceTypes:
         return (yield from self._afu_ids.steps(bars, in_use))
 
     def _key(self, named: _Named) -> str:
-        return f"{named.of.name} {named.subject.folder or named.subject.name}"
+        return f"{named.of.name} {named.first.folder or named.first.name}"
 
     def _reload(self) -> None:
-        """Read the folder again if it has changed; without it, the types stay as they were."""
-        now = signature(self._folder, what=WHAT)
-        if now != self._signature:
-            self._loaded = load_types(self._folder, domains=self._domains)
-            self._signature = now
+        """Use the files as they are now; without the folder, the types stay as they were."""
+        contents = read_files(self._folder)
+        if contents != self._contents:
+            self._loaded = parse_types(contents, domains=self._domains)
+            self._contents = contents
 
     def _list(self, tree: SysTree) -> list[_Named]:
         return [each for of in self._loaded.types for each in _named(tree, of)]
 
 
-def _named(tree: SysTree, of: DeviceType) -> Iterator[_Named]:
-    """Yield what a type names, with ids that stay."""
-    found: dict[tuple[str, str], Subject] = {}
+def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
+    """The devices that a type names.
+
+    All that it names of a PCI function, a USB device or an IOMMU group is one device. So a device
+    keeps its id whatever else its driver makes of it, and no two containers share a function.
+    """
+    found: dict[str, dict[Subject, None]] = {}
     for term in of.spec.match:
         for subject in tree.subjects(term):
             if is_named(term, tree.facts(subject)):
-                found.setdefault((subject.folder, subject.name), subject)
-    subjects = sorted(found.values(), key=lambda each: natural(each.name))
-    owners = [each.owner for each in subjects]
-    for subject in subjects:
-        is_only = not subject.owner or owners.count(subject.owner) == 1
-        key = _place_of(subject) or subject.name
-        yield _Named(of, subject, label(key if is_only else f"{key}-{subject.name}"), is_only)
+                group = group_of(tree.files, subject.pci) if of.spec.is_vfio else ""
+                found.setdefault(group or subject.place, {})[subject] = None
+    devices = [sorted(parts, key=_order) for parts in found.values()]
+    return [
+        _Named(of, label(_place_of(first) or first.name), (first, *others))
+        for first, *others in sorted(devices, key=lambda parts: _order(parts[0]))
+    ]
+
+
+def _order(subject: Subject) -> tuple[str, ...]:
+    return natural(subject.name)
 
 
 def _place_of(subject: Subject) -> str:
@@ -206,18 +232,76 @@ def _bars(tree: SysTree, subjects: Iterable[Subject]) -> list[Bar]:
         fact = tree.facts(subject)
         ids, subsystem = f"{fact('vendorID')}:{fact('deviceID')}", str(fact("subsystemID"))
         if is_ofs(ids, subsystem) and "vfio" in str(fact("kernelDriver")):
-            bars[subject.address] = tree.bar(subject)
+            folder = subject.pci
+            bar = Bar(subject.address, f"{folder}/resource0", tree.files.inode(folder))
+            bars[subject.address] = bar
     return list(bars.values())
 
 
-def _read(tree: SysTree, named: _Named, afu_id: Answer | None, *, is_held: bool) -> _Read:
-    """Read a device: attributes, whether it is of the type after all, and nodes.
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a device that is of its type."""
+
+    subject: Subject
+    values: Mapping[str, Value | Problem]
+    problems: tuple[Problem, ...]
+
+
+def _read(tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], is_held: bool) -> _Read:  # noqa: FBT001 - for partial
+    """Read a device: which of its parts are of the type after all, their attributes, and nodes."""
+    read = [_read_part(tree, named.of, each, afu_ids, is_held=is_held) for each in named.parts]
+    parts = [each for each in read if isinstance(each, _Part)]
+    problem = next((each for each in read if isinstance(each, Problem)), None)
+    if problem is not None:
+        return problem
+    if not parts:
+        wrong = [each for each in read if isinstance(each, Mismatch)]
+        return next((each for each in wrong if each.is_near), wrong[0])
+    first = parts[0]
+    problems = [problem for each in parts for problem in each.problems]
+    problems += (
+        problem for each in parts[1:] for problem in health_problems(named.of, each.values)
+    )
+    addresses = dict.fromkeys(each.subject.address for each in parts if each.subject.address)
+    place = _place_of(first.subject)
+    claims = {*addresses, *([place] if place else [])}
+    if named.of.spec.is_vfio:
+        group = group_of(tree.files, first.subject.pci)
+        members = group_members(tree.files, group) if group else []
+        name = group_name(tree.files, group) if group else ""
+        if problem := group_problem(group, name, members, addresses):
+            return problem
+        claims.update(each.address for each in members if not each.is_bridge)
+        nodes = [(source, group_nodes(tree.files, group)) for source in named.of.spec.sources]
+    else:
+        subjects = [each.subject for each in parts]
+        nodes = [(source, _nodes(tree, subjects, source)) for source in named.of.spec.sources]
+    return Sighting(
+        named.id,
+        first.subject.name,
+        first.values,
+        [(source, [_checked(each, source) for each in found]) for source, found in nodes],
+        tuple(addresses),
+        frozenset(claims),
+        tuple(problems),
+    )
+
+
+def _read_part(
+    tree: SysTree,
+    of: DeviceType,
+    subject: Subject,
+    afu_ids: Mapping[str, Answer],
+    *,
+    is_held: bool,
+) -> _Part | Mismatch | Problem:
+    """Read the attributes of a part.
 
     A container that has it, by this type, can start again although its AFU is unknown now.
     """
-    of, subject = named.of, named.subject
     fact = tree.facts(subject)
     values: dict[str, Value | Problem] = {"type": of.name}
+    afu_id = afu_ids.get(subject.address) if _asks_afu_id(of) else None
     if afu_id is not None:
         values[AFU_ID] = afu_id
     for attribute in of.spec.attributes:
@@ -233,107 +317,26 @@ def _read(tree: SysTree, named: _Named, afu_id: Answer | None, *, is_held: bool)
         return None if isinstance(value, Problem) else value
 
     wrong = mismatch(of.spec.match, known)
-    unknown = (afu_id,) if wrong is not None and isinstance(afu_id, Problem) else ()
-    if wrong is not None and not (unknown and is_held):
-        return unknown[0] if unknown else wrong
-    if of.spec.is_vfio:
-        return Sighting(named.id, subject.name, values, (), problems=unknown)
-    nodes = [(source, _nodes(tree, subject, source)) for source in of.spec.sources]
-    place = _place_of(subject)
-    claims = frozenset({place}) if place else frozenset[str]()
-    addresses = (subject.address,) if subject.address else ()
-    return Sighting(named.id, subject.name, values, nodes, addresses, claims, unknown)
+    if wrong is None:
+        return _Part(subject, values, ())
+    if not isinstance(afu_id, Problem):
+        return wrong
+    return _Part(subject, values, (afu_id,)) if is_held else afu_id
 
 
-def _nodes(tree: SysTree, subject: Subject, source: NodeSource) -> list[DeviceNode | Problem]:
+def _nodes(tree: SysTree, parts: Sequence[Subject], source: NodeSource) -> list[FoundNode]:
     if source.own:
-        return [_checked(tree.own_node(subject), source)]
-    nodes = tree.nodes_of_class(subject, source.class_ or "")
-    return [_checked(node, source) for name, node in nodes if source.has_kind(name)]
+        return [tree.own_node(each) for each in parts]
+    nodes = tree.nodes_of_class(parts[0], source.class_ or "")
+    return [node for name, node in nodes if source.has_kind(name)]
 
 
 def _checked(node: FoundNode, source: NodeSource) -> DeviceNode | Problem:
     return check_node(node, permissions=source.permissions, is_vfio=source.vfio)
 
 
-def _devices(
-    tree: SysTree, reads: Sequence[tuple[_Named, _Read]], previous: Sequence[Device]
-) -> Iterator[Device]:
-    groups: dict[tuple[str, str], list[tuple[_Named, Sighting | Problem]]] = {}
-    matched = {named.subject.place for named, read in reads if isinstance(read, Sighting)}
-    for named, read in reads:
-        of, subject = named.of, named.subject
-        if isinstance(read, Mismatch):
-            if read.is_near and subject.place not in matched:
-                problem = Problem(NOT_MATCHED, read.message)
-                yield not_offered(of, named.id, subject.name, problem)
-        elif of.spec.is_vfio:
-            group = _group(tree, subject)
-            groups.setdefault((of.name, group or named.id), []).append((named, read))
-        elif isinstance(read, Problem):
-            known = [each for each in previous if _is_same(each, named)]
-            yield from unhealthy(known, read) or (not_offered(of, named.id, subject.name, read),)
-        else:
-            yield from make_devices(of, read)
-    for members in groups.values():
-        yield _group_device(tree, members, previous)
-
-
-def _not_held(device: Device, held: Collection[tuple[str, str]]) -> Device:
-    """Unhealthy if a container has it as another resource, which the kubelet counts by itself."""
-    others = sorted(of for of, key in held if key == device.id and of != device.resource)
-    if not (device.resource and others):
-        return device
-    problem = Problem(HELD, f"a container has {device.id} as {listing(others)}")
-    return replace(device, healthy=False, reasons=(*device.reasons, problem))
-
-
-def _group(tree: SysTree, subject: Subject) -> str:
-    return str(tree.facts(subject)("iommuGroup") or "")
-
-
-def _is_same(device: Device, named: _Named) -> bool:
-    """Whether a device offered before is the named one, or a replica of it."""
-    return device.type == named.of.name and device.card == named.subject.name
-
-
-def _group_device(
-    tree: SysTree, members: list[tuple[_Named, Sighting | Problem]], previous: Sequence[Device]
-) -> Device:
-    """The device that is an IOMMU group; one that can't be had was offered before, or is not."""
-    (first, _), of = members[0], members[0][0].of
-    group = _group(tree, first.subject)
-    matched = tuple(named.subject.address for named, _ in members)
-    functions = [_member(tree, each) for each in tree.groups.get(group, ())]
-    hung = next((read for _, read in members if isinstance(read, Problem)), None)
-    problem = hung or group_problem(
-        group, tree.group_name(group) if group else "", functions, matched
+def _not_offered(named: _Named, problem: Problem) -> Device:
+    """A device that is listed with a reason, and offered under no resource."""
+    return Device(
+        named.id, "", healthy=False, reasons=(problem,), card=named.first.name, type=named.of.name
     )
-    known = [each for each in previous if _is_same(each, first)]
-    if problem is not None:
-        (device,) = unhealthy(known, problem) or (
-            not_offered(of, first.id, first.subject.name, problem),
-        )
-        return device
-    reads = [read for _, read in members if isinstance(read, Sighting)]
-    values = [read.values for read in reads]
-    unknown = (each for read in reads for each in read.problems)
-    (source,) = of.spec.sources
-    others = frozenset(each.address for each in functions if not each.is_bridge)
-    seen = Sighting(
-        first.id,
-        first.subject.name,
-        values[0],
-        [(source, [_checked(each, source) for each in tree.vfio_nodes(group)])],
-        matched,
-        others | frozenset(matched),
-        (*unknown, *(each for one in values[1:] for each in health_problems(of, one))),
-    )
-    (device,) = make_devices(of, seen)
-    return device
-
-
-def _member(tree: SysTree, subject: Subject) -> GroupMember:
-    fact = tree.facts(subject)
-    pci_class, driver = str(fact("pciClass") or ""), str(fact("kernelDriver") or "")
-    return GroupMember(subject.address, pci_class, driver)

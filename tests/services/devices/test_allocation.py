@@ -33,7 +33,7 @@ UNITS, BDF = PluginMode.UNITS, PluginMode.BDF
     ("mode", "resource", "ids", "addresses", "names"),
     [
         (AF, AF_NLB0, "dfl-port.1 dfl-port.0", "5f:00.0 5e:00.0", "dfl-port.1 dfl-port.0"),
-        (AF, AF_NLB0, "dfl-port.2 dfl-port.3", "60:00.0", "dfl-port.2 dfl-port.3"),
+        (AF, AF_NLB0, "dfl-port.2 dfl-port.3", "60:00.0 60:00.0", "dfl-port.2 dfl-port.3"),
         (
             *(REGION_MODE, REGION, "dfl-fme.2 dfl-fme.0", "60:00.0 5e:00.0"),
             "dfl-port.2 dfl-port.3 dfl-port.0",
@@ -95,17 +95,14 @@ def test_an_id_that_is_asked_for_twice_counts_once() -> None:
     assert answer.envs["ACCELERATOR_UNITS"] == "1,0"
 
 
-@pytest.mark.parametrize(
-    ("values", "listed"), [(("a,b", "b,c"), "a,b,c"), (("", "a"), "a"), (("", ""), "")]
-)
-def test_what_several_devices_list_is_in_their_variable_once(
-    values: tuple[str, str], listed: str
-) -> None:
-    devices = {
-        str(number): Device(str(number), AF_NLB0, healthy=True, envs=(("LIST", value),))
-        for number, value in enumerate(values)
-    }
-    assert allocate(devices, ["0", "1"]).envs == {"LIST": listed}
+def test_a_variable_has_a_value_for_each_device_in_their_order_and_a_fixed_one_its_value() -> None:
+    def device(key: str, **envs: str) -> Device:
+        fixed = (("FIXED", "a,b"),)
+        return Device(key, AF_NLB0, healthy=True, envs=tuple(envs.items()), fixed_envs=fixed)
+
+    made = [device("0", NODE="1", ID="x"), device("1", NODE="0"), device("2", NODE="1", ID="z")]
+    answer = allocate({each.id: each for each in made}, ["2", "1", "0"])
+    assert answer.envs == {"NODE": "1,0,1", "ID": "z,,x", "FIXED": "a,b"}
 
 
 def test_devices_without_pci_function_leave_their_variable_empty() -> None:

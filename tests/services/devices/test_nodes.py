@@ -49,6 +49,8 @@ def found(name: str, number: Number | None, subsystem: str) -> FoundNode:
         ("misc", (10, 236), "x"),
         ("tty", (4, 0), "x"),
         ("tty", (5, 1), "x"),
+        ("", (136, 0), "x"),
+        ("", (162, 1), "x"),
         ("", (243, 1), "dfl-fme.0"),
         ("", (243, 1), "intel-fpga-port.0"),
         ("fpga_manager", (243, 1), "x"),

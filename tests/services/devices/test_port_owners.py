@@ -5,13 +5,12 @@ import pytest
 from services.devices.model import Inventory, PluginMode
 from services.devices.ofs import in_use
 from services.devices.port_owners import (
-    HELD,
     PortOwners,
     held_functions,
     lock_of,
     with_held_functions,
-    with_held_ports,
 )
+from services.devices.provider import HELD, Found, merge
 from services.devices.resources import advertise
 from tests.services.cards import AF_NLB0, REGION, UNIT, card, port, virtual
 from tests.services.devices.test_ofs import ofs_card
@@ -52,16 +51,19 @@ OTHER = f"{AF_NLB0}-before"
         (PluginMode.AF, [(REGION, "dfl-fme.0")], False),
         (PluginMode.AF, [(UNIT, "5e:00.0")], False),
         (PluginMode.REGION, [(REGION, "dfl-fme.0")], True),
-        (PluginMode.REGION, [(AF_NLB0, "dfl-port.0")], True),
+        (PluginMode.REGION, [(AF_NLB0, "dfl-port.0")], False),
+        (PluginMode.REGIONDEVEL, [("device.accelbind.dev/t", "0000-5e-00-0-r2")], False),
+        (PluginMode.BDF, [(UNIT, "5e:00.0")], True),
+        (PluginMode.BDF, [(REGION, "dfl-fme.0")], False),
     ],
 )
-def test_in_mode_af_a_port_that_is_held_as_another_resource_is_unhealthy(
+def test_what_a_container_has_as_another_resource_is_unhealthy(
     mode: PluginMode, allocated: list[tuple[str, str]], *, healthy: bool
 ) -> None:
     inventory = Inventory((card(0),))
-    (device,) = with_held_ports(advertise(inventory, mode), inventory, allocated).devices()
+    (device,) = merge([Found((*advertise(inventory, mode).devices(),))], allocated).devices()
     assert device.healthy is healthy
-    assert [each.reason for each in device.reasons] == ([] if healthy else [HELD])
+    assert {each.reason for each in device.reasons} == (set() if healthy else {HELD})
 
 
 def test_a_card_is_locked_together_with_its_virtual_functions() -> None:
@@ -83,10 +85,14 @@ def test_a_virtual_function_of_an_ofs_card_is_held_by_its_id_or_its_engine() -> 
     assert held_functions(Inventory((card(0),)), [("a", "dfl-port.0")]) == set()
     assert held(inventory, "0000-b1-00-6") == ["dfl-port.0"], "programming would change it"
     offer = advertise(inventory, PluginMode.AF)
-    changed = with_held_ports(offer, inventory, [("another", "0000-b1-00-6")])
-    one, other = changed.devices()
+    one, other = merge([Found((*offer.devices(),))], [("another", "0000-b1-00-6")]).devices()
     assert one.healthy
-    assert [each.message for each in other.reasons] == ["a container has vfio/6 as another"]
+    assert [each.message for each in other.reasons] == ["a container has 0000-b1-00-6 as another"]
+    (region,) = merge(
+        [Found((*advertise(inventory, PluginMode.REGIONDEVEL).devices(),))],
+        [("device.accelbind.dev/he-mem", "0000-b1-00-6")],
+    ).devices()
+    assert [each.reason for each in region.reasons] == [HELD]
 
 
 def test_a_function_in_use_since_before_the_start_stays_under_the_resource_of_its_container() -> (

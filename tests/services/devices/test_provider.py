@@ -54,24 +54,6 @@ NO_NODE = Device("x", "", healthy=False, reasons=(Problem("no-node", "x has no n
             [],
             ["2:2 is part of a and b of type ve, so none of them is offered"] * 2,
         ),
-        # two parts of one card by one type, and one of them by another type too
-        (
-            [
-                device("a", "drm", FPGA[:-1] + "1", "1:1"),
-                device("b", "drm", FPGA[:-1] + "1", "1:2"),
-            ],
-            ["a", "b"],
-            [],
-        ),
-        (
-            [
-                device("a", "drm", "0000:01:00.0", "1:1"),
-                device("b", "drm", "0000:01:00.0", "1:2"),
-                device("c", "pci", "0000:01:00.0", "1:3"),
-            ],
-            [],
-            [f"types drm and pci match 0000:01:00.0, {NEITHER}"] * 3,
-        ),
         # one type finds one node under two names
         (
             [

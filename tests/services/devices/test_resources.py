@@ -90,7 +90,7 @@ def test_in_af_mode_a_device_is_a_port_under_the_function_in_it() -> None:
         afu_ids=(NLB3,),
         cdi="intel.cdi.k8s.io/fpga=dfl-port.1",
         envs=((resource_variable(AF_NLB3), "0000:5f:00.0"),),
-        claims=frozenset({"0000:5f:00.0"}),
+        claims=frozenset({"0000:5f:00.0", "5f:00.0", "dfl-port.1", "dfl-fme.1"}),
     )
     assert made.not_offered == ()
 
@@ -112,7 +112,7 @@ def test_in_the_region_modes_a_device_is_an_engine(mode: PluginMode) -> None:
         afu_ids=(NLB0, NLB3),
         cdi=f"intel.cdi.k8s.io/fpga={'regiondevel-' if engine else ''}dfl-fme.0",
         envs=((resource_variable(REGION), "0000:5e:00.0"),),
-        claims=frozenset({"0000:5e:00.0"}),
+        claims=frozenset({"0000:5e:00.0", "5e:00.0", "dfl-port.0", "dfl-port.1"}),
     )
 
 

@@ -56,6 +56,7 @@ class Setting:
             [fpga],
             interval=interval,
             damping=Damping(good_scans=2),
+            holders=self.holders,
             on_scan=[self.on_scan],
         )
 

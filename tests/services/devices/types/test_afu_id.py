@@ -31,7 +31,7 @@ def of_cards_page() -> str:
 def test_the_type_in_the_guide_serves_a_card_without_region(node: OfsNode, tmp_path: Path) -> None:
     types = Types(tmp_path / "types", node.root, patience=20)
     types.write("c6100.yaml", of_cards_page())
-    *others, served = types.scan().devices
+    served, *others = types.scan().devices
     assert (served.id, served.resource) == ("0000-b1-00-5", "device.accelbind.dev/he-mem")
     assert served.healthy
     assert [each.host for each in served.nodes] == ["vfio/1770", "vfio/vfio"]

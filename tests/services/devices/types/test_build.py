@@ -110,11 +110,11 @@ def test_variables_are_set_where_the_attribute_is_known() -> None:
     seen = Sighting("a", "a", values, (), addresses)
     (device,) = make_devices(type_of(ACCEL | {"env": env}, "my-x"), seen)
     assert device.envs == (
-        ("ACCELBIND_MY_X", ",".join(addresses)),
-        ("FIXED", "1"),
+        ("ACCELBIND_MY_X", "+".join(addresses)),
         ("NODE", "1"),
         ("VF", "true"),
     )
+    assert device.fixed_envs == (("FIXED", "1"),)
     assert device.numa_node == 1
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode
-from services.devices.port_owners import HELD
-from services.devices.provider import merge
+from services.devices.provider import HELD, merge
 from simulator.devices import DeviceTree
 from tests.golden.files import as_it_is
 from tests.services.devices.hardware.blocking import Barrier
@@ -176,20 +176,31 @@ def test_a_device_has_the_nodes_of_its_own_function(tree: DeviceTree, types: Typ
     assert [each.reason for each in found["0000-00-02-0"].reasons] == ["node-missing"]
 
 
-def test_entries_of_one_function_are_devices_of_their_own(tree: DeviceTree, types: Types) -> None:
+def test_entries_of_one_function_are_one_device_whose_id_stays(
+    tree: DeviceTree, types: Types
+) -> None:
     folder = tree.pci("0000:65:00.0", "1e52:401e")
-    for number in range(2):
-        tree.entry(folder, "accel", f"accel{number}", f"261:{number}", f"accel/accel{number}")
     tree.entry("", "accel", "accel9", "261:9", "accel/accel9")
-    term = {"class": {"name": "accel"}, "pci": {"vendor": ["1e52"]}}
-    write(types, {"match": [term]})
-    devices = types.scan().devices
-    assert [each.id for each in devices] == ["0000-65-00-0-accel0", "0000-65-00-0-accel1"]
-    assert [each.claims for each in devices] == [
-        {"0000:65:00.0", "261:0"},
-        {"0000:65:00.0", "261:1"},
+    write(
+        types,
+        {
+            "match": [{"class": {"name": "accel"}, "pci": {"vendor": ["1e52"]}}],
+            "attributes": [{"name": "ready", "file": "ready", "type": "bool"}],
+            "health": [{"attribute": "ready", "equals": True, "reason": "not-ready"}],
+        },
+    )
+    names, ready = [], {2: 1, 0: 0, 1: 1}
+    for number, state in ready.items():
+        entry = tree.entry(folder, "accel", f"accel{number}", f"261:{number}", f"accel/a{number}")
+        tree.file(f"{entry}/ready", state)
+        (device,) = types.scan().devices
+        names.append((device.id, device.healthy, [each.host for each in device.nodes]))
+    assert names == [
+        ("0000-65-00-0", True, ["accel/a2"]),
+        ("0000-65-00-0", False, ["accel/a0", "accel/a2"]),
+        ("0000-65-00-0", False, ["accel/a0", "accel/a1", "accel/a2"]),
     ]
-    assert merge([types.scan()]).not_offered == ()
+    assert device.claims == {"0000:65:00.0", "261:0", "261:1", "261:2"}
 
 
 def test_what_a_container_has_as_another_resource_is_unhealthy(
@@ -200,7 +211,7 @@ def test_what_a_container_has_as_another_resource_is_unhealthy(
     write(types, {"match": [{"class": {"name": "accel"}}]})
     (free,) = types.scan().devices
     for resource, healthy in ((free.resource, True), ("device.accelbind.dev/old", False)):
-        (device,) = types.provider.devices_sync([(resource, free.id)]).devices
+        (device,) = merge([types.scan()], [(resource, free.id)]).devices()
         assert device.healthy is healthy
         assert [each.reason for each in device.reasons] == ([] if healthy else [HELD])
 
@@ -220,12 +231,34 @@ def test_usb_devices_are_named_by_their_ports(tree: DeviceTree, types: Types) ->
     assert devices[0].envs == (("ACCELBIND_T", "3-1"),)
 
 
-def test_paths_are_for_nodes_that_sysfs_does_not_know(tree: DeviceTree, types: Types) -> None:
-    for name in ("ami0", "ami10", "ami2", "other"):
-        tree.file(f"dev/{name}", "")
+class NumberedFiles(Sysfs):
+    """Files in the place of device nodes, which hold the numbers that the nodes would have."""
+
+    def node_number(self, name: str) -> tuple[int, int] | None:
+        major, _, minor = self.text(f"/dev/{name}").partition(":")
+        return (int(major), int(minor)) if minor else None
+
+
+def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
+    tree: DeviceTree, tmp_path: Path
+) -> None:
+    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
+    for number in (0, 2, 10):
+        tree.entry("", "ami", f"ami{number}", f"243:{number}")
+        tree.file(f"dev/ami{number}", f"243:{number}")
+    tree.file("dev/ami5", "243:5")
+    tree.file("dev/ami7", "")
     write(types, {"match": [{"path": ["/dev/ami*"]}]})
     found = types.scan().devices
-    assert [each.id for each in found] == ["ami0", "ami2", "ami10"]
+    assert [(each.id, each.nodes[0].number) for each in found] == [
+        ("ami0", (243, 0)),
+        ("ami2", (243, 2)),
+        ("ami10", (243, 10)),
+    ]
+    write(types, {"match": [{"path": ["/dev/ami5", "/dev/ami7", "/dev/gone"]}]})
+    first, second = types.scan().devices
+    assert first.nodes == (DeviceNode("ami5", "ami5", "rw", (243, 5)),)
+    assert [each.reason for each in second.reasons] == ["node-missing"]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +355,7 @@ def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
     term = {"pci": {"vendor": ["8086"], "device": ["bccf"], "driver": ["vfio-pci"]}}
     write(types, {"match": [term], "nodes": [{"vfio": True}]})
     unbound = types.scan().devices
-    assert [each.reasons[0].reason for each in unbound] == ["not-matched"] * 4
+    assert [each.reasons[0].reason for each in unbound] == ["not-matched"] * 3
     for address in list(functions)[:3]:
         tree.bind(functions[address], "vfio-pci")
     vfio(tree, 12)
@@ -332,7 +365,7 @@ def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
         "0000-b1-00-6": ["not-matched"],
     }
     vfio(tree, 13)
-    _, first, second = types.scan().devices
+    first, second, _ = types.scan().devices
     assert [each.host for each in first.nodes] == ["vfio/12", "vfio/vfio"]
     assert first.claims == {"0000:b1:00.3", "0000:b1:00.4", "242:12"}
     assert first.pci_addresses == ("0000:b1:00.3", "0000:b1:00.4")
