@@ -5,7 +5,7 @@ each function in it that is no bridge has a VFIO driver, `pci-stub` or none
 (docs.kernel.org/driver-api/vfio.html).
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,16 +38,26 @@ class GroupMember:
         return "vfio" in self.driver
 
 
-def group_problem(
-    group: str, name: str, members: Sequence[GroupMember], matched: Collection[str]
-) -> Problem | None:
+@dataclass(frozen=True, slots=True)
+class Group:
+    """An IOMMU group."""
+
+    number: str = ""
+    """Empty for a function that is in none."""
+    name: str = ""
+    """The kernel's, if it has one."""
+    members: tuple[GroupMember, ...] = ()
+
+
+def group_problem(group: Group, matched: Collection[str]) -> Problem | None:
     """Why a group can't be given to a container; `matched` are the functions that it is for."""
-    if not group:
+    if not group.number:
         text = f"{listing(sorted(matched))} has no IOMMU group: enable the IOMMU (intel_iommu=on)"
         return Problem("vfio-no-group", text)
-    if name == NO_IOMMU:
-        return Problem("vfio-no-group", f"group {group} has no IOMMU, so it isolates nothing")
-    functions = [each for each in members if not each.is_bridge]
+    if group.name == NO_IOMMU:
+        text = f"group {group.number} has no IOMMU, so it isolates nothing"
+        return Problem("vfio-no-group", text)
+    functions = [each for each in group.members if not each.is_bridge]
     idle = [each.address for each in functions if each.address in matched and not each.has_vfio]
     if idle:
         return Problem("vfio-not-bound", f"{listing(idle)} is not bound to vfio-pci")
@@ -57,17 +67,20 @@ def group_problem(
         if not each.has_vfio and each.driver not in _HARMLESS
     ]
     if held:
-        text = f"group {group} isn't viable: {listing(held)} has another driver than VFIO's"
+        text = f"group {group.number} isn't viable: {listing(held)} has another driver than VFIO's"
         return Problem("vfio-not-viable", text)
     return None
 
 
-def shared_problem(group: str, members: Sequence[GroupMember], address: str) -> Problem | None:
+def shared_problem(group: Group, address: str) -> Problem | None:
     """Why a function can't be given to a container alone: others in its group would go with it."""
-    others = [each.address for each in members if each.has_vfio and each.address != address]
+    others = [each.address for each in group.members if each.has_vfio and each.address != address]
     if not others:
         return None
-    text = f"a container with {address} would have {listing(others)} too: all are in group {group}"
+    text = (
+        f"a container with {address} would have {listing(others)} too: all are in group"
+        f" {group.number}"
+    )
     return Problem("vfio-group-shared", text)
 
 

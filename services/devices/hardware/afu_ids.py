@@ -1,7 +1,7 @@
 """Which AFU is behind each virtual function of an OFS card: its GUID stands in BAR0.
 
-The words are read by a child process (`bar0`), one for all functions. If it ends early or hangs,
-each function is read by a child of its own, so one that takes its reader with it harms no other.
+The words are read by a child process (`bar0`), one for each function, so one that takes its reader
+with it harms no other.
 
 A function that a container has is not read: it may be in a reset. Its last value counts. One that
 is free is read again after `INTERVAL`, since nothing tells that a card was programmed from outside;
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,11 +27,10 @@ from services.process.errors import HardwareError
 PROGRAM: Final = Path(__file__).with_name("bar0.py")
 PATIENCE: Final = 3.0
 """Seconds within which a child must answer; it takes some hundredths."""
-INTERVAL: Final = 30.0
+INTERVAL: Final = 60.0
 """Seconds after which a free function is read again."""
 
 _KEY: Final = "afu ids"
-_TOGETHER: Final = "/sys/bus/pci/devices/*/resource0"
 _WORDS: Final = re.compile(r"[0-9a-f]{16}(?: [0-9a-f]{16}){2}")
 
 
@@ -75,8 +73,6 @@ class AfuIds:
         self._program = program
         self._clock = clock
         self._known: dict[Bar, _Known] = {}
-        self._alone: frozenset[Bar] = frozenset()
-        """What has taken its reader with it."""
 
     async def identify(self, inventory: Inventory, held: Collection[str]) -> Inventory:
         """The same with the AFUs of OFS cards; `held` are addresses of functions in use."""
@@ -88,63 +84,43 @@ class AfuIds:
 
     def steps(self, bars: Sequence[Bar], held: Collection[str]) -> Steps[dict[str, Answer]]:
         """The steps of finding out, each of which may hang: answers by address."""
-        known = {bar: self._known[bar] for bar in bars if bar in self._known}
-        for bar in bars:
-            if bar.address in held and bar in known:
-                known[bar] = replace(known[bar], at=float("-inf"))
-        free = [bar for bar in bars if bar.address not in held]
+        known: dict[Bar, _Known] = {}
         due = self._clock() - INTERVAL
-        if any(bar not in known or known[bar].at <= due for bar in free):
-            answers = yield from self._read(free)
-            now = self._clock()
-            known |= {bar: _Known(answer, now) for bar, answer in answers.items()}
+        for bar in bars:
+            last = self._known.get(bar)
+            if bar.address not in held and (last is None or last.at <= due):
+                try:
+                    answer: Answer = yield bar.path, partial(self._read, bar)
+                except HardwareError as error:
+                    answer = _unreadable(bar, str(error))
+                known[bar] = _Known(answer, self._clock())
+            elif last is not None:
+                in_use_since = float("-inf") if bar.address in held else last.at
+                known[bar] = replace(last, at=in_use_since)
         self._known = known
         return {
             bar.address: known[bar].answer if bar in known else in_use(bar.address) for bar in bars
         }
 
-    def _read(self, bars: Sequence[Bar]) -> Steps[dict[Bar, Answer]]:
-        """Read functions together, and those that didn't answer one by one."""
-        together = [bar for bar in bars if bar not in self._alone]
-        answers: dict[Bar, Answer] = {}
-        if together:
-            with suppress(HardwareError):
-                answers, _ = yield _TOGETHER, partial(self._run, together)
-        alone = {}
-        for bar in (each for each in bars if each not in answers):
-            try:
-                found, why = yield bar.path, partial(self._run, [bar])
-            except HardwareError as error:
-                found, why = {}, str(error)
-            if bar in found:
-                answers[bar] = found[bar]
-            else:
-                alone[bar] = Problem(UNREADABLE, f"{bar.path} can't be read: {why}")
-        self._alone = frozenset(alone)
-        return answers | alone
-
-    def _run(self, bars: Sequence[Bar]) -> tuple[dict[Bar, Answer], str]:
-        """Read functions in a child; the answers that it gave, and how it ended."""
-        paths = [f"{self._root}{bar.path}" for bar in bars]
-        command = [sys.executable, "-I", "-S", str(self._program), *paths]
+    def _read(self, bar: Bar) -> Answer:
+        """Read a function in a child."""
+        command = [sys.executable, "-I", "-S", str(self._program), f"{self._root}{bar.path}"]
         try:
             done = subprocess.run(  # noqa: S603 - our own program
                 command, stdin=subprocess.DEVNULL, capture_output=True, check=False
             )
         except OSError as error:
             raise HardwareError(f"no process for it: {error}") from error
-        lines = done.stdout.decode(errors="replace").splitlines()
-        answers = {bar: _answer(bar, line) for bar, line in zip(bars, lines, strict=False)}
+        line = done.stdout.decode(errors="replace").strip()
+        if _WORDS.fullmatch(line):
+            return afu_id(bar.address, [int(word, 16) for word in line.split()])
         ended = done.returncode
         name = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
-        return answers, f"its reader ended with {name}: has the card gone?"
+        return _unreadable(bar, line or f"its reader ended with {name}: has the card gone?")
 
 
-def _answer(bar: Bar, line: str) -> Answer:
-    if _WORDS.fullmatch(line):
-        return afu_id(bar.address, [int(word, 16) for word in line.split()])
-    text = f"{bar.path} can't be read: {line.removeprefix('! ')[:200]}"
-    return Problem(UNREADABLE, text)
+def _unreadable(bar: Bar, why: str) -> Problem:
+    return Problem(UNREADABLE, f"{bar.path} can't be read: {why[:200]}")
 
 
 def _bars(inventory: Inventory) -> list[Bar]:

@@ -1,4 +1,4 @@
-"""Prints the first three 64-bit words of each file that its arguments name; a program of its own.
+"""Prints the first three 64-bit words of the file that its argument names; a program of its own.
 
 `services.devices.hardware.afu_ids` runs it: a load from a card that has just gone ends a process
 with SIGBUS, and may take forever. It imports little, so that it starts fast.
@@ -36,17 +36,16 @@ def read_words(path: str) -> tuple[int, ...]:
 
 
 def main() -> None:
-    """Print a line for each file: its words in hex, or why it can't be read."""
+    """Print the words of the file in hex, or why it can't be read."""
     signal.alarm(SECONDS)
-    # It may be killed every half minute: no core is written, and with 1 none is piped (core(5)).
+    # It may be killed every minute: no core is written, and with 1 none is piped (core(5)).
     with suppress(ValueError, OSError):  # where none may be written anyway
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
-    for path in sys.argv[1:]:
-        try:
-            line = " ".join(f"{word:016x}" for word in read_words(path))
-        except (OSError, ValueError) as error:
-            line = f"! {error}".replace("\n", " ")
-        print(line, flush=True)  # noqa: T201 - its result
+    try:
+        line = " ".join(f"{word:016x}" for word in read_words(sys.argv[1]))
+    except (OSError, ValueError) as error:
+        line = str(error)
+    print(line)  # noqa: T201 - its result
 
 
 if __name__ == "__main__":

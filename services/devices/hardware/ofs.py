@@ -10,12 +10,7 @@ are made through `sriov_numvfs` and bound to vfio-pci by whoever sets up the nod
 from typing import Final
 
 from services.devices.hardware.drivers.base import Numbered
-from services.devices.hardware.iommu import (
-    group_members,
-    group_name,
-    group_nodes,
-    group_of,
-)
+from services.devices.hardware.iommu import group_nodes, read_group
 from services.devices.hardware.pci import address_in, read_function
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode, Problem, VirtualFunction
@@ -48,19 +43,14 @@ def _read_function(files: Sysfs, folder: str) -> VirtualFunction | None:
     address, last = address_in(folder)
     if last != folder or _ids(files, folder) != VIRTUAL:
         return None
-    inode, group = files.inode(folder), group_of(files, folder)
-    members = group_members(files, group) if group else []
-    name = group_name(files, group) if group else ""
-    problem = group_problem(group, name, members, (address,))
-    problem = problem or shared_problem(group, members, address)
-    nodes = (
-        [] if problem else [check_node(each, is_vfio=True) for each in group_nodes(files, group)]
-    )
-    wrong = [problem, *(each for each in nodes if isinstance(each, Problem))]
+    inode, group = files.inode(folder), read_group(files, folder)
+    problem = group_problem(group, (address,)) or shared_problem(group, address)
+    found = [] if problem else group_nodes(files, group.number)
+    nodes = [problem, *(check_node(each, is_vfio=True) for each in found)]
     return VirtualFunction(
         read_function(files, address, folder),
         f"{folder}/resource0",
         inode,
         nodes=tuple(each for each in nodes if isinstance(each, DeviceNode)),
-        problems=tuple(filter(None, wrong)),
+        problems=tuple(each for each in nodes if isinstance(each, Problem)),
     )

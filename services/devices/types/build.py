@@ -62,14 +62,13 @@ class Sighting:
     claims: frozenset[str] = frozenset()
     """Besides the numbers of its nodes."""
     problems: tuple[Problem, ...] = ()
-    """What else is wrong with it."""
+    """What is wrong with it, besides its nodes."""
 
 
 def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
     """Yield the devices that a matched device is: one, or its replicas."""
-    problems = [*seen.problems, *health_problems(of, seen.values)]
     nodes, missing = _nodes(seen)
-    problems += missing
+    problems = [*seen.problems, *missing]
     # Its vfio/vfio is everybody's, so only the node of the group counts.
     counted = nodes[:1] if of.spec.is_vfio else nodes
     numbers = {f"{each.number[0]}:{each.number[1]}" for each in counted if each.number}

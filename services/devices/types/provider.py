@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
-from services.devices.hardware.iommu import group_members, group_name, group_nodes, group_of
+from services.devices.hardware.iommu import group_nodes, group_of, read_group
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.labels import label
 from services.devices.model import Device, DeviceNode, Problem, Value
@@ -130,7 +130,10 @@ class DeviceTypes:
         for each in named:
             is_held = (each.of.resource, each.id) in held
             try:
-                read: _Read = yield self._key(each), partial(_read, tree, each, ids, is_held)
+                read: _Read = yield (
+                    self._key(each),
+                    partial(_read, tree, each, ids, is_held=is_held),
+                )
             except HardwareError as error:
                 read = Problem("device-hung", f"reading {each.first.name} hangs: {error}")
             reads.append((each, read))
@@ -238,90 +241,71 @@ def _bars(tree: SysTree, subjects: Iterable[Subject]) -> list[Bar]:
     return list(bars.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of a device that is of its type."""
-
-    subject: Subject
-    values: Mapping[str, Value | Problem]
-    problems: tuple[Problem, ...]
-
-
-def _read(tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], is_held: bool) -> _Read:  # noqa: FBT001 - for partial
-    """Read a device: which of its parts are of the type after all, their attributes, and nodes."""
-    read = [_read_part(tree, named.of, each, afu_ids, is_held=is_held) for each in named.parts]
-    parts = [each for each in read if isinstance(each, _Part)]
-    problem = next((each for each in read if isinstance(each, Problem)), None)
-    if problem is not None:
-        return problem
-    if not parts:
-        wrong = [each for each in read if isinstance(each, Mismatch)]
-        return next((each for each in wrong if each.is_near), wrong[0])
-    first = parts[0]
-    problems = [problem for each in parts for problem in each.problems]
-    problems += (
-        problem for each in parts[1:] for problem in health_problems(named.of, each.values)
-    )
-    addresses = dict.fromkeys(each.subject.address for each in parts if each.subject.address)
-    place = _place_of(first.subject)
-    claims = {*addresses, *([place] if place else [])}
-    if named.of.spec.is_vfio:
-        group = group_of(tree.files, first.subject.pci)
-        members = group_members(tree.files, group) if group else []
-        name = group_name(tree.files, group) if group else ""
-        if problem := group_problem(group, name, members, addresses):
-            return problem
-        claims.update(each.address for each in members if not each.is_bridge)
-        nodes = [(source, group_nodes(tree.files, group)) for source in named.of.spec.sources]
-    else:
-        subjects = [each.subject for each in parts]
-        nodes = [(source, _nodes(tree, subjects, source)) for source in named.of.spec.sources]
-    return Sighting(
-        named.id,
-        first.subject.name,
-        first.values,
-        [(source, [_checked(each, source) for each in found]) for source, found in nodes],
-        tuple(addresses),
-        frozenset(claims),
-        tuple(problems),
-    )
-
-
-def _read_part(
-    tree: SysTree,
-    of: DeviceType,
-    subject: Subject,
-    afu_ids: Mapping[str, Answer],
-    *,
-    is_held: bool,
-) -> _Part | Mismatch | Problem:
-    """Read the attributes of a part.
+def _read(tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], *, is_held: bool) -> _Read:
+    """Read a device: which of its parts are of the type after all, their attributes, and nodes.
 
     A container that has it, by this type, can start again although its AFU is unknown now.
     """
-    fact = tree.facts(subject)
+    of, parts, wrong, problems = named.of, [], [], list[Problem]()
+    for subject in named.parts:
+        values = _values(tree, of, subject, afu_ids)
+        other, unknown = _mismatch(tree, of, subject, values), values.get(AFU_ID)
+        if other is not None and isinstance(unknown, Problem):
+            if not is_held:
+                return unknown
+            problems.append(unknown)
+        elif other is not None:
+            wrong.append(other)
+            continue
+        problems += health_problems(of, values)
+        parts.append((subject, values))
+    if not parts:
+        return next((each for each in wrong if each.is_near), wrong[0])
+    subjects = [subject for subject, _ in parts]
+    addresses = tuple(dict.fromkeys(each.address for each in subjects if each.address))
+    claims = {*addresses, _place_of(subjects[0])} - {""}
+    if of.spec.is_vfio:
+        group = read_group(tree.files, subjects[0].pci)
+        problem = group_problem(group, addresses)
+        if problem is not None:
+            return problem
+        claims.update(each.address for each in group.members if not each.is_bridge)
+        found = [group_nodes(tree.files, group.number)]
+    else:
+        found = [_nodes(tree, subjects, source) for source in of.spec.sources]
+    nodes = [
+        (source, [_checked(each, source) for each in each_found])
+        for source, each_found in zip(of.spec.sources, found, strict=True)
+    ]
+    card, values = subjects[0].name, parts[0][1]
+    return Sighting(named.id, card, values, nodes, addresses, frozenset(claims), tuple(problems))
+
+
+def _values(
+    tree: SysTree, of: DeviceType, subject: Subject, afu_ids: Mapping[str, Answer]
+) -> dict[str, Value | Problem]:
+    """The attributes that a type asks for."""
     values: dict[str, Value | Problem] = {"type": of.name}
-    afu_id = afu_ids.get(subject.address) if _asks_afu_id(of) else None
-    if afu_id is not None:
-        values[AFU_ID] = afu_id
+    if _asks_afu_id(of) and subject.address in afu_ids:
+        values[AFU_ID] = afu_ids[subject.address]
     for attribute in of.spec.attributes:
         reading = tree.attribute(subject, attribute.file)
         values[attribute.name] = attribute_value(attribute, reading)
     for name in {"numaNode", *PUBLISHED, *of.spec.used}:
-        value = fact(name)
+        value = tree.facts(subject)(name)
         if value is not None:
             values[name] = value
+    return values
 
+
+def _mismatch(
+    tree: SysTree, of: DeviceType, subject: Subject, values: Mapping[str, Value | Problem]
+) -> Mismatch | None:
     def known(name: str) -> Value | None:
-        value = values.get(name) if name in values else fact(name)
+        value = values.get(name) if name in values else tree.facts(subject)(name)
         return None if isinstance(value, Problem) else value
 
-    wrong = mismatch(of.spec.match, known)
-    if wrong is None:
-        return _Part(subject, values, ())
-    if not isinstance(afu_id, Problem):
-        return wrong
-    return _Part(subject, values, (afu_id,)) if is_held else afu_id
+    return mismatch(of.spec.match, known)
 
 
 def _nodes(tree: SysTree, parts: Sequence[Subject], source: NodeSource) -> list[FoundNode]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.devices.vfio import GroupMember, group_problem
+from services.devices.vfio import Group, GroupMember, group_problem
 
 ONE, TWO, ROOT = "0000:b1:00.5", "0000:b1:00.6", "0000:b0:02.0"
 
@@ -27,7 +27,7 @@ ONE, TWO, ROOT = "0000:b1:00.5", "0000:b1:00.6", "0000:b0:02.0"
 def test_a_group_is_given_if_vfio_opens_it(
     group: str, name: str, others: list[GroupMember], driver: str, reason: str
 ) -> None:
-    members = [GroupMember(ONE, "120000", driver), *others]
-    problem = group_problem(group, name, members, [ONE])
+    members = (GroupMember(ONE, "120000", driver), *others)
+    problem = group_problem(Group(group, name, members), [ONE])
     assert (problem.reason if problem else "") == reason
     assert problem is None or (ONE if reason == "vfio-not-bound" else "") in problem.message

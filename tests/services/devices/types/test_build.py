@@ -8,7 +8,12 @@ import pytest
 from services.devices.health import Failure, Reading
 from services.devices.labels import MAX_ID, label
 from services.devices.model import DeviceNode, Problem, Value
-from services.devices.types.build import Sighting, attribute_value, make_devices
+from services.devices.types.build import (
+    Sighting,
+    attribute_value,
+    health_problems,
+    make_devices,
+)
 from services.devices.types.model import Attribute, NodeSource
 from tests.services.devices.types.making import type_of
 
@@ -127,7 +132,7 @@ def test_rules_hold_or_give_their_reason() -> None:
     unread = Problem("attribute-unreadable", "")
 
     def reasons(**values: Value | Problem) -> list[str]:
-        return made(spec, Sighting("a", "a", values, ()))[0][2]
+        return [each.reason for each in health_problems(type_of(ACCEL | spec), values)]
 
     assert reasons(state=2, numaNode=0) == []
     assert reasons(state=3) == ["off", "elsewhere"]

@@ -200,6 +200,7 @@ def test_entries_of_one_function_are_one_device_whose_id_stays(
         ("0000-65-00-0", False, ["accel/a0", "accel/a2"]),
         ("0000-65-00-0", False, ["accel/a0", "accel/a1", "accel/a2"]),
     ]
+    (device,) = types.scan().devices
     assert device.claims == {"0000:65:00.0", "261:0", "261:1", "261:2"}
 
 
