@@ -36,7 +36,8 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     # A new channel must not inherit the back-off of an earlier one to the same path.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Also the time that a connection has for its handshake, and the other end may be busy.
+    ("grpc.min_reconnect_backoff_ms", 20_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
     # Otherwise a call on a connection that stays open after GOAWAY (a kubelet that freezes while

@@ -97,8 +97,9 @@ async def first_headers(folder: Path) -> bytes:
     heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))  # an empty SETTINGS frame
         sent = await reader.readexactly(24)  # the preface
+        await asyncio.sleep(0.3)  # as on a busy machine
+        writer.write(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))  # an empty SETTINGS frame
         kind = -1
         while kind != 1:  # HEADERS
             head = await reader.readexactly(9)
@@ -112,7 +113,7 @@ async def first_headers(folder: Path) -> bytes:
         stub = rpc.RegistrationStub(dialled)
         with pytest.raises(grpc.aio.AioRpcError):
             await stub.Register(pb.RegisterRequest(), timeout=60)
-        return await heard
+        return await asyncio.wait_for(heard, 60)
 
 
 @pytest.mark.anyio
