@@ -205,7 +205,6 @@ class DeviceSource:
         snapshot, found = asyncio.run(self._find())
         inventory = Inventory(found[0].cards)
         claims = ClaimBook(settings.state_dir / CLAIMS)
-        holders = {**snapshot.holders, **claims.holders()}
         denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(
             node=settings.node_name,
@@ -213,7 +212,7 @@ class DeviceSource:
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
-            devices=rows(merge(found, holders), holders),
+            devices=rows(merge(found, snapshot.holders), {**snapshot.holders, **claims.holders()}),
             problems=(
                 *filter(None, [note]),
                 *(problem.message for each in found for problem in each.problems),

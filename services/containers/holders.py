@@ -51,6 +51,14 @@ There are several if they use a device in turn, as an init container and those a
 """
 
 
+def held_by_pods(holders: Holders) -> frozenset[tuple[str, str]]:
+    """Resource and id of the devices that the kubelet has counted; those of DRA claims it doesn't.
+
+    A claim may have a device as another resource, named by its function or its class.
+    """
+    return frozenset(key for key, users in holders.items() if not all(each.claim for each in users))
+
+
 class HolderReader(Protocol):
     """Knows which containers have devices."""
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import structlog
 
-from services.containers.holders import Holders
+from services.containers.holders import Holders, held_by_pods
 from services.devices.damping import Damping, Health, damp
 from services.devices.model import Inventory
 from services.devices.provider import Found, Provider, merge
@@ -69,7 +69,7 @@ class Discovery:
         if errors and len(errors) == len(self._providers):
             return
         founds = [self._found.get(each.name, Found()) for each in self._providers]
-        offer = merge(founds, await self._holders())
+        offer = merge(founds, held_by_pods(await self._holders()))
         advertised, self._health = damp(offer, self._health, self._damping, now=time.monotonic())
         if advertised != state.advertised:
             state.advertised = advertised

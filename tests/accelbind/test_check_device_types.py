@@ -28,6 +28,7 @@ BENT = {
     "absolute": ("ve/ve*/ve_state", "/etc/shadow", "spec.attributes[0].file"),
     "hidden-up": ("ve/ve*/ve_state", "ve/../state", "spec.attributes[0].file"),
     "reserved": ("name: state", "name: numaNode", "spec.attributes[0].name"),
+    "reserved-class": ("name: state", "name: class", "spec.attributes[0].name"),
     "identifier": ("name: state", "name: ve-state", "spec.attributes[0].name"),
     "type": ("type: int", "type: float", "spec.attributes[0].type"),
     "undeclared": ("attribute: state", "attribute: stat", "spec.health[0].attribute"),

@@ -22,7 +22,7 @@ from services.process.text import quote
 MAX_VALUE: Final = 64
 
 BUILT_IN: Final[dict[str, type]] = {
-    **dict.fromkeys(("type", "kernelName", "kernelDriver", "vendorID", "deviceID"), str),
+    **dict.fromkeys(("type", "class", "kernelName", "kernelDriver", "vendorID", "deviceID"), str),
     **dict.fromkeys(("subsystemID", "pciClass", "pciBusID", "pcieRoot", "iommuGroup"), str),
     **dict.fromkeys(("afuID", "usbSerial", "usbPath"), str),
     "virtualFunction": bool,

@@ -52,6 +52,8 @@ class _Named:
     id: str
     parts: tuple[Subject, ...]
     """What the type names of it: entries of one function, or functions of one IOMMU group."""
+    wanted: frozenset[str]
+    """Attributes that the type asks for."""
 
     @property
     def first(self) -> Subject:
@@ -166,7 +168,7 @@ class DeviceTypes:
         self, tree: SysTree, named: Iterable[_Named], held: Allocated
     ) -> Steps[dict[str, Answer]]:
         """Read which AFUs are behind functions of OFS cards, for the types that ask for it."""
-        subjects = [part for each in named if _asks_afu_id(each.of) for part in each.parts]
+        subjects = [part for each in named if AFU_ID in each.wanted for part in each.parts]
         if not subjects:
             return {}
         try:
@@ -204,8 +206,10 @@ def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
                 group = group_of(tree.files, subject.pci) if of.spec.is_vfio else ""
                 found.setdefault(group or subject.place, {})[subject] = None
     devices = [sorted(parts, key=_order) for parts in found.values()]
+    conditions = (each.attribute for term in of.spec.match for each in term.where)
+    wanted = frozenset(("numaNode", *PUBLISHED, *of.spec.used, *conditions))
     return [
-        _Named(of, label(_place_of(first) or first.name), (first, *others))
+        _Named(of, label(_place_of(first) or first.name), (first, *others), wanted)
         for first, *others in sorted(devices, key=lambda parts: _order(parts[0]))
     ]
 
@@ -221,11 +225,6 @@ def _place_of(subject: Subject) -> str:
     when the second is plugged in, and so be given to two containers.
     """
     return subject.address or subject.usb.rpartition("/")[2]
-
-
-def _asks_afu_id(of: DeviceType) -> bool:
-    conditions = (each for term in of.spec.match for each in term.where)
-    return AFU_ID in {*of.spec.used, *(each.attribute for each in conditions)}
 
 
 def _bars(tree: SysTree, subjects: Iterable[Subject]) -> list[Bar]:
@@ -248,7 +247,7 @@ def _read(tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], *, is_hel
     """
     of, parts, wrong, problems = named.of, [], [], list[Problem]()
     for subject in named.parts:
-        values = _values(tree, of, subject, afu_ids)
+        values = _values(tree, named, subject, afu_ids)
         other, unknown = _mismatch(tree, of, subject, values), values.get(AFU_ID)
         if other is not None and isinstance(unknown, Problem):
             if not is_held:
@@ -282,17 +281,18 @@ def _read(tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], *, is_hel
 
 
 def _values(
-    tree: SysTree, of: DeviceType, subject: Subject, afu_ids: Mapping[str, Answer]
+    tree: SysTree, named: _Named, subject: Subject, afu_ids: Mapping[str, Answer]
 ) -> dict[str, Value | Problem]:
     """The attributes that a type asks for."""
-    values: dict[str, Value | Problem] = {"type": of.name}
-    if _asks_afu_id(of) and subject.address in afu_ids:
+    values: dict[str, Value | Problem] = {"type": named.of.name}
+    if AFU_ID in named.wanted and subject.address in afu_ids:
         values[AFU_ID] = afu_ids[subject.address]
-    for attribute in of.spec.attributes:
+    for attribute in named.of.spec.attributes:
         reading = tree.attribute(subject, attribute.file)
         values[attribute.name] = attribute_value(attribute, reading)
-    for name in {"numaNode", *PUBLISHED, *of.spec.used}:
-        value = tree.facts(subject)(name)
+    fact = tree.facts(subject)
+    for name in named.wanted:
+        value = fact(name)
         if value is not None:
             values[name] = value
     return values
