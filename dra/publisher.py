@@ -27,6 +27,7 @@ from dra.slices import (
     KIND,
     Body,
     Slice,
+    by_last_change,
     devices_of_slices,
     has_taints,
     plan,
@@ -139,7 +140,7 @@ class SlicePublisher:
         """Of the slices as of the last round, by name."""
         self._generation = 1
         self._shown: dict[str, Attributes] | None = None
-        """The attributes of each published device; None before the first list."""
+        """The attributes of each published device, in order; None before the first list."""
         self._answers: dict[str, tuple[Sequence[Body], Sequence[Body]]] = {}
         """By slice: devices that were written, and what the API server has made of them."""
         self._has_taints = True
@@ -227,6 +228,7 @@ class SlicePublisher:
                 for each in found
                 if each.name not in of_plugin
             ]
+            devices = by_last_change(devices, self._shown)
             wanted = devices_of_slices(devices, taints=self._has_taints)
             if wanted == self._published and self._store.objects.get("", {}) == self._versions:
                 return

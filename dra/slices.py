@@ -29,6 +29,7 @@ MAX_DEVICES: Final = 64
 UNHEALTHY: Final = f"{DRIVER}/unhealthy"
 """Key of the taint of an unhealthy device; its value is the reason."""
 
+_CONTENT: Final = ("afuID", "program")
 _MAX_NAME: Final = 253
 _KINDS: Final[Mapping[type, str]] = {bool: "bool", int: "int", str: "string"}
 
@@ -107,13 +108,37 @@ def has_taints(devices: Iterable[Body]) -> bool:
     return any("taints" in each for each in devices)
 
 
-def devices_of_slices(devices: Iterable[DraDevice], *, taints: bool) -> list[list[Body]]:
-    """The devices of each slice; there is at least one, which may be empty.
+def by_last_change(
+    devices: Iterable[DraDevice], shown: Mapping[str, Attributes]
+) -> list[DraDevice]:
+    """The devices in the order in which what they carry was changed: the last one at the end.
 
-    Where the API server drops `taints`, unhealthy devices are left out.
+    A scheduler allocates the first device that fits. So a claim that fits nothing better takes the
+    region that was programmed longest ago, and not what was programmed for the claim before it.
+    `shown` has the devices as they were ordered before; those that are new come first.
+    """
+    places = {name: place for place, name in enumerate(shown)}
+
+    def place(device: DraDevice) -> int:
+        if device.name not in shown:
+            return -1
+        before, now = shown[device.name], device.attributes
+        is_same = all(before.get(each) == now.get(each) for each in _CONTENT)
+        return places[device.name] if is_same else len(places)
+
+    return sorted(devices, key=place)
+
+
+def devices_of_slices(devices: Iterable[DraDevice], *, taints: bool) -> list[list[Body]]:
+    """The devices of each slice, in their order; there is at least one, which may be empty.
+
+    Which slice a device is in follows from the names alone: one that takes another place in the
+    order changes one slice. Where the API server drops `taints`, unhealthy devices are left out.
     """
     bodies = [device_body(each) for each in devices if taints or each.device.healthy]
-    return [bodies[at : at + MAX_DEVICES] for at in range(0, max(1, len(bodies)), MAX_DEVICES)]
+    names = sorted(each["name"] for each in bodies)
+    parts = [names[at : at + MAX_DEVICES] for at in range(0, max(1, len(names)), MAX_DEVICES)]
+    return [[each for each in bodies if each["name"] in part] for part in map(frozenset, parts)]
 
 
 def slice_name(node: str, number: int) -> str:

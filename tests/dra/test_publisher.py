@@ -269,6 +269,23 @@ async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
         await eventually_async(lambda: node.attribute("afuID") == "a" * 32)
 
 
+async def test_what_was_programmed_last_comes_last_also_after_a_restart(node: FakeNode) -> None:
+    def order() -> list[str]:
+        (stored,) = node.slices()
+        return [each["name"] for each in stored["spec"]["devices"]]
+
+    cards = card(0, port(afu_id=NLB3)), card(1)
+    async with node.publishing(card(), card(1)):
+        before = order()
+        node.scan(*cards)
+        await eventually_async(lambda: order() == [*reversed(before)])
+    node.restarted()
+    writes = node.writes()
+    async with node.publishing(*cards):
+        assert order() == [*reversed(before)]
+    assert node.writes() == writes
+
+
 async def test_of_70_devices_one_is_removed(node: FakeNode) -> None:
     cards = [card(number) for number in range(70)]
     async with node.publishing(*cards):

@@ -13,6 +13,7 @@ from dra.slices import (
     UNHEALTHY,
     Body,
     Slice,
+    by_last_change,
     device_body,
     devices_of_slices,
     has_taints,
@@ -78,6 +79,29 @@ def test_a_node_without_devices_has_an_empty_slice() -> None:
 
 def test_a_slice_has_at_most_so_many_devices() -> None:
     assert [len(each) for each in slices(*range(130))] == [MAX_DEVICES, MAX_DEVICES, 2]
+
+
+@pytest.mark.parametrize(
+    ("shown", "now", "order"),
+    [
+        ("", "a1 b1 c1", "abc"),  # the first time: by name
+        ("a1 b1 c1", "a2 b1 c1", "bca"),  # programmed
+        ("b1 c1 a2", "a2 b1 c1", "bca"),  # and so it stays
+        ("b1 c1 a2", "a3 b4 c1", "cab"),  # both at once
+        ("b1 a2", "a2 b1 c1", "cba"),  # a new one: nobody has programmed it
+        ("b1 c1 a2", "a2 b1", "ba"),  # one that is gone
+    ],
+)
+def test_the_device_that_was_programmed_last_comes_last(shown: str, now: str, order: str) -> None:
+    before = {each[0]: {"afuID": each[1]} for each in shown.split()}
+    devices = [device(each[0], afuID=each[1]) for each in now.split()]
+    assert "".join(each.name for each in by_last_change(devices, before)) == order
+
+
+def test_the_order_does_not_move_devices_between_slices() -> None:
+    (first, second) = slices(*reversed(range(70)))
+    assert [each["name"] for each in first] == [f"fpga-{n:03}" for n in reversed(range(64))]
+    assert [each["name"] for each in second] == [f"fpga-{n:03}" for n in reversed(range(64, 70))]
 
 
 def test_names_are_fixed_and_fit() -> None:
