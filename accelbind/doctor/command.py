@@ -110,7 +110,7 @@ def question(find: object) -> str:
     PluginSettings,
     {
         "mode": "as the plugin runs, or af",
-        **dict.fromkeys(("root", "kubelet_dir"), ""),
+        **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir"), ""),
         "cdi_dir": "/etc/cdi and /var/run/cdi",
         "programming": "",
         **dict.fromkeys(("device_types", "resource_domain", "state_dir"), ""),

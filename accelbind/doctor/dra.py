@@ -1,5 +1,6 @@
 """What `accelbind doctor` checks about a node that a DRA driver serves."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -8,9 +9,10 @@ from accelbind.doctor.kubelet import connect_error
 from accelbind.doctor.model import Line, failed, ok, skipped, warning
 from accelbind.doctor.node import Node
 from dra.book import FOLDER, ClaimBook
+from services.containers.holder_source import HolderSource
 from services.containers.holders import served
 from services.devices.dra import DRIVER
-from services.kubelet.checkpoint import prepared_claims, read_checkpoint, registered_resources
+from services.kubelet.checkpoint import prepared_claims, registered_resources
 from services.kubelet.sockets import (
     DRA_CHECKPOINT,
     checkpoint_file,
@@ -18,6 +20,7 @@ from services.kubelet.sockets import (
     dra_socket,
     registration_socket,
 )
+from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
 from services.process.text import count, listing, plain
 
@@ -61,19 +64,25 @@ def _left_of_plugin(node: Node, socket: Path) -> Iterator[Line]:
     """What is left of the device plugin that served before."""
     folder = node.options.kubelet_dir
     ours = served(node.options.resource_domain)
-    path = checkpoint_file(folder)
     try:
-        entries, registered = read_checkpoint(path), registered_resources(path)
+        registered = registered_resources(checkpoint_file(folder))
     except KubeletError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return
         raise
-    pods = {entry.pod_uid for entry in entries if entry.resource.startswith(ours)}
-    if pods:
+    holders = HolderSource(  # as the driver's: the kubelet's checkpoint names pods that are gone
+        kubelet_dir=folder,
+        pod_logs_dir=node.options.pod_logs_dir,
+        calls=BlockingCalls(),
+        domains=node.options.resource_domain,
+        forgets_gone=True,
+    )
+    held = len(asyncio.run(holders.read()))
+    if held:
         yield warning(
-            f"{count(len(pods), 'pod')} on this node still {'has' if len(pods) == 1 else 'have'}"
-            " devices from the device plugin, which are not published",
-            f"they are once the pods have ended: {_GUIDE}",
+            f"{count(held, 'device')} of this node {'is' if held == 1 else 'are'} not published,"
+            " because pods still have them from the device plugin",
+            f"they are once the pods have ended and are deleted: {_GUIDE}",
         )
     left = sorted(resource for resource in registered if resource.startswith(ours))
     if left and _began(registration_socket(folder)) < _began(socket):

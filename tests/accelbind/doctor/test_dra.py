@@ -99,7 +99,7 @@ def test_after_the_plugin_the_kubelet_is_restarted_once(short_dir: Path) -> None
         os.utime(registration_socket(folder), (1100, 1100))
         dra(short_dir, "ok", "0 claims")
         checkpoint(short_dir, "a", "b")
-        dra(short_dir, "warning", "2 pods on this node still have devices from the device plugin")
+        dra(short_dir, "warning", "1 device of this node is not published")
 
 
 def test_resources_of_others_are_none_of_ours(short_dir: Path) -> None:
