@@ -38,7 +38,7 @@ from services.programming.ioctls import DriverCalls, DriverNode, holders_of
 
 SOCKET: Final = "accelbind-driver.sock"
 
-_SECONDS: Final = 60.0
+_SECONDS: Final = 300.0
 _RAW: Final = re.compile(rb"synthetic bitstream of ([0-9a-f]{32})\n")
 _CLASSES: Final = {"dfl": "fpga_region", "intel-fpga": "fpga"}
 _NODE: Final = re.compile(r"(dfl|intel-fpga)-(fme|port)\.([0-9]+)")

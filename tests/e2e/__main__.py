@@ -11,7 +11,7 @@ import pytest
 from tests.e2e import settings
 from tests.e2e.interrupting import end_on_signals
 from tests.e2e.simulator import simulated
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, soaking
 
 PARTS = (
     "definitions",
@@ -25,12 +25,15 @@ PARTS = (
     "kubelet",
     "doctor",
 )
+LONG = ("dra_long",)
+"""With `SOAK=1` only."""
 
 
 def run(more: Sequence[str]) -> int:
     """Run the suite; give its exit code."""
     settings.read()
-    files = [str(Path(__file__).parent / "suite" / f"{part}.py") for part in PARTS]
+    parts = (*PARTS, *LONG) if soaking() else PARTS
+    files = [str(Path(__file__).parent / "suite" / f"{part}.py") for part in parts]
     usual = ["--timeout=0", "-p", "no:cacheprovider", "--tb=short", "-v"]
     usual += ["-o", "filterwarnings=default"]  # a stranger's cluster is no place for gates
     os.environ.pop("REQUIRE_ALL", None)  # what a cluster lacks is skipped, with the reason

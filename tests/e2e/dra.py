@@ -28,8 +28,41 @@ class Driver:
     """The driver, while it serves."""
 
     hosts: Hosts
-    process: Process
-    port: int
+    port: int = 0
+
+    @property
+    def process(self) -> Process:
+        """Its process."""
+        return self.hosts.running["dra"]
+
+    def start(self) -> None:
+        """Start it, and wait until it serves its metrics."""
+        hosts, settings = self.hosts, self.hosts.cluster.settings
+        ports = hosts.folder / "dra.json"
+        ports.unlink(missing_ok=True)
+        hosts.running["dra"] = hosts.processes.start(
+            python_module(
+                *("simulator.command", "dra", *hosts.node_flags, "--ports-file", str(ports)),
+                *("--kubeconfig", str(settings.kubeconfig), "--node-name", hosts.cluster.node),
+                *("--cdi-dir", str(settings.cdi_dir), "--scan-interval", "1"),
+                *("--sensor-interval", "1", "--healthy-after", "1"),
+                *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+            ),
+            name="dra",
+        )
+        self.port = self.process.ports(ports, timeout=START_SECONDS)["metrics"]
+
+    @property
+    def claims(self) -> list[Json]:
+        """What it has on the disk of claims."""
+        files = sorted((self.hosts.folder / "state" / "claims").glob("*.json"))
+        return [json.loads(each.read_text()) for each in files]
+
+    @property
+    def cdi_files(self) -> list[str]:
+        """The UIDs of claims that have a CDI file."""
+        files = self.hosts.cluster.settings.cdi_dir.glob("accelbind-claim-*.json")
+        return [each.stem.removeprefix("accelbind-claim-") for each in sorted(files)]
 
     def slices(self) -> list[Json]:
         """The slices of the node."""
@@ -60,6 +93,11 @@ class Driver:
         lines = [json.loads(line) for line in self.process.stderr.splitlines()]
         found = [each.get("event") == event and each.get("uid") == uid for each in lines]
         return found.index(True)
+
+    def logged(self, event: str) -> list[Json]:
+        """The lines of its log that say something."""
+        lines = map(json.loads, self.process.stderr.splitlines())
+        return [each for each in lines if each.get("event") == event]
 
     def carried(self, device: str) -> str:
         """The function in a port, by its node in a container."""
@@ -97,20 +135,8 @@ def driver_of(hosts: Hosts, count: int) -> Iterator[Driver]:
     cluster = hosts.cluster
     hosts.leave()
     hosts.put_functions_back()
-    ports = hosts.folder / "dra.json"
-    ports.unlink(missing_ok=True)
-    process = hosts.processes.start(
-        python_module(
-            *("simulator.command", "dra", *hosts.node_flags, "--ports-file", str(ports)),
-            *("--kubeconfig", str(cluster.settings.kubeconfig), "--node-name", cluster.node),
-            *("--cdi-dir", str(cluster.settings.cdi_dir), "--scan-interval", "1"),
-            *("--sensor-interval", "1", "--healthy-after", "1"),
-            *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-        ),
-        name="dra",
-    )
-    hosts.running["dra"] = process
-    driver = Driver(hosts, process, process.ports(ports, timeout=START_SECONDS)["metrics"])
+    driver = Driver(hosts)
+    driver.start()
     try:
         for item in driver.print_classes():
             if cluster.api.find(Place(GROUP, "DeviceClass"), item["metadata"]["name"]) is None:
@@ -119,7 +145,7 @@ def driver_of(hosts: Hosts, count: int) -> Iterator[Driver]:
         driver.until_published(count)
         yield driver
     finally:
-        process.terminate()
+        driver.process.terminate()
         del hosts.running["dra"]
         for item in driver.slices():
             cluster.remove(SLICES, item["metadata"]["name"])

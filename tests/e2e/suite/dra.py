@@ -12,13 +12,15 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.dra import GROUP, Driver, driver_of, with_template
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
 from tests.e2e.pods import STAY, Pods, simple
+from tests.e2e.reds import run_doctor
 from tests.e2e.suite.kubelet import life, restart
+from tests.support import soaking
 
 pytestmark = pytest.mark.usefixtures("can_run")
 
 KEPT = "arria10-nlb0-programmed"
 PROGRAMMED = "other-programmed"
-HOOK_SECONDS = 8
+HOOK_SECONDS = 20 if soaking() else 8
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,43 @@ def driver(cluster: Cluster, pods: Pods, hosts: Hosts) -> Iterator[Driver]:
         yield running
     for afu in (NLB0, NLB3):
         hosts.uninstall(afu)
+
+
+def left_of_plugin(cluster: Cluster, hosts: Hosts) -> set[str]:
+    """What the doctor says is to be done on a node after the plugin."""
+    flags = ("--node", *hosts.files, "--state-dir", str(hosts.folder / "state"))
+    checks = run_doctor(cluster, *flags, "--only", "node.dra")
+    lines = [each for check in checks for each in check["lines"]]
+    return {each["todo"].partition(":")[0] for each in lines if each["state"] == "warning"}
+
+
+def test_a_node_moves_to_dra_while_a_pod_has_a_device_of_the_plugin(
+    cluster: Cluster, pods: Pods, hosts: Hosts
+) -> None:
+    """First of all, before the driver serves."""
+    if not cluster.settings.kubelet_restart:
+        pytest.skip("KUBELET_RESTART=… is not set: the command that restarts the kubelet")
+    if not cluster.api.serves(GROUP, "deviceclasses") or not cluster.has_scheduler:
+        pytest.skip("DRA needs Kubernetes 1.36, and a scheduler")
+    ended = "they are once the pods have ended and are deleted"
+    hosts.install(NLB0)
+    hosts.serve("region")
+    pod = {f"{DOMAIN}/{KEPT}": 1}
+    name = pods.start(simple("of-the-plugin", pod, STAY))
+    pods.begun(name)
+    before = life(pods, name)
+    with driver_of(hosts, CARDS - 1) as driver:
+        assert left_of_plugin(cluster, hosts) == {ended, "restart the kubelet once"}
+        restart(cluster)
+        driver.until_published(CARDS - 1)
+        assert left_of_plugin(cluster, hosts) == {ended}
+        pods.given(pods.start(simple("of-the-driver", pod)))
+        assert life(pods, name) == before, "its container ran on"
+        pods.remove(name)
+        driver.until_published(CARDS)
+        assert left_of_plugin(cluster, hosts) == set()
+        pods.tidy()
+    hosts.uninstall(NLB0)
 
 
 def claims(pods: Pods) -> list[Json]:
@@ -130,7 +169,7 @@ def test_a_hot_card_is_tainted_shown_and_avoided(pods: Pods, driver: Driver, hos
     pods.begun(name)
     (claim,) = claims(pods)
     device = claim["status"]["allocation"]["devices"]["results"][0]["device"]
-    address = next(each for each in hosts.rack.addresses if _label(each) in device)
+    address = next(each for each in hosts.rack.addresses if label_of(each) in device)
 
     def shown(health: str) -> None:
         (status,) = pods.get(name)["status"]["containerStatuses"]
@@ -153,7 +192,7 @@ def test_a_hot_card_is_tainted_shown_and_avoided(pods: Pods, driver: Driver, hos
     until(lambda: shown("Healthy"), seconds=patience, what="the pod's status")
 
 
-def _label(address: str) -> str:
+def label_of(address: str) -> str:
     return address.replace(":", "-").replace(".", "-")
 
 
