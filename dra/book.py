@@ -125,9 +125,10 @@ class ClaimBook:
     # For others
 
     def functions(self) -> dict[str, str | None]:
-        """By held device: the function that its claim found or put there, None without one.
+        """By device of a committed claim: the function that the claim found or put there.
 
-        It is empty where that isn't known: before a claim is committed, and for development.
+        It is empty for development, and None for a claim without functions. Before a claim is
+        committed no container can change what its devices carry: they show that themselves.
 
         Raises:
             HardwareError: A claim can't be read.
@@ -135,6 +136,7 @@ class ClaimBook:
         return {
             device: None if want.kind is Kind.PLAIN else entry.carried.get(device, "")
             for entry in self._readable()
+            if entry.is_committed
             for device, want in entry.held()
         }
 

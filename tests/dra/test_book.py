@@ -62,6 +62,14 @@ def test_what_is_no_uid_has_no_file(book: ClaimBook, uid: str) -> None:
         book.remove(uid)
 
 
+def test_devices_show_what_a_claim_has_put_there_once_it_is_committed(book: ClaimBook) -> None:
+    programmed = msgspec.structs.replace(WANT, kind=Kind.PROGRAM)
+    book.reserve(of("a"), (programmed,))
+    assert book.functions() == {}
+    book.commit(of("a"), (programmed,), {"d": "f"})
+    assert book.functions() == {"d": "f"}
+
+
 @pytest.mark.parametrize("content", ["", "{", '{"claim": 1}'])
 def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook, content: str) -> None:
     book.reserve(of("a"), (WANT,))
