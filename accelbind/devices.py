@@ -24,17 +24,17 @@ from accelbind.run import Given, load_settings, require_root, with_settings
 from accelbind.survey import read_folder
 from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook
+from plugin.permissions import missing
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSnapshot, HolderSource
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import Limits, limit_problems, parse_ignored
-from services.devices.model import Inventory, PluginMode, Problem
+from services.devices.model import Inventory, Problem
 from services.devices.provider import Found, merge
 from services.devices.types.provider import DeviceTypes
 from services.node.fpga import FpgaProvider
-from services.node.permissions import Missing, Needs, missing
 from services.node.port_problems import port_problems
 from services.node.table import Table, rows, with_names
 from services.process.blocking import BlockingCalls
@@ -205,7 +205,7 @@ class DeviceSource:
         snapshot, found = asyncio.run(self._find())
         inventory = Inventory(found[0].cards)
         claims = ClaimBook(settings.state_dir / CLAIMS)
-        denied = map(str, missing_to_read(settings, settings.mode, inventory))
+        denied = map(str, missing(settings, settings.mode, inventory, serves=False))
         return Table(
             node=settings.node_name,
             mode=settings.mode.value,
@@ -238,18 +238,3 @@ class DeviceSource:
         if self._limits.measure:
             self._over = limit_problems(await self._sensors.read(inventory.cards), self._limits)
         return inventory
-
-
-def missing_to_read(
-    settings: PluginSettings, mode: PluginMode, inventory: Inventory
-) -> tuple[Missing, ...]:
-    """The permissions that this user lacks to read what a plugin with these settings reads."""
-    needs = Needs(
-        mode=mode,
-        root=settings.root,
-        kubelet_dir=settings.kubelet_dir,
-        pod_logs_dir=settings.pod_logs_dir,
-        clear_errors=False,
-        serve=False,
-    )
-    return missing(needs, inventory)

@@ -16,6 +16,7 @@ from plugin.kubelet_folder import KubeletFolder
 from plugin.metrics import ModeCollector, PluginMetrics
 from plugin.node_events import PluginEvents
 from plugin.node_mode import NodeMode
+from plugin.permissions import PermissionCheck
 from plugin.registration import Registration
 from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
@@ -37,7 +38,6 @@ from services.node.cdi_publisher import CdiPublisher
 from services.node.last_mode import enter_mode
 from services.node.metrics import DeviceCollector, NodeMetrics
 from services.node.node_check import NodeNumbers, NodesStartPolicy
-from services.node.permissions import Needs, PermissionCheck
 from services.node.port_problems import port_problems
 from services.node.reports import NodeReports
 from services.node.service import NodeService
@@ -147,7 +147,7 @@ class ModeParts:
                 self.resources.on_scan,
             ),
         )
-        self.permissions = PermissionCheck(_needs(settings, mode), self.node.state, calls)
+        self.permissions = PermissionCheck(settings, self.node.state, calls)
         self._policy = self._start_policy()
         self._nodes_policy = NodesStartPolicy(
             self.node.state,
@@ -314,17 +314,3 @@ def _cdi_publishers(
             settings.cdi_dir, kind=DEVICE_KIND, host_root=host_root, calls=calls
         )
     return publishers
-
-
-def _needs(settings: PluginSettings, mode: PluginMode) -> Needs:
-    programs = settings.programming is not Programming.NONE
-    return Needs(
-        mode=mode,
-        root=settings.root,
-        kubelet_dir=settings.kubelet_dir,
-        pod_logs_dir=settings.pod_logs_dir,
-        cdi_dir=settings.cdi_dir,
-        clear_errors=settings.clear_errors,
-        state_dir=settings.state_dir if programs else None,
-        bitstreams=settings.bitstreams,
-    )

@@ -11,8 +11,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from plugin.node_mode import NodeMode
+from plugin.permissions import PermissionCheck
 from services.node.metrics import gauge, new_counter
-from services.node.permissions import PermissionCheck
 
 
 class PluginMetrics:

@@ -8,12 +8,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from plugin.metrics import ModeCollector, PluginMetrics
 from plugin.node_mode import NodeMode
+from plugin.permissions import Missing
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from services.node.metrics import CardCollector, DeviceCollector
-from services.node.permissions import Missing
 from services.node.state import NodeState
 from services.process.http import new_registry
 

@@ -11,12 +11,12 @@ import pytest
 
 from plugin import probes
 from plugin.composition import ModeParts, ProcessParts
+from plugin.permissions import Missing
 from plugin.probes import Probes, healthz, readyz
 from plugin.registration import Registration, RegistrationState
 from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
-from services.node.permissions import Missing
 from services.node.state import NodeState
 from services.process.errors import KubeletError
 from simulator.cards import CardSpec

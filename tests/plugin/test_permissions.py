@@ -4,20 +4,20 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from plugin.permissions import Missing, PermissionCheck
+from plugin.permissions import missing as missing_of
 from services.devices.hardware.scan import scan
 from services.devices.model import Inventory, PluginMode
-from services.node.permissions import Needs, PermissionCheck, missing
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, container, pod
+from tests.plugin.support import AF, container, pod, settings
 from tests.plugin.test_process import proc
 from tests.plugin.unprivileged import as_nobody, open_to_all
 from tests.services.node.support import scanned
@@ -116,10 +116,12 @@ def sockets(node: Path) -> set[str]:
 # In this process, where permissions are what os.access says --------------------------------------
 
 
-def needs(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> Needs:
-    return replace(
-        Needs(mode, folder / "root", folder / "k", folder / "logs", folder / "cdi/deep"), **values
-    )
+def missing(
+    folder: Path, inventory: Inventory, mode: PluginMode = PluginMode.AF, **values: Any
+) -> tuple[Missing, ...]:
+    serves = values.pop("serves", True)
+    given = settings(folder, mode, **({"cdi_dir": folder / "cdi/deep"} | values))
+    return missing_of(given, mode, inventory, serves=serves)
 
 
 @pytest.fixture
@@ -139,7 +141,6 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
     return lambda path, mode: taken.update({str(path): mode})
 
 
-PROGRAMS = {"state_dir": "state/deep", "bitstreams": "bitstreams"}
 NO_PROGRAMMING = "no region is programmed, "
 W, R, X = os.W_OK, os.R_OK, os.X_OK
 PORTS, REGION, UNITS = PluginMode.AF, PluginMode.REGION, PluginMode.UNITS
@@ -163,7 +164,7 @@ PORTS, REGION, UNITS = PluginMode.AF, PluginMode.REGION, PluginMode.UNITS
         (REGION, {}, {"checkpoint": R}, [("checkpoint", "read", "no container starts in mode ")]),
         (
             PORTS,
-            {"serve": False},
+            {"serves": False},
             {"pods.sock": W},
             [("pods.sock", "connect (which takes write)", "which containers have devices")],
         ),
@@ -175,7 +176,7 @@ PORTS, REGION, UNITS = PluginMode.AF, PluginMode.REGION, PluginMode.UNITS
         ),
         (
             REGION,
-            {**PROGRAMS, "cdi_dir": None},
+            {"cdi_dir": None},
             {"bitstreams": R, "root/dev/dfl-fme.0": W, "": W},
             [
                 ("", "write", NO_PROGRAMMING),
@@ -183,8 +184,13 @@ PORTS, REGION, UNITS = PluginMode.AF, PluginMode.REGION, PluginMode.UNITS
                 ("root/dev/dfl-fme.0", "write", NO_PROGRAMMING),
             ],
         ),
-        (REGION, {"cdi_dir": None}, {"bitstreams": R, "root/dev/dfl-fme.0": W}, []),
-        (PORTS, {**PROGRAMS, "cdi_dir": None}, {"bitstreams": R, "root/dev/dfl-fme.0": W}, []),
+        (
+            REGION,
+            {"cdi_dir": None, "programming": "none"},
+            {"bitstreams": R, "root/dev/dfl-fme.0": W},
+            [],
+        ),
+        (PORTS, {"cdi_dir": None}, {"bitstreams": R, "root/dev/dfl-fme.0": W}, []),
     ],
 )
 def test_a_missing_permission_is_named_with_what_does_not_work(
@@ -209,8 +215,7 @@ def test_a_missing_permission_is_named_with_what_does_not_work(
         made.bind(str(short_dir / short["pods.sock"]))
         for name, bits in taken.items():
             forbid(short_dir / short.get(name, name), bits)
-        paths = {key: value and short_dir / value for key, value in values.items()}
-        found = missing(needs(short_dir, mode, **paths), scan(rack.root))
+        found = missing(short_dir, scan(rack.root), mode, **values)
     assert [(each.path, each.permission) for each in found] == [
         (str(short_dir / short.get(name, name)), permission) for name, permission, _ in lacking
     ]
@@ -234,7 +239,7 @@ def test_a_folder_that_is_closed_is_named_itself(
 
     forbid(short_dir / "k", os.X_OK)
     monkeypatch.setattr(os, "stat", closed)
-    (found,) = missing(needs(short_dir, cdi_dir=None), Inventory())
+    (found,) = missing(short_dir, Inventory(), cdi_dir=None)
     assert (found.path, found.permission) == (str(short_dir / "k"), "search")
     assert "device-plugins can't be reached: no resource is offered to the kubelet" in found.loss
 
@@ -246,9 +251,9 @@ def test_of_many_ports_the_first_is_named(
         rack.add_card(CardSpec())
     for path in (short_dir / "root/sys/devices").rglob("errors/errors"):
         forbid(path, os.W_OK)
-    (found,) = missing(needs(short_dir, cdi_dir=None), scan(rack.root))
+    (found,) = missing(short_dir, scan(rack.root), cdi_dir=None)
     assert found.loss.endswith("; the same for 5 more")
-    assert missing(needs(short_dir, cdi_dir=None, clear_errors=False), scan(rack.root)) == ()
+    assert missing(short_dir, scan(rack.root), cdi_dir=None, clear_errors=False) == ()
 
 
 def test_virtual_functions_whose_bar_may_not_be_read_are_named(
@@ -260,11 +265,11 @@ def test_virtual_functions_whose_bar_may_not_be_read_are_named(
         node.bind(f"0000:b1:00.{number}", HE_MEM)
         forbid(node.folder(f"0000:b1:00.{number}") / "resource0", os.R_OK)
     inventory = scan(node.root)
-    (found,) = missing(needs(short_dir, cdi_dir=None, clear_errors=False), inventory)
+    (found,) = missing(short_dir, inventory, cdi_dir=None, clear_errors=False)
     assert found.path.endswith("0000:b1:00.5/resource0")
     assert found.loss == "the function behind it is unknown, and not offered; the same for 1 more"
     mode = PluginMode.REGIONDEVEL
-    assert missing(needs(short_dir, mode, cdi_dir=None, clear_errors=False), inventory) == ()
+    assert missing(short_dir, inventory, mode, cdi_dir=None, clear_errors=False) == ()
 
 
 async def test_what_is_missing_is_logged_once(
@@ -272,7 +277,9 @@ async def test_what_is_missing_is_logged_once(
 ) -> None:
     state = scanned()
     state.scanned.set()
-    check = PermissionCheck(needs(short_dir), state, BlockingCalls())
+    check = PermissionCheck(
+        settings(short_dir, cdi_dir=short_dir / "cdi/deep"), state, BlockingCalls()
+    )
     forbid(short_dir, os.W_OK)
     with capture_logs() as logs:
         await check.check_once()

@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from plugin.settings import PluginSettings, Programming
 from services.devices.hardware.scan import CLASSES
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Inventory, PluginMode
@@ -64,86 +65,76 @@ class Missing:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a plugin needs of its node."""
+def missing(
+    settings: PluginSettings, mode: PluginMode, inventory: Inventory, *, serves: bool = True
+) -> tuple[Missing, ...]:
+    """Every permission that is missing, each path once; reads the system, so it is for a thread.
 
-    mode: PluginMode
-    root: Path
-    """Folder below which `sys/` and `dev/` are."""
-    kubelet_dir: Path
-    """Holds `device-plugins/` and `pod-resources/`."""
-    pod_logs_dir: Path
-    cdi_dir: Path | None = None
-    """The folder of CDI files, if any is written."""
-    clear_errors: bool = True
-    serve: bool = True
-    """Whether the kubelet is served, or only looked at."""
-    state_dir: Path | None = None
-    """Where locks and records are, if regions are programmed in mode region."""
-    bitstreams: Path | None = None
-    """Where bitstreams are, if regions are programmed in mode region."""
-
-
-def missing(needs: Needs, inventory: Inventory) -> tuple[Missing, ...]:
-    """Every permission that is missing, each path once; reads the system, so it is for a thread."""
+    `mode` is the node's. Without `serves`, the node is only looked at.
+    """
     by_path: dict[str, Missing] = {}
-    for each in (*_of_kubelet(needs), *_of_folders(needs), *_of_cards(needs, inventory.cards)):
+    for each in (
+        *_of_kubelet(settings, mode, serves=serves),
+        *(_of_folders(settings, mode) if serves else ()),
+        *(_of_cards(settings, mode, inventory.cards, serves=serves) if mode.has_cards else ()),
+    ):
         known = by_path.get(each.path, each)
         loss = known.loss if each.loss in known.loss else f"{known.loss}; {each.loss}"
         by_path[each.path] = replace(known, loss=loss)
     return tuple(by_path.values())
 
 
-def _of_kubelet(needs: Needs) -> Iterator[Missing]:
-    folder = needs.kubelet_dir
-    if needs.serve:
+def _of_kubelet(settings: PluginSettings, mode: PluginMode, *, serves: bool) -> Iterator[Missing]:
+    folder = settings.kubelet_dir
+    if serves:
         offered = "no resource is offered to the kubelet"
         yield from _lacks(plugins_folder(folder), READ | WRITE | SEARCH, offered)
         registered = "no resource is registered with the kubelet"
         yield from _lacks(registration_socket(folder), WRITE, registered)
-    starts = "no container starts in mode region, " if needs.mode is PluginMode.REGION else ""
-    has_ports = needs.clear_errors and needs.mode.has_cards
+    starts = "no container starts in mode region, " if mode is PluginMode.REGION else ""
+    has_ports = serves and settings.clear_errors and mode.has_cards
     clears = "errors of ports aren't cleared, " if has_ports else ""
     unknown = f"{starts}{clears}init containers that have devices are unknown"
     yield from _lacks(checkpoint_file(folder), READ, unknown)
     unknown = f"{starts}pods in which only an init container has devices are unknown"
-    yield from _lacks(needs.pod_logs_dir, READ | SEARCH, unknown)
+    yield from _lacks(settings.pod_logs_dir, READ | SEARCH, unknown)
     unknown = f"{starts}{clears}it is unknown which containers have devices"
     yield from _lacks(pod_resources_socket(folder), WRITE, unknown)
 
 
-def _of_folders(needs: Needs) -> Iterator[Missing]:
-    if needs.cdi_dir is not None:
-        loss = f"no CDI file is written to {needs.cdi_dir}"
-        yield from _lacks(_nearest(needs.cdi_dir), WRITE | SEARCH, loss)
-    if needs.mode is PluginMode.REGION and needs.state_dir is not None:
-        yield from _lacks(_nearest(needs.state_dir), READ | WRITE | SEARCH, _NO_PROGRAMMING)
-    if needs.mode is PluginMode.REGION and needs.bitstreams is not None:
-        yield from _lacks(needs.bitstreams, READ | SEARCH, _NO_PROGRAMMING)
+def _of_folders(settings: PluginSettings, mode: PluginMode) -> Iterator[Missing]:
+    if settings.cdi_dir is not None:
+        loss = f"no CDI file is written to {settings.cdi_dir}"
+        yield from _lacks(_nearest(settings.cdi_dir), WRITE | SEARCH, loss)
+    if _programs(settings, mode):
+        yield from _lacks(_nearest(settings.state_dir), READ | WRITE | SEARCH, _NO_PROGRAMMING)
+        yield from _lacks(settings.bitstreams, READ | SEARCH, _NO_PROGRAMMING)
 
 
-def _of_cards(needs: Needs, cards: tuple[Card, ...]) -> Iterator[Missing]:
-    if not needs.mode.has_cards:
-        return
-    yield from _lacks(needs.root / "sys", READ | SEARCH, "no card is found")
+def _programs(settings: PluginSettings, mode: PluginMode) -> bool:
+    return mode is PluginMode.REGION and settings.programming is not Programming.NONE
+
+
+def _of_cards(
+    settings: PluginSettings, mode: PluginMode, cards: tuple[Card, ...], *, serves: bool
+) -> Iterator[Missing]:
+    root, dev = settings.root, settings.root / "dev"
+    yield from _lacks(root / "sys", READ | SEARCH, "no card is found")
     for folder in CLASSES.values():
-        path = needs.root / folder.lstrip("/")
-        yield from _lacks(path, READ | SEARCH, "its cards aren't found")
-    dev = needs.root / "dev"
+        yield from _lacks(root / folder.lstrip("/"), READ | SEARCH, "its cards aren't found")
     if cards:
         yield from _lacks(dev, SEARCH, "no device node can be looked at, all are unhealthy")
-    if needs.mode is PluginMode.REGION and needs.state_dir is not None:
+    if serves and _programs(settings, mode):
         nodes = [dev / name for card in cards for name in _nodes(card)]
         yield from _first(nodes, READ | WRITE, _NO_PROGRAMMING)
-    if needs.mode is PluginMode.AF:
+    if mode is PluginMode.AF:
         bars = [function.bar for card in cards for function in card.functions or ()]
-        yield from _first([needs.root / bar.lstrip("/") for bar in bars], READ, _NO_AFU)
-    if needs.clear_errors and needs.serve:
-        files = Sysfs(needs.root)
+        yield from _first([root / bar.lstrip("/") for bar in bars], READ, _NO_AFU)
+    if serves and settings.clear_errors:
+        files = Sysfs(root)
         firsts = [(card.driver, card.name, card.ports[0].name) for card in cards if card.ports]
         names = (clearing_file(files, *first) for first in firsts)
-        paths = [needs.root / path.lstrip("/") for path in names if path]
+        paths = [root / path.lstrip("/") for path in names if path]
         yield from _first(paths, WRITE, _ERRORS_STAY)
 
 
@@ -212,20 +203,21 @@ def _remedy(path: Path, letters: str) -> str:
 class PermissionCheck:
     """Checks what this process may not do, once the cards are known, and logs it."""
 
-    def __init__(self, needs: Needs, state: NodeState, calls: BlockingCalls) -> None:
+    def __init__(self, settings: PluginSettings, state: NodeState, calls: BlockingCalls) -> None:
         self.missing: tuple[Missing, ...] = ()
         """What was missing; nothing before the check."""
-        self._needs = needs
+        self._settings = settings
         self._state = state
         self._calls = calls
 
     async def check_once(self) -> None:
         """Check, after the first scan."""
-        await self._state.scanned.wait()
+        state = self._state
+        await state.scanned.wait()
         try:
             self.missing = await self._calls.run(
                 "permissions",
-                partial(missing, self._needs, self._state.inventory or Inventory()),
+                partial(missing, self._settings, state.mode, state.inventory or Inventory()),
                 timeout=DEADLINE_SECONDS,
                 what="checking which permissions are missing",
             )
