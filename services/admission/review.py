@@ -221,7 +221,6 @@ def admit(
     *,
     warnings: tuple[str, ...] = (),
     audit: Mapping[str, str] | None = None,
-    message: str = "",
 ) -> ReviewResponse:
     """Admit the object unchanged.
 
@@ -230,10 +229,9 @@ def admit(
         reason: the code to count and log.
         warnings: for the client; at most 120 characters each.
         audit: for the audit log; without a prefix, which the API server adds.
-        message: for the log.
     """
     response = _Response(review.uid, allowed=True, warnings=warnings, audit_annotations=audit)
-    return _respond(review, response, ReviewOutcome.ALLOWED, reason, message)
+    return _respond(review, response, ReviewOutcome.ALLOWED, reason, "")
 
 
 def patch(

@@ -106,13 +106,9 @@ def load_config(
     return None
 
 
-def may_reach(
-    kubeconfig: Path | None = None, *, environment: Mapping[str, str] = os.environ
-) -> bool:
+def may_reach(kubeconfig: Path | None = None) -> bool:
     """Whether `load_config` would return a configuration, or raise an error."""
-    return bool(kubeconfig or environment.get("KUBECONFIG")) or _is_pod(
-        environment, SERVICE_ACCOUNT
-    )
+    return bool(kubeconfig or os.environ.get("KUBECONFIG")) or _is_pod(os.environ, SERVICE_ACCOUNT)
 
 
 def _is_pod(environment: Mapping[str, str], service_account: str) -> bool:

@@ -9,7 +9,7 @@ Nothing else is remembered: ids, error registers and device nodes are read each 
 shows no change in a file's time or size.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -48,11 +48,9 @@ class Scanner:
         *,
         patience: float = PATIENCE,
         files: Callable[[Path], Sysfs] = Sysfs,
-        drivers: Sequence[Driver] = DRIVERS,
     ) -> None:
         self._root = root
         self._calls = calls
-        self._drivers = drivers
         self._patience = patience
         self._files = files
         self._listed: dict[str, list[ClassEntry]] = {}
@@ -79,12 +77,12 @@ class Scanner:
         """The steps of one scan, each of which may hang."""
         files = self._files(self._root)
         problems: list[Problem] = []
-        for driver in self._drivers:
+        for driver in DRIVERS:
             problem = yield from self._list(files, driver)
             if problem is not None:
                 problems.append(problem)
         cards: list[Card] = []
-        for driver in self._drivers:
+        for driver in DRIVERS:
             for entry in self._listed.get(driver.name, ()):
                 card = yield from _read(files, entry)
                 if card is not None:
@@ -118,11 +116,11 @@ class Scanner:
         idle = accelerators(files)
         seen = f"; accelerators on the PCI bus: {', '.join(idle)}" if idle else ""
         if self._listed:
-            listed = [each.folder for each in self._drivers if each.name in self._listed]
+            listed = [each.folder for each in DRIVERS if each.name in self._listed]
             loaded = " and ".join(listed)
             return Problem("no-cards", f"{loaded} list no card with a port{seen}")
-        folders = " nor ".join(each.folder for each in self._drivers)
-        modules = " or ".join(each.module for each in self._drivers)
+        folders = " nor ".join(each.folder for each in DRIVERS)
+        modules = " or ".join(each.module for each in DRIVERS)
         text = f"neither {folders} exists: load the driver, {modules}{seen}"
         return Problem("no-driver", text)
 
