@@ -137,9 +137,7 @@ class Webhook:
             "mappings_age_seconds": self.mappings.age,
             "mappings_updates_failing": bool(self.mappings.error),
             "watch_failures": self.mappings.watch_failures,
-            "certificate_expiry_timestamp_seconds": (
-                certificates.validity.ends if certificates.validity else 0.0
-            ),
+            "certificate_expiry_timestamp_seconds": certificates.expires or 0.0,
             "certificate_reload_failing": bool(certificates.error),
             "certificate_reload_failures": certificates.failures,
             "clients_refused": self.server.refused,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 import structlog
 from cryptography import x509
@@ -23,13 +23,6 @@ CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2; all ciphers of TLS 1.3 are allowed."""
 
 log = structlog.get_logger(component="certificates")
-
-
-class Validity(NamedTuple):
-    """When a certificate is valid, in seconds since the epoch."""
-
-    begins: float
-    ends: float
 
 
 class CertificateSource:
@@ -47,8 +40,8 @@ class CertificateSource:
         client_ca: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.validity: Validity | None = None
-        """That of the certificate in use; None before one is loaded."""
+        self.expires: float | None = None
+        """When the certificate in use does, in seconds of the epoch; None before one is loaded."""
         self._certificate = certificate
         self._key = key
         self._client_ca = client_ca
@@ -64,11 +57,6 @@ class CertificateSource:
         """The context for the server; it stays the same object."""
         self.context.sni_callback = self._switch
         self._newest = self.context
-
-    @property
-    def loaded(self) -> bool:
-        """Whether a certificate is in use."""
-        return self.validity is not None
 
     @property
     def error(self) -> str:
@@ -147,9 +135,9 @@ class CertificateSource:
             ) from error
         begins, ends = serving.not_valid_before_utc, serving.not_valid_after_utc
         now = datetime.fromtimestamp(self._clock(), UTC)
-        if ends <= now and self.validity and self.validity.ends > now.timestamp():
+        if ends <= now and self.expires and self.expires > now.timestamp():
             raise CertificateError(f"{self._certificate} expired on {ends.isoformat()}")
-        self.validity = Validity(begins.timestamp(), ends.timestamp())
+        self.expires = ends.timestamp()
         self._newest, self._authorities = fresh, trusted
         valid = begins <= now < ends
         write_log = log.info if valid else log.warning

@@ -95,10 +95,10 @@ def test_the_authorities_are_followed_and_bad_ones_leave_the_old(tmp_path: Path)
             assert line["event"] == "certificate files not used, the old stay in use"
             assert "client-ca.crt holds no certificates of CAs" in line["reason"]
             assert (await server.ask(*client), await server.ask(*later)) == ("['early']", "")
-            before = certificates.validity
+            before = certificates.expires
             write(tmp_path, pair(ends=datetime.now(UTC) + timedelta(days=60)))
             assert not certificates.refresh()
-            assert certificates.validity != before, "the pair is renewed with the old CAs"
+            assert certificates.expires != before, "the pair is renewed with the old CAs"
             assert (await server.ask(*client), await server.ask(*later)) == ("['early']", "")
             old.path.write_bytes(b"# both \xc3\xbc\n" + old.pem + fresh.pem)
             assert certificates.refresh()
@@ -123,4 +123,4 @@ def test_a_file_without_authorities_ends_the_start(tmp_path: Path) -> None:
     missing = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / "none")
     with pytest.raises(CertificateError, match="none: No such file"):
         missing.load()
-    assert not source.loaded
+    assert source.expires is None

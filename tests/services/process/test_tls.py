@@ -226,12 +226,10 @@ def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_co
     write(tmp_path, pair(ends=BEGINS + timedelta(hours=1)))
     assert not certificates.refresh()
     assert certificates.error == f"{tmp_path}/tls.crt expired on 2026-01-01T01:00:00+00:00"
-    assert certificates.validity
-    assert certificates.validity.ends == (BEGINS + timedelta(days=365)).timestamp()
+    assert certificates.expires == (BEGINS + timedelta(days=365)).timestamp()
     write(tmp_path, pair(ends=BEGINS + timedelta(days=2)))
     assert certificates.refresh()
-    assert certificates.validity
-    assert certificates.validity.ends == (BEGINS + timedelta(days=2)).timestamp()
+    assert certificates.expires == (BEGINS + timedelta(days=2)).timestamp()
 
 
 @pytest.mark.parametrize(
