@@ -65,17 +65,30 @@ class SysTree:
         ]
 
     def _list_class(self, name: str) -> list[Subject]:
+        place = f"/sys/class/{name}"
+        entries = [
+            (entry, folder)
+            for entry, folder in self._listed(place)
+            # Beside entries there may be files, such as drm/version.
+            if folder != f"{place}/{entry}" or self.files.names_if_listable(folder)
+        ]
+        folders = {folder for _, folder in entries}
         return [
             Subject(entry, folder, name, *self._owners(folder))
-            for entry, folder in self._listed(f"/sys/class/{name}")
+            for entry, folder in entries
+            if folder.rpartition("/")[0] not in folders  # such as the connectors of a GPU
         ]
 
-    def _owners(self, folder: str) -> tuple[str, str]:
-        """The folders of the PCI function or USB device that a class entry is part of."""
-        usb = _USB_FOLDER.fullmatch(folder)
-        if not usb and not address_in(folder)[0]:  # a virtual device, or a copy of sysfs
-            usb = _USB_FOLDER.fullmatch(self.files.resolve(f"{folder}/device") or "")
-        return ("", usb["folder"]) if usb else (function_folder(self.files, folder)[1], "")
+    def _owners(self, folder: str) -> tuple[str, str, str]:
+        """The folders of what a class entry is part of: a PCI function, a USB device or another."""
+        other, usb = "", _USB_FOLDER.fullmatch(folder)
+        if not usb and not address_in(folder)[0]:  # of a platform, virtual, or a copy of sysfs
+            other = self.files.resolve(f"{folder}/device") or ""
+            usb = _USB_FOLDER.fullmatch(other)
+        if usb:
+            return "", usb["folder"], ""
+        _, function = function_folder(self.files, folder)
+        return function, "", "" if function else other
 
     def _listed(self, folder: str) -> list[tuple[str, str]]:
         names = sorted(self.files.names_if_listable(folder), key=natural)

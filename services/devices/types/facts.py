@@ -29,11 +29,13 @@ class Subject:
     """Folder of the PCI function that it is, or is part of; a USB device has none."""
     usb: str = ""
     """Folder of the USB device that it is, or is part of."""
+    other: str = ""
+    """Folder of the device that it is part of, if that is neither."""
 
     @property
     def owner(self) -> str:
         """The folder of what it is part of; what has the same one belongs together."""
-        return self.usb or self.pci
+        return self.usb or self.pci or self.other
 
     @property
     def place(self) -> str:

@@ -29,7 +29,7 @@ from services.devices.types.build import (
     unhealthy,
 )
 from services.devices.types.discover import SysTree, natural
-from services.devices.types.facts import Subject
+from services.devices.types.facts import Subject, last_step
 from services.devices.types.load import Contents, LoadedTypes, parse_types, read_files
 from services.devices.types.match import Mismatch, is_named, mismatch
 from services.devices.types.model import DeviceType, NodeSource
@@ -224,7 +224,7 @@ def _place_of(subject: Subject) -> str:
     Serial numbers are no ids: two devices may have one, and the first would have to change its id
     when the second is plugged in, and so be given to two containers.
     """
-    return subject.address or subject.usb.rpartition("/")[2]
+    return subject.address or last_step(subject.usb or subject.other)
 
 
 def _bars(tree: SysTree, subjects: Iterable[Subject]) -> list[Bar]:

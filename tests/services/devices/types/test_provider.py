@@ -204,6 +204,24 @@ def test_entries_of_one_function_are_one_device_whose_id_stays(
     assert device.claims == {"0000:65:00.0", "261:0", "261:1", "261:2"}
 
 
+def test_entries_of_a_platform_device_are_one_device_without_its_connectors(
+    tree: DeviceTree, types: Types
+) -> None:
+    """As the NPU of an RK3588 is with an older driver: card1 and renderD129."""
+    folder = "sys/devices/platform/fdab0000.npu"
+    tree.bind(folder, "rknpu", "platform")
+    card = tree.entry(folder, "drm", "card1", "226:1", "dri/card1")
+    tree.entry(folder, "drm", "renderD129", "226:129", "dri/renderD129")
+    tree.file(f"{card}/card1-HDMI-A-1/status", "connected")
+    tree.link("sys/class/drm/card1-HDMI-A-1", f"{card}/card1-HDMI-A-1")
+    tree.file("sys/class/drm/version", "drm 1.1.0")
+    write(types, {"match": [{"class": {"name": "drm"}}]})
+    (device,) = types.scan().devices
+    assert (device.id, device.healthy) == ("fdab0000-npu", True)
+    assert [each.host for each in device.nodes] == ["dri/card1", "dri/renderD129"]
+    assert device.claims == {"fdab0000.npu", "226:1", "226:129"}
+
+
 def test_what_a_container_has_as_another_resource_is_unhealthy(
     tree: DeviceTree, types: Types
 ) -> None:
