@@ -299,6 +299,13 @@ def test_the_chart_refuses_what_is_no_value_and_takes_pools_that_may_not_overlap
         assert said in refusal(values)
 
 
+def test_dra_needs_a_kubernetes_that_has_it() -> None:
+    dra = ("template", "x", CHART, "--set", "pools[0].name=b,pools[0].driver=dra")
+    assert run_helm(*dra, "--kube-version", "1.36").returncode == 0
+    refused = run_helm(*dra, "--kube-version", "1.35.4").stderr
+    assert "pools[0].driver dra needs Kubernetes 1.36 or newer, and this is v1.35.4: use" in refused
+
+
 def test_every_value_is_known_to_the_checks_and_tried() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     described = (CHART / "README.md").read_text().partition("## Pools")[2]
@@ -339,7 +346,7 @@ def test_env_and_volumes_cannot_repeat_what_the_plugin_has() -> None:
     refused = refusal(
         pool(
             env=[{"name": name} for name in sorted(variables)],
-            extraVolumes=[{"name": name} for name in sorted(volumes)],
+            extraVolumes=[{"name": name, "emptyDir": {}} for name in sorted(volumes)],
             extraVolumeMounts=[{"name": "tls", "mountPath": path} for path in sorted(paths)],
         )
         | {"kubelet": {"root": "/k"}}

@@ -92,7 +92,9 @@ def test_an_installation_is_its_overlay_with_images_of_the_registry(
 
 def test_the_chart_has_the_registry_and_the_addresses(files: Path) -> None:
     (archive,) = files.glob("*.tgz")
-    assert SETTINGS["SOURCE"] in run_helm("show", "chart", archive).stdout
+    about = yaml.safe_load(run_helm("show", "chart", archive).stdout)
+    assert (about["home"], about["sources"]) == (SETTINGS["SOURCE"], [SETTINGS["SOURCE"]])
+    assert about["icon"] == chart()["icon"]
     assert REGISTRY in run_helm("show", "readme", archive).stdout
     values = yaml.safe_load(run_helm("show", "values", archive).stdout)
     names = {each["repository"] for each in values["images"].values() if isinstance(each, dict)}

@@ -8,21 +8,31 @@
 {{- end }}
 {{- end }}
 
-{{/* Compares a value with what it may be (types.yaml). Takes what was found, the value's path, the value, and its type. */}}
+{{/*
+Compares a value with what it may be (types.yaml). Null counts as absent: Helm leaves it in lists.
+Takes what was found, the value's path, the value, and its type.
+*/}}
 {{- define "accelbind.compare" -}}
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $value := index . 2 }}{{ $type := index . 3 }}
 {{- $is := kindOf $value }}{{ $wanted := "" }}
 {{- if kindIs "map" $type }}
-{{- $known := list }}{{ range keys $type | sortAlpha }}{{ if ne . "*" }}{{ $known = append $known (trimSuffix "!" .) }}{{ end }}{{ end }}
+{{- $known := list }}{{ $others := get $type "*" }}{{ $form := "" }}
+{{- range $key, $inner := $type }}
+{{- if hasPrefix "<" $key }}{{ $form = trimAll "<>" $key }}{{ $others = $inner }}
+{{- else if ne $key "*" }}{{ $known = append $known (trimSuffix "!" $key) }}{{ end }}
+{{- end }}
 {{- if ne $is "map" }}
 {{- $wanted = not (empty $known) | ternary (printf "a map with %s" (join ", " $known)) "a map, such as {a: b}" }}
 {{- else }}
 {{- range $key, $inner := $value }}
-{{- $of := get $type $key | default (get $type (print $key "!")) | default (get $type "*") }}
-{{- if $of }}
-{{- include "accelbind.compare" (list $found (printf "%s.%s" $path $key | trimPrefix ".") $inner $of) }}
-{{- else }}
+{{- $of := get $type $key | default (get $type (print $key "!")) | default $others }}
+{{- if not $of }}
 {{- include "accelbind.problem" (list $found (printf "%s is not a value of this chart: use one of %s" (printf "%s.%s" $path $key | trimPrefix ".") (join ", " $known))) }}
+{{- else if kindIs "invalid" $inner }}{{ $_ := unset $value $key }}
+{{- else if and $form (not (regexMatch (get $found.forms $form).like $key)) }}
+{{- include "accelbind.problem" (list $found (printf "%s: %q is not %s" $path $key (get $found.forms $form).says)) }}
+{{- else }}
+{{- include "accelbind.compare" (list $found (printf "%s.%s" $path $key | trimPrefix ".") $inner $of) }}
 {{- end }}
 {{- end }}
 {{- range keys $type | sortAlpha }}
@@ -46,8 +56,13 @@
 {{- if ne $is "string" }}{{ $wanted = "a text" }}{{ end }}
 {{- else if eq $type "flag" }}
 {{- if ne $is "bool" }}{{ $wanted = "true or false, without quotes" }}{{ end }}
-{{- else if eq $type "scalar" }}
-{{- if not (has $is (list "string" "float64" "int64" "int")) }}{{ $wanted = "a number or a text" }}{{ end }}
+{{- else if hasKey $found.forms (trimPrefix "|" $type) }}
+{{- $form := get $found.forms (trimPrefix "|" $type) }}
+{{- if not (has $is (hasKey $form "number" | ternary (list "string" "float64" "int64" "int") (list "string"))) }}
+{{- $wanted = hasKey $form "number" | ternary "a number or a text" "a text" }}
+{{- else if not (or (regexMatch $form.like (toString $value)) (and (hasPrefix "|" $type) (eq $value ""))) }}
+{{- include "accelbind.problem" (list $found (printf "%s %q is not %s" $path (toString $value) $form.says)) }}
+{{- end }}
 {{- else if or (eq $type "number") (contains ".." $type) }}
 {{- $ends := splitList ".." $type }}{{ $fits := has $is (list "float64" "int64" "int") }}
 {{- if $fits }}{{ $fits = eq (float64 $value) (floor $value) }}{{ end }}
@@ -73,10 +88,14 @@
 {{- define "accelbind.arguments" -}}
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}{{ $flags := index . 3 }}
 {{- $command := index . 4 }}{{ $known := index . 5 }}
-{{- $fixed := list "--ca-secret" "--host-root" "--kubelet-dir" "--metrics-port" "--namespace" "--node-name" "--pod-logs-dir" "--port" "--root" "--service" "--state-dir" "--tls-secret" "--webhook-config" }}
+{{- $fixed := list "--ca-secret" "--host" "--host-root" "--kubelet-dir" "--metrics-host" "--metrics-port" "--namespace" "--node-name" "--pod-logs-dir" "--port" "--root" "--service" "--state-dir" "--tls-secret" "--webhook-config" }}
 {{- $set := list "ACCELBIND_CLEAR_ERRORS" "ACCELBIND_LOG_FORMAT" "MALLOC_MMAP_THRESHOLD_" "NODE_NAME" }}
-{{- $said := list }}
+{{- $said := list }}{{ $before := "" }}
 {{- range $given.args }}
+{{- if not (or (hasPrefix "-" .) (regexMatch "^--[^=]+$" $before)) }}
+{{- include "accelbind.problem" (list $found (printf "%s.args has %q, which is not a flag: use --name=value" $path .)) }}
+{{- end }}
+{{- $before = . }}
 {{- $said = append $said (list "args" . (splitList "=" . | first | replace "--no-" "--") (hasPrefix "-" .)) }}
 {{- end }}
 {{- range $given.env }}
@@ -106,18 +125,9 @@
 {{/* What all workloads have. Takes what was found, the path of their values, and these. */}}
 {{- define "accelbind.workload" -}}
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}
-{{- range $which, $amounts := $given.resources }}
-{{- if kindIs "map" $amounts }}
-{{- range $name, $amount := $amounts }}
-{{- if not (regexMatch "^([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([KMGTPE]i|[mkMGTPE]|[eE][-+]?[0-9]+)?$" (toString $amount)) }}
-{{- include "accelbind.problem" (list $found (printf "%s.resources.%s.%s %q is not a quantity: use a number with a suffix of Kubernetes, such as 100m or 256Mi" $path $which $name (toString $amount))) }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- end }}
 {{- $limits := dig "limits" dict ($given.resources | default dict) | default dict }}
 {{- range $name, $amount := dig "requests" dict ($given.resources | default dict) | default dict }}
-{{- if and (not $found.problems) (hasKey $limits $name) }}
+{{- if hasKey $limits $name }}
 {{- $limit := get $limits $name | toString }}
 {{- if gt (include "accelbind.amount" (toString $amount) | float64) (include "accelbind.amount" $limit | float64) }}
 {{- include "accelbind.problem" (list $found (printf "%s.resources.requests.%s %s is more than its limit %s: raise the limit, or request less" $path $name (toString $amount) $limit)) }}
@@ -125,22 +135,28 @@
 {{- end }}
 {{- end }}
 {{- include "accelbind.volumes" (list $found $path $given) }}
-{{- include "accelbind.checkLabels" (list $found (print $path ".podLabels") ($given.podLabels | default dict)) }}
+{{- $names := list }}
+{{- range $given.env }}
+{{- if and (hasKey . "value") .valueFrom }}
+{{- include "accelbind.problem" (list $found (printf "%s.env has %s with value and valueFrom: remove one of them" $path .name)) }}
+{{- else if has .name $names }}
+{{- include "accelbind.problem" (list $found (printf "%s.env has %s twice: remove one of them" $path .name)) }}
+{{- end }}
+{{- $names = append $names .name }}
+{{- end }}
+{{- range $at, $each := $given.tolerations }}
+{{- $is := printf "%s.tolerations[%d]" $path $at }}
+{{- if and (eq (.operator | default "Equal") "Equal") (not .key) }}
+{{- include "accelbind.problem" (list $found (printf "%s has no key: name a taint, or use {operator: Exists} for all taints" $is)) }}
+{{- else if and (eq (.operator | default "") "Exists") .value }}
+{{- include "accelbind.problem" (list $found (printf "%s.value is for operator Equal: remove the value, or operator Exists" $is)) }}
+{{- else if and (hasKey . "tolerationSeconds") (ne (.effect | default "") "NoExecute") }}
+{{- include "accelbind.problem" (list $found (printf "%s.tolerationSeconds is for effect NoExecute: remove it, or set this effect" $is)) }}
+{{- end }}
+{{- end }}
 {{- range list "app.kubernetes.io/name" "app.kubernetes.io/component" }}
 {{- if hasKey ($given.podLabels | default dict) . }}
 {{- include "accelbind.problem" (list $found (printf "%s.podLabels has %s, by which the chart selects the pods: remove it" $path .)) }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{/* Takes what was found, the path of labels, and these. */}}
-{{- define "accelbind.checkLabels" -}}
-{{- $found := index . 0 }}{{ $path := index . 1 }}
-{{- range $key, $value := index . 2 }}
-{{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $key) }}
-{{- include "accelbind.problem" (list $found (printf "%s: %q is not the key of a label: use letters, digits, - _ and ., such as example.com/team" $path $key)) }}
-{{- else if not (regexMatch "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$" (toString $value)) }}
-{{- include "accelbind.problem" (list $found (printf "%s.%s %q is not the value of a label: use at most 63 letters, digits, - _ and ." $path $key (toString $value))) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -150,7 +166,9 @@
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}
 {{- $names := list }}{{ $taken := list }}
 {{- range $given.extraVolumes }}
-{{- if has .name (list "bitstreams" "cdi" "dev" "device-plugins" "device-types" "hook" "plugins" "plugins-registry" "pod-logs" "pod-resources" "state" "sys" "tls") }}
+{{- if ne (len .) 2 }}
+{{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s with %s: use its name and one source, such as emptyDir: {}" $path .name (keys . | sortAlpha | join ", "))) }}
+{{- else if has .name (list "bitstreams" "cdi" "dev" "device-plugins" "device-types" "hook" "plugins" "plugins-registry" "pod-logs" "pod-resources" "state" "sys" "tls") }}
 {{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s, a name that the chart uses itself: rename the volume" $path .name)) }}
 {{- else if has .name $names }}
 {{- include "accelbind.problem" (list $found (printf "%s.extraVolumes has %s twice: rename one of them" $path .name)) }}
@@ -161,11 +179,7 @@
 {{- if not (has .name $names) }}
 {{- include "accelbind.problem" (list $found (printf "%s.extraVolumeMounts has %s, which is no volume of %s.extraVolumes: add it there" $path .name $path)) }}
 {{- end }}
-{{- $at := .mountPath | default "" }}{{ $is := printf "%s.extraVolumeMounts has %s at" $path .name }}
-{{- if not (regexMatch "^/[^:]*$" $at) }}
-{{- include "accelbind.problem" (list $found (printf "%s %q, which is not a path: use an absolute one" $is $at)) }}
-{{- else }}
-{{- $at = clean $at }}
+{{- $at := clean .mountPath }}{{ $is := printf "%s.extraVolumeMounts has %s at" $path .name }}
 {{- $kubelet := list }}
 {{- range list "device-plugins" "plugins/accelbind.dev" "plugins_registry" "pod-resources" }}
 {{- $kubelet = append $kubelet (printf "%s/%s" $found.kubelet .) }}
@@ -181,7 +195,6 @@
 {{- $taken = append $taken $at }}
 {{- end }}
 {{- end }}
-{{- end }}
 
 {{/* Takes what was found, the pools, and the flags of each command. */}}
 {{- define "accelbind.checkPools" -}}
@@ -192,9 +205,6 @@
 {{- $command := $given.driver | default "plugin" }}
 {{- include "accelbind.arguments" (list $found $path $given $flags $command (get $known $command)) }}
 {{- include "accelbind.workload" (list $found $path $given) }}
-{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$" $given.name) }}
-{{- include "accelbind.problem" (list $found (printf "%s.name %q is not a name: use at most 32 lower-case letters, digits and -" $path $given.name)) }}
-{{- end }}
 {{- if and (hasKey $given "nodeSelector") (not $given.nodeSelector) }}
 {{- include "accelbind.problem" (list $found (printf "%s.nodeSelector is empty: name a label, or remove it for accelbind.dev/plugin: \"true\"" $path)) }}
 {{- end }}
@@ -204,6 +214,9 @@
 {{- if hasKey $given . }}
 {{- include "accelbind.problem" (list $found (printf "%s.%s is for device plugins, and the pool has driver dra: remove one of them" $path .)) }}
 {{- end }}
+{{- end }}
+{{- if semverCompare "<1.36.0-0" $found.kubernetes }}
+{{- include "accelbind.problem" (list $found (printf "%s.driver dra needs Kubernetes 1.36 or newer, and this is %s: use driver plugin, or upgrade the cluster (helm template: name its version with --kube-version)" $path $found.kubernetes)) }}
 {{- end }}
 {{- if has $programming (list "prestart" "oci-hook") }}
 {{- include "accelbind.problem" (list $found (printf "%s.programming %s is for device plugins: with driver dra use on-prepare or none" $path $programming)) }}
@@ -216,9 +229,10 @@
 {{- if and (eq $programming "oci-hook") (ne $mode "region") (ne ($given.driver | default "plugin") "dra") }}
 {{- include "accelbind.problem" (list $found (printf "%s.programming oci-hook needs mode region: set the pool's mode to region" $path)) }}
 {{- end }}
-{{- $rolling := dig "rollingUpdate" "maxUnavailable" "10%" ($given.updateStrategy | default dict) | toString }}
-{{- if not (regexMatch "^([1-9][0-9]*|([1-9][0-9]?|100)%)$" $rolling) }}
-{{- include "accelbind.problem" (list $found (printf "%s.updateStrategy.rollingUpdate.maxUnavailable %q stops updates: use a number of at least 1, or a percentage such as 10%%" $path $rolling)) }}
+{{- with $given.updateStrategy }}
+{{- if and (eq .type "OnDelete") .rollingUpdate }}
+{{- include "accelbind.problem" (list $found (printf "%s.updateStrategy.rollingUpdate is for type RollingUpdate: remove it, or set this type" $path)) }}
+{{- end }}
 {{- end }}
 {{- $selector := $given.nodeSelector | default (dict "accelbind.dev/plugin" "true") }}
 {{- $pool := dict "name" $given.name "selector" $selector "affinity" ($given.affinity | default dict) }}
