@@ -12,6 +12,7 @@ from accelbind.options import ResourceDomains
 from accelbind.output import Output, OutputFormat, print_result, table_lines
 from services.devices.types.load import LoadedTypes, load_types
 from services.names import DEVICE_DOMAIN
+from services.node.settings import check_resource_domains
 from services.process.errors import ExternalFailure, InvalidSettings
 from services.process.text import count, plain
 
@@ -30,14 +31,19 @@ def device_types(
 
     Reads each file of the folder as the plugin does, without looking at devices.
 
-    Exit code 0: no findings; 1: findings; 2: the folder can't be read.
+    Exit code 0: no findings; 1: findings; 2: the folder can't be read,
+    or a domain can't be one of device types.
 
     [bold]Examples[/bold]
       accelbind check device-types ./types
       accelbind check device-types ./types -o json
     """
     try:
-        loaded = load_types(folder, domains=tuple(resource_domain or (DEVICE_DOMAIN,)))
+        domains = check_resource_domains(tuple(resource_domain or (DEVICE_DOMAIN,)))
+    except ValueError as error:
+        raise InvalidSettings(f"--resource-domain: {error}") from error
+    try:
+        loaded = load_types(folder, domains=domains)
     except ExternalFailure as error:
         raise InvalidSettings(str(error)) from error  # exit code 1 is an answer
     result = {

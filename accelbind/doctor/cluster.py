@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
-from accelbind.doctor.model import Line, Subject, Unseen, failed, ok, warning
+from accelbind.doctor.model import Line, Subject, Unseen, ok, unseen, warning
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.kube.connection import connector
 from services.kube.lists import decode, list_objects
@@ -104,7 +104,7 @@ def check_api_server(cluster: Cluster) -> Iterator[Line]:
     try:
         version = cluster.once(Cluster.read_version)
     except ClusterError as error:
-        yield failed(
+        yield unseen(
             str(error), "check --kubeconfig and $KUBECONFIG; kubectl get --raw /version should work"
         )
         return

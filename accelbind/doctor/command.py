@@ -204,7 +204,7 @@ def _run(
         raise InvalidSettings("--only and --skip leave no check: skip fewer checks")
     cause = {API_SERVER} if any(each.startswith("cluster.") for each in chosen) else set()
     results = run_checks([check for check in checks if check.id in chosen | cause], seconds)
-    return [each for each in results if each.id in chosen or each.state is CheckStatus.FAILED]
+    return [each for each in results if each.id in chosen or each.state is CheckStatus.UNSEEN]
 
 
 def _is_node(given: dict[str, Any]) -> bool:

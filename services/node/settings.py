@@ -51,7 +51,12 @@ def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def _domains(words: tuple[str, ...]) -> tuple[str, ...]:
+def check_resource_domains(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The same words, which are domains of device types.
+
+    Raises:
+        ValueError: one can't be.
+    """
     for word in words:
         if word in _TAKEN or word.endswith("kubernetes.io") or not _DOMAIN.fullmatch(word):
             raise ValueError(
@@ -77,9 +82,9 @@ class NodeSettings(ProcessSettings):
     """Prefix of the device paths reported to the kubelet."""
     device_types: Annotated[AbsolutePath | None, Flag("DIR", TYPES, "none")] = None
     """Folder of device types, one YAML file each: what else to serve besides FPGAs."""
-    resource_domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", TYPES)] = (
-        "device.accelbind.dev",
-    )
+    resource_domain: Annotated[
+        CommaSeparated, AfterValidator(check_resource_domains), Flag("DOMAIN", TYPES)
+    ] = ("device.accelbind.dev",)
     """Domains in which the resources of device types may be."""
     scan_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 5.0
     """Time between two scans of the cards."""

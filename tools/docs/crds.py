@@ -15,9 +15,11 @@ FOLDER: Final = Path(__file__).parents[2] / "manifests" / "crd"
 KINDS: Final = ("acceleratorfunctions", "fpgaregions", "accelerators")
 
 _HEAD: Final = """\
+<!-- Generated from `manifests/crd` by `make docs`. -->
+
 # Custom resources
 
-Generated from `manifests/crd` by `make docs`. All kinds are namespaced. Pods of the same namespace
+All kinds are namespaced. Pods of the same namespace
 request an object by its name: `fpga.intel.com/<metadata.name>`, or
 `accelbind.dev/<metadata.name>` for an Accelerator.
 

@@ -12,13 +12,13 @@ BOARD: Final = (
 PATH: Final = "docs/dashboards.md"
 
 _HEAD: Final = """\
+<!-- Generated from manifests/components/monitoring/dashboard.json by `make docs`. -->
+
 # Dashboard
 
 The component `monitoring` installs this dashboard as a ConfigMap for Grafana's sidecar. This
 page lists the question and the queries of each panel. `$node` is the selection of nodes. The
 [reference](reference.md#metrics) explains the metrics.
-
-Generated from `manifests/components/monitoring/dashboard.json` by `make docs`.
 """
 
 

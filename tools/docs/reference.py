@@ -8,9 +8,11 @@ from tools.docs import codes, commands, metrics, settings
 PATH: Final = "docs/reference.md"
 
 _HEAD: Final = """\
+<!-- Generated from the code by `make docs`. -->
+
 # Reference
 
-Generated from the code by `make docs`. For guides see the [documentation home](README.md), for
+For guides see the [documentation home](README.md), for
 symptoms see [troubleshooting](troubleshooting.md), for fields of mappings see
 [custom resources](crds.md).
 """

@@ -46,7 +46,7 @@ async def test_a_cluster_that_is_well_has_no_red_line(
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
-        (lambda _: 401, "failed"),
+        (lambda _: 401, "unseen"),
         (lambda request: None if request.path == "/version" else 403, "ok"),
     ],
 )
