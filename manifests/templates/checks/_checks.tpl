@@ -38,7 +38,7 @@ Takes what was found, the value's path, the value, and its type.
 {{- range keys $type | sortAlpha }}
 {{- $key := trimSuffix "!" . }}
 {{- if and (hasSuffix "!" .) (not (hasKey $value $key)) }}
-{{- include "accelbind.problem" (list $found (printf "%s is missing: set it, or remove a line with null so that its default applies" (printf "%s.%s" $path $key | trimPrefix "."))) }}
+{{- include "accelbind.problem" (list $found (printf "%s is missing: %s" (printf "%s.%s" $path $key | trimPrefix ".") (contains "[" $path | ternary "set it" "set it, or remove a line with null so that its default applies"))) }}
 {{- end }}
 {{- end }}
 {{- end }}
