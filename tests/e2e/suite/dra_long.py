@@ -189,7 +189,7 @@ class Competition:
         while time.monotonic() < deadline:
             if self.trial.pods.get(name)["status"].get("phase") == "Running":
                 return True
-            time.sleep(0.2)
+            time.sleep(0.2)  # between two looks
         return False
 
     def _check(self, name: str, claim: Json, wanted: str) -> None:
@@ -259,7 +259,7 @@ def test_a_driver_that_is_killed_at_any_moment_finishes_what_it_began(
     wanted = [*FUNCTIONS][number % 3]
     names = [trial.create(f"killed-{number}-{each}", wanted) for each in range(EIGHT)]
     until(lambda: progress(trial, names[0]), seconds=trial.pods.patience, what="an allocation")
-    time.sleep(chance.uniform(0, 5))
+    time.sleep(chance.uniform(0, 5))  # the moment of the kill
     hang_up(trial.driver.process)
     killed = time.monotonic()
     states = Counter(progress(trial, name) for name in names)
