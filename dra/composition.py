@@ -7,7 +7,6 @@ from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook, ClaimHolders
 from dra.claim_files import CdiClaimFiles
 from dra.driver import Driver, NodeDevices
-from dra.events import ClaimEvents
 from dra.metrics import DraMetrics
 from dra.preparation import WORK_SECONDS, Preparation, Surroundings
 from dra.publisher import SlicePublisher
@@ -26,6 +25,7 @@ from services.node.node_check import NodeNumbers
 from services.node.node_lock import NodeLock
 from services.node.reports import NodeReports
 from services.node.service import NodeService
+from services.node.start_gate import record_programming
 from services.process import http
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
@@ -134,7 +134,9 @@ class DraParts:
                 programs=settings.programming is Programming.ON_PREPARE,
             ),
             on_change=self._changed,
-            report=ClaimEvents(self.recorder.record).report,
+            report=lambda claim, done: record_programming(
+                self.recorder.record, claim.pod, str(claim.ref), done
+            ),
         )
 
     def _registration(self) -> Registration:

@@ -49,7 +49,13 @@ from services.devices.dra import DraDevice
 from services.kube.client import is_outage
 from services.node.regions import Readiness, RegionContents
 from services.process.deadline import deadline
-from services.process.errors import ClusterError, ExternalFailure, NotAllowed, TooSlow
+from services.process.errors import (
+    AccelbindError,
+    ClusterError,
+    ExternalFailure,
+    NotAllowed,
+    TooSlow,
+)
 from services.process.text import listing, plain
 
 PREPARE_SECONDS: Final = 40.0
@@ -125,7 +131,7 @@ class Preparation:
     """Prepares claims, each by one call at a time.
 
     `on_change` is called when devices are taken or given back. `report` gets a claim and what was
-    done for it, or why that failed.
+    programmed for it, or why that failed.
     """
 
     def __init__(
@@ -136,9 +142,9 @@ class Preparation:
         around: Surroundings,
         *,
         on_change: Callable[[], None] = lambda: None,
-        report: Callable[[AllocatedClaim, Readiness | Exception], None] = lambda _claim, _done: (
-            None
-        ),
+        report: Callable[
+            [AllocatedClaim, Readiness | AccelbindError], None
+        ] = lambda _claim, _done: None,
         seconds: float = PREPARE_SECONDS,
     ) -> None:
         self._book = book
@@ -214,11 +220,7 @@ class Preparation:
         wants = await self._check(claim)
         await self._reserve(claim.ref, wants, progress)
         progress.step = "its regions are made ready, which goes on"
-        try:
-            await self._work(claim, wants)
-        except Exception as error:
-            self._report(claim, error)
-            raise
+        await self._work(claim, wants)
         given = await self._files.write(ref.uid, wants)
         self._book.commit(ref, wants, await self._carried(wants))
         self._on_change()
@@ -295,13 +297,23 @@ class Preparation:
     async def _work(self, claim: AllocatedClaim, wants: tuple[Want, ...]) -> None:
         for want in wants:
             if want.kind is Kind.PROGRAM:
-                make = self._regions.prepare if self._around.programs else self._regions.verify
-                self._report(claim, await make(want.wanted, want.ids))
+                await self._program(claim, want)
             elif want.kind is Kind.NEVER:
                 await self._regions.settle(want.ids)
                 require_there(want, await self._regions.read())
             elif want.kind is Kind.DEVELOP:
                 await self._regions.empty(want.ids)
+
+    async def _program(self, claim: AllocatedClaim, want: Want) -> None:
+        if not self._around.programs:
+            await self._regions.verify(want.wanted, want.ids)
+            return
+        try:
+            done = await self._regions.prepare(want.wanted, want.ids)
+        except AccelbindError as error:
+            self._report(claim, error)
+            raise
+        self._report(claim, done)
 
     async def _are_ready(self, wants: tuple[Want, ...]) -> bool:
         """Whether the regions of a committed claim still carry its functions."""

@@ -33,8 +33,7 @@ import structlog
 
 from services.containers.claims import StartClaims
 from services.containers.hook_call import require_no_plain_nodes
-from services.containers.identity import ContainerIdentity
-from services.containers.wanted import WantedFunctions
+from services.containers.identity import ContainerIdentity, PodRef
 from services.kube.events import EventRecord, ObjectReference
 from services.node.events import EventReason
 from services.process.deadline import deadline
@@ -42,7 +41,7 @@ from services.process.errors import AccelbindError, HookMissing, TooSlow
 from services.process.text import plain
 
 if TYPE_CHECKING:  # only mode region imports it
-    from services.node.regions import RegionProgramming
+    from services.node.regions import Readiness, RegionProgramming
 
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s, with a message that explains nothing."""
@@ -111,15 +110,9 @@ class RegionStartPolicy:
                 done = await self._make_ready(wanted, ids)
         except AccelbindError as error:
             if wanted is not None and self._programs:
-                failed = EventReason.PROGRAMMING_FAILED
-                _record_pod_event(self._record_event, wanted, failed, str(error))
+                record_programming(self._record_event, wanted.pod, wanted.who, error)
             raise
-        for each in done.programmed:
-            text = f"AFU {each.function} programmed into {each.region} ({each.port})"
-            _record_pod_event(self._record_event, wanted, EventReason.PROGRAMMED, text)
-        for sentence in done.slow_clocks:
-            slow = EventReason.USER_CLOCK_SLOW
-            _record_pod_event(self._record_event, wanted, slow, sentence)
+        record_programming(self._record_event, wanted.pod, wanted.who, done)
         log.info(
             "container may start" if self._programs else "function verified",
             resource=resource,
@@ -161,7 +154,8 @@ class HookStartPolicy:
                 await self._require_cdi(sorted(set(ids)))
             except HookMissing as error:
                 self._on_missing()
-                _record_pod_event(self._record_event, wanted, EventReason.HOOK_MISSING, str(error))
+                missing = EventReason.HOOK_MISSING
+                _record(self._record_event, wanted.pod, wanted.who, missing, str(error))
                 raise
 
 
@@ -178,16 +172,33 @@ class MappingStartPolicy:
         log.info("mapped", resource=resource, devices=list(ids), container=wanted.who)
 
 
-def _record_pod_event(
+def record_programming(
     record_event: Callable[[EventRecord], None],
-    wanted: WantedFunctions,
+    pod: PodRef | None,
+    who: str,
+    done: "Readiness | AccelbindError",
+) -> None:
+    """Report what was programmed for a pod as its Events, if it is known, or why that failed."""
+    if isinstance(done, AccelbindError):
+        _record(record_event, pod, who, EventReason.PROGRAMMING_FAILED, str(done))
+        return
+    for each in done.programmed:
+        text = f"AFU {each.function} programmed into {each.region} ({each.port})"
+        _record(record_event, pod, who, EventReason.PROGRAMMED, text)
+    for sentence in done.slow_clocks:
+        _record(record_event, pod, who, EventReason.USER_CLOCK_SLOW, sentence)
+
+
+def _record(
+    record_event: Callable[[EventRecord], None],
+    pod: PodRef | None,
+    who: str,
     reason: EventReason,
     message: str,
 ) -> None:
-    """Report something about a container as an Event of its pod, if that is known."""
-    if wanted.pod is not None:
-        about = ObjectReference("Pod", wanted.pod.name, wanted.pod.namespace, wanted.pod.uid)
-        text = f"{wanted.who}: {message}"
+    if pod is not None:
+        about = ObjectReference("Pod", pod.name, pod.namespace, pod.uid)
+        text = f"{who}: {message}"
         record_event(
             EventRecord(about, text, str(reason), plain(text, MAX_MESSAGE), reason.warning)
         )

@@ -1,6 +1,7 @@
 """The driver on synthetic cards: what the kubelet gets for claims of each kind."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
@@ -125,6 +126,36 @@ async def test_a_claim_names_a_mapping(bed: Bed, fpga: str, driver: DriverStandI
         assert "did you mean nlb3?" in error
         await bed.ready(claim("named", result(fpga), configs=(named,)))
     assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
+async def test_what_is_programmed_is_an_event_of_the_pod(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    bed.api.put({"kind": "Namespace", "metadata": {"name": "ns"}})
+    bed.api.put(mapping("nlb3", NLB3))
+    named = config({"mapping": "nlb3"}, "FromClaim")
+    absent = config({"afu": NLB3, "program": "Never"})
+
+    def of_pod(name: str, configuration: dict[str, Any]) -> dict[str, Any]:
+        made = claim(name, result(fpga), configs=(configuration,))
+        made["status"]["reservedFor"] = [{"resource": "pods", "name": f"pod-{name}", "uid": name}]
+        return made
+
+    def events() -> list[tuple[str, str]]:
+        found = bed.api.objects("Event")
+        return sorted((each["involvedObject"]["name"], each["reason"]) for each in found)
+
+    never, missing = of_pod("never", absent), of_pod("missing", named)
+    async with bed.running():
+        await bed.refused(never)
+        await bed.unprepare(never)
+        assert "accelbind bitstream install" in await bed.refused(missing)
+        bed.install(NLB3)
+        await bed.ready(missing)
+        expected = [("pod-missing", "Programmed"), ("pod-missing", "ProgrammingFailed")]
+        await eventually_async(lambda: len(events()) >= 2)
+        assert events() == expected, "nothing was to be programmed for the other one"
+    assert len(driver.programmed) == 1
 
 
 async def test_a_claim_for_development_makes_the_content_unknown(
