@@ -145,7 +145,6 @@ class Preparation:
         report: Callable[
             [AllocatedClaim, Readiness | AccelbindError], None
         ] = lambda _claim, _done: None,
-        seconds: float = PREPARE_SECONDS,
     ) -> None:
         self._book = book
         self._regions = regions
@@ -153,7 +152,6 @@ class Preparation:
         self._around = around
         self._on_change = on_change
         self._report = report
-        self._seconds = seconds
         self._running: dict[str, asyncio.Task[tuple[Given, ...]]] = {}
         self._reserving = asyncio.Lock()
 
@@ -167,7 +165,7 @@ class Preparation:
         progress = _Progress()
         task = asyncio.create_task(self._prepare(claim, progress))
         self._running[claim.uid] = task
-        limit = asyncio.timeout(self._seconds)
+        limit = asyncio.timeout(PREPARE_SECONDS)
         try:
             async with limit:
                 return await task
@@ -179,7 +177,7 @@ class Preparation:
             if not limit.expired():
                 raise
             raise TooSlow(
-                f"{claim} isn't ready after {self._seconds:g} s: {progress.step}; Kubernetes asks"
+                f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {progress.step}; Kubernetes asks"
                 " again in 60 to 90 s"
             ) from error
         finally:

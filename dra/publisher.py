@@ -39,7 +39,6 @@ from services.containers.holders import Holders
 from services.devices.dra import (
     DRIVER,
     Attributes,
-    DraDevice,
     Loaded,
     carried,
     dra_devices,
@@ -116,8 +115,6 @@ class SlicePublisher:
         count: Callable[[str], object] = lambda _: None,
         timing: WatchTiming = USUAL_TIMING,
     ) -> None:
-        self.devices: tuple[DraDevice, ...] = ()
-        """What the node has, published or not, as of the last round."""
         self._connection = connection
         self._node = node
         self._state = state
@@ -215,7 +212,6 @@ class SlicePublisher:
         found = dra_devices(
             self._state.advertised, inventory, loaded, programmable=self._programmable
         )
-        self.devices = found
         of_plugin = held_by_plugin(found, await self._plugin_holders())
         async with self._connection.client() as client:
             if self._shown is None:

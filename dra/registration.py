@@ -63,7 +63,6 @@ class Registration(RegistrationServicer):
         serve: Callable[[grpc.aio.Server], None],
         on_end: Callable[[], None],
         on_answer: Callable[[str], None],
-        drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self.endpoint = dra_socket(kubelet_dir, name)
         self.socket = dra_registration(kubelet_dir, name)
@@ -74,7 +73,6 @@ class Registration(RegistrationServicer):
         self._serve = serve
         self._on_end = on_end
         self._on_answer = on_answer
-        self._drain_seconds = drain_seconds
         self._outage = Outage(log, "the driver is not registered", "the driver is registered")
         address(self.endpoint)
         address(self._hidden)
@@ -116,7 +114,7 @@ class Registration(RegistrationServicer):
                 finally:
                     self.is_registered = False
                     self._on_end()
-                    await service.stop(self._drain_seconds)
+                    await service.stop(DRAIN_SECONDS)
                     # gRPC removes what has the name that it has bound, and that isn't this one.
                     for path, identity in files.items():
                         if _identity(path) == identity:

@@ -12,7 +12,7 @@ device types have no function. With `--enforce-mappings` the claim's namespace m
 gets, as for the plugin in modes af, regiondevel and region.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -20,7 +20,12 @@ import msgspec
 
 from dra.claims import AllocatedClaim, ClaimRef, Requested
 from services.containers.identity import PodRef, display_name
-from services.containers.permission import Enforce, is_enforced, require_mapped_functions
+from services.containers.permission import (
+    Enforce,
+    is_enforced,
+    require_mapped_functions,
+    require_mapped_resource,
+)
 from services.containers.wanted import (
     StartingPod,
     WantedFunctions,
@@ -30,7 +35,6 @@ from services.containers.wanted import (
 from services.devices.dra import DraDevice
 from services.devices.model import Device, PluginMode
 from services.mappings.index import NamespaceMappings
-from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION
 from services.mappings.model import Mapping as Named
 from services.mappings.model import Mode
 from services.mappings.suggestions import known_names, nearest
@@ -292,23 +296,19 @@ class _Decision:
     def _develop(self, interface: str, named: Named | None) -> Want:
         if self._config.afu or (named and named.resolution.mode is not Mode.REGIONDEVEL):
             raise NotAllowed(f"{self._who}: its class is for development, and it names a function")
-        resource = region_name(interface)
-        if self._is_enforced(PluginMode.REGIONDEVEL):
-            self._require(Mode.REGIONDEVEL in self._mappings.modes_of(resource), FPGA_REGION)
-        return self._made(Kind.DEVELOP, f"{DOMAIN}/{resource}", interface=interface)
+        resource = _region_resource(interface)
+        self._require_mapped(resource, PluginMode.REGIONDEVEL)
+        return self._made(Kind.DEVELOP, resource, interface=interface)
 
     def _never(self, interface: str, afu: str, named: Named | None) -> Want:
-        if named is not None and not _is_function(named, Mode.AF, interface, afu):
+        if named is not None and (named.resolution.mode, named.resolution.afu_id) != (Mode.AF, afu):
             raise NotAllowed(
                 f"{self._who}: its class is for AFU {afu} without programming, and {named.label}"
                 " stands for something else"
             )
-        if self._is_enforced(PluginMode.AF):
-            self._require(
-                any(_is_function(each, Mode.AF, interface, afu) for each in self._mapped()),
-                f"{ACCELERATOR_FUNCTION} of mode af",
-            )
-        return self._made(Kind.NEVER, _af_resource(interface, afu), (afu,), interface)
+        resource = _af_resource(interface, afu)
+        self._require_mapped(resource, PluginMode.AF)
+        return self._made(Kind.NEVER, resource, (afu,), interface)
 
     def _named(self, interface: str, named: Named) -> Want:
         afu = named.resolution.afu_id
@@ -328,24 +328,15 @@ class _Decision:
         wanted = single_wanted(
             [read_wanted(owner.pod, ref, each, interface_id=interface) for each in self._containers]
         )
-        if self._is_enforced(PluginMode.REGION):
+        if is_enforced(self._enforce, PluginMode.REGION):
             require_mapped_functions(wanted, self._mappings)
         self._who = display_name(self._containers[0], ref)
         resource = _region_resource(interface)
         return self._made(Kind.PROGRAM, resource, wanted.functions, interface)
 
-    def _mapped(self) -> Sequence[Named]:
-        return tuple(self._mappings.by_name.values())
-
-    def _is_enforced(self, mode: PluginMode) -> bool:
-        return is_enforced(self._enforce, mode)
-
-    def _require(self, is_mapped: bool, kind: str) -> None:  # noqa: FBT001 - a condition
-        if not is_mapped:
-            raise NotMapped(
-                f"{self._who} gets what no {kind} in namespace"
-                f" {plain(self._mappings.namespace)} maps: ask an administrator for a mapping"
-            )
+    def _require_mapped(self, resource: str, mode: PluginMode) -> None:
+        if is_enforced(self._enforce, mode):
+            require_mapped_resource(self._who, resource, self._mappings, mode)
 
     def _made(
         self, kind: Kind, resource: str, functions: tuple[str, ...] = (), interface: str = ""
@@ -360,11 +351,6 @@ class _Decision:
             functions,
             interface,
         )
-
-
-def _is_function(named: Named, mode: Mode, interface: str, afu: str) -> bool:
-    found = named.resolution
-    return (found.mode, found.interface_id, found.afu_id) == (mode, interface, afu)
 
 
 def _region_resource(interface: str) -> str:
