@@ -5,9 +5,36 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.docs.blocks import commands, pages
 from tests.making import make
 from tests.support import REPOSITORY
+
+PROTOS = " ".join(
+    f"services/kubelet/{name}.proto"
+    for name in ("deviceplugin", "dra", "dra_health", "pluginregistration", "podresources")
+)
+OUTPUTS = "--python_out=. --pyi_out=. --grpc_python_out=."
+TARGETS = {
+    "bench": ["-m tools.bench"],
+    "bench 'BENCHES=plugin scan'": ["-m tools.bench plugin scan"],
+    "docs": ["-m tools.docs"],
+    "e2e HELP=1": ["-m tests.e2e --help"],
+    "e2e SIMULATOR=1": ["-m tests.e2e"],
+    "format": ["-m ruff check --fix", "-m ruff format"],
+    "golden": ["-m tests.golden"],
+    "proto": [
+        f"-m grpc_tools.protoc -I . {OUTPUTS} {PROTOS}",
+    ],
+    "test PYTEST_ARGS=tests/test_readme.py": ["-m pytest tests/test_readme.py"],
+}
+"""What `make` is told → what it has Python run. Other tests run these modules."""
+
+
+@pytest.mark.parametrize("words", TARGETS)
+def test_targets_start_what_they_are_for(words: str) -> None:
+    assert make(*shlex.split(words), python="echo").splitlines() == TARGETS[words]
 
 
 def typed(beginning: str) -> list[str]:
