@@ -82,7 +82,9 @@ def _left_of_plugin(node: Node, socket: Path) -> Iterator[Line]:
         yield warning(
             f"{count(held, 'device')} of this node {'is' if held == 1 else 'are'} not published,"
             " because pods still have them from the device plugin",
-            f"they are once the pods have ended and are deleted: {_GUIDE}",
+            "they are once the pods have ended and are deleted; from five minutes after the plugin"
+            " ended, the kubelet starts no other container with their resources until then"
+            f" (endpoint not found in cache): {_GUIDE}",
         )
     left = sorted(resource for resource in registered if resource.startswith(ours))
     if left and _began(registration_socket(folder)) < _began(socket):

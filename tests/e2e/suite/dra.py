@@ -44,7 +44,11 @@ def left_of_plugin(cluster: Cluster, hosts: Hosts) -> set[str]:
     flags = ("--node", *hosts.files, "--state-dir", str(hosts.folder / "state"))
     checks = run_doctor(cluster, *flags, "--only", "node.dra")
     lines = [each for check in checks for each in check["lines"]]
-    return {each["todo"].partition(":")[0] for each in lines if each["state"] == "warning"}
+    return {
+        each["todo"].partition(";")[0].partition(":")[0]
+        for each in lines
+        if each["state"] == "warning"
+    }
 
 
 def test_a_node_moves_to_dra_while_a_pod_has_a_device_of_the_plugin(
