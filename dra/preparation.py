@@ -52,6 +52,7 @@ from services.process.deadline import deadline
 from services.process.errors import (
     AccelbindError,
     ClusterError,
+    DeviceHung,
     ExternalFailure,
     NotAllowed,
     TooSlow,
@@ -66,6 +67,8 @@ WORK_SECONDS: Final = 36.0
 
 API_SECONDS: Final = 12.0
 """For all answers of the API server, of these."""
+
+ASKS_AGAIN: Final = "Kubernetes asks again in 60 to 90 s"
 
 POLL_SECONDS: Final = 0.25
 """Between two looks at whether a device was given back."""
@@ -177,8 +180,7 @@ class Preparation:
             if not limit.expired():
                 raise
             raise TooSlow(
-                f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {progress.step}; Kubernetes asks"
-                " again in 60 to 90 s"
+                f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {progress.step}; {ASKS_AGAIN}"
             ) from error
         finally:
             task.cancel()
@@ -308,6 +310,10 @@ class Preparation:
             return
         try:
             done = await self._regions.prepare(want.wanted, want.ids)
+        except DeviceHung as error:
+            late = DeviceHung(f"{error}; the work goes on, and {ASKS_AGAIN}")
+            self._report(claim, late)
+            raise late from error
         except AccelbindError as error:
             self._report(claim, error)
             raise

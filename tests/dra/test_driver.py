@@ -128,6 +128,26 @@ async def test_a_claim_names_a_mapping(bed: Bed, fpga: str, driver: DriverStandI
     assert [each.afu_id for each in driver.programmed] == [NLB3]
 
 
+async def test_without_programming_a_claim_gets_only_what_is_there(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    bed.install(NLB0, NLB3)
+    for name, afu in (("nlb0", NLB0), ("nlb3", NLB3)):
+        bed.api.put(mapping(name, afu))
+    one, other = (
+        claim(name, result(fpga), configs=(config({"mapping": name}, "FromClaim"),))
+        for name in ("nlb3", "nlb0")
+    )
+    async with bed.running():
+        await bed.ready(one)
+        await bed.unprepare(one)
+    async with bed.running(programming="none"):
+        await bed.ready(one)
+        await bed.unprepare(one)
+        assert f"instead of AFU {NLB0}" in await bed.refused(other)
+    assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
 async def test_what_is_programmed_is_an_event_of_the_pod(
     bed: Bed, fpga: str, driver: DriverStandIn
 ) -> None:

@@ -93,6 +93,26 @@ async def test_slow_programming_goes_on_after_the_call(
     assert [each.afu_id for each in driver.programmed] == [NLB3]
 
 
+@pytest.mark.soak
+async def test_a_call_ends_before_the_kubelet_gives_up(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    """Programming that takes a minute: an error that says so, then the claim is ready."""
+    first = claim("first", result(fpga), configs=(NAMED,))
+    driver.go_on.clear()
+    async with bed.running():
+        error = await bed.refused(first)  # within 45 s
+        assert "no answer within 36 s; the work goes on, and Kubernetes asks again" in error
+        assert "hangs" in await bed.refused(first)
+        driver.go_on.set()
+
+        async def is_ready() -> bool:
+            return not (await bed.prepare(first))["first"].error
+
+        await eventually_async(is_ready)
+    assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
 async def test_what_was_prepared_outlives_the_process(
     bed: Bed, fpga: str, driver: DriverStandIn
 ) -> None:
