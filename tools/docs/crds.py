@@ -22,7 +22,8 @@ _HEAD: Final = """\
 All kinds are namespaced. Pods of the same namespace
 request an object by its name: `fpga.intel.com/<metadata.name>`, or
 `accelbind.dev/<metadata.name>` for an Accelerator. Accelerators of the
-[shared namespace](accelerators.md#one-definition-for-many-namespaces) can be requested in all namespaces.
+[shared namespace](accelerators.md#one-definition-for-many-namespaces) can be requested in all
+namespaces.
 
 ```yaml
 {example}```
