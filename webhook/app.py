@@ -24,9 +24,9 @@ def create_app(handler: AdmissionHandler, probes: Mapping[str, Route]) -> FastAP
         telemetry={"tracing": False, "metrics": False, "logs": False},  # costs 10 µs per review
     )
     for path, endpoint in ENDPOINTS.items():
-        app.add_api_route(path, _reviewing(handler, endpoint), methods=["POST"])
+        app.add_route(path, _reviewing(handler, endpoint), methods=["POST"])
     for path, probe in probes.items():
-        app.add_api_route(path, _probing(probe))
+        app.add_route(path, _probing(probe))
     app.add_exception_handler(HTTPException, _answer_routing_error)
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
     return app
