@@ -1,5 +1,6 @@
 """What a port shows is no proof of its content: only what accelbind has programmed counts."""
 
+import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -124,15 +125,15 @@ async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
     async with bed.running(AF) as plugin:
         await bed.offers(1, OFFERED)
         driver.refuse = True
-        assert fpga_program(bed.folder, NLB3) != 0
+        assert await fpga_program(bed.folder, NLB3) != 0
         await bed.offers(0, OFFERED)
         (device,) = serving(plugin).node.state.advertised.devices()
         assert [each.reason for each in device.reasons] == ["programming-unfinished"]
         driver.refuse = False
-        assert fpga_program(bed.folder, NLB0) == 0
+        assert await fpga_program(bed.folder, NLB0) == 0
         await bed.offers(1, OFFERED)
         driver.refuse = True
-        assert fpga_program(bed.folder, NLB3) != 0
+        assert await fpga_program(bed.folder, NLB3) != 0
         driver.refuse = False
     assert await start(bed, "p")
     assert [each.afu_id for each in driver.programmed] == [NLB0, NLB0]
@@ -195,14 +196,15 @@ async def verified(bed: Bed, name: str) -> bool:
     return await start(bed, name, programming="none")
 
 
-def fpga_program(folder: Path, afu: str) -> int:
+async def fpga_program(folder: Path, afu: str) -> int:
     """`accelbind fpga program` on this node."""
     file = folder / "by-hand.gbs"
     file.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
     options = {"root": "root", "state-dir": "state"}
     flags = [f"--{name}={folder / value}" for name, value in options.items()]
     command = ["fpga", "program", "dfl-port.0", str(file), "--force", *flags]
-    return main(command, driver_calls=SimulatedCalls())
+    # In a thread, since it runs an event loop.
+    return await asyncio.to_thread(main, command, driver_calls=SimulatedCalls())
 
 
 async def tenant(bed: Bed) -> None:
@@ -217,7 +219,7 @@ async def refused_start(bed: Bed) -> None:
 
 async def refused_by_hand(bed: Bed) -> None:
     """`accelbind fpga program` has begun to program the port, and the hardware refused."""
-    assert fpga_program(bed.folder, NLB3) != 0
+    assert await fpga_program(bed.folder, NLB3) != 0
 
 
 @pytest.mark.parametrize(
@@ -242,6 +244,6 @@ async def test_a_port_of_unknown_content_is_refused_until_it_is_programmed_by_ha
     assert not await verified(bed, "first")
     assert "the content of dfl-port.0 is unknown" in bed.said
     assert "accelbind fpga program dfl-port.0 FILE" in bed.said
-    assert fpga_program(bed.folder, NLB0) == 0
+    assert await fpga_program(bed.folder, NLB0) == 0
     assert await verified(bed, "second")
     assert [each.afu_id for each in driver.programmed] == [NLB0]
