@@ -1,6 +1,5 @@
 """The functions of an OFS card in a plugin, from vfio-pci to a container and its restart."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -50,12 +49,13 @@ async def test_a_container_whose_group_has_another_number_does_not_start_again(
         await bed.offers(1, MEM)
         state = await bed.start("p", container("c", MEM, 1))
         await bed.restart(state)
-        link = node.folder(FIRST) / "iommu_group"
-        link.unlink()
-        node.tree.group(node.path(FIRST), 7)
-        shutil.rmtree(node.root / "sys/devices/virtual/vfio/1770")
-        (node.root / "sys/class/vfio/1770").unlink()
+        # In one step: a function without a group is no longer known while a container has it.
         node.tree.entry("", "vfio", "7", "242:7", "vfio/7")
+        node.tree.link("sys/kernel/iommu_groups/7/devices/" + FIRST, node.path(FIRST))
+        link, other = (node.folder(FIRST) / name for name in ("iommu_group", "other_group"))
+        node.tree.link(f"{node.path(FIRST)}/other_group", "sys/kernel/iommu_groups/7")
+        other.replace(link)
+        (node.root / "sys/class/vfio/1770").unlink()
 
         def is_renumbered() -> bool:
             devices = serving(plugin).node.state.advertised.devices()
