@@ -342,7 +342,7 @@ async def test_a_plugin_whose_new_folder_another_one_has_locked_ends(short_dir: 
     task = asyncio.create_task(plugin.serve(asyncio.Event()))
     await eventually_async(lambda: plugin.serving is not None)
     other = NodeLock(folder)
-    shutil.rmtree(folder)
+    folder.rename(short_dir / "before")  # in one step: the plugin writes to it
     folder.mkdir()
     assert not other.locked_by_other()
     async with asyncio.timeout(60):
