@@ -14,6 +14,7 @@ which a device lacks keeps the pod from being scheduled on any node.
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -32,6 +33,8 @@ NAMES: Final = f"{DRIVER}/mappings"
 _LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
 _MAX_NAMES: Final = 2000
 _HASH: Final = 26
+AF_CLASS: Final = re.compile(f"af-[0-9a-f]{{3}}-[0-9a-f]{{3}}-[a-z2-7]{{{_HASH}}}")
+"""The name of a class for a function in mode af."""
 
 Manifest: TypeAlias = dict[str, Any]
 

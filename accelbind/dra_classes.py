@@ -64,9 +64,10 @@ def classes(
     wanted: list[tuple[FpgaClass, str]] = []
     if on_node:
         wanted += _of_node(settings)
-    if mappings is not None or not (on_node or settings.device_types):
+    types = [*map(type_class, _types(settings))]
+    if mappings is not None or not (on_node or types):
         wanted += _of_mappings(_read(mappings, kubeconfig, None))
-    manifests = [*fpga_classes(wanted), *map(type_class, _types(settings))]
+    manifests = [*fpga_classes(wanted), *types]
     if not manifests:
         raise InvalidSettings(
             "there is nothing to make a DeviceClass for: create a mapping of a function or region,"

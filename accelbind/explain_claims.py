@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from accelbind.device_classes import FpgaClass, opaque
+from accelbind.device_classes import AF_CLASS, FpgaClass, opaque
 from dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, read_claim
 from dra.wants import Kind, Want, decide
 from services.admission.mutate import Patched
@@ -21,7 +21,7 @@ from services.devices.dra import DRIVER, DraDevice
 from services.devices.model import Device
 from services.mappings.index import MappingIndex, NamespaceMappings
 from services.mappings.model import Mode
-from services.process.errors import InvalidManifest, NotAllowed
+from services.process.errors import InvalidManifest, NotAllowed, NotMapped
 from services.process.text import plain
 
 CLAIM: Final = "ResourceClaim"
@@ -191,6 +191,11 @@ def _want(
     """What a request wants of a device of its class; None if the class isn't ours."""
     name = wanted.device_class_name
     of = _class_of(name, mappings)
+    if of is None and AF_CLASS.fullmatch(name):
+        raise NotMapped(
+            f"its function is not mapped in namespace {plain(mappings.namespace)}: ask an"
+            " administrator for a mapping of mode af"
+        )
     if of is None and not name.endswith(_OF_TYPE):
         return None
     kind = "" if of else name.removesuffix(_OF_TYPE)

@@ -262,7 +262,7 @@ class Preparation:
         async with deadline(API_SECONDS, slow):
             owner = await self._owner(claim)
             mappings = None
-            if needs_mappings(claim, devices, enforce):
+            if needs_mappings(claim, devices, owner=owner, enforce=enforce):
                 mappings = await source.mappings(claim.ref.namespace)
         return decide(claim, devices, owner=owner, mappings=mappings, enforce=enforce)
 

@@ -34,9 +34,9 @@ class DraSettings(NodeSettings):
     pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
     """The host's /var/log/pods, which says which pods still have devices from the device plugin."""
     enforce_mappings: Annotated[Enforce, Flag("WHEN", PROGRAMMING)] = Enforce.AUTO
-    """When to check before a claim is prepared that its namespace maps what it gets: auto (where a
-    function is programmed, or the workload programs it), always (also where a function must be
-    there already), never."""
+    """When to check before a claim is prepared that its namespace maps what it gets: auto (unless a
+    pod requests a function that must be there by fpga.intel.com/af-…, which the webhook sees),
+    always, never."""
     cdi_dir: Annotated[AbsolutePath, Flag("DIR", CARDS)] = Path("/var/run/cdi")
     """Folder of CDI files, in which the container runtime looks up the devices of claims."""
     programming: Annotated[Programming, Flag("HOW", PROGRAMMING)] = Programming.ON_PREPARE

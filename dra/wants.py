@@ -9,12 +9,13 @@ Who decides about the function of a region, in this order:
 
 A mapping may repeat what a class says; a claim that contradicts its class is refused. Devices of
 device types have no function. With `--enforce-mappings` the claim's namespace must map what it
-gets, as for the plugin in modes af, regiondevel and region.
+gets, as for the plugin in modes af, regiondevel and region. The webhook sees only what pods request
+in its domain, so with `auto` other claims of functions of mode af are checked too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -105,13 +106,16 @@ class _Pod(msgspec.Struct):
     status: _PodStatus
 
 
+_User: TypeAlias = tuple[str, str, str]
+"""Request, container and full resource name."""
+
+
 class OwnerPod(msgspec.Struct, frozen=True):
     """The pod of an extended-resource claim."""
 
     pod: StartingPod
     ref: PodRef
-    users: tuple[tuple[str, str, str], ...]
-    """Request, container and full resource name."""
+    users: tuple[_User, ...]
 
 
 _POD: Final = msgspec.json.Decoder(_Pod)
@@ -140,16 +144,34 @@ def read_owner(body: bytes, pod: StartingPod, ref: PodRef, claim: ClaimRef) -> O
 
 
 def needs_mappings(
-    claim: AllocatedClaim, devices: Mapping[str, DraDevice], enforce: Enforce
+    claim: AllocatedClaim,
+    devices: Mapping[str, DraDevice],
+    *,
+    owner: OwnerPod | None,
+    enforce: Enforce,
 ) -> bool:
     """Whether a claim can't be decided about without the mappings of its namespace."""
     return any(
         each.config.mapping
-        or is_enforced(enforce, PluginMode.AF if each.config.afu else PluginMode.REGION)
+        or (
+            _is_checked_in_af(enforce, _users(owner, each))
+            if each.config.afu
+            else is_enforced(enforce, PluginMode.REGION)
+        )
         for each in claim.requests
         if not each.admin
         and any(name in devices and not devices[name].device.type for name in each.devices)
     )
+
+
+def _users(owner: OwnerPod | None, request: Requested) -> list[_User]:
+    return [each for each in (owner.users if owner else ()) if each[0] == request.name]
+
+
+def _is_checked_in_af(enforce: Enforce, users: Sequence[_User]) -> bool:
+    """Whether a function of mode af must be mapped: the webhook sees only pods."""
+    is_seen = bool(users) and all(resource.startswith(f"{DOMAIN}/") for *_, resource in users)
+    return is_enforced(enforce, PluginMode.AF) or (enforce is Enforce.AUTO and not is_seen)
 
 
 def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Want, ...]:
@@ -239,9 +261,9 @@ class _Decision:
         self._config = request.config
         self._who = f"request {quote(request.name)} of {claim.ref}"
         self._devices = [*_found(request.devices, devices, self._who)]
-        users = [each for each in (owner.users if owner else ()) if each[0] == request.name]
-        self._containers = tuple(dict.fromkeys(container for _, container, _ in users))
-        self._resource = next((resource for *_, resource in users), "")
+        self._users = _users(owner, request)
+        self._containers = tuple(dict.fromkeys(container for _, container, _ in self._users))
+        self._resource = next((resource for *_, resource in self._users), "")
 
     def want(self) -> Want:
         """What the request wants."""
@@ -297,7 +319,8 @@ class _Decision:
         if self._config.afu or (named and named.resolution.mode is not Mode.REGIONDEVEL):
             raise NotAllowed(f"{self._who}: its class is for development, and it names a function")
         resource = _region_resource(interface)
-        self._require_mapped(resource, PluginMode.REGIONDEVEL)
+        if is_enforced(self._enforce, PluginMode.REGIONDEVEL):
+            require_mapped_resource(self._who, resource, self._mappings, PluginMode.REGIONDEVEL)
         return self._made(Kind.DEVELOP, resource, interface=interface)
 
     def _never(self, interface: str, afu: str, named: Named | None) -> Want:
@@ -307,7 +330,8 @@ class _Decision:
                 " stands for something else"
             )
         resource = _af_resource(interface, afu)
-        self._require_mapped(resource, PluginMode.AF)
+        if _is_checked_in_af(self._enforce, self._users):
+            require_mapped_resource(self._who, resource, self._mappings, PluginMode.AF)
         return self._made(Kind.NEVER, resource, (afu,), interface)
 
     def _named(self, interface: str, named: Named) -> Want:
@@ -333,10 +357,6 @@ class _Decision:
         self._who = display_name(self._containers[0], ref)
         resource = _region_resource(interface)
         return self._made(Kind.PROGRAM, resource, wanted.functions, interface)
-
-    def _require_mapped(self, resource: str, mode: PluginMode) -> None:
-        if is_enforced(self._enforce, mode):
-            require_mapped_resource(self._who, resource, self._mappings, mode)
 
     def _made(
         self, kind: Kind, resource: str, functions: tuple[str, ...] = (), interface: str = ""

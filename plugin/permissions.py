@@ -44,7 +44,7 @@ _NO_PROGRAMMING: Final = (
 _NO_AFU: Final = "the function behind it is unknown, and not offered"
 _ERRORS_STAY: Final = "errors that a container leaves in a port stay, and the port unhealthy"
 
-log = structlog.get_logger(component="node")
+log = structlog.get_logger(component="plugin")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ MAPPINGS = (
     region("devel"),
 )
 REGION = FpgaClass(Mode.REGION, ARRIA).name
+UNMAPPED = FpgaClass(Mode.AF, ARRIA, NLB3).name
 DEVELOP = FpgaClass(Mode.REGIONDEVEL, ARRIA).name
 
 
@@ -84,6 +85,7 @@ def explain(tmp_path: Path) -> Explain:
         (of_class(REGION, {"mapping": "nlb1"}), "✗ .* did you mean nlb0[?]"),
         (of_class(REGION, {"develop": True}), "✗ .* are for a DeviceClass"),
         (of_class(DEVELOP, {"mapping": "nlb0"}), "✗ .* for development, and it names a function"),
+        (of_class(UNMAPPED), "✗ .* is not mapped in namespace default"),
         (of_class(REGION), "✗ .* names no function for its region"),
     ],
 )

@@ -125,8 +125,10 @@ async def node_of(folder: Path, options: Options) -> AsyncIterator[FakeNode]:
     async with ApiServerStandIn(folder, options) as api:
         api.put({"kind": "Node", "metadata": {"name": NODE}, "status": {}})
         connection = ApiConnection(connector(api.kubeconfig_path))
-        yield FakeNode(api, connection)
-        await connection.aclose()
+        try:
+            yield FakeNode(api, connection)
+        finally:
+            await connection.aclose()
 
 
 @pytest.fixture

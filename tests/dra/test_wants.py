@@ -22,6 +22,7 @@ from services.devices.dra import DraDevice
 from services.devices.model import Device
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
+from services.names import DOMAIN, function_name
 from services.process.errors import DeviceBusy, ExternalFailure, NotAllowed, NotMapped
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.dra.support import (
@@ -40,6 +41,7 @@ from tests.plugin.support import container, functions, pod
 
 OTHER = "f" * 32
 PROGRAM_ID = "a" * 40
+AF = f"{DOMAIN}/{function_name(A10_INTERFACE, NLB0)}"
 
 
 def device(name: str, interface: str = A10_INTERFACE, kind: str = "") -> DraDevice:
@@ -172,7 +174,8 @@ def test_an_empty_namespace_maps_no_name() -> None:
     [
         (Enforce.NEVER, DEVELOP, False),
         (Enforce.AUTO, DEVELOP, True),
-        (Enforce.AUTO, NEVER, False),
+        (Enforce.NEVER, NEVER, False),
+        (Enforce.AUTO, NEVER, True),
         (Enforce.ALWAYS, NEVER, True),
     ],
 )
@@ -182,6 +185,30 @@ def test_mappings_are_enforced_as_by_the_plugin(
     item = claim("c", result("a"), configs=(config(parameters),))
     try:
         wants(item, enforce=enforce, mappings=())
+    except NotMapped:
+        assert is_refused
+    else:
+        assert not is_refused
+
+
+@pytest.mark.parametrize(
+    ("enforce", "resources", "is_refused"),
+    [
+        (Enforce.AUTO, [AF], False),
+        (Enforce.ALWAYS, [AF], True),
+        (Enforce.AUTO, ["deviceclass.resource.kubernetes.io/af-1"], True),
+        (Enforce.AUTO, [AF, "deviceclass.resource.kubernetes.io/af-1"], True),
+        (Enforce.NEVER, ["deviceclass.resource.kubernetes.io/af-1"], False),
+    ],
+)
+def test_the_webhook_has_checked_what_a_pod_requests_in_its_domain(
+    enforce: Enforce, resources: list[str], *, is_refused: bool
+) -> None:
+    owner = pod("p", *(container(f"c{number}", AF, 1) for number in range(len(resources))))
+    item = extended_claim(owner, result("a", "r"), configs=(config(NEVER),))
+    users = [("r", f"c{number}", each) for number, each in enumerate(resources)]
+    try:
+        wants(item, owner=with_claim(owner, *users), mappings=(), enforce=enforce)
     except NotMapped:
         assert is_refused
     else:
@@ -249,7 +276,8 @@ def test_a_function_without_a_resource_name_has_that_of_its_region() -> None:
         (Enforce.NEVER, "a", (named("m"),), True),
         (Enforce.AUTO, "a", (), True),
         (Enforce.AUTO, "a", (config(DEVELOP),), True),
-        (Enforce.AUTO, "a", (config(NEVER),), False),
+        (Enforce.NEVER, "a", (config(NEVER),), False),
+        (Enforce.AUTO, "a", (config(NEVER),), True),
         (Enforce.ALWAYS, "a", (config(NEVER),), True),
         (Enforce.ALWAYS, "ve", (), False),
         (Enforce.ALWAYS, "gone", (), False),
@@ -258,12 +286,13 @@ def test_a_function_without_a_resource_name_has_that_of_its_region() -> None:
 def test_mappings_are_read_where_they_count(
     enforce: Enforce, device: str, configs: tuple[dict[str, Any], ...], *, needs: bool
 ) -> None:
-    assert needs_mappings(allocated(result(device), configs=configs), DEVICES, enforce) is needs
+    claim = allocated(result(device), configs=configs)
+    assert needs_mappings(claim, DEVICES, owner=None, enforce=enforce) is needs
 
 
 def test_who_only_watches_needs_no_mappings() -> None:
     read = allocated(result("a", adminAccess=True), configs=(named("m"),))
-    assert not needs_mappings(read, DEVICES, Enforce.ALWAYS)
+    assert not needs_mappings(read, DEVICES, owner=None, enforce=Enforce.ALWAYS)
 
 
 def test_devices_are_found_by_name_after_they_were_numbered_anew() -> None:

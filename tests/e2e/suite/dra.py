@@ -145,6 +145,28 @@ def test_a_foreign_function_is_refused(pods: Pods, driver: Driver, elsewhere: Po
         elsewhere.tidy()  # while there is a driver: without one, the pod would stay
 
 
+def test_a_loaded_function_that_is_not_mapped_is_refused(driver: Driver, elsewhere: Pods) -> None:
+    """The webhook sees no claims."""
+    (name,) = [
+        each["metadata"]["name"]
+        for each in driver.print_classes()
+        if each["spec"].get("extendedResourceName") == FUNCTION
+    ]
+    request = {"name": "fpga", "exactly": {"deviceClassName": name}}
+    item = {
+        "apiVersion": GROUP,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "loaded", "namespace": elsewhere.namespace},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    elsewhere.cluster.api.create(item)
+    made = elsewhere.create(with_template("unmapped", "loaded"))["metadata"]["name"]
+    try:
+        elsewhere.until_waiting(made, "no AcceleratorFunction of mode af in namespace")
+    finally:
+        elsewhere.tidy()
+
+
 def test_a_device_waits_for_containers_whose_pod_was_deleted_by_force(
     pods: Pods, driver: Driver
 ) -> None:
