@@ -22,7 +22,7 @@ This folder is a Helm chart. It also has the kustomizations that create the same
 
 | Folder | Contents |
 |---|---|
-| `overlays/` | whole installations, one per mode |
+| `overlays/` | whole installations |
 | `base/`, `crd/` | what all installations share |
 | `pools/` | plugins, by mode |
 | `components/` | options |
