@@ -23,8 +23,10 @@ HELD: Final = "held-as-other-resource"
 Allocated: TypeAlias = Iterable[tuple[str, str]]
 """Devices that containers have: full resource name and id."""
 
-_SUFFIX: Final = re.compile(r"-r\d+$|(?<=\.\d)-\d+$")
-"""What distinguishes replicas, and in mode bdf the ports of a function: `5e:00.0-1`."""
+_REPLICA: Final = re.compile(r"-r\d+$")
+"""What distinguishes replicas."""
+_SUFFIX: Final = re.compile(rf"{_REPLICA.pattern}|(?<=\.\d)-\d+$")
+"""The same, and in mode bdf what distinguishes the ports of a function: `5e:00.0-1`."""
 _NUMBER: Final = re.compile(r"\d+:\d+")
 """The claim of a device node, as against that of a PCI function or USB port."""
 
@@ -62,10 +64,11 @@ class Provider(Protocol):
 def merge(founds: Sequence[Found], allocated: Allocated = ()) -> AdvertisedResources:
     """The offer of a node: each device once, and none that two claim.
 
-    A device that a container has as another resource is unhealthy.
+    A device that a container has as another resource, or under an id of earlier, is unhealthy.
     """
     devices = [device for found in founds for device in found.devices]
     claimants, held = _claimants(devices), _held(allocated)
+    current = {(device.resource, device.id) for device in devices}
     resources: dict[str, dict[str, Device]] = {}
     not_offered: dict[tuple[str, str], Device] = {}
     names: set[str] = set()
@@ -79,34 +82,45 @@ def merge(founds: Sequence[Found], allocated: Allocated = ()) -> AdvertisedResou
             device = _refused(device, problem)  # noqa: PLW2901 - the same, not offered
         if device.resource:
             names |= own
-            resources.setdefault(device.resource, {})[device.id] = _unless_held(device, held)
+            resources.setdefault(device.resource, {})[device.id] = _unless_held(
+                device, held, current
+            )
         else:  # a device that two types claim is shown once
             not_offered.setdefault((device.id, str(device.reasons)), device)
     return AdvertisedResources(resources, tuple(not_offered.values()))
 
 
-def _held(allocated: Allocated) -> dict[str, set[str]]:
-    """The resources as which containers have something, by the ids of devices and parts."""
-    held: dict[str, set[str]] = {}
+def _held(allocated: Allocated) -> dict[str, set[tuple[str, str]]]:
+    """What containers have (resource and id), by the ids of devices and parts."""
+    held: dict[str, set[tuple[str, str]]] = {}
     for resource, key in allocated:
         for each in {key, _SUFFIX.sub("", key)}:
-            held.setdefault(each, set()).add(resource)
+            held.setdefault(each, set()).add((resource, key))
     return held
 
 
-def _unless_held(device: Device, held: Mapping[str, set[str]]) -> Device:
+def _unless_held(
+    device: Device,
+    held: Mapping[str, set[tuple[str, str]]],
+    current: set[tuple[str, str]],
+) -> Device:
     """The same, unhealthy if a container has it, or a part of it, as another resource.
 
-    The kubelet counts each resource by itself, and would hand it out twice.
+    The kubelet counts each resource by itself, and each id, and would hand it out twice: an id that
+    the resource no longer has is that of a device with another number of replicas.
     """
     if not held:
         return device
     claims = [each for each in device.claims if not _NUMBER.fullmatch(each)]
-    ids = {device.id, *claims, *map(label, claims)}
+    ids = {device.id, _REPLICA.sub("", device.id), *claims, *map(label, claims)}
+    others = {
+        (key, resource)
+        for each in ids & held.keys()
+        for resource, key in held[each]
+        if resource != device.resource or (resource, key) not in current
+    }
     problems = [
-        Problem(HELD, f"a container has {key} as {listing(others)}")
-        for key in sorted(ids & held.keys())
-        if (others := sorted(held[key] - {device.resource}))
+        Problem(HELD, f"a container has {key} as {resource}") for key, resource in sorted(others)
     ]
     if not problems:
         return device

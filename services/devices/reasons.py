@@ -235,8 +235,8 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         ),
         "held-as-other-resource": Reason(
             Effect.DEVICE,
-            "a container has it, or a part of it, under another resource: a port was reprogrammed,"
-            " or the node's mode or device types changed, meanwhile",
+            "a container has it, or a part of it, under another resource or id: a port was"
+            " reprogrammed, or the node's mode or device types changed, meanwhile",
             "end that pod (accelbind devices names it); it is healthy again within a minute",
         ),
         "too-hot": Reason(

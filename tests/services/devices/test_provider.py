@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from services.devices.model import Device, Problem
-from services.devices.provider import Found, merge
+from services.devices.provider import HELD, Found, merge
 
 FPGA = "0000:5e:00.0"
 
@@ -87,3 +87,27 @@ def test_a_device_is_offered_once_or_the_reason_says_who_else_has_it(
     assert [each.id for each in made.devices()] == ["dfl-port.0", *offered]
     assert [each.reasons[0].message for each in made.not_offered] == reasons
     assert not any(each.healthy or each.resource for each in made.not_offered)
+
+
+ALONE = [device("ve-0", "ve", "237:0")]
+SHARED = [device(f"ve-0-r{number}", "ve", "237:0") for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("found", "has", "unhealthy"),
+    [
+        (ALONE, ["ve-0"], 0),
+        (SHARED, ["ve-0-r0", "ve-0-r2"], 0),
+        # fewer replicas, or one device
+        (SHARED[:2], ["ve-0-r0", "ve-0-r2"], 2),
+        (ALONE, ["ve-0-r1"], 1),
+        # more of them
+        (SHARED, ["ve-0"], 3),
+        (SHARED, ["ve-1", "ve-1-r0"], 0),
+    ],
+)
+def test_what_a_container_has_by_an_earlier_number_of_replicas_is_given_to_nobody_else(
+    found: list[Device], has: list[str], unhealthy: int
+) -> None:
+    made = merge([Found(tuple(found))], [("d.example/r", each) for each in has]).devices()
+    assert [each.reasons[0].reason for each in made if not each.healthy] == [HELD] * unhealthy
