@@ -190,6 +190,7 @@ async def test_a_claim_for_development_makes_the_content_unknown(
         nodes = next(iter(bed.cdi(developing).values()))["deviceNodes"]
         assert [each["path"] for each in nodes] == ["/dev/dfl-port.0", "/dev/dfl-fme.0"]
         await bed.unprepare(developing)
+        bed.api.put(mapping("loaded", mode="af"))
         assert "programming it has not succeeded" in await bed.refused(never)
         bed.install(NLB0)
         bed.api.put(mapping("nlb0"))
