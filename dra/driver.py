@@ -94,12 +94,14 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on a server, also after those of another one were ended."""
         self._ends = asyncio.Event()
+        self._preparation.ends = False
         add_DRAPluginServicer_to_server(self, server)
         add_DRAResourceHealthServicer_to_server(self, server)
 
     def end(self) -> None:
-        """End the streams, which would go on for ever."""
+        """End the streams, which would go on for ever, and calls that wait for a device."""
         self._ends.set()
+        self._preparation.ends = True
 
     async def NodePrepareResources(  # noqa: N802 - the protocol's name
         self,

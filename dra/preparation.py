@@ -25,13 +25,15 @@ works: what still works on a card holds the card's lock, and its records are emp
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 import structlog
 
 from dra.book import ClaimBook, ClaimEntry
 from dra.claim_files import Given
 from dra.claims import AllocatedClaim, ClaimRef, read_claim
+from dra.contents import common_function, require_there
 from dra.wants import (
     Kind,
     OwnerPod,
@@ -52,12 +54,11 @@ from services.process.deadline import deadline
 from services.process.errors import (
     AccelbindError,
     ClusterError,
+    DeviceBusy,
     DeviceHung,
-    ExternalFailure,
-    NotAllowed,
     TooSlow,
 )
-from services.process.text import listing, plain
+from services.process.text import listing
 
 PREPARE_SECONDS: Final = 40.0
 """For one claim; the kubelet gives up after 45 s, with a message that explains nothing."""
@@ -131,7 +132,7 @@ class Surroundings:
 
 
 class Preparation:
-    """Prepares claims, each by one call at a time.
+    """Prepares claims. All calls for a claim wait for the same work, which ends with the last one.
 
     `on_change` is called when devices are taken or given back. `report` gets a claim and what was
     programmed for it, or why that failed.
@@ -155,8 +156,12 @@ class Preparation:
         self._around = around
         self._on_change = on_change
         self._report = report
-        self._running: dict[str, asyncio.Task[tuple[Given, ...]]] = {}
+        self._running: dict[str, _Running] = {}
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+        """For the work on each claim, by UID."""
         self._reserving = asyncio.Lock()
+        self.ends = False
+        """Whether the driver ends: no claim waits for a device that another one has."""
 
     async def prepare(self, claim: ClaimRef) -> tuple[Given, ...]:
         """Make a claim ready; return what its containers get.
@@ -164,17 +169,15 @@ class Preparation:
         Raises:
             AccelbindError: It isn't ready; the text is for the pod's events.
         """
-        await self._cancel(claim.uid)  # of a kubelet that was restarted meanwhile
-        progress = _Progress()
-        task = asyncio.create_task(self._prepare(claim, progress))
-        self._running[claim.uid] = task
+        progress, task = self._running.get(claim.uid) or self._begin(claim)
+        progress.calls += 1  # pods that share a claim have it prepared at the same time
         limit = asyncio.timeout(PREPARE_SECONDS)
         try:
             async with limit:
-                return await task
+                return await asyncio.shield(task)
         except asyncio.CancelledError as error:
             if task.cancelled() and not _is_cancelled():
-                raise TooSlow(f"{claim} was prepared again, or taken back, meanwhile") from error
+                raise TooSlow(f"{claim} was taken back meanwhile") from error
             raise
         except TimeoutError as error:
             if not limit.expired():
@@ -183,9 +186,9 @@ class Preparation:
                 f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {progress.step}; {ASKS_AGAIN}"
             ) from error
         finally:
-            task.cancel()
-            if self._running.get(claim.uid) is task:
-                del self._running[claim.uid]
+            progress.calls -= 1
+            if not progress.calls:
+                self._end(claim.uid, task)
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Take a claim back; it need not be here.
@@ -194,17 +197,32 @@ class Preparation:
             AccelbindError: Something of it is left.
         """
         self._book.path(claim.uid)  # refuses what is no UID
-        await self._cancel(claim.uid)
-        await self._files.remove(claim.uid)
-        self._book.remove(claim.uid)
+        if claim.uid in self._running:
+            self._end(claim.uid, self._running[claim.uid][1])
+        async with self._lock(claim.uid):
+            await self._files.remove(claim.uid)
+            self._book.remove(claim.uid)
         log.info("claim unprepared", claim=str(claim), uid=claim.uid)
         self._on_change()
 
-    async def _cancel(self, uid: str) -> None:
-        """End what runs for a claim, also what another call has started meanwhile."""
-        while task := self._running.get(uid):
-            task.cancel()
-            await asyncio.wait([task])
+    def _begin(self, claim: ClaimRef) -> "_Running":
+        progress = _Progress()
+        task = asyncio.create_task(self._prepare_alone(claim, progress))
+        self._running[claim.uid] = progress, task
+        return progress, task
+
+    def _end(self, uid: str, task: asyncio.Task[tuple[Given, ...]]) -> None:
+        """End the work on a claim; calls that come from now on begin it again."""
+        task.cancel()
+        if uid in self._running and self._running[uid][1] is task:
+            del self._running[uid]
+
+    def _lock(self, uid: str) -> asyncio.Lock:
+        return self._locks.setdefault(uid, asyncio.Lock())
+
+    async def _prepare_alone(self, ref: ClaimRef, progress: "_Progress") -> tuple[Given, ...]:
+        async with self._lock(ref.uid):
+            return await self._prepare(ref, progress)
 
     async def _prepare(self, ref: ClaimRef, progress: "_Progress") -> tuple[Given, ...]:
         known = self._book.find(ref.uid)
@@ -278,31 +296,46 @@ class Preparation:
 
     async def _reserve(self, ref: ClaimRef, wants: tuple[Want, ...], progress: "_Progress") -> None:
         """Reserve devices, once nobody else has them."""
-        own = {device for want in wants if want.kind is not Kind.ADMIN for device in want.devices}
         while True:
             async with self._reserving:
-                plugin = own & await self._around.plugin_devices()
-                others = self._book.others(ref.uid, wants)
-                if not plugin and not others:
+                holders = await self._holders(ref, wants)
+                if not holders:
                     self._book.reserve(ref, wants)
                     self._on_change()
                     return
-            holders = [f"{device} (of {other})" for device, other in sorted(others.items())]
-            holders += [f"{device} (of a pod of the device plugin)" for device in sorted(plugin)]
             progress.step = f"others still have {listing(holders[:8])}"
+            if self.ends:  # they can't be taken back until the next one serves
+                raise DeviceBusy(f"{progress.step}, and the driver ends; {ASKS_AGAIN}")
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _holders(self, ref: ClaimRef, wants: tuple[Want, ...]) -> list[str]:
+        """Who else has devices that a claim wants for itself."""
+        own = {device for want in wants if want.kind is not Kind.ADMIN for device in want.devices}
+        if not own:
+            return []
+        plugin = own & await self._around.plugin_devices()
+        others = self._book.others(ref.uid, wants)
+        return [
+            *(f"{device} (of {other})" for device, other in sorted(others.items())),
+            *(f"{device} (of a pod of the device plugin)" for device in sorted(plugin)),
+        ]
 
     # 3. work
 
     async def _work(self, claim: AllocatedClaim, wants: tuple[Want, ...]) -> None:
-        for want in wants:
-            if want.kind is Kind.PROGRAM:
-                await self._program(claim, want)
-            elif want.kind is Kind.NEVER:
-                await self._regions.settle(want.ids)
-                require_there(want, await self._regions.read())
-            elif want.kind is Kind.DEVELOP:
-                await self._regions.empty(want.ids)
+        """Make all regions ready at the same time; an error leaves none of them at work."""
+        work = [self._make_ready(claim, want) for want in wants]
+        for failed in filter(None, await asyncio.gather(*work, return_exceptions=True)):
+            raise failed
+
+    async def _make_ready(self, claim: AllocatedClaim, want: Want) -> None:
+        if want.kind is Kind.PROGRAM:
+            await self._program(claim, want)
+        elif want.kind is Kind.NEVER:
+            await self._regions.settle(want.ids)
+            require_there(want, await self._regions.read())
+        elif want.kind is Kind.DEVELOP:
+            await self._regions.empty(want.ids)
 
     async def _program(self, claim: AllocatedClaim, want: Want) -> None:
         if not self._around.programs:
@@ -339,7 +372,7 @@ class Preparation:
             elif want.kind is Kind.PROGRAM:
                 found = await self._regions.read()
                 for name, key in zip(want.devices, want.ids, strict=True):
-                    carried[name] = _common(found, key)
+                    carried[name] = common_function(found, key)
         return carried
 
 
@@ -350,39 +383,11 @@ def _is_cancelled() -> bool:
 
 @dataclass(slots=True)
 class _Progress:
-    """What a claim waits for now, for messages."""
+    """What a claim waits for now, for messages, and how many calls wait for it."""
 
     step: str = "it is looked up"
+    calls: int = 0
 
 
-def _common(found: RegionContents, key: str) -> str:
-    """What all ports of a region carry; empty if they differ."""
-    region = found.regions.get(key)
-    ports = region.ports if region else ()
-    different = {found.contents.get(port.name, "") for port in ports}
-    return different.pop() if len(different) == 1 else ""
-
-
-def require_there(want: Want, found: RegionContents) -> None:
-    """Refuse a claim whose function isn't in its regions, and which programs nothing.
-
-    A port's id tells what is in it, as in mode af; of an OpenCL program only our record does.
-    """
-    function = want.functions[0]
-    for name, key in zip(want.devices, want.ids, strict=True):
-        region = found.regions.get(key)
-        if region is None or not region.ports:
-            raise ExternalFailure(f"{plain(name)} ({plain(key)}) is gone or can't be read")
-        for port in region.ports:
-            shown = {port.afu_id, found.contents.get(port.name, "")} - {""}
-            if port.name in found.unfinished:
-                content = "nothing that is known, since programming it has not succeeded"
-            elif function in shown:
-                continue
-            else:
-                content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"
-            raise NotAllowed(
-                f"{want.who}: {name} has {content} in {port.name}, and not AFU {function}, which"
-                " its class wants there without programming: delete the pod; a new one gets"
-                " another device"
-            )
+_Running: TypeAlias = tuple[_Progress, asyncio.Task[tuple[Given, ...]]]
+"""The work on a claim."""

@@ -50,8 +50,9 @@ T = TypeVar("T")
 DEVICES = ("fpga-0", "fpga-1", "fpga-2")
 STEPS = st.none() | st.integers(1, 10)
 """After how many of its steps a call is the last thing that the driver did."""
-HOW = st.sampled_from(["", "", "slow", "twice"])
-"""How a claim is prepared: programming takes longer than the call, or the call is broken off."""
+HOW = st.sampled_from(["", "", "slow", "twice", "shared"])
+"""How a claim is prepared: programming takes longer than the call, the call is broken off, or two
+pods share the claim."""
 MOST_PODS = 8
 CONFIGS: Mapping[str, tuple[object, str]] = {
     "nlb0": ({"mapping": "nlb0"}, "FromClaim"),
@@ -390,7 +391,7 @@ class ClaimLife(RuleBasedStateMachine):
             self.regions.may_end.clear()
         if how == "twice":
             self.call(self._broken_off(pod))
-        if self.call(self.driver.prepare(pod.ref)):
+        if self.call(self._shared(pod) if how == "shared" else self.driver.prepare(pod.ref)):
             self.run(pod)
         self.fuse.left = None
 
@@ -399,6 +400,9 @@ class ClaimLife(RuleBasedStateMachine):
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+    async def _shared(self, pod: Pod) -> None:
+        await asyncio.gather(self.driver.prepare(pod.ref), self.driver.prepare(pod.ref))
 
     def run(self, pod: Pod) -> None:
         """Start the containers of a pod that was prepared."""

@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from dra.claims import ClaimRef
 from dra.process import Dra
 from simulator.cards import CardSpec
 from simulator.driver import DriverStandIn
@@ -14,6 +15,7 @@ from tests.support import eventually_async
 pytestmark = pytest.mark.anyio
 
 NAMED = config({"mapping": "nlb3"}, "FromClaim")
+FIRST = ClaimRef("ns", "first", "uid-of-first")
 
 
 @pytest.fixture
@@ -41,6 +43,67 @@ async def test_a_claim_waits_for_a_device_that_another_one_still_has(bed: Bed, f
         await bed.unprepare(first)
         await waiting
         assert dra.parts.book.functions() == {fpga: ""}
+
+
+async def test_pods_that_share_a_claim_wait_for_the_same_work(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    bed.api.put(claim("first", result(fpga), configs=(NAMED,)))
+    driver.go_on.clear()
+    async with bed.running() as dra:
+        preparing = dra.parts.preparation.prepare
+        ended = asyncio.create_task(preparing(FIRST))
+        await eventually_async(lambda: driver.begun)
+        others = [asyncio.create_task(preparing(FIRST)) for _ in range(2)]
+        await asyncio.sleep(0)
+        ended.cancel()  # of a kubelet that was killed
+        await asyncio.wait([ended])
+        driver.go_on.set()
+        one, other = await asyncio.gather(*others)
+    assert one == other
+    assert len(driver.programmed) == 1
+
+
+async def test_a_claim_is_taken_back_before_it_is_prepared_again(bed: Bed, fpga: str) -> None:
+    async with bed.running() as dra:
+        await bed.ready(claim("first", result(fpga), configs=(config(NEVER),)))
+        preparation = dra.parts.preparation
+        await asyncio.gather(preparation.unprepare(FIRST), preparation.prepare(FIRST))
+        assert [each.is_committed for each in dra.parts.book.entries()] == [True]
+
+
+async def test_a_claim_does_not_wait_for_a_device_while_the_driver_ends(
+    bed: Bed, fpga: str
+) -> None:
+    second = claim("second", result(fpga), configs=(config(NEVER),))
+    bed.api.put(second)
+    async with bed.running():
+        await bed.ready(claim("first", result(fpga), configs=(config(NEVER),)))
+        waiting = asyncio.create_task(bed.prepare(second))
+        await eventually_async(lambda: any("second" in each.request.path for each in bed.api.seen))
+    assert "(of claim ns/first), and the driver ends" in (await waiting)["second"].error
+
+
+async def test_who_watches_a_device_needs_to_know_no_other_claim(bed: Bed, fpga: str) -> None:
+    async with bed.running() as dra:
+        path = dra.parts.book.path("uid-of-other")
+        path.parent.mkdir(parents=True)
+        path.write_text("{")
+        await bed.ready(claim("watching", result(fpga, adminAccess=True)))
+
+
+async def test_the_requests_of_a_claim_are_programmed_at_the_same_time(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    other = f"fpga-{address.replace(':', '-').replace('.', '-')}"
+    both = claim("first", result(fpga, "a"), result(other, "b"), configs=(NAMED,))
+    driver.go_on.clear()
+    async with bed.running():
+        preparing = asyncio.create_task(bed.ready(both))
+        await eventually_async(lambda: len(driver.begun) == 2)
+        driver.go_on.set()
+        await preparing
 
 
 async def test_claims_are_given_back_without_the_api_server(bed: Bed, fpga: str) -> None:

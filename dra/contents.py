@@ -1,0 +1,39 @@
+"""What is in the regions of a claim, against what the claim wants there."""
+
+from dra.wants import Want
+from services.node.regions import RegionContents
+from services.process.errors import ExternalFailure, NotAllowed
+from services.process.text import plain
+
+
+def common_function(found: RegionContents, key: str) -> str:
+    """What all ports of a region carry; empty if they differ."""
+    region = found.regions.get(key)
+    ports = region.ports if region else ()
+    different = {found.contents.get(port.name, "") for port in ports}
+    return different.pop() if len(different) == 1 else ""
+
+
+def require_there(want: Want, found: RegionContents) -> None:
+    """Refuse a claim whose function isn't in its regions, and which programs nothing.
+
+    A port's id tells what is in it, as in mode af; of an OpenCL program only our record does.
+    """
+    function = want.functions[0]
+    for name, key in zip(want.devices, want.ids, strict=True):
+        region = found.regions.get(key)
+        if region is None or not region.ports:
+            raise ExternalFailure(f"{plain(name)} ({plain(key)}) is gone or can't be read")
+        for port in region.ports:
+            shown = {port.afu_id, found.contents.get(port.name, "")} - {""}
+            if port.name in found.unfinished:
+                content = "nothing that is known, since programming it has not succeeded"
+            elif function in shown:
+                continue
+            else:
+                content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"
+            raise NotAllowed(
+                f"{want.who}: {name} has {content} in {port.name}, and not AFU {function}, which"
+                " its class wants there without programming: delete the pod; a new one gets"
+                " another device"
+            )
