@@ -174,11 +174,11 @@ def alveo(tree: DeviceTree, number: int) -> SimulatedDevice:
     address, device_id = _id(number)
     management = tree.pci(f"{address[:-1]}1", "10ee:505c")
     tree.bind(management, "xclmgmt")
-    folder = tree.pci(address, "10ee:505d", ready=1, dev_offline=0)
+    folder = tree.pci(address, "10ee:505d", ready="0x1", dev_offline=0)
     tree.bind(folder, "xocl")
     node = _render_node(tree, folder, number)
     return SimulatedDevice(
-        device_id, (node,), (folder, management), f"{folder}/ready", "1", "0", "not-ready"
+        device_id, (node,), (folder, management), f"{folder}/ready", "0x1", "0x0", "not-ready"
     )
 
 

@@ -49,9 +49,13 @@ _DENIED_MAJORS: Final = {
     203: "CPU registers",
 }
 _DENIED_MISC: Final = {
+    1: "input devices",
     130: "the watchdog",
     144: "NVRAM",
     196: "VFIO",
+    220: "disks",
+    221: "disks",
+    222: "disks",
     223: "input devices",
     224: "the TPM",
     231: "hibernation",
@@ -59,9 +63,12 @@ _DENIED_MISC: Final = {
     236: "the device mapper",
     237: "loop devices",
     239: "input devices",
+    240: "input devices",
 }
 """Minors of major 10 (linux/miscdevice.h)."""
 _MISC: Final = 10
+VFIO: Final = (_MISC, 196)
+"""The number of `vfio/vfio`, which every container with a group has."""
 _TTY, _CONSOLES = 4, 64
 _CONSOLE_MAJOR: Final = 5
 _TERMINALS: Final = range(136, 144)
@@ -70,6 +77,7 @@ _DENIED_NAMES: Final = re.compile(
     r"k?mem|kmsg|port|console|tty\d*|vcs.*|sd[a-z]+\d*|vd[a-z]+\d*|xvd[a-z]+\d*|hd[a-z]+\d*|sr\d+"
     r"|disk/.*|raw/.*|fd/.*|std(?:in|out|err)|pts/.*|ptmx"
     r"|sg\d+|bsg/.*|nvme.*|ng\d.*|mtd.*|md\d.*|dm-\d+|mapper/.*|loop.*|zram.*|cpu/.*|tpm.*"
+    r"|ubi.*|vtpmx|mpt\dctl|megaraid_.*|usbmon\d+|psaux|userio"
     r"|watchdog\d*|input/.*|uinput|uhid|hidraw\d+|iommu|vfio/.*|snapshot|nvram|btrfs-control"
     r"|xclmgmt.*|xrt_mgmt.*|dfl-.*|intel-fpga-.*|fpga.*|dfl_.*"
 )

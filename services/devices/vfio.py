@@ -14,7 +14,7 @@ from services.process.text import listing
 
 NO_IOMMU: Final = "vfio-noiommu"
 _HARMLESS: Final = frozenset({"", "pci-stub"})
-_BRIDGE: Final = "0604"
+_BRIDGES: Final = ("0604", "0609")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class GroupMember:
     @property
     def is_bridge(self) -> bool:
         """Whether it only leads to others, and belongs to nobody."""
-        return self.pci_class.startswith(_BRIDGE)
+        return self.pci_class.startswith(_BRIDGES)
 
     @property
     def has_vfio(self) -> bool:

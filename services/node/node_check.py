@@ -75,7 +75,8 @@ class NodesStartPolicy:
         except (KubeletError, HardwareError, NotAllowed) as error:
             self._outage.failed(str(error))
             return
-        self._outage.ended()
+        unknown = any(each.host_nodes is None for each in allocated)
+        self._outage.update("an answer in the checkpoint can't be decoded" if unknown else "")
         devices = self._state.advertised.resources.get(resource, {})
         for entry in allocated:
             old, today = changed_nodes(entry, devices, self._host_root)

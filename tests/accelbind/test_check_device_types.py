@@ -58,6 +58,13 @@ BENT = {
         "[{vfio: true}]\n  sharing: {replicas: 2}",
         "spec.sharing.replicas",
     ),
+    "line-feed": ("VE_NODE", '"PATH\\n"', "spec.env[0].name"),
+    "optional-vfio": ("[{class: ve}]", "[{vfio: true, optional: true}]", "spec.nodes[0].optional"),
+    "one-variable": (
+        "domain: device.accelbind.dev, name: ve}",
+        "domain: device.accelbind.dev, name: Ve}",
+        "spec.resource.name",
+    ),
     "second": ("# a comment", "# a comment", "metadata.name"),
 }
 MATCHES = {
@@ -73,6 +80,7 @@ MATCHES = {
     "terminal": ('path: ["/dev/pts/0"]', ".path[0]"),
     "standard-input": ('path: ["/dev/stdin"]', ".path[0]"),
     "other-consoles": ('path: ["/dev/tty1*"]', ".path[0]"),
+    "many": (f"path: {['/dev/zz0'] * 17}", ".path"),
     "glob-all": ('path: ["/dev/*"]', ".path[0]"),
     "vfio": ('path: ["/dev/vfio/12"]', ".path[0]"),
     "management": ('path: ["/dev/xclmgmt*"]', ".path[0]"),

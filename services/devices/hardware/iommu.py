@@ -49,6 +49,8 @@ def _members(files: Sysfs, group: str) -> Iterator[GroupMember]:
     names = files.names_if_listable(f"{_GROUPS}/{group}/devices")
     for name in sorted(names or files.names_if_listable(DEVICES)):
         folder = files.resolve(f"{DEVICES}/{name}")
+        if folder is None and names:  # no PCI function, such as a device of the platform
+            folder = files.resolve(f"{_GROUPS}/{group}/devices/{name}")
         if folder and (names or group_of(files, folder) == group):
             pci_class = files.text(f"{folder}/class").removeprefix("0x")
             driver = files.link(f"{folder}/driver").rpartition("/")[2]

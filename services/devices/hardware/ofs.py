@@ -19,6 +19,7 @@ from services.devices.ofs import PHYSICAL, VIRTUAL, is_shell
 from services.devices.vfio import group_problem, shared_problem
 
 _VIRTUAL_FUNCTIONS: Final = Numbered("virtfn")
+_ENGINES: Final = Numbered("dfl-fme.")
 
 
 def read_functions(files: Sysfs, folder: str) -> tuple[VirtualFunction, ...] | None:
@@ -31,6 +32,16 @@ def read_functions(files: Sysfs, folder: str) -> tuple[VirtualFunction, ...] | N
     names = _VIRTUAL_FUNCTIONS.among(files.names_if_listable(folder))
     found = (_read_function(files, files.resolve(f"{folder}/{name}") or "") for name in names)
     return tuple(each for each in found if each is not None)
+
+
+def engine_of(files: Sysfs, function: str) -> str:
+    """The name of the management engine of a virtual function's card; empty if it has none."""
+    regions = f"{files.resolve(f'{function}/physfn')}/fpga_region"
+    for region in files.names_if_listable(regions):
+        engine = next(iter(_ENGINES.among(files.names_if_listable(f"{regions}/{region}"))), "")
+        if engine:
+            return engine
+    return ""
 
 
 def _ids(files: Sysfs, folder: str, which: str = "") -> str:

@@ -13,6 +13,7 @@ from services.devices.allocation import resource_variable
 from services.devices.cdi import DEVICE_KIND
 from services.devices.health import Reading
 from services.devices.model import Device, DeviceNode, Problem, Value
+from services.devices.nodes import VFIO
 from services.devices.types.match import unmet
 from services.devices.types.model import MAX_VALUE, Attribute, DeviceType, NodeSource
 from services.process.text import quote
@@ -69,9 +70,8 @@ def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
     """Yield the devices that a matched device is: one, or its replicas."""
     nodes, missing = _nodes(seen)
     problems = [*seen.problems, *missing]
-    # Its vfio/vfio is everybody's, so only the node of the group counts.
-    counted = nodes[:1] if of.spec.is_vfio else nodes
-    numbers = {f"{each.number[0]}:{each.number[1]}" for each in counted if each.number}
+    counted = (each.number for each in nodes if each.number and each.number != VFIO)
+    numbers = {f"{major}:{minor}" for major, minor in counted}
     numa = seen.values.get("numaNode")
     is_denied = any(each.reason == "node-denied" for each in problems)
     device = Device(

@@ -38,6 +38,7 @@ class SysTree:
     def __init__(self, files: Sysfs) -> None:
         self.files = files
         self._of_class = cache(self._list_class)
+        self._nodes_below = cache(self._list_nodes)
         self.facts = cache(partial(Facts, files))
 
     def subjects(self, term: Term) -> list[Subject]:
@@ -102,11 +103,14 @@ class SysTree:
             below = [
                 f"{folder}/{name}" if folder else name
                 for folder in below
-                for name in sorted(self.files.names_if_listable(f"/dev/{folder}"), key=natural)
+                for name in self._nodes_below(folder)
                 if fnmatchcase(name, step)
             ]
         found = [self._path(each) for each in below]
         return [each for each in found if each.folder or "*" not in pattern]
+
+    def _list_nodes(self, folder: str) -> list[str]:
+        return sorted(self.files.names_if_listable(f"/dev/{folder}"), key=natural)
 
     def _path(self, name: str) -> Subject:
         number = self.files.node_number(name)
@@ -114,7 +118,8 @@ class SysTree:
         if not known:
             return Subject(name)
         subsystem = last_step(self.files.link(f"{known}/subsystem"))
-        return Subject(name, known, subsystem, *self._owners(known))
+        # By the kernel's name: a device keeps its id, whichever link to its node a type names.
+        return Subject(last_step(known), known, subsystem, *self._owners(known))
 
     # Attributes ----------------------------------------------------------------------------------
 

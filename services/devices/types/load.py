@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from services.devices.allocation import resource_variable
 from services.devices.types.model import DeviceType
 from services.devices.types.parsing import InvalidType, parse
 from services.process.folder import read_file, yaml_files
@@ -87,6 +88,7 @@ def _read(folder: Path, path: Path) -> bytes | FileProblem:
 def parse_types(contents: Contents, *, domains: tuple[str, ...] = ()) -> LoadedTypes:
     """The device types in files; of two with one name the first counts."""
     files: dict[str, str] = {}
+    resources: dict[str, str] = {}
     types: list[DeviceType] = []
     problems: list[FileProblem] = []
     for name, content in contents.items():
@@ -98,6 +100,12 @@ def parse_types(contents: Contents, *, domains: tuple[str, ...] = ()) -> LoadedT
         if made.name in files:
             text = f"{files[made.name]} has a type of this name already"
             problems.append(FileProblem(name, line, "metadata.name", text))
+            continue
+        variable = resource_variable(made.resource)
+        other = resources.setdefault(variable, made.resource)
+        if other != made.resource:
+            text = f"containers get {variable} for {other} already; choose another name"
+            problems.append(FileProblem(name, line, "spec.resource.name", text))
             continue
         files[made.name] = name
         types.append(made)

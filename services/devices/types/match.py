@@ -38,13 +38,20 @@ def mismatch(terms: Iterable[Term], fact: Fact) -> Mismatch | None:
 
 
 def is_named(term: Term, fact: Fact) -> bool:
-    """Whether a device is what a term names, whatever its driver and its state."""
+    """Whether a device is what a term names, whatever its driver, its state and its serial number.
+
+    Reading a serial number waits for the device's lock, as long as somebody has that.
+    """
     return next(_unlike(term, fact), None) is None
 
 
 def _failing(term: Term, fact: Fact) -> Iterator[Mismatch]:
     """Yield what does not hold; what identifies the device comes first."""
     yield from _unlike(term, fact)
+    serials = term.usb.serial if term.usb else ()
+    serial = str(fact("usbSerial") or "") if serials else ""
+    if serials and not any(fnmatchcase(serial, each) for each in serials):
+        yield Mismatch(f"usbSerial is {quote(serial)}", is_near=False)
     drivers = (term.pci.driver if term.pci else ()) + (term.class_.driver if term.class_ else ())
     driver = str(fact("kernelDriver") or "") if drivers else ""
     if drivers and not any(fnmatchcase(driver, each) for each in drivers):
@@ -80,7 +87,6 @@ def _fields(term: Term) -> Iterator[tuple[str, tuple[str, ...]]]:
     if term.usb:
         yield "vendorID", term.usb.vendor
         yield "deviceID", term.usb.product
-        yield "usbSerial", term.usb.serial
 
 
 def unmet(condition: Condition, value: Value | None) -> str:

@@ -44,6 +44,8 @@ Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$", max_length=32)]
 Label = Annotated[str, Meta(pattern=r"^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$", max_length=40)]
 Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=32)]
 Text = Annotated[str, Meta(max_length=MAX_VALUE)]
+_FEW: Final = Meta(max_length=16)
+_MANY: Final = Meta(max_length=256)
 OneOf = Annotated[tuple[bool | int | Text, ...], Meta(min_length=1, max_length=32)]
 
 _STEP: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:@+*-]+")
@@ -58,24 +60,32 @@ class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
     def __post_init__(self) -> None:
         """Check what no schema can; errors begin with the field."""
-        for problem in self.problems():
+        for problem in (*self._unprintable(), *self.problems()):
             raise ValueError(problem)
 
     def problems(self) -> Iterator[str]:
         """Yield what is wrong; each text begins with the field or with a blank."""
         yield from ()
 
+    def _unprintable(self) -> Iterator[str]:
+        """Control characters: `$` in a pattern lets a line feed follow."""
+        for name, at in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
+            value = getattr(self, name)
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, str) and not each.isprintable():
+                    yield f".{at}: {quote(each)} has unprintable characters"
+
 
 class Pci(_Strict, frozen=True):
     """Functions on the PCI bus; what is given must all hold, lists are alternatives."""
 
-    vendor: tuple[Hex4, ...] = ()
-    device: tuple[Hex4, ...] = ()
-    subsystem: tuple[Ids, ...] = ()
+    vendor: Annotated[tuple[Hex4, ...], _FEW] = ()
+    device: Annotated[tuple[Hex4, ...], _MANY] = ()
+    subsystem: Annotated[tuple[Ids, ...], _MANY] = ()
     """Vendor and device: `8086:1771`."""
-    class_: tuple[PciClass, ...] = field(default=(), name="class")
+    class_: Annotated[tuple[PciClass, ...], _FEW] = field(default=(), name="class")
     """How the class code starts: `12`, `1200`."""
-    driver: tuple[Glob, ...] = ()
+    driver: Annotated[tuple[Glob, ...], _FEW] = ()
     virtual_function: bool | None = None
 
     def problems(self) -> Iterator[str]:
@@ -87,18 +97,18 @@ class Pci(_Strict, frozen=True):
 class Usb(_Strict, frozen=True):
     """Devices on the USB."""
 
-    vendor: Annotated[tuple[Hex4, ...], Meta(min_length=1)]
-    product: tuple[Hex4, ...] = ()
-    serial: tuple[Glob, ...] = ()
+    vendor: Annotated[tuple[Hex4, ...], Meta(min_length=1, max_length=16)]
+    product: Annotated[tuple[Hex4, ...], _MANY] = ()
+    serial: Annotated[tuple[Glob, ...], _MANY] = ()
 
 
 class ClassEntry(_Strict, frozen=True):
     """Entries of a folder of /sys/class."""
 
     name: Word
-    entry: tuple[Glob, ...] = ()
+    entry: Annotated[tuple[Glob, ...], _FEW] = ()
     """Their own names: `hw_random`."""
-    driver: tuple[Glob, ...] = ()
+    driver: Annotated[tuple[Glob, ...], _FEW] = ()
 
     def problems(self) -> Iterator[str]:
         """Some classes are never served."""
@@ -144,7 +154,7 @@ class Term(_Strict, frozen=True):
     usb: Usb | None = None
     class_: ClassEntry | None = field(default=None, name="class")
     """With pci or usb: the entries of such devices."""
-    path: tuple[str, ...] = ()
+    path: Annotated[tuple[str, ...], _FEW] = ()
     """Character devices: /dev/NAME, where * stands for any characters."""
     where: Annotated[tuple[Condition, ...], Meta(max_length=8)] = ()
 
@@ -211,6 +221,8 @@ class NodeSource(_Strict, frozen=True):
             yield " needs exactly one of class, own and vfio"
         if self.kind and not self.class_:
             yield ".kind: it needs class"
+        if self.vfio and self.optional:
+            yield ".optional: a group is nothing without its node"
         if self.class_ in DENIED_SUBSYSTEMS:
             yield f".class: nodes of {self.class_} are never handed out"
 

@@ -5,7 +5,7 @@ each device that a type names. A device whose reads hang stays as it was offered
 takes nothing from the others.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Final, TypeAlias
 
 from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
 from services.devices.hardware.iommu import group_nodes, group_of, read_group
+from services.devices.hardware.ofs import engine_of
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.labels import label
 from services.devices.model import Device, DeviceNode, Problem, Value
 from services.devices.nodes import FoundNode, check_node
 from services.devices.ofs import is_ofs
-from services.devices.provider import Allocated, Found
+from services.devices.provider import HELD, Allocated, Found
 from services.devices.types.build import (
     NOT_MATCHED,
     PUBLISHED,
@@ -40,6 +41,7 @@ from services.process.errors import ExternalFailure, HardwareError
 PATIENCE: Final = 1.0
 """Seconds within which each device must answer."""
 
+HUNG: Final = "device-hung"
 AFU_ID: Final = "afuID"
 """The attribute that is the AFU behind a function of an OFS card; read for types that name it."""
 
@@ -90,6 +92,9 @@ class DeviceTypes:
         self._holders = holders
         self._afu_ids = AfuIds(root, calls)
         self._contents: Contents | None = None
+        """Of which the types are."""
+        self._suspect: Contents | None = None
+        """What the last scan found, and couldn't use."""
         self._loaded = LoadedTypes()
         self._offered: dict[tuple[str, str], list[Device]] = {}
         """What had a resource in the last scan, by type and id: it stays offered, unhealthy, while
@@ -101,6 +106,9 @@ class DeviceTypes:
         """The buses and classes of its types."""
         terms = [term for of in self._loaded.types for term in of.spec.match]
         classes = {term.class_.name for term in terms if term.class_}
+        classes |= {
+            each.class_ for of in self._loaded.types for each in of.spec.nodes if each.class_
+        }
         return frozenset(classes | {"pci", "usb", "vfio"}) if terms else frozenset()
 
     async def devices(self) -> Found:
@@ -130,14 +138,10 @@ class DeviceTypes:
         ids = yield from self._read_afu_ids(tree, named, held)
         reads: list[tuple[_Named, _Read]] = []
         for each in named:
-            is_held = (each.of.resource, each.id) in held
             try:
-                read: _Read = yield (
-                    self._key(each),
-                    partial(_read, tree, each, ids, is_held=is_held),
-                )
+                read: _Read = yield self._key(each), partial(_read, tree, each, ids, held)
             except HardwareError as error:
-                read = Problem("device-hung", f"reading {each.first.name} hangs: {error}")
+                read = Problem(HUNG, f"reading {each.first.name} hangs: {error}")
             reads.append((each, read))
         return Found(tuple(self._devices(reads)), tuple(problems))
 
@@ -151,12 +155,14 @@ class DeviceTypes:
         }
         last, self._offered = self._offered, {}
         for named, read in reads:
+            is_of_another = not matched.isdisjoint(part.place for part in named.parts)
             if isinstance(read, Sighting):
                 devices = tuple(make_devices(named.of, read))
             elif isinstance(read, Problem):
-                devices = unhealthy(last.get((named.of.name, named.id), ()), read)
-                devices = devices or (_not_offered(named, read),)
-            elif read.is_near and matched.isdisjoint(part.place for part in named.parts):
+                is_kept = read.reason == HUNG or not is_of_another
+                known = last.get((named.of.name, named.id), ()) if is_kept else ()
+                devices = unhealthy(known, read) or (_not_offered(named, read),)
+            elif read.is_near and not is_of_another:
                 devices = (_not_offered(named, Problem(NOT_MATCHED, read.message)),)
             else:
                 continue
@@ -168,26 +174,34 @@ class DeviceTypes:
         self, tree: SysTree, named: Iterable[_Named], held: Allocated
     ) -> Steps[dict[str, Answer]]:
         """Read which AFUs are behind functions of OFS cards, for the types that ask for it."""
-        subjects = [part for each in named if AFU_ID in each.wanted for part in each.parts]
-        if not subjects:
-            return {}
-        try:
-            bars: list[Bar] = yield f"{self.name} {AFU_ID}", partial(_bars, tree, subjects)
-        except HardwareError:
+        asking = [each for each in named if AFU_ID in each.wanted]
+        if not asking:
             return {}
         ids = {device for _, device in held}
-        in_use = {bar.address for bar in bars if label(bar.address) in ids}
-        return (yield from self._afu_ids.steps(bars, in_use))
+        try:
+            bars: dict[Bar, bool] = yield f"{self.name} {AFU_ID}", partial(_bars, tree, asking, ids)
+        except HardwareError:
+            return {}
+        in_use = {bar.address for bar, is_held in bars.items() if is_held}
+        return (yield from self._afu_ids.steps(list(bars), in_use))
 
     def _key(self, named: _Named) -> str:
         return f"{named.of.name} {named.first.folder or named.first.name}"
 
     def _reload(self) -> None:
-        """Use the files as they are now; without the folder, the types stay as they were."""
+        """Use the files as they are now; without the folder, the types stay as they were.
+
+        What can't be used counts when two scans find it: a file may be read while it is written.
+        """
         contents = read_files(self._folder)
-        if contents != self._contents:
-            self._loaded = parse_types(contents, domains=self._domains)
-            self._contents = contents
+        if contents == self._contents:
+            return
+        loaded = parse_types(contents, domains=self._domains)
+        is_first = self._contents is None
+        if loaded.problems and not is_first and contents != self._suspect:
+            self._suspect = contents
+            return
+        self._loaded, self._contents, self._suspect = loaded, contents, None
 
     def _list(self, tree: SysTree) -> list[_Named]:
         return [each for of in self._loaded.types for each in _named(tree, of)]
@@ -209,9 +223,16 @@ def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
     conditions = (each.attribute for term in of.spec.match for each in term.where)
     wanted = frozenset(("numaNode", *PUBLISHED, *of.spec.used, *conditions))
     return [
-        _Named(of, label(_place_of(first) or first.name), (first, *others), wanted)
+        _Named(of, _id(tree, of, first), (first, *others), wanted)
         for first, *others in sorted(devices, key=lambda parts: _order(parts[0]))
     ]
+
+
+def _id(tree: SysTree, of: DeviceType, first: Subject) -> str:
+    """A group has the lowest address of its functions, whichever of them a type matches."""
+    members = read_group(tree.files, first.pci).members if of.spec.is_vfio else ()
+    addresses = sorted(each.address for each in members if not each.is_bridge)
+    return label(next(iter(addresses), _place_of(first) or first.name))
 
 
 def _order(subject: Subject) -> tuple[str, ...]:
@@ -227,20 +248,32 @@ def _place_of(subject: Subject) -> str:
     return subject.address or last_step(subject.usb or subject.other)
 
 
-def _bars(tree: SysTree, subjects: Iterable[Subject]) -> list[Bar]:
-    """What to read of the functions that may have an AFU, and that VFIO has."""
-    bars = {}
-    for subject in subjects:
-        fact = tree.facts(subject)
-        ids, subsystem = f"{fact('vendorID')}:{fact('deviceID')}", str(fact("subsystemID"))
-        if is_ofs(ids, subsystem) and "vfio" in str(fact("kernelDriver")):
+def _bars(tree: SysTree, named: Iterable[_Named], held: Collection[str]) -> dict[Bar, bool]:
+    """What to read of the functions that may have an AFU, and that VFIO has; and who is in use.
+
+    A container that has the card's engine has its functions, one that has a group all of that.
+    """
+    bars: dict[Bar, bool] = {}
+    for of, subject in ((each, part) for each in named for part in each.parts):
+        if _is_ofs(tree, subject) and "vfio" in str(tree.facts(subject)("kernelDriver")):
             folder = subject.pci
             bar = Bar(subject.address, f"{folder}/resource0", tree.files.inode(folder))
-            bars[subject.address] = bar
-    return list(bars.values())
+            ids = {of.id, label(subject.address), engine_of(tree.files, folder)}
+            bars[bar] = bars.get(bar, False) or not ids.isdisjoint(held)
+    return bars
 
 
-def _read(tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], *, is_held: bool) -> _Read:
+def _is_ofs(tree: SysTree, subject: Subject) -> bool:
+    fact = tree.facts(subject)
+    return is_ofs(f"{fact('vendorID')}:{fact('deviceID')}", str(fact("subsystemID")))
+
+
+def _read(
+    tree: SysTree,
+    named: _Named,
+    afu_ids: Mapping[str, Answer],
+    held: Collection[tuple[str, str]],
+) -> _Read:
     """Read a device: which of its parts are of the type after all, their attributes, and nodes.
 
     A container that has it, by this type, can start again although its AFU is unknown now.
@@ -250,7 +283,7 @@ def _read(tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], *, is_hel
         values = _values(tree, named, subject, afu_ids)
         other, unknown = _mismatch(tree, of, subject, values), values.get(AFU_ID)
         if other is not None and isinstance(unknown, Problem):
-            if not is_held:
+            if (of.resource, named.id) not in held:
                 return unknown
             problems.append(unknown)
         elif other is not None:
@@ -265,9 +298,10 @@ def _read(tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], *, is_hel
     claims = {*addresses, _place_of(subjects[0])} - {""}
     if of.spec.is_vfio:
         group = read_group(tree.files, subjects[0].pci)
-        problem = group_problem(group, addresses)
+        problem = group_problem(group, addresses) or _engine_problem(tree, subjects)
         if problem is not None:
             return problem
+        problems += _held_with_engine(tree, subjects, held)
         claims.update(each.address for each in group.members if not each.is_bridge)
         found = [group_nodes(tree.files, group.number)]
     else:
@@ -278,6 +312,29 @@ def _read(tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], *, is_hel
     ]
     card, values = subjects[0].name, parts[0][1]
     return Sighting(named.id, card, values, nodes, addresses, frozenset(claims), tuple(problems))
+
+
+def _engine_problem(tree: SysTree, subjects: Iterable[Subject]) -> Problem | None:
+    """Why no container gets the first function of an OFS card: it is the management engine."""
+    for each in subjects:
+        if (
+            each.address.endswith(".0")
+            and _is_ofs(tree, each)
+            and not tree.facts(each)("virtualFunction")
+        ):
+            text = f"{each.address} is the management engine of an OFS card"
+            return Problem("node-denied", f"{text}, and never handed out")
+    return None
+
+
+def _held_with_engine(
+    tree: SysTree, subjects: Iterable[Subject], held: Iterable[tuple[str, str]]
+) -> Iterator[Problem]:
+    """Yield who has the engine of an OFS card: in mode regiondevel its functions go with it."""
+    engines = {engine_of(tree.files, each.pci) for each in subjects if _is_ofs(tree, each)}
+    for resource, key in held:
+        if key in engines:
+            yield Problem(HELD, f"a container has {key} as {resource}, and its functions with it")
 
 
 def _values(

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from services.devices.model import Device
+from services.devices.provider import HELD
 from tests.services.devices.types.making import Types, document
 from tests.services.ofs_cards import AFUS, C6100, HE_HSSI, HE_MEM, OfsNode
 from tests.support import REPOSITORY
@@ -104,3 +105,28 @@ def test_bars_are_read_for_known_cards_and_types_that_ask(node: OfsNode, tmp_pat
     node.tree.file(f"{node.path(FIRST)}/subsystem_device", "0x0001")
     node.tree.file(f"{node.path(SECOND)}/subsystem_device", "0xbeef")
     assert all(each.healthy for each in types.scan().devices), "only a variable is missing"
+
+
+def test_who_has_the_engine_has_its_functions(tmp_path: Path) -> None:
+    """As in mode regiondevel; then the node's mode changes to none."""
+    node = OfsNode(tmp_path / "node")
+    node.add_card()
+    node.bind(FIRST, HE_MEM)
+    node.tree.group(node.path("0000:b1:00.0"), 1700)
+    node.bind("0000:b1:00.0")
+    pci = {"vendor": ["8086"], "subsystem": ["8086:1771"], "driver": ["vfio-pci"]}
+    types = Types(tmp_path / "types", node.root, patience=20)
+    env = [{"name": "AFU", "attribute": "afuID"}]
+    spec = {"match": [{"pci": pci}], "nodes": [{"vfio": True}], "env": env}
+    types.write("t.yaml", yaml.safe_dump(document(spec)))
+    held = [("fpga.intel.com/region-x", "dfl-fme.0")]
+
+    def reasons(*held: tuple[str, str]) -> dict[str, list[str]]:
+        found = types.provider.devices_sync(held).devices
+        return {each.id: [problem.reason for problem in each.reasons] for each in found}
+
+    engine = {"0000-b1-00-0": ["node-denied"]}
+    others = {f"0000-b1-00-{number}": ["not-matched"] for number in (6, 7)}
+    assert reasons(*held) == engine | {"0000-b1-00-5": [HELD]} | others
+    (device,) = (each for each in types.scan().devices if each.healthy)
+    assert dict(device.envs)["AFU"] == HE_MEM

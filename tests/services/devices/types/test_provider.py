@@ -94,7 +94,11 @@ def test_types_are_read_again_when_they_change(tree: DeviceTree, types: Types) -
         (DeviceNode("hwrng", "hwrng", "rw", (10, 183)),),
     )
     assert types.provider.subsystems == {"misc", "pci", "usb", "vfio"}
+    types.write("t.yaml", "kind: ")
+    assert types.scan().devices == (device,), "a file may be half written"
+    write(types, spec)
     types.write("bent.yaml", "kind: x")
+    types.scan()
     found = types.scan()
     assert found.devices == (device,)
     assert [each.reason for each in found.problems] == ["device-type-invalid"]
@@ -280,6 +284,17 @@ def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
     assert [each.reason for each in second.reasons] == ["node-missing"]
 
 
+def test_a_device_has_one_id_whichever_way_a_type_names_it(
+    tree: DeviceTree, tmp_path: Path
+) -> None:
+    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
+    tree.entry("", "misc", "hw_random", "10:183", "hwrng")
+    tree.file("dev/hwrng", "10:183")
+    for term in ({"class": {"name": "misc"}}, {"path": ["/dev/hwrng"]}):
+        write(types, {"match": [term]})
+        assert [each.id for each in types.scan().devices] == ["hw-random"]
+
+
 @pytest.mark.parametrize(
     "path",
     ["link/state", "driver/state", "outside", "physfn/shadow", "secret/shadow", "st*"],
@@ -433,3 +448,49 @@ def test_a_group_with_a_stranger_is_not_offered(tree: DeviceTree, types: Types) 
     (device,) = types.scan().devices
     assert (device.resource, device.reasons[0].reason) == ("", "vfio-not-viable")
     assert "0000:b1:00.6 (i40e)" in device.reasons[0].message
+
+
+def test_a_group_keeps_its_id_whichever_function_of_it_is_matched(
+    tree: DeviceTree, types: Types
+) -> None:
+    for number in (3, 4):
+        folder = tree.pci(f"0000:b1:00.{number}", f"8086:000{number}")
+        tree.group(folder, 12)
+        tree.bind(folder, "vfio-pci")
+    vfio(tree, 12)
+    for device in ("0003", "0004"):
+        term = {"pci": {"vendor": ["8086"], "device": [device]}}
+        write(types, {"match": [term], "nodes": [{"vfio": True}]})
+        assert types.reasons() == {"0000-b1-00-3": []}
+
+
+def test_groups_without_nodes_of_their_own_do_not_exclude_each_other(
+    tree: DeviceTree, types: Types
+) -> None:
+    for number in (3, 4):
+        folder = tree.pci(f"0000:b1:00.{number}", "8086:0003")
+        tree.group(folder, number)
+        tree.bind(folder, "vfio-pci")
+    tree.entry("", "misc", "vfio", "10:196", "vfio/vfio")
+    write(types, {"match": [{"pci": {"vendor": ["8086"]}}], "nodes": [{"vfio": True}]})
+    devices = merge([types.scan()]).devices()
+    assert [each.reasons[0].reason for each in devices] == ["node-missing"] * 2
+
+
+def test_a_device_that_was_bound_to_another_driver_is_the_other_types(
+    tree: DeviceTree, types: Types
+) -> None:
+    folder = tree.pci(ADDRESS, "8086:56c0")
+    tree.group(folder, 12)
+    tree.bind(folder, "vfio-pci")
+    vfio(tree, 12)
+    term = {"pci": {"vendor": ["8086"]}}
+    write(types, {"match": [term], "nodes": [{"vfio": True}]}, "vfio")
+    write(types, {"match": [{"class": {"name": "accel"}}]}, "native")
+    assert [each.type for each in merge([types.scan()]).devices()] == ["vfio"]
+    (tree.root / folder / "driver").unlink()
+    tree.bind(folder, "xe")
+    tree.entry(folder, "accel", "accel0", "261:0", "accel/accel0")
+    offer = merge([types.scan()])
+    assert [each.type for each in offer.devices()] == ["native"]
+    assert [each.reasons[0].reason for each in offer.not_offered] == ["vfio-not-bound"]
