@@ -13,6 +13,7 @@ there is none of it. Files of another boot don't count.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ import structlog
 from dra.claims import ClaimRef
 from dra.wants import Kind, Want
 from services.containers.holders import Holder, HolderReader, Holders
+from services.devices.dra import DraDevice
 from services.process.errors import HardwareError, NotAllowed
 from services.process.files import open_regular, replace_file
 from services.process.outage import Outage
@@ -49,12 +51,12 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     """The function in each device that has one, by the device's name; set when it is committed.
     Ports of a region may carry different ones: then it is empty."""
 
-    def held(self) -> Iterator[tuple[str, Want]]:
-        """Each device that nobody else may have, and for what."""
+    def held(self) -> Iterator[tuple[str, Want, tuple[str, ...]]]:
+        """Each device that nobody else may have, for what, and its claims to the hardware."""
         for want in self.wants:
             if want.kind is not Kind.ADMIN:
-                for device in want.devices:
-                    yield device, want
+                for device, claims in zip_longest(want.devices, want.claims, fillvalue=()):
+                    yield str(device), want, claims
 
 
 class ClaimBook:
@@ -105,8 +107,12 @@ class ClaimBook:
         except OSError as error:
             raise HardwareError(f"{self.path(uid)} can't be removed: {error.strerror}") from error
 
-    def others(self, uid: str, wants: Iterable[Want]) -> dict[str, ClaimRef]:
+    def others(
+        self, uid: str, wants: Iterable[Want], devices: Mapping[str, DraDevice]
+    ) -> dict[str, ClaimRef]:
         """The claims that have devices which a claim wants for itself, by device.
+
+        `devices` are those of the node.
 
         Raises:
             HardwareError: A claim can't be read, so it may have them.
@@ -114,12 +120,30 @@ class ClaimBook:
         wanted = {
             device for want in wants if want.kind is not Kind.ADMIN for device in want.devices
         }
-        return {
+        others = {
             device: entry.claim
             for entry in self._readable()
             if entry.claim.uid != uid
-            for device, _ in entry.held()
-            if device in wanted
+            for device, *_ in entry.held()
+        }
+        others |= self.renamed(devices)
+        return {device: others[device] for device in wanted & others.keys()}
+
+    def renamed(self, devices: Mapping[str, DraDevice]) -> dict[str, ClaimRef]:
+        """The claims that have the hardware of devices by names that no device has now, by device.
+
+        The name of a device type has changed, or how many share a device of it.
+
+        Raises:
+            HardwareError: A claim can't be read, so it may have them.
+        """
+        return {
+            name: entry.claim
+            for entry in self._readable()
+            for held, _, claims in entry.held()
+            if held not in devices
+            for name, each in devices.items()
+            if not each.device.claims.isdisjoint(claims)
         }
 
     # For others
@@ -137,7 +161,7 @@ class ClaimBook:
             device: None if want.kind is Kind.PLAIN else entry.carried.get(device, "")
             for entry in self._readable()
             if entry.is_committed
-            for device, want in entry.held()
+            for device, want, _ in entry.held()
         }
 
     def holders(self) -> Holders:

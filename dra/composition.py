@@ -1,6 +1,6 @@
 """What a DRA driver consists of, composed once, top to bottom."""
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Final
 
 from dra.book import FOLDER as CLAIMS
@@ -8,14 +8,15 @@ from dra.book import ClaimBook, ClaimHolders
 from dra.claim_files import CdiClaimFiles
 from dra.driver import Driver, NodeDevices
 from dra.metrics import DraMetrics
-from dra.preparation import WORK_SECONDS, Preparation, Surroundings
+from dra.preparation import WORK_SECONDS, Preparation
 from dra.publisher import SlicePublisher
 from dra.registration import Registration
 from dra.settings import DraSettings, Programming
+from dra.surroundings import Surroundings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
-from services.devices.dra import DRIVER, PROGRAM_DIGITS, Loaded, held_by_plugin
+from services.devices.dra import DRIVER, PROGRAM_DIGITS, DraDevice, Loaded, held_by_plugin
 from services.devices.model import Inventory, PluginMode
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecorder
@@ -28,6 +29,7 @@ from services.node.service import NodeService
 from services.node.start_gate import record_programming
 from services.process import http
 from services.process.blocking import BlockingCalls
+from services.process.due import Due
 from services.process.errors import HardwareError, KubeletError
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
@@ -91,6 +93,8 @@ class DraParts:
         self.publisher = self._publisher()
         self.node.follow(self.publisher.on_scan)
         self.preparation = self._preparation()
+        self._scanned = Due()
+        self.node.follow(lambda _: self._scanned.request())
         self.driver = Driver(
             self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
         )
@@ -108,7 +112,7 @@ class DraParts:
             state=self.node.state,
             loaded=self._loaded,
             held=self.book.functions,
-            plugin_holders=self._known_holders,
+            taken=self._taken,
             programmable=settings.programming is Programming.ON_PREPARE,
             count=lambda outcome: self.metrics.slice_writes.labels(outcome).inc(),
         )
@@ -152,6 +156,11 @@ class DraParts:
         """The devices that pods still have from the device plugin."""
         return held_by_plugin(self.devices.by_name.values(), await self.plugin_holders.read())
 
+    async def _taken(self, found: Iterable[DraDevice]) -> frozenset[str]:
+        """The devices that aren't free, although no claim has them by their names."""
+        renamed = self.book.renamed({each.name: each for each in found})
+        return held_by_plugin(found, await self._known_holders()).union(renamed)
+
     async def _known_holders(self) -> Holders:
         """Which pods have devices from the device plugin.
 
@@ -184,6 +193,7 @@ class DraParts:
         """What runs while the driver serves, by name."""
         yield from self.node.loops()
         yield from self.publisher.loops()
+        yield "claims", self._scanned.run_forever(self.preparation.locate)
         yield "events", self.recorder.write_forever()
         # The list of devices that would make the kubelet write an ended pod down is the plugin's.
         yield (

@@ -1,6 +1,8 @@
 """What is in the regions of a claim, against what the claim wants there."""
 
 from dra.wants import Want
+from services.devices.dra import FPGA
+from services.devices.labels import label
 from services.node.regions import RegionContents
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import plain
@@ -12,6 +14,20 @@ def common_function(found: RegionContents, key: str) -> str:
     ports = region.ports if region else ()
     different = {found.contents.get(port.name, "") for port in ports}
     return different.pop() if len(different) == 1 else ""
+
+
+def require_card(want: Want, found: RegionContents) -> None:
+    """Refuse a claim whose regions' ids are those of other cards now.
+
+    A driver that is loaded again may number its regions otherwise; the next scan locates them.
+    """
+    for name, key in zip(want.devices, want.ids, strict=True):
+        region = found.regions.get(key)
+        if region and region.address and label(f"{FPGA}-{region.address}") != name:
+            raise ExternalFailure(
+                f"{want.who}: {plain(key)} is on card {region.address} now, and {name} isn't:"
+                " Kubernetes asks again"
+            )
 
 
 def require_there(want: Want, found: RegionContents) -> None:

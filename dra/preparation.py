@@ -23,9 +23,9 @@ works: what still works on a card holds the card's lock, and its records are emp
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import structlog
@@ -33,7 +33,8 @@ import structlog
 from dra.book import ClaimBook, ClaimEntry
 from dra.claim_files import Given
 from dra.claims import AllocatedClaim, ClaimRef, read_claim
-from dra.contents import common_function, require_there
+from dra.contents import common_function, require_card, require_there
+from dra.surroundings import ClaimFiles, Regions, Surroundings
 from dra.wants import (
     Kind,
     OwnerPod,
@@ -44,12 +45,9 @@ from dra.wants import (
     read_owner,
     require_unchanged,
 )
-from services.containers.claims import PodSource
-from services.containers.permission import Enforce
-from services.containers.wanted import WantedFunctions, confirm_pod
-from services.devices.dra import DraDevice
+from services.containers.wanted import confirm_pod
 from services.kube.client import is_outage
-from services.node.regions import Readiness, RegionContents
+from services.node.regions import Readiness
 from services.process.deadline import deadline
 from services.process.errors import (
     AccelbindError,
@@ -58,6 +56,7 @@ from services.process.errors import (
     DeviceHung,
     TooSlow,
 )
+from services.process.outage import Outage
 from services.process.text import listing
 
 PREPARE_SECONDS: Final = 40.0
@@ -75,60 +74,6 @@ POLL_SECONDS: Final = 0.25
 """Between two looks at whether a device was given back."""
 
 log = structlog.get_logger(component="dra")
-
-
-class ClaimSource(PodSource, Protocol):
-    """Where claims, pods and mappings come from: the API server."""
-
-    async def get_claim(self, namespace: str, name: str) -> bytes | None:
-        """A ResourceClaim as JSON; None if there is none."""
-
-
-class Regions(Protocol):
-    """What makes regions ready: `RegionProgramming`."""
-
-    async def prepare(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
-        """Make regions carry functions."""
-
-    async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
-        """Check that they do."""
-
-    async def is_ready(self, wanted: WantedFunctions, ids: Sequence[str]) -> bool:
-        """Whether they do."""
-
-    async def read(self) -> RegionContents:
-        """What is in the regions."""
-
-    async def settle(self, ids: Sequence[str]) -> None:
-        """Wait until no earlier work on regions goes on."""
-
-    async def empty(self, ids: Sequence[str]) -> None:
-        """Forget what is in regions."""
-
-
-class ClaimFiles(Protocol):
-    """The CDI files of claims."""
-
-    async def write(self, uid: str, wants: Sequence[Want]) -> tuple[Given, ...]:
-        """Write the file of a claim; return what it gives containers."""
-
-    async def remove(self, uid: str) -> None:
-        """Remove it; it need not be there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What preparing a claim needs to know of the node and the cluster."""
-
-    node_name: str
-    source: ClaimSource
-    devices: Callable[[], Awaitable[Mapping[str, DraDevice]]]
-    """The node's devices by name, once they are known."""
-    plugin_devices: Callable[[], Awaitable[frozenset[str]]]
-    """The names of devices that pods still have from the device plugin."""
-    enforce: Enforce = Enforce.AUTO
-    programs: bool = True
-    """Whether functions are programmed, or only verified."""
 
 
 class Preparation:
@@ -160,6 +105,9 @@ class Preparation:
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         """For the work on each claim, by UID."""
         self._reserving = asyncio.Lock()
+        self._outage = Outage(
+            log, "claims can't follow their devices", "claims follow their devices again"
+        )
         self.ends = False
         """Whether the driver ends: no claim waits for a device that another one has."""
 
@@ -204,6 +152,29 @@ class Preparation:
             self._book.remove(claim.uid)
         log.info("claim unprepared", claim=str(claim), uid=claim.uid)
         self._on_change()
+
+    async def locate(self) -> None:
+        """Follow the devices of committed claims after a scan: their ids and nodes may change."""
+        failed = ""
+        devices = await self._around.devices()
+        for entry in self._book.entries():
+            uid = entry.claim.uid
+            if not entry.is_committed or uid in self._running:
+                continue
+            try:
+                wants = located(entry.wants, devices)
+                if wants != entry.wants:
+                    async with self._lock(uid):
+                        await self._relocate(entry, wants)
+            except AccelbindError as error:
+                failed = str(error)
+        self._outage.update(failed)
+
+    async def _relocate(self, entry: ClaimEntry, wants: tuple[Want, ...]) -> None:
+        if self._book.find(entry.claim.uid) == entry:
+            await self._files.write(entry.claim.uid, wants)
+            self._book.commit(entry.claim, wants, entry.carried)
+            self._on_change()
 
     def _begin(self, claim: ClaimRef) -> "_Running":
         progress = _Progress()
@@ -314,7 +285,7 @@ class Preparation:
         if not own:
             return []
         plugin = own & await self._around.plugin_devices()
-        others = self._book.others(ref.uid, wants)
+        others = self._book.others(ref.uid, wants, await self._around.devices())
         return [
             *(f"{device} (of {other})" for device, other in sorted(others.items())),
             *(f"{device} (of a pod of the device plugin)" for device in sorted(plugin)),
@@ -329,6 +300,8 @@ class Preparation:
             raise failed
 
     async def _make_ready(self, claim: AllocatedClaim, want: Want) -> None:
+        if want.interface_id:
+            require_card(want, await self._regions.read())
         if want.kind is Kind.PROGRAM:
             await self._program(claim, want)
         elif want.kind is Kind.NEVER:
@@ -355,6 +328,8 @@ class Preparation:
     async def _are_ready(self, wants: tuple[Want, ...]) -> bool:
         """Whether the regions of a committed claim still carry its functions."""
         for want in wants:
+            if want.interface_id:
+                require_card(want, await self._regions.read())
             if want.kind is Kind.PROGRAM and not await self._regions.is_ready(
                 want.wanted, want.ids
             ):

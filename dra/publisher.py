@@ -13,10 +13,20 @@ is gone. Slices are created again a second after a deletion, so that the kubelet
 the UID that the Node has then.
 
 A device that a container still has from the device plugin isn't published: the scheduler would
-allocate it once more. One that a claim has shows what was put into it for the claim.
+allocate it once more. Nor is one that a claim has by another name, as before its type was renamed.
+One that a claim has shows what was put into it for the claim.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Container,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Final, NoReturn
 
 import structlog
@@ -35,14 +45,13 @@ from dra.slices import (
     read_slice,
     slice_spec,
 )
-from services.containers.holders import Holders
 from services.devices.dra import (
     DRIVER,
     Attributes,
+    DraDevice,
     Loaded,
     carried,
     dra_devices,
-    held_by_plugin,
 )
 from services.devices.model import Inventory
 from services.kube.client import ClusterClient, requested_pause, segment
@@ -96,7 +105,8 @@ class SlicePublisher:
         loaded: Reads what is known of the content of ports.
         held: Returns the devices that claims have, by their names in slices, with the function
             that was put into each; it is empty if that is unknown, and None if none was.
-        plugin_holders: Returns which containers have devices from the device plugin.
+        taken: Returns which devices are not published, since containers have them otherwise than by
+            these names.
         programmable: Whether this node programs regions.
         count: Called with the outcome of each write: `created`, `updated`, `deleted`, `failed`.
         timing: Pauses and time-outs.
@@ -110,7 +120,7 @@ class SlicePublisher:
         state: NodeState,
         loaded: Callable[[Inventory], Awaitable[Loaded]],
         held: Callable[[], Mapping[str, str | None]],
-        plugin_holders: Callable[[], Awaitable[Holders]],
+        taken: Callable[[Iterable[DraDevice]], Awaitable[Container[str]]],
         programmable: bool = True,
         count: Callable[[str], object] = lambda _: None,
         timing: WatchTiming = USUAL_TIMING,
@@ -120,7 +130,7 @@ class SlicePublisher:
         self._state = state
         self._loaded = loaded
         self._held = held
-        self._plugin_holders = plugin_holders
+        self._taken = taken
         self._programmable = programmable
         self._count = count
         self._timing = timing
@@ -212,7 +222,7 @@ class SlicePublisher:
         found = dra_devices(
             self._state.advertised, inventory, loaded, programmable=self._programmable
         )
-        of_plugin = held_by_plugin(found, await self._plugin_holders())
+        taken = await self._taken(found)
         async with self._connection.client() as client:
             if self._shown is None:
                 self._shown = await self._stored_attributes(client)
@@ -222,7 +232,7 @@ class SlicePublisher:
                 if each.name in held
                 else each
                 for each in found
-                if each.name not in of_plugin
+                if each.name not in taken
             ]
             devices = by_last_change(devices, self._shown)
             wanted = devices_of_slices(devices, taints=self._has_taints)

@@ -80,6 +80,8 @@ class Want(msgspec.Struct, frozen=True):
     """Who wants it, for messages."""
     functions: tuple[str, ...] = ()
     interface_id: str = ""
+    claims: tuple[tuple[str, ...], ...] = ()
+    """What each device claims of the hardware (`Device.claims`); empty of an older version."""
 
     @property
     def wanted(self) -> WantedFunctions:
@@ -182,12 +184,19 @@ def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Wa
     Raises:
         ExternalFailure: A device is gone.
     """
+    found = ((want, [*_found(want.devices, devices, want.who)]) for want in wants)
     return tuple(
-        msgspec.structs.replace(
-            want, ids=tuple(each.id for each in _found(want.devices, devices, want.who))
-        )
-        for want in wants
+        msgspec.structs.replace(want, ids=_ids(those), claims=_claims(those))
+        for want, those in found
     )
+
+
+def _ids(devices: Iterable[Device]) -> tuple[str, ...]:
+    return tuple(device.id for device in devices)
+
+
+def _claims(devices: Iterable[Device]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(sorted(device.claims)) for device in devices)
 
 
 def _found(names: Iterable[str], devices: Mapping[str, DraDevice], who: str) -> Iterator[Device]:
@@ -365,11 +374,12 @@ class _Decision:
             self._request.name,
             kind,
             self._request.devices,
-            tuple(device.id for device in self._devices),
+            _ids(self._devices),
             self._resource or resource,
             self._who,
             functions,
             interface,
+            _claims(self._devices),
         )
 
 

@@ -9,6 +9,8 @@ from dra.book import ClaimBook, ClaimHolders
 from dra.claims import ClaimRef
 from dra.wants import Kind, Want
 from services.containers.holders import Holders
+from services.devices.dra import DraDevice
+from services.devices.model import Device
 from services.process.errors import HardwareError, NotAllowed
 
 WANT = Want("r", Kind.PLAIN, ("d",), ("1",), "example.com/d")
@@ -26,12 +28,44 @@ def book(tmp_path: Path) -> ClaimBook:
 
 
 def test_others_have_what_they_reserved(book: ClaimBook) -> None:
-    assert book.others("a", (WANT,)) == {}
+    assert book.others("a", (WANT,), {}) == {}
     book.reserve(of("a"), (WANT,))
-    assert book.others("a", (WANT,)) == {}
-    assert book.others("b", (WANT,)) == {"d": of("a")}
+    assert book.others("a", (WANT,), {}) == {}
+    assert book.others("b", (WANT,), {}) == {"d": of("a")}
     book.remove("a")
-    assert book.others("b", (WANT,)) == {}
+    assert book.others("b", (WANT,), {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("now", "others"),
+    [
+        ({"nec-1-r0": {"1", "240:0"}, "nec-1-r1": {"1", "240:0"}}, {"nec-1-r0", "nec-1-r1"}),
+        ({"vector-1": {"1", "240:0"}, "nec-2": {"2", "240:1"}}, {"vector-1"}),
+        ({"nec-1": {"1", "240:0"}, "nec-2": {"2", "240:1"}}, {"nec-1"}),
+        ({"nec-1": {"1", "240:1"}, "nec-2": {"2", "240:0"}}, {"nec-1"}),  # renumbered
+        ({"nec-2": {"2", "240:0"}}, {"nec-2"}),  # its number was that of a device that is gone
+    ],
+)
+def test_a_device_with_another_name_is_still_the_claims(
+    book: ClaimBook, now: dict[str, set[str]], others: set[str]
+) -> None:
+    devices = {
+        each: DraDevice(each, Device(each, "r", healthy=True, claims=frozenset(claims)), {})
+        for each, claims in now.items()
+    }
+    had = msgspec.structs.replace(WANT, devices=("nec-1",), claims=(("1", "240:0"),))
+    book.commit(of("a"), (had,), {})
+    wanted = msgspec.structs.replace(WANT, devices=tuple(now))
+    assert book.others("b", (wanted,), devices) == dict.fromkeys(others, of("a"))
+    assert book.renamed(devices).keys() == others - {"nec-1"}
+
+
+def test_an_entry_of_an_older_version_can_be_read(book: ClaimBook) -> None:
+    book.commit(of("a"), (WANT,), {})
+    text = book.path("a").read_text()
+    assert '"claims":[]' in text
+    book.path("a").write_text(text.replace(',"claims":[]', ""))
+    assert book.others("b", (WANT,), {}) == {"d": of("a")}
 
 
 def test_a_claim_is_what_was_written_last_in_this_boot(tmp_path: Path) -> None:
@@ -51,7 +85,7 @@ def test_a_claim_is_what_was_written_last_in_this_boot(tmp_path: Path) -> None:
 
 def test_who_watches_a_device_has_it_not(book: ClaimBook) -> None:
     book.reserve(of("a"), (msgspec.structs.replace(WANT, kind=Kind.ADMIN),))
-    assert (book.others("b", (WANT,)), book.holders(), book.functions()) == ({}, {}, {})
+    assert (book.others("b", (WANT,), {}), book.holders(), book.functions()) == ({}, {}, {})
     book.reserve(of("b"), (WANT,))
     assert [each.claim for (each,) in book.holders().values()] == ["c"]
 
@@ -76,13 +110,13 @@ def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook, content: 
     book.reserve(of("b"), ())
     book.path("a").write_text(content)
     unreadable = r"a\.json can't be read: .*once no container uses that claim: .* release a"
-    for ask in (book.functions, book.require_readable, lambda: book.others("c", (WANT,))):
+    for ask in (book.functions, book.require_readable, lambda: book.others("c", (WANT,), {})):
         with pytest.raises(HardwareError, match=unreadable):
             ask()
     assert [*book.holders()] == []
     assert [each.claim.uid for each in book.entries()] == ["b"]
     book.remove("a")
-    assert book.others("c", (WANT,)) == {}
+    assert book.others("c", (WANT,), {}) == {}
 
 
 @pytest.mark.anyio
@@ -110,5 +144,5 @@ def test_nothing_is_free_while_the_folder_cannot_be_read(tmp_path: Path) -> None
     (tmp_path / "claims").touch()
     book = ClaimBook(tmp_path / "claims")
     with pytest.raises(HardwareError, match="claims can't be read: Not a directory"):
-        book.others("c", (WANT,))
+        book.others("c", (WANT,), {})
     assert book.entries() == ()

@@ -17,7 +17,7 @@ import selectors
 import shutil
 import tempfile
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dra.book import ClaimBook
 from dra.claim_files import Given
 from dra.claims import ClaimRef
-from dra.preparation import Preparation, Surroundings
+from dra.preparation import Preparation
+from dra.surroundings import Surroundings
 from dra.wants import Want
 from services.containers.permission import Enforce
 from services.containers.wanted import WantedFunctions
@@ -129,7 +130,7 @@ class Hardware:
 
     def regions(self) -> dict[str, Region]:
         cards = [card(n, port(f"dfl-port.{n}", self.shown[each])) for n, each in enumerate(DEVICES)]
-        return dict(regions_of(Inventory(tuple(cards))))
+        return dict(regions_of(Inventory(tuple(replace(each, pci=None) for each in cards))))
 
 
 class Fuse:

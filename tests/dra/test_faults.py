@@ -211,6 +211,20 @@ async def test_a_committed_claim_has_the_devices_that_it_had(
     assert driver.programmed == []
 
 
+async def test_a_claim_follows_its_device_after_a_scan(bed: Bed, fpga: str) -> None:
+    first = claim("first", result(fpga), configs=(config(NEVER),))
+    async with bed.running() as dra:
+        await bed.ready(first)
+        book, (file,) = dra.parts.book, (bed.folder / "cdi").iterdir()
+        entry, content = book.find("uid-of-first"), file.read_bytes()
+        assert entry is not None
+        file.write_text("of another node")
+        old = [msgspec.structs.replace(each, ids=("dfl-fme.7",)) for each in entry.wants]
+        book.commit(entry.claim, tuple(old), entry.carried)
+        await eventually_async(lambda: book.find("uid-of-first") == entry)
+        assert file.read_bytes() == content
+
+
 async def test_a_deleted_socket_is_made_again(bed: Bed, fpga: str) -> None:
     async with bed.running() as dra:
         await bed.register()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from dra.publisher import DELETED_SECONDS, SlicePublisher
-from services.containers.holders import Holder, Holders
-from services.devices.dra import Loaded
+from services.containers.holders import Holder
+from services.devices.dra import DraDevice, Loaded, held_by_plugin
 from services.devices.model import Card, Inventory, PluginMode
 from services.devices.resources import advertise
 from services.kube.connection import ApiConnection, connector
@@ -54,7 +54,7 @@ class FakeNode:
             state=self.state,
             loaded=self._loaded,
             held=lambda: self.held,
-            plugin_holders=self._holders,
+            taken=self._taken,
             count=lambda outcome: self.outcomes.update([outcome]),
             timing=replace(QUICK, sleep=self._sleep),
         )
@@ -63,8 +63,8 @@ class FakeNode:
     async def _loaded(self, _: Inventory) -> Loaded:
         return Loaded()
 
-    async def _holders(self) -> Holders:
-        return self.of_plugin
+    async def _taken(self, found: Iterable[DraDevice]) -> frozenset[str]:
+        return held_by_plugin(found, self.of_plugin)
 
     async def _sleep(self, seconds: float) -> None:
         if seconds > 0:

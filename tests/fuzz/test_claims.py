@@ -15,7 +15,8 @@ from dra.book import ClaimBook
 from dra.claims import FROM_CLAIM
 from dra.driver import MAX_ERROR, Driver, NodeDevices
 from dra.metrics import DraMetrics
-from dra.preparation import Preparation, Surroundings
+from dra.preparation import Preparation
+from dra.surroundings import Surroundings
 from services.containers.permission import Enforce
 from services.devices.dra import DraDevice
 from services.kubelet import dra_pb2 as pb
