@@ -100,7 +100,8 @@ class Dra:
         parts = self.parts
         await self._locked()
         folder = plugins_folder(parts.settings.kubelet_dir)
-        await enter_mode(PluginMode.REGION, folder, parts.records, parts.calls)
+        mode = PluginMode.REGION
+        await enter_mode(mode, folder, parts.records, parts.calls, keep_empty=True)
         self.probes.waits_for = "the first scan is under way"
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(loop, name=name) for name, loop in parts.loops()]

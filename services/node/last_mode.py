@@ -60,9 +60,17 @@ def last_mode(plugins: Path) -> PluginMode | None:
 
 
 async def enter_mode(
-    mode: PluginMode, plugins: Path, records: PortRecords, calls: BlockingCalls
+    mode: PluginMode,
+    plugins: Path,
+    records: PortRecords,
+    calls: BlockingCalls,
+    *,
+    keep_empty: bool = False,
 ) -> None:
-    """Delete records that don't outlive a mode, and write it; return once it may be served."""
+    """Delete records that don't outlive a mode, and write it; return once it may be served.
+
+    `keep_empty` keeps the empty ones: in DRA, also workloads that program may have such ports.
+    """
     backoff = Backoff()
     outage = Outage(
         log,
@@ -74,7 +82,7 @@ async def enter_mode(
         try:
             await calls.run(
                 "state files",
-                lambda: _enter(mode, plugins, records),
+                lambda: _enter(mode, plugins, records, keep_empty=keep_empty),
                 timeout=SECONDS,
                 what=f"writing {plugins / FILE}",
             )
@@ -86,7 +94,7 @@ async def enter_mode(
             return
 
 
-def _enter(mode: PluginMode, plugins: Path, records: PortRecords) -> None:
+def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty: bool) -> None:
     """In a thread of its own.
 
     Raises:
@@ -97,7 +105,7 @@ def _enter(mode: PluginMode, plugins: Path, records: PortRecords) -> None:
     has_older = os.path.lexists(older)
     if has_older or last is None or PluginMode.REGIONDEVEL in (mode, last):
         try:
-            records.delete_all()
+            records.delete_all(keep_empty=keep_empty)
         except HardwareError as error:
             # Where SELinux confines modes without programming, the folder may be out of reach. No
             # mode is written then, so that a region mode finds none, and deletes the records.

@@ -96,13 +96,14 @@ class PortRecords:
         except OSError as error:
             raise self._failed(error) from error
 
-    def delete_all(self) -> None:
-        """Delete every record, also the empty ones."""
+    def delete_all(self, *, keep_empty: bool = False) -> None:
+        """Delete every record, also the empty ones unless they are to be kept."""
         try:
             with contextlib.suppress(*_ABSENT):
                 for path in self._folder.iterdir():
                     with contextlib.suppress(FileNotFoundError):
-                        path.unlink()
+                        if not keep_empty or path.lstat().st_size:
+                            path.unlink()
         except OSError as error:
             raise self._failed(error) from error
 

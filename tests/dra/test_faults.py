@@ -225,6 +225,16 @@ async def test_a_claim_follows_its_device_after_a_scan(bed: Bed, fpga: str) -> N
         assert file.read_bytes() == content
 
 
+async def test_what_a_workload_for_development_has_loaded_stays_unknown(
+    bed: Bed, fpga: str
+) -> None:
+    async with bed.running():
+        await bed.ready(claim("first", result(fpga), configs=(config(DEVELOP),)))
+    (bed.folder / "k/device-plugins/accelbind/mode").unlink()
+    async with bed.running() as dra:
+        assert (await dra.parts.regions.read()).unfinished == {"dfl-port.0"}
+
+
 async def test_a_deleted_socket_is_made_again(bed: Bed, fpga: str) -> None:
     async with bed.running() as dra:
         await bed.register()
