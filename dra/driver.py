@@ -48,7 +48,8 @@ class NodeDevices:
     def __init__(self) -> None:
         self.by_name: Mapping[str, DraDevice] = {}
         self._known = asyncio.Event()
-        self._changed = asyncio.Event()
+        self.change = asyncio.Event()
+        """Set when the health of devices changes; another one is there then."""
 
     def on_scan(self, state: NodeState) -> None:
         """Note what a scan found."""
@@ -56,23 +57,13 @@ class NodeDevices:
         before, self.by_name = self.by_name, {each.name: each for each in found}
         self._known.set()
         if _health_of(before) != _health_of(self.by_name):
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self.change.set()
+            self.change = asyncio.Event()
 
     async def known(self) -> Mapping[str, DraDevice]:
         """The devices, from the first scan on."""
         await self._known.wait()
         return self.by_name
-
-    async def changed(self, seconds: float) -> None:
-        """Wait until the health of devices has changed, at most for some seconds."""
-        changed = self._changed
-        await self._known.wait()
-        try:
-            async with asyncio.timeout(seconds):
-                await changed.wait()
-        except TimeoutError:
-            return
 
 
 def _health_of(devices: Mapping[str, DraDevice]) -> dict[str, tuple[object, ...]]:
@@ -151,8 +142,9 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
         ends = self._ends
         await _until(ends, self._devices.known())
         while not ends.is_set():
+            change = self._devices.change  # what changes while this is being sent counts
             yield self._health()
-            await _until(ends, self._devices.changed(HEALTH_SECONDS))
+            await _until(ends, change.wait(), HEALTH_SECONDS)
 
     def _health(self) -> health.NodeWatchResourcesResponse:
         answer, now = health.NodeWatchResourcesResponse(), int(time.time())
@@ -189,11 +181,13 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
             raise
 
 
-async def _until(ends: asyncio.Event, waits: Awaitable[object]) -> None:
-    """Wait for something, or until the streams end."""
+async def _until(
+    ends: asyncio.Event, waits: Awaitable[object], seconds: float | None = None
+) -> None:
+    """Wait for something, or until the streams end, at most for some seconds."""
     tasks = [asyncio.ensure_future(waits), asyncio.ensure_future(ends.wait())]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
+from dra.driver import HEALTH_SECONDS
 from services.kubelet import dra_health_pb2 as health
 from services.kubelet.dra_health_pb2_grpc import DRAResourceHealthStub
 from services.kubelet.sockets import dial
@@ -81,6 +82,18 @@ async def test_health_is_sent_also_after_a_socket_was_made_again(bed: Bed, fpga:
             stream = DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=10)
             news = await anext(aiter(stream))
     assert [each.device.device_name for each in news.devices] == [fpga]
+
+
+async def test_health_that_changes_while_it_is_sent_is_sent_again(bed: Bed) -> None:
+    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    context: Any = None
+    async with bed.running() as dra:
+        stream = dra.parts.driver.NodeWatchResources(health.NodeWatchResourcesRequest(), context)
+        assert len((await anext(stream)).devices) == 1
+        bed.rack.remove_card(address)
+        await eventually_async(lambda: not dra.parts.devices.by_name)
+        async with asyncio.timeout(HEALTH_SECONDS / 2):
+            assert len((await anext(stream)).devices) == 0
 
 
 async def test_what_is_in_a_port_counts_once_nobody_works_on_its_card(bed: Bed, fpga: str) -> None:
