@@ -25,7 +25,7 @@ from dra.wants import Kind, Want
 from services.containers.holders import Holder, HolderReader, Holders
 from services.devices.dra import DraDevice
 from services.process.errors import HardwareError, NotAllowed
-from services.process.files import open_regular, replace_file
+from services.process.files import discard_unfinished, open_regular, replace_file
 from services.process.outage import Outage
 from services.process.text import plain, quote
 from services.programming.records import BOOT_ID
@@ -102,6 +102,7 @@ class ClaimBook:
 
     def remove(self, uid: str) -> None:
         """Forget a claim; it need not be here."""
+        discard_unfinished(self.path(uid))
         try:
             self.path(uid).unlink(missing_ok=True)
         except OSError as error:

@@ -57,10 +57,10 @@ class CdiFolder:
         return True
 
     def _remove(self) -> bool:
-        try:
-            self._path.unlink()
-        except FileNotFoundError:
+        discard_unfinished(self._path)
+        if not os.path.lexists(self._path):  # in a read-only folder, removing nothing fails too
             return False
+        self._path.unlink(missing_ok=True)
         return True
 
     def _holds(self, content: bytes) -> bool:
@@ -75,7 +75,7 @@ class CdiFolder:
     def _sentence(self, content: bytes, error: OSError) -> str:
         folder, reason = self._path.parent, error.strerror or str(error)
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            reason += f" (as user {os.geteuid()}: let it write to {folder}, or leave out --cdi-dir)"
+            reason += f" (as user {os.geteuid()}: let it write to {folder})"
         return f"{self._path} can't be {'written' if content else 'removed'}: {reason}"
 
 

@@ -32,7 +32,10 @@ def test_others_have_what_they_reserved(book: ClaimBook) -> None:
     book.reserve(of("a"), (WANT,))
     assert book.others("a", (WANT,), {}) == {}
     assert book.others("b", (WANT,), {}) == {"d": of("a")}
+    unfinished = book.path("a").with_name(".a.json.new")
+    unfinished.touch()
     book.remove("a")
+    assert not unfinished.exists()
     assert book.others("b", (WANT,), {}) == {}
 
 
