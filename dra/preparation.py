@@ -18,6 +18,9 @@ committed claim that has the same devices is answered from the disk: its contain
 kubelet waits for 45 s, and asks again after 60 to 90 s. So waiting and programming happen within
 the call as long as it lasts, and work on a card goes on after it.
 
+Pods that share a claim have it prepared at the same time: their calls wait for the same work. After
+a scan, committed claims follow devices whose ids or nodes have changed.
+
 Unprepare removes the CDI file and then the entry. It needs neither the API server nor a card that
 works: what still works on a card holds the card's lock, and its records are empty until it ends.
 """

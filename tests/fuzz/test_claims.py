@@ -135,7 +135,7 @@ def test_the_same_claim_reaches_the_region_if_it_is_allowed(short_dir: Path) -> 
     allowed = claim("c", result("a"), configs=(config({"mapping": "nlb0"}, FROM_CLAIM),))
     with capture_logs():
         answer = asyncio.run(Node(short_dir).prepare(json.dumps(allowed).encode()))
-    assert "prepare is called" in answer.error
+    assert "read is called" in answer.error
 
 
 @pytest.mark.long
