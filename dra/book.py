@@ -172,7 +172,7 @@ class ClaimBook:
             holder = Holder(entry.claim.namespace, "", "", entry.claim.name)
             for want in entry.wants:
                 if want.kind is not Kind.ADMIN:
-                    holders |= {(want.resource, each): (holder,) for each in want.ids}
+                    holders |= {(want.own or want.resource, each): (holder,) for each in want.ids}
         return holders
 
     # The files

@@ -82,6 +82,8 @@ class Want(msgspec.Struct, frozen=True):
     interface_id: str = ""
     claims: tuple[tuple[str, ...], ...] = ()
     """What each device claims of the hardware (`Device.claims`); empty of an older version."""
+    own: str = ""
+    """The resource that is really theirs, whatever the pod calls it; empty of an older version."""
 
     @property
     def wanted(self) -> WantedFunctions:
@@ -380,6 +382,7 @@ class _Decision:
             functions,
             interface,
             _claims(self._devices),
+            resource,
         )
 
 

@@ -99,6 +99,12 @@ def test_what_is_no_uid_has_no_file(book: ClaimBook, uid: str) -> None:
         book.remove(uid)
 
 
+def test_scans_know_a_device_by_its_own_resource(book: ClaimBook) -> None:
+    alias = "deviceclass.resource.kubernetes.io/d"
+    book.reserve(of("a"), (msgspec.structs.replace(WANT, resource=alias, own="example.com/d"),))
+    assert [*book.holders()] == [("example.com/d", "1")]
+
+
 def test_devices_show_what_a_claim_has_put_there_once_it_is_committed(book: ClaimBook) -> None:
     programmed = msgspec.structs.replace(WANT, kind=Kind.PROGRAM)
     book.reserve(of("a"), (programmed,))

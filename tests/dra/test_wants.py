@@ -233,6 +233,14 @@ def test_the_environment_of_a_pod_names_the_function() -> None:
     assert wants(item, owner=owner, mappings=(), enforce=Enforce.NEVER) == (found,)
 
 
+def test_a_device_keeps_its_own_resource_where_a_pod_requests_a_class() -> None:
+    alias = "deviceclass.resource.kubernetes.io/nec"
+    owner = pod("p", container("c", alias, 1))
+    item = extended_claim(owner, result("ve", "r"))
+    (found,) = wants(item, owner=with_claim(owner, ("r", "c", alias)))
+    assert (found.resource, found.own) == (alias, "device.accelbind.dev/ve")
+
+
 def test_containers_that_share_a_request_want_the_same() -> None:
     both = [container(name, REGION, 1, functions(NLB3)) for name in "cd"]
     item, owner = owned(*both)
