@@ -235,8 +235,8 @@ async def _run_plugin(plugin: ExecPlugin, cluster: Mapping[str, object] | None, 
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     variables = {each.name: each.value for each in plugin.env or ()}
     variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
-    try:
-        process = await asyncio.create_subprocess_exec(
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
             plugin.command,
             *(plugin.args or ()),
             env={**os.environ, **variables},
@@ -245,6 +245,13 @@ async def _run_plugin(plugin: ExecPlugin, cluster: Mapping[str, object] | None, 
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+    )
+    try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:  # it may have begun to run
+        with contextlib.suppress(OSError, ValueError):
+            await _end(await starting)
+        raise
     except (OSError, ValueError) as error:
         hint = f": {plain(plugin.install_hint, 400)}" if plugin.install_hint else ""
         raise ClusterError(f"{name} can't be run: {error}{hint}") from error
@@ -254,16 +261,21 @@ async def _run_plugin(plugin: ExecPlugin, cluster: Mapping[str, object] | None, 
     except TimeoutError as error:
         raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        # A child in a session of its own may keep the pipes open.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_KILL_SECONDS):
-                await process.wait()
+        await _end(process)
     if process.returncode:
         reason = plain(" ".join(errors.decode(errors="replace").split()), 400)
         raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
     return output
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill a plugin and its children."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    # A child in a session of its own may keep the pipes open.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_KILL_SECONDS):
+            await process.wait()
 
 
 def _checked(token: str, where: str) -> str:

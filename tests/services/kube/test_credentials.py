@@ -150,18 +150,35 @@ async def test_a_plugin_that_gives_nothing_is_named_with_what_it_says(
     assert server.requests == []
 
 
-async def test_a_plugin_is_ended_and_reaped_with_what_it_has_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_starting", [False, True])
+async def test_a_plugin_is_ended_and_reaped_with_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_starting: bool
+) -> None:
     pids = tmp_path / "pids"
+    started = asyncio.Event()
+    start = asyncio.create_subprocess_exec
+
+    async def start_late(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        """Start it; a busy event loop hears of that later."""
+        process = await start(*command, **options)
+        await started.wait()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start_late)
+    if not is_starting:
+        started.set()
     script = f"sleep 3600 & echo $$ $! > {tmp_path}/new; mv {tmp_path}/new {pids}; wait"
     async with client_of(tmp_path, "http://a", saying(script)(tmp_path)) as client:
         asking = asyncio.create_task(client.get(POD))
         await eventually_async(pids.exists, what="the plugin has started something")
         asking.cancel()
+        await asyncio.sleep(0)
+        started.set()
         with pytest.raises(asyncio.CancelledError):
             await asking
-    plugin, started = map(int, pids.read_text().split())
+    plugin, child = map(int, pids.read_text().split())
     await eventually_async(lambda: not Path(f"/proc/{plugin}").exists(), what="no zombie is left")
-    await eventually_async(lambda: not is_running(started), what="that is gone too")
+    await eventually_async(lambda: not is_running(child), what="that is gone too")
 
 
 def is_running(pid: int) -> bool:
