@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
 from typing import Final
 
-from services.devices.hardware.iommu import found_node
+from services.devices.hardware.iommu import found_node, read_group
 from services.devices.hardware.pci import DEVICES, address_in, function_folder
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Failure, Reading
@@ -40,6 +40,7 @@ class SysTree:
         self._of_class = cache(self._list_class)
         self._nodes_below = cache(self._list_nodes)
         self.facts = cache(partial(Facts, files))
+        self.group = cache(partial(read_group, files))
 
     def subjects(self, term: Term) -> list[Subject]:
         """What a term may be about, in a stable order."""

@@ -227,6 +227,9 @@ class NodeSource(_Strict, frozen=True):
             yield f".class: nodes of {self.class_} are never handed out"
 
 
+_OWN: Final = (NodeSource(own=True),)
+
+
 class Resource(_Strict, frozen=True):
     """The extended resource that pods request."""
 
@@ -293,7 +296,7 @@ class Spec(_Strict, frozen=True):
     @property
     def sources(self) -> tuple[NodeSource, ...]:
         """Where nodes come from."""
-        return self.nodes or (NodeSource(own=True),)
+        return self.nodes or _OWN
 
     def problems(self) -> Iterator[str]:
         """What its parts say of each other."""

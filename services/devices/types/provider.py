@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
-from services.devices.hardware.iommu import group_nodes, group_of, read_group
+from services.devices.hardware.iommu import group_nodes, group_of
 from services.devices.hardware.ofs import engine_of
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.labels import label
@@ -230,7 +230,7 @@ def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
 
 def _id(tree: SysTree, of: DeviceType, first: Subject) -> str:
     """A group has the lowest address of its functions, whichever of them a type matches."""
-    members = read_group(tree.files, first.pci).members if of.spec.is_vfio else ()
+    members = tree.group(first.pci).members if of.spec.is_vfio else ()
     addresses = sorted(each.address for each in members if not each.is_bridge)
     return label(next(iter(addresses), _place_of(first) or first.name))
 
@@ -297,7 +297,7 @@ def _read(
     addresses = tuple(dict.fromkeys(each.address for each in subjects if each.address))
     claims = {*addresses, _place_of(subjects[0])} - {""}
     if of.spec.is_vfio:
-        group = read_group(tree.files, subjects[0].pci)
+        group = tree.group(subjects[0].pci)
         problem = group_problem(group, addresses) or _engine_problem(tree, subjects)
         if problem is not None:
             return problem
