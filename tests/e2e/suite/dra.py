@@ -1,6 +1,7 @@
 """The DRA driver in the place of the plugin: pods of today, templates, health, restarts."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -189,7 +190,9 @@ def test_a_device_waits_for_containers_whose_pod_was_deleted_by_force(
     )
 
 
-def test_a_hot_card_is_tainted_shown_and_avoided(pods: Pods, driver: Driver, hosts: Hosts) -> None:
+def test_a_hot_card_is_tainted_shown_and_avoided(
+    pods: Pods, driver: Driver, hosts: Hosts, figure: Callable[[str], None]
+) -> None:
     template = driver.template(pods, KEPT)
     name = pods.create(with_template("hot", template, STAY))["metadata"]["name"]
     pods.begun(name)
@@ -208,9 +211,12 @@ def test_a_hot_card_is_tainted_shown_and_avoided(pods: Pods, driver: Driver, hos
     patience = pods.patience
     until(lambda: shown("Healthy"), seconds=patience, what="the health in the pod's status")
     hosts.rack.break_(address, Fault.OVERHEATED)
+    hot = time.monotonic()
     try:
         until(lambda: tainted(True), seconds=patience, what="the taint")
+        taken = time.monotonic() - hot
         until(lambda: shown("Unhealthy"), seconds=patience, what="the pod's status")
+        figure(f"tainted after {taken:.1f} s, shown after {time.monotonic() - hot:.1f} s")
         pods.given(pods.create(with_template("cool", template))["metadata"]["name"])
     finally:
         hosts.rack.heal(address, Fault.OVERHEATED)
