@@ -121,13 +121,14 @@ class ClaimBook:
         wanted = {
             device for want in wants if want.kind is not Kind.ADMIN for device in want.devices
         }
+        entries = self._readable()
         others = {
             device: entry.claim
-            for entry in self._readable()
+            for entry in entries
             if entry.claim.uid != uid
             for device, *_ in entry.held()
         }
-        others |= self.renamed(devices)
+        others |= _renamed(entries, devices)
         return {device: others[device] for device in wanted & others.keys()}
 
     def renamed(self, devices: Mapping[str, DraDevice]) -> dict[str, ClaimRef]:
@@ -138,14 +139,7 @@ class ClaimBook:
         Raises:
             HardwareError: A claim can't be read, so it may have them.
         """
-        return {
-            name: entry.claim
-            for entry in self._readable()
-            for held, _, claims in entry.held()
-            if held not in devices
-            for name, each in devices.items()
-            if not each.device.claims.isdisjoint(claims)
-        }
+        return _renamed(self._readable(), devices)
 
     # For others
 
@@ -242,6 +236,19 @@ class ClaimBook:
 
     def _boot(self) -> str:
         return self._boot_id.read_text(encoding="ascii").strip()
+
+
+def _renamed(
+    entries: Iterable[ClaimEntry], devices: Mapping[str, DraDevice]
+) -> dict[str, ClaimRef]:
+    return {
+        name: entry.claim
+        for entry in entries
+        for held, _, claims in entry.held()
+        if held not in devices
+        for name, each in devices.items()
+        if not each.device.claims.isdisjoint(claims)
+    }
 
 
 class ClaimHolders:

@@ -26,7 +26,7 @@ def require_card(want: Want, found: RegionContents) -> None:
         if region and region.address and label(f"{FPGA}-{region.address}") != name:
             raise ExternalFailure(
                 f"{want.who}: {plain(key)} is on card {region.address} now, and {name} isn't:"
-                " Kubernetes asks again"
+                " Kubernetes retries"
             )
 
 

@@ -13,9 +13,9 @@ A claim is prepared in these steps, each of which may be the last one before the
 4. write the CDI file;
 5. commit; only then is the kubelet answered.
 
-The kubelet asks again after an error or a crash, and the steps that were made cost nothing then. A
+The kubelet retries after an error or a crash, and the steps that were made cost nothing then. A
 committed claim that has the same devices is answered from the disk: its containers may run. The
-kubelet waits for 45 s, and asks again after 60 to 90 s. So waiting and programming happen within
+kubelet waits for 45 s, and retries after 60 to 90 s. So waiting and programming happen within
 the call as long as it lasts, and work on a card goes on after it.
 
 Pods that share a claim have it prepared at the same time: their calls wait for the same work. After
@@ -71,7 +71,7 @@ WORK_SECONDS: Final = 36.0
 API_SECONDS: Final = 12.0
 """For all answers of the API server, of these."""
 
-ASKS_AGAIN: Final = "Kubernetes asks again in 60 to 90 s"
+RETRIES: Final = "Kubernetes retries in 60 to 90 s"
 
 POLL_SECONDS: Final = 0.25
 """Between two looks at whether a device was given back."""
@@ -134,7 +134,7 @@ class Preparation:
             if not limit.expired():
                 raise
             raise TooSlow(
-                f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {progress.step}; {ASKS_AGAIN}"
+                f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {progress.step}; {RETRIES}"
             ) from error
         finally:
             progress.calls -= 1
@@ -279,7 +279,7 @@ class Preparation:
                     return
             progress.step = f"others still have {listing(holders[:8])}"
             if self.ends:  # they can't be taken back until the next one serves
-                raise DeviceBusy(f"{progress.step}, and the driver ends; {ASKS_AGAIN}")
+                raise DeviceBusy(f"{progress.step}, and the driver ends; {RETRIES}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _holders(self, ref: ClaimRef, wants: tuple[Want, ...]) -> list[str]:
@@ -320,7 +320,7 @@ class Preparation:
         try:
             done = await self._regions.prepare(want.wanted, want.ids)
         except DeviceHung as error:
-            late = DeviceHung(f"{error}; the work goes on, and {ASKS_AGAIN}")
+            late = DeviceHung(f"{error}; the work goes on, and {RETRIES}")
             self._report(claim, late)
             raise late from error
         except AccelbindError as error:

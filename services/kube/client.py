@@ -7,10 +7,10 @@ long answer are a `ClusterError`, in the whole package; its message says what to
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import httpx2
@@ -165,6 +165,7 @@ class ClusterClient:
             params=params,
             content=None if body is None else msgspec.json.encode(body),
             headers=None if body is None else {"Content-Type": content_type},
+            extensions={"trace": _close_cancelled_handshake()},
         )
         try:
             return await self._send(request, path)
@@ -197,7 +198,13 @@ class ClusterClient:
         what = f"GET {path}"
         deadline = asyncio.get_running_loop().time() + seconds
         timeout = httpx2.Timeout(seconds, connect=_CONNECT_SECONDS)
-        request = self._http.build_request("GET", path, params=params, timeout=timeout)
+        request = self._http.build_request(
+            "GET",
+            path,
+            params=params,
+            timeout=timeout,
+            extensions={"trace": _close_cancelled_handshake()},
+        )
         async with self._translated(what), asyncio.timeout(min(seconds, _TOTAL_SECONDS)):
             response = await self._http.send(request, stream=True)
         try:
@@ -265,6 +272,22 @@ class ClusterClient:
             raise ClusterError(f"{where} can't be reached{self._proxy}: {detail}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise ClusterError(f"{what} to {where} failed: {_innermost(error)}") from error
+
+
+def _close_cancelled_handshake() -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
+    """Trace a request and close its connection if it is cancelled in the TLS handshake.
+
+    httpcore2 does that for errors, and leaves a cancelled one to the garbage collector.
+    """
+    streams: list[Any] = []
+
+    async def trace(event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith("connect_tcp.complete"):
+            streams.append(info["return_value"])
+        elif event.endswith("start_tls.failed") and streams:
+            await streams.pop().aclose()
+
+    return trace
 
 
 def segment(text: str) -> str:

@@ -120,8 +120,6 @@ class HttpServer:
             _, late = await asyncio.wait(answers, timeout=grace)
             for answer in late:
                 answer.cancel()
-        for _ in range(3):  # one that was accepted a moment ago is not known before
-            await asyncio.sleep(0)
         self.drop_connections()
         await asyncio.sleep(0)  # the connections' own ends
 

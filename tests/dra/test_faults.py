@@ -165,7 +165,7 @@ async def test_a_call_ends_before_the_kubelet_gives_up(
     driver.go_on.clear()
     async with bed.running():
         error = await bed.refused(first)  # within 45 s
-        assert "no answer within 36 s; the work goes on, and Kubernetes asks again" in error
+        assert "no answer within 36 s; the work goes on, and Kubernetes retries" in error
         assert "hangs" in await bed.refused(first)
         driver.go_on.set()
 

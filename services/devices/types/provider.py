@@ -41,7 +41,8 @@ from services.process.errors import ExternalFailure, HardwareError
 PATIENCE: Final = 1.0
 """Seconds within which each device must answer."""
 
-HUNG: Final = "device-hung"
+DEVICE_HUNG: Final = "device-hung"
+
 AFU_ID: Final = "afuID"
 """The attribute that is the AFU behind a function of an OFS card; read for types that name it."""
 
@@ -141,7 +142,7 @@ class DeviceTypes:
             try:
                 read: _Read = yield self._key(each), partial(_read, tree, each, ids, held)
             except HardwareError as error:
-                read = Problem(HUNG, f"reading {each.first.name} hangs: {error}")
+                read = Problem(DEVICE_HUNG, f"reading {each.first.name} hangs: {error}")
             reads.append((each, read))
         return Found(tuple(self._devices(reads)), tuple(problems))
 
@@ -159,7 +160,7 @@ class DeviceTypes:
             if isinstance(read, Sighting):
                 devices = tuple(make_devices(named.of, read))
             elif isinstance(read, Problem):
-                is_kept = read.reason == HUNG or not is_of_another
+                is_kept = read.reason == DEVICE_HUNG or not is_of_another
                 known = last.get((named.of.name, named.id), ()) if is_kept else ()
                 devices = unhealthy(known, read) or (_not_offered(named, read),)
             elif read.is_near and not is_of_another:
@@ -249,16 +250,17 @@ def _place_of(subject: Subject) -> str:
 
 
 def _bars(tree: SysTree, named: Iterable[_Named], held: Collection[str]) -> dict[Bar, bool]:
-    """What to read of the functions that may have an AFU, and that VFIO has; and who is in use.
+    """What to read of functions that VFIO has and that may have an AFU, and whether each is in use.
 
     A container that has the card's engine has its functions, one that has a group all of that.
     """
     bars: dict[Bar, bool] = {}
-    for of, subject in ((each, part) for each in named for part in each.parts):
-        if _is_ofs(tree, subject) and "vfio" in str(tree.facts(subject)("kernelDriver")):
-            folder = subject.pci
-            bar = Bar(subject.address, f"{folder}/resource0", tree.files.inode(folder))
-            ids = {of.id, label(subject.address), engine_of(tree.files, folder)}
+    for each in named:
+        for part in each.parts:
+            if not _is_ofs(tree, part) or "vfio" not in str(tree.facts(part)("kernelDriver")):
+                continue
+            bar = Bar(part.address, f"{part.pci}/resource0", tree.files.inode(part.pci))
+            ids = {each.id, label(part.address), engine_of(tree.files, part.pci)}
             bars[bar] = bars.get(bar, False) or not ids.isdisjoint(held)
     return bars
 

@@ -200,3 +200,27 @@ async def test_a_callers_own_time_out_is_not_the_servers(tmp_path: Path) -> None
         with pytest.raises(TimeoutError):
             async with client.lines("/api/v1/pods", {}, seconds=5):
                 raise TimeoutError
+
+
+async def test_a_request_that_is_cancelled_in_its_handshake_leaves_no_connection(
+    tmp_path: Path,
+) -> None:
+    hello, closed = asyncio.Event(), asyncio.Event()
+
+    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(5)
+        hello.set()
+        await reader.read()
+        closed.set()
+        writer.close()
+
+    server = await asyncio.start_server(keep_silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, client_of(tmp_path, f"https://127.0.0.1:{port}") as client:
+        asking = asyncio.create_task(client.get(POD))
+        await hello.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        async with asyncio.timeout(60):
+            await closed.wait()
