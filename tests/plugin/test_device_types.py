@@ -109,6 +109,7 @@ async def test_a_container_whose_devices_were_renumbered_does_not_start_again(
         (changed,) = {each.message for each in events if each.reason == "DeviceNodeChanged"}
         assert changed in bed.said
         await bed.kubelet.delete_pod(state)
+        await bed.offers(2, VE)  # a scan may have seen the devices without their nodes
         await bed.runs(await bed.start("q", container("c", VE, 1)))
 
 
