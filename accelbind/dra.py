@@ -82,5 +82,5 @@ def release(
     if entry is None:
         typer.echo(f"claim with UID {uid} is released; its file could not be read")
         return
-    devices = ", ".join(sorted(device for device, *_ in entry.held())) or "no device"
+    devices = ", ".join(sorted(device for device, _ in entry.held())) or "no device"
     typer.echo(f"{entry.claim} is released: {devices}")

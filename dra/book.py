@@ -12,8 +12,7 @@ there is none of it. Files of another boot don't count.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import zip_longest
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -47,16 +46,12 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     boot: str
     wants: tuple[Want, ...]
     is_committed: bool = False
-    carried: dict[str, str] = {}
-    """The function in each device that has one, by the device's name; set when it is committed.
-    Ports of a region may carry different ones: then it is empty."""
 
-    def held(self) -> Iterator[tuple[str, Want, tuple[str, ...]]]:
-        """Each device that nobody else may have, for what, and its claims to the hardware."""
+    def held(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each device that nobody else may have, and its claims to the hardware."""
         for want in self.wants:
             if want.kind is not Kind.ADMIN:
-                for device, claims in zip_longest(want.devices, want.claims, fillvalue=()):
-                    yield str(device), want, claims
+                yield from zip(want.devices, want.claims, strict=True)
 
 
 class ClaimBook:
@@ -64,15 +59,14 @@ class ClaimBook:
 
     def __init__(self, folder: Path, boot_id: Path = BOOT_ID) -> None:
         self._folder = folder
-        self._boot_id = boot_id
+        self._boot = boot_id.read_text(encoding="ascii").strip()
         self._outage = Outage(
             log, "claims on this node can't be read", "claims on this node can be read again"
         )
 
     def find(self, uid: str) -> ClaimEntry | None:
         """What is here of a claim."""
-        entry = self._read(self.path(uid))
-        return entry if entry is not None and entry.boot == self._boot() else None
+        return self._read(self.path(uid))
 
     def entries(self) -> tuple[ClaimEntry, ...]:
         """All claims that are here and can be read."""
@@ -82,23 +76,24 @@ class ClaimBook:
         """Why others can't be read, and what to do."""
         return tuple(self._all()[1])
 
-    def require_readable(self) -> None:
-        """Refuse to say who has what while a claim can't be read.
+    def require_readable(self) -> tuple[ClaimEntry, ...]:
+        """All claims that are here.
 
         Raises:
-            HardwareError: One can't; it may have any device.
+            HardwareError: One can't be read; it may have any device.
         """
-        self._readable()
+        entries, unreadable = self._all()
+        if unreadable:
+            raise HardwareError(f"it is unknown which devices claims have: {unreadable[0]}")
+        return entries
 
     def reserve(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
         """Reserve the devices of a claim; the caller has made sure that nobody has them."""
-        self._write(ClaimEntry(claim, self._boot(), wants))
+        self._write(ClaimEntry(claim, self._boot, wants))
 
-    def commit(self, claim: ClaimRef, wants: tuple[Want, ...], carried: Mapping[str, str]) -> None:
+    def commit(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
         """Note that a claim is prepared."""
-        self._write(
-            ClaimEntry(claim, self._boot(), wants, is_committed=True, carried=dict(carried))
-        )
+        self._write(ClaimEntry(claim, self._boot, wants, is_committed=True))
 
     def remove(self, uid: str) -> None:
         """Forget a claim; it need not be here."""
@@ -109,7 +104,7 @@ class ClaimBook:
             raise HardwareError(f"{self.path(uid)} can't be removed: {error.strerror}") from error
 
     def others(
-        self, uid: str, wants: Iterable[Want], devices: Mapping[str, DraDevice]
+        self, uid: str, wanted: Collection[str], devices: Mapping[str, DraDevice]
     ) -> dict[str, ClaimRef]:
         """The claims that have devices which a claim wants for itself, by device.
 
@@ -118,18 +113,16 @@ class ClaimBook:
         Raises:
             HardwareError: A claim can't be read, so it may have them.
         """
-        wanted = {
-            device for want in wants if want.kind is not Kind.ADMIN for device in want.devices
-        }
-        entries = self._readable()
         others = {
             device: entry.claim
-            for entry in entries
+            for entry in self.require_readable()
             if entry.claim.uid != uid
-            for device, *_ in entry.held()
+            for device, _ in entry.held()
+            if device in wanted
         }
-        others |= _renamed(entries, devices)
-        return {device: others[device] for device in wanted & others.keys()}
+        return others or {
+            device: claim for device, claim in self.renamed(devices).items() if device in wanted
+        }
 
     def renamed(self, devices: Mapping[str, DraDevice]) -> dict[str, ClaimRef]:
         """The claims that have the hardware of devices by names that no device has now, by device.
@@ -139,25 +132,25 @@ class ClaimBook:
         Raises:
             HardwareError: A claim can't be read, so it may have them.
         """
-        return _renamed(self._readable(), devices)
+        return {
+            name: entry.claim
+            for entry in self.require_readable()
+            for held, claims in entry.held()
+            if held not in devices
+            for name, each in devices.items()
+            if not each.device.claims.isdisjoint(claims)
+        }
 
     # For others
 
-    def functions(self) -> dict[str, str | None]:
-        """By device of a committed claim: the function that the claim found or put there.
-
-        It is empty for development, and None for a claim without functions. Before a claim is
-        committed no container can change what its devices carry: they show that themselves.
+    def committed(self) -> frozenset[str]:
+        """The devices that containers may change: those of committed claims.
 
         Raises:
             HardwareError: A claim can't be read.
         """
-        return {
-            device: None if want.kind is Kind.PLAIN else entry.carried.get(device, "")
-            for entry in self._readable()
-            if entry.is_committed
-            for device, want, _ in entry.held()
-        }
+        committed = [entry for entry in self.require_readable() if entry.is_committed]
+        return frozenset(device for entry in committed for device, _ in entry.held())
 
     def holders(self) -> Holders:
         """The claims that have devices, as containers that have them; those that can be read."""
@@ -166,7 +159,7 @@ class ClaimBook:
             holder = Holder(entry.claim.namespace, "", "", entry.claim.name)
             for want in entry.wants:
                 if want.kind is not Kind.ADMIN:
-                    holders |= {(want.own or want.resource, each): (holder,) for each in want.ids}
+                    holders |= {(want.own, each): (holder,) for each in want.ids}
         return holders
 
     # The files
@@ -183,25 +176,15 @@ class ClaimBook:
 
     def _all(self) -> tuple[tuple[ClaimEntry, ...], list[str]]:
         """All claims that are here, and why others can't be read."""
-        boot = self._boot()
-        entries: list[ClaimEntry] = []
+        entries: list[ClaimEntry | None] = []
         unreadable: list[str] = []
         for path in self._paths(unreadable):
             try:
-                entry = self._read(path)
+                entries.append(self._read(path))
             except HardwareError as error:
                 unreadable.append(str(error))
-            else:
-                if entry is not None and entry.boot == boot:
-                    entries.append(entry)
         self._outage.update("; ".join(unreadable[:1]))
-        return tuple(entries), unreadable
-
-    def _readable(self) -> tuple[ClaimEntry, ...]:
-        entries, unreadable = self._all()
-        if unreadable:
-            raise HardwareError(f"it is unknown which devices claims have: {unreadable[0]}")
-        return entries
+        return tuple(filter(None, entries)), unreadable
 
     def _paths(self, unreadable: list[str]) -> list[Path]:
         try:
@@ -216,7 +199,7 @@ class ClaimBook:
     def _read(self, path: Path) -> ClaimEntry | None:
         try:
             with open_regular(path) as file:
-                return msgspec.json.decode(file.read(_MAX_BYTES), type=ClaimEntry)
+                entry = msgspec.json.decode(file.read(_MAX_BYTES), type=ClaimEntry)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -224,6 +207,7 @@ class ClaimBook:
                 f"{path} can't be read: {plain(str(error))}; once no container uses that claim:"
                 f" accelbind dra release {plain(path.stem)}"
             ) from error
+        return entry if entry.boot == self._boot else None
 
     def _write(self, entry: ClaimEntry) -> None:
         path = self.path(entry.claim.uid)
@@ -233,22 +217,6 @@ class ClaimBook:
         except OSError as error:
             reason = error.strerror or str(error)
             raise HardwareError(f"{path} can't be written: {reason}") from error
-
-    def _boot(self) -> str:
-        return self._boot_id.read_text(encoding="ascii").strip()
-
-
-def _renamed(
-    entries: Iterable[ClaimEntry], devices: Mapping[str, DraDevice]
-) -> dict[str, ClaimRef]:
-    return {
-        name: entry.claim
-        for entry in entries
-        for held, _, claims in entry.held()
-        if held not in devices
-        for name, each in devices.items()
-        if not each.device.claims.isdisjoint(claims)
-    }
 
 
 class ClaimHolders:

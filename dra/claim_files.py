@@ -92,7 +92,8 @@ def given_to(
         if missing:
             raise ExternalFailure(f"{want.who}: {plain(missing[0])} is gone")
         chosen = {name: _device(want, devices[name].device) for name in want.devices}
-        envs = dict(allocate({each.id: each for each in chosen.values()}, want.ids).envs)
+        by_id = {each.id: each for each in chosen.values()}
+        envs = dict(allocate(by_id, [*by_id]).envs)
         if [each.resource for each in wants].count(want.resource) > 1:
             suffix = f"_{want.request.upper().replace('-', '_')}"
             envs |= {name + suffix: value for name, value in envs.items()}

@@ -33,11 +33,6 @@ FROM_CLAIM: Final = "FromClaim"
 EXTENDED: Final = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources of a pod."""
 
-MAX_PARAMETERS: Final = 10 * 1024
-"""Bytes that the API server accepts."""
-
-MAX_NAME: Final = 253
-
 
 class ClaimRef(msgspec.Struct, frozen=True):
     """A claim in the cluster."""
@@ -114,7 +109,7 @@ class _Opaque(msgspec.Struct):
 class _Config(msgspec.Struct):
     source: str = ""
     requests: list[str] | None = None
-    opaque: _Opaque | None = None
+    opaque: _Opaque = msgspec.field(default_factory=_Opaque)
 
 
 class _Devices(msgspec.Struct):
@@ -167,7 +162,7 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
     devices = claim.status.allocation.devices
     results = [each for each in devices.results or () if each.driver == DRIVER]
     _check(results, ref, pool)
-    ours = [each for each in devices.config or () if each.opaque and each.opaque.driver == DRIVER]
+    ours = [each for each in devices.config or () if each.opaque.driver == DRIVER]
     requests = []
     for name in dict.fromkeys(_base(each.request) for each in results):
         of_request = [each for each in results if _base(each.request) == name]
@@ -228,7 +223,7 @@ def _config(results: Iterable[_Result], configs: Iterable[_Config], ref: ClaimRe
         if config.requests and names.isdisjoint(config.requests):
             continue
         where = f"{ref}: the configuration of driver {DRIVER} {_SOURCES.get(config.source, '')}"
-        values = read_parameters(config.opaque, config.source, where)
+        values = _parameters(bytes(config.opaque.parameters), config.source, where)
         for key, value in values.items():
             if merged.setdefault(key, value) != value:
                 raise NotAllowed(f"{where} sets {quote(key)} for one request to different values")
@@ -238,46 +233,31 @@ def _config(results: Iterable[_Result], configs: Iterable[_Config], ref: ClaimRe
 _SOURCES: Final = {FROM_CLASS: "in its DeviceClass", FROM_CLAIM: "in the claim"}
 
 
-def read_parameters(opaque: _Opaque | None, source: str, where: str) -> dict[str, Any]:
+def _parameters(text: bytes, source: str, where: str) -> dict[str, Any]:
     """The values of one configuration of ours.
 
     Raises:
         NotAllowed: It says anything else than the table above.
     """
-    values = _json_object(bytes(opaque.parameters) if opaque else b"", where)
-    keys = set(values)
-    if source == FROM_CLASS and keys == {"afu", "program"}:
-        if values["program"] != "Never":
-            raise NotAllowed(f'{where}: "program" can only be "Never"')
-        return {"afu": _afu(values["afu"], where)}
-    if source == FROM_CLASS and keys == {"develop"}:
-        if values["develop"] is not True:
-            raise NotAllowed(f'{where}: "develop" can only be true')
-        return {"develop": True}
-    if source == FROM_CLAIM and keys == {"mapping"}:
-        name = values["mapping"]
-        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
-            raise NotAllowed(f'{where}: "mapping" must be the name of a mapping')
-        return {"mapping": name}
+    match _read_json(text, where):
+        case {"afu": str(afu), "program": "Never", **rest} if source == FROM_CLASS and not rest:
+            try:
+                return {"afu": check_id(afu, what='"afu"', lengths=AFU_LENGTHS)}
+            except InvalidName as error:
+                raise NotAllowed(f"{where}: {error}") from error
+        case {"develop": True, **rest} if source == FROM_CLASS and not rest:
+            return {"develop": True}
+        case {"mapping": str(name), **rest} if source == FROM_CLAIM and name and not rest:
+            return {"mapping": name}
     allowed = {
         FROM_CLASS: '{"afu": ID, "program": "Never"} and {"develop": true}',
         FROM_CLAIM: '{"mapping": NAME}; functions and "develop" are for a DeviceClass',
     }.get(source, "none")
-    shown = ", ".join(quote(key, 40) for key in sorted(keys)[:8]) or "nothing"
-    raise NotAllowed(f"{where} has {shown}; allowed: {allowed}")
+    raise NotAllowed(f"{where} is {plain(text.decode(errors='replace'))}; allowed: {allowed}")
 
 
-def _afu(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise NotAllowed(f'{where}: "afu" must be a string')
-    try:
-        return check_id(value, what='"afu"', lengths=AFU_LENGTHS)
-    except InvalidName as error:
-        raise NotAllowed(f"{where}: {error}") from error
-
-
-def _json_object(text: bytes, where: str) -> dict[str, Any]:
-    """An object without repeated keys: of those, other readers may use the other value."""
+def _read_json(text: bytes, where: str) -> object:
+    """JSON without repeated keys: of those, other readers may use the other value."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -285,12 +265,7 @@ def _json_object(text: bytes, where: str) -> dict[str, Any]:
             raise NotAllowed(f"{where} has a key twice")
         return found
 
-    if len(text) > MAX_PARAMETERS:
-        raise NotAllowed(f"{where} is longer than {MAX_PARAMETERS} bytes")
     try:
-        found = json.loads(text, object_pairs_hook=unique)
+        return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise NotAllowed(f"{where} can't be read: {plain(str(error))}") from error
-    if not isinstance(found, dict):
-        raise NotAllowed(f"{where} must be an object")
-    return found

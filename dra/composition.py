@@ -3,8 +3,6 @@
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Final
 
-import structlog
-
 from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook, ClaimHolders
 from dra.claim_files import CdiClaimFiles
@@ -18,8 +16,8 @@ from dra.surroundings import Surroundings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
-from services.devices.dra import DRIVER, PROGRAM_DIGITS, DraDevice, Loaded, held_by_plugin
-from services.devices.model import Inventory, PluginMode
+from services.devices.dra import DRIVER, DraDevice, held_by_plugin
+from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecorder
 from services.kubelet.sockets import plugins_folder
@@ -33,13 +31,9 @@ from services.process import http
 from services.process.blocking import BlockingCalls
 from services.process.due import Due
 from services.process.errors import HardwareError, KubeletError
-from services.process.outage import Outage
-from services.process.text import listing
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
 from services.programming.records import FOLDER, PortRecords
-
-log = structlog.get_logger(component="dra")
 
 COMPONENT: Final = "accelbind-dra"
 """The source of Events."""
@@ -79,12 +73,6 @@ class DraParts:
             forgets_gone=True,
         )
         self._had_holders = False
-        self._renamed = Outage(
-            log,
-            "devices aren't published, since claims have them by earlier names",
-            "no claim has a device by an earlier name",
-            level="info",
-        )
         self.book = ClaimBook(settings.state_dir / CLAIMS)
         self.devices = NodeDevices()
         self.node = NodeService(
@@ -122,8 +110,8 @@ class DraParts:
             self.connection,
             settings.node_name,
             state=self.node.state,
-            loaded=self._loaded,
-            held=self.book.functions,
+            programmed=self.regions.contents,
+            held=self.book.committed,
             taken=self._taken,
             programmable=settings.programming is Programming.ON_PREPARE,
             count=lambda outcome: self.metrics.slice_writes.labels(outcome).inc(),
@@ -149,7 +137,7 @@ class DraParts:
                 settings.enforce_mappings,
                 programs=settings.programming is Programming.ON_PREPARE,
             ),
-            on_change=self._changed,
+            on_change=self.node.state.rescan.request,
             report=lambda claim, done: record_programming(
                 self.recorder.record, claim.pod, str(claim.ref), done
             ),
@@ -171,8 +159,6 @@ class DraParts:
     async def _taken(self, found: Iterable[DraDevice]) -> frozenset[str]:
         """The devices that aren't free, although no claim has them by their names."""
         renamed = self.book.renamed({each.name: each for each in found})
-        whose = [f"{device} (of {claim})" for device, claim in sorted(renamed.items())]
-        self._renamed.update(listing(whose) if whose else "")
         return held_by_plugin(found, await self._known_holders()).union(renamed)
 
     async def _known_holders(self) -> Holders:
@@ -188,15 +174,6 @@ class DraParts:
             return self.plugin_holders.holders
         self._had_holders = True
         return holders
-
-    async def _loaded(self, inventory: Inventory) -> Loaded:
-        contents, unfinished = await self.regions.contents(inventory)
-        programs = {port: each for port, each in contents.items() if len(each) == PROGRAM_DIGITS}
-        return Loaded(unfinished, programs)
-
-    def _changed(self) -> None:
-        self.publisher.request()
-        self.node.state.rescan.request()
 
     def _answered(self, error: str) -> None:
         self.metrics.registrations.labels("failed" if error else "ok").inc()

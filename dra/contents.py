@@ -8,14 +8,6 @@ from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import plain
 
 
-def common_function(found: RegionContents, key: str) -> str:
-    """What all ports of a region carry; empty if they differ."""
-    region = found.regions.get(key)
-    ports = region.ports if region else ()
-    different = {found.contents.get(port.name, "") for port in ports}
-    return different.pop() if len(different) == 1 else ""
-
-
 def require_card(want: Want, found: RegionContents) -> None:
     """Refuse a claim whose regions' ids are those of other cards now.
 
@@ -41,10 +33,10 @@ def require_there(want: Want, found: RegionContents) -> None:
         if region is None or not region.ports:
             raise ExternalFailure(f"{plain(name)} ({plain(key)}) is gone or can't be read")
         for port in region.ports:
-            shown = {port.afu_id, found.contents.get(port.name, "")} - {""}
-            if port.name in found.unfinished:
+            programmed = found.contents.get(port.name)
+            if programmed == "":
                 content = "nothing that is known, since programming it has not succeeded"
-            elif function in shown:
+            elif function in (port.afu_id, programmed):
                 continue
             else:
                 content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"

@@ -6,6 +6,7 @@ device without news for 30 s as unknown.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
@@ -17,7 +18,7 @@ from dra.claim_files import Given
 from dra.claims import ClaimRef
 from dra.metrics import DraMetrics
 from dra.preparation import Preparation
-from services.devices.dra import DraDevice, Loaded, dra_devices
+from services.devices.dra import DraDevice, dra_devices
 from services.devices.model import Inventory
 from services.kubelet import dra_health_pb2 as health
 from services.kubelet import dra_pb2 as pb
@@ -53,12 +54,16 @@ class NodeDevices:
 
     def on_scan(self, state: NodeState) -> None:
         """Note what a scan found."""
-        found = dra_devices(state.advertised, state.inventory or Inventory(), Loaded())
+        found = dra_devices(state.advertised, state.inventory or Inventory(), {})
         before, self.by_name = self.by_name, {each.name: each for each in found}
         self._known.set()
         if _health_of(before) != _health_of(self.by_name):
-            self.change.set()
-            self.change = asyncio.Event()
+            self.announce()
+
+    def announce(self) -> None:
+        """Wake up who waits for a change."""
+        self.change.set()
+        self.change = asyncio.Event()
 
     async def known(self) -> Mapping[str, DraDevice]:
         """The devices, from the first scan on."""
@@ -80,19 +85,17 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
         self._devices = devices
         self._pool = pool
         self._metrics = metrics
-        self._ends = asyncio.Event()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on a server, also after those of another one were ended."""
-        self._ends = asyncio.Event()
+        """Serve on a server, also after another one was ended."""
         self._preparation.ends = False
         add_DRAPluginServicer_to_server(self, server)
         add_DRAResourceHealthServicer_to_server(self, server)
 
     def end(self) -> None:
         """End the streams, which would go on for ever, and calls that wait for a device."""
-        self._ends.set()
         self._preparation.ends = True
+        self._devices.announce()
 
     async def NodePrepareResources(  # noqa: N802 - the protocol's name
         self,
@@ -139,12 +142,12 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
         ],
     ) -> AsyncIterator[health.NodeWatchResourcesResponse]:
         """The health of all devices, now and whenever it changes."""
-        ends = self._ends
-        await _until(ends, self._devices.known())
-        while not ends.is_set():
+        while not self._preparation.ends:
             change = self._devices.change  # what changes while this is being sent counts
             yield self._health()
-            await _until(ends, change.wait(), HEALTH_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEALTH_SECONDS):
+                    await change.wait()
 
     def _health(self) -> health.NodeWatchResourcesResponse:
         answer, now = health.NodeWatchResourcesResponse(), int(time.time())
@@ -179,18 +182,6 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
         except AccelbindError as error:
             log.warning("claim not unprepared", claim=str(claim), uid=claim.uid, reason=str(error))
             raise
-
-
-async def _until(
-    ends: asyncio.Event, waits: Awaitable[object], seconds: float | None = None
-) -> None:
-    """Wait for something, or until the streams end, at most for some seconds."""
-    tasks = [asyncio.ensure_future(waits), asyncio.ensure_future(ends.wait())]
-    try:
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 async def _each(

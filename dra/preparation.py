@@ -36,22 +36,21 @@ import structlog
 from dra.book import ClaimBook, ClaimEntry
 from dra.claim_files import Given
 from dra.claims import AllocatedClaim, ClaimRef, read_claim
-from dra.contents import common_function, require_card, require_there
+from dra.contents import require_card, require_there
 from dra.surroundings import ClaimFiles, Regions, Surroundings
 from dra.wants import (
     Kind,
+    MappingsNeeded,
     OwnerPod,
     Want,
     decide,
     located,
-    needs_mappings,
     read_owner,
     require_unchanged,
 )
 from services.containers.wanted import confirm_pod
 from services.kube.client import is_outage
 from services.node.regions import Readiness
-from services.process.deadline import deadline
 from services.process.errors import (
     AccelbindError,
     ClusterError,
@@ -67,9 +66,6 @@ PREPARE_SECONDS: Final = 40.0
 
 WORK_SECONDS: Final = 36.0
 """For programming a card, of these."""
-
-API_SECONDS: Final = 12.0
-"""For all answers of the API server, of these."""
 
 RETRIES: Final = "Kubernetes retries in 60 to 90 s"
 
@@ -176,7 +172,7 @@ class Preparation:
     async def _relocate(self, entry: ClaimEntry, wants: tuple[Want, ...]) -> None:
         if self._book.find(entry.claim.uid) == entry:
             await self._files.write(entry.claim.uid, wants)
-            self._book.commit(entry.claim, wants, entry.carried)
+            self._book.commit(entry.claim, wants)
             self._on_change()
 
     def _begin(self, claim: ClaimRef) -> "_Running":
@@ -208,13 +204,12 @@ class Preparation:
         claim = await self._read(ref)
         if known is not None:
             require_unchanged(known.wants, claim)
-        progress.step = "the node's devices are read"
         wants = await self._check(claim)
         await self._reserve(claim.ref, wants, progress)
         progress.step = "its regions are made ready, which goes on"
         await self._work(claim, wants)
         given = await self._files.write(ref.uid, wants)
-        self._book.commit(ref, wants, await self._carried(wants))
+        self._book.commit(ref, wants)
         self._on_change()
         log.info(
             "claim prepared",
@@ -227,35 +222,29 @@ class Preparation:
 
     async def _answered(self, ref: ClaimRef, known: ClaimEntry) -> tuple[Given, ...] | None:
         """What a committed claim is answered again; None if its functions aren't there."""
-        wants = located(known.wants, await self._around.devices())
-        if not await self._are_ready(wants):
+        if not await self._are_ready(known.wants):
             return None
         try:
-            require_unchanged(wants, await self._read(ref))
+            require_unchanged(known.wants, await self._read(ref))
         except ClusterError as error:
             if not is_outage(error):
                 raise
-        if wants != known.wants:
-            self._book.commit(ref, wants, known.carried)
-        return await self._files.write(ref.uid, wants)
+        return await self._files.write(ref.uid, known.wants)
 
     # 1. check
 
     async def _read(self, ref: ClaimRef) -> AllocatedClaim:
-        slow = ClusterError(f"the API server didn't return {ref} within {API_SECONDS:g} s")
-        async with deadline(API_SECONDS, slow):
-            body = await self._around.source.get_claim(ref.namespace, ref.name)
+        body = await self._around.source.get_claim(ref.namespace, ref.name)
         return read_claim(body, ref, pool=self._around.node_name)
 
     async def _check(self, claim: AllocatedClaim) -> tuple[Want, ...]:
         source, enforce = self._around.source, self._around.enforce
         devices = await self._around.devices()
-        slow = ClusterError(f"the API server didn't say within {API_SECONDS:g} s what it may have")
-        async with deadline(API_SECONDS, slow):
-            owner = await self._owner(claim)
-            mappings = None
-            if needs_mappings(claim, devices, owner=owner, enforce=enforce):
-                mappings = await source.mappings(claim.ref.namespace)
+        owner = await self._owner(claim)
+        try:
+            return decide(claim, devices, owner=owner, mappings=None, enforce=enforce)
+        except MappingsNeeded:
+            mappings = await source.mappings(claim.ref.namespace)
         return decide(claim, devices, owner=owner, mappings=mappings, enforce=enforce)
 
     async def _owner(self, claim: AllocatedClaim) -> OwnerPod | None:
@@ -285,10 +274,8 @@ class Preparation:
     async def _holders(self, ref: ClaimRef, wants: tuple[Want, ...]) -> list[str]:
         """Who else has devices that a claim wants for itself."""
         own = {device for want in wants if want.kind is not Kind.ADMIN for device in want.devices}
-        if not own:
-            return []
         plugin = own & await self._around.plugin_devices()
-        others = self._book.others(ref.uid, wants, await self._around.devices())
+        others = self._book.others(ref.uid, own, await self._around.devices())
         return [
             *(f"{device} (of {other})" for device, other in sorted(others.items())),
             *(f"{device} (of a pod of the device plugin)" for device in sorted(plugin)),
@@ -340,18 +327,6 @@ class Preparation:
             if want.kind is Kind.NEVER:
                 require_there(want, await self._regions.read())
         return True
-
-    async def _carried(self, wants: tuple[Want, ...]) -> dict[str, str]:
-        """The function in each device that has one for a claim."""
-        carried: dict[str, str] = {}
-        for want in wants:
-            if want.kind is Kind.NEVER:
-                carried |= dict.fromkeys(want.devices, want.functions[0])
-            elif want.kind is Kind.PROGRAM:
-                found = await self._regions.read()
-                for name, key in zip(want.devices, want.ids, strict=True):
-                    carried[name] = common_function(found, key)
-        return carried
 
 
 def _is_cancelled() -> bool:

@@ -100,25 +100,15 @@ class Dra:
         parts = self.parts
         await self._locked()
         folder = plugins_folder(parts.settings.kubelet_dir)
-        mode = PluginMode.REGION
-        await enter_mode(mode, folder, parts.records, parts.calls, keep_empty=True)
+        await enter_mode(PluginMode.REGION, folder, parts.records, parts.calls, keep_empty=True)
         self.probes.waits_for = "the first scan is under way"
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(loop, name=name) for name, loop in parts.loops()]
-            running.append(group.create_task(self._keep_lock(), name="lock"))
-            registration = group.create_task(self._register(), name="registration")
-            try:
-                await asyncio.wait([registration])
-            finally:
-                registration.cancel()  # finishes running calls
-                await asyncio.wait([registration])
-                for task in running:
-                    task.cancel()
-
-    async def _register(self) -> None:
-        await self.parts.devices.known()
-        self.probes.waits_for = ""
-        await self.parts.registration.serve_forever()
+            for name, loop in parts.loops():
+                group.create_task(loop, name=name)
+            group.create_task(self._keep_lock(), name="lock")
+            await parts.devices.known()
+            self.probes.waits_for = ""
+            await parts.registration.serve_forever()  # cancelled, it finishes running calls first
 
     async def _locked(self) -> None:
         """Wait until the lock is ours, or there is none."""

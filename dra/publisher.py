@@ -14,7 +14,7 @@ the UID that the Node has then.
 
 A device that a container still has from the device plugin isn't published: the scheduler would
 allocate it once more. Nor is one that a claim has by another name, as before its type was renamed.
-One that a claim has shows what was put into it for the claim.
+One that a claim has shows what was in it before its containers could change that.
 """
 
 from collections.abc import (
@@ -24,7 +24,6 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
 )
 from typing import Any, Final, NoReturn
@@ -49,7 +48,7 @@ from services.devices.dra import (
     DRIVER,
     Attributes,
     DraDevice,
-    Loaded,
+    Programmed,
     carried,
     dra_devices,
 )
@@ -102,9 +101,8 @@ class SlicePublisher:
         connection: To the API server.
         node: Name of the node, which is that of the pool.
         state: What the node has.
-        loaded: Reads what is known of the content of ports.
-        held: Returns the devices that claims have, by their names in slices, with the function
-            that was put into each; it is empty if that is unknown, and None if none was.
+        programmed: Reads what was programmed into ports.
+        held: Returns the devices that containers may change, by their names in slices.
         taken: Returns which devices are not published, since containers have them otherwise than by
             these names.
         programmable: Whether this node programs regions.
@@ -118,8 +116,8 @@ class SlicePublisher:
         node: str,
         *,
         state: NodeState,
-        loaded: Callable[[Inventory], Awaitable[Loaded]],
-        held: Callable[[], Mapping[str, str | None]],
+        programmed: Callable[[Inventory], Awaitable[Programmed]],
+        held: Callable[[], Container[str]],
         taken: Callable[[Iterable[DraDevice]], Awaitable[Container[str]]],
         programmable: bool = True,
         count: Callable[[str], object] = lambda _: None,
@@ -128,7 +126,7 @@ class SlicePublisher:
         self._connection = connection
         self._node = node
         self._state = state
-        self._loaded = loaded
+        self._programmed = programmed
         self._held = held
         self._taken = taken
         self._programmable = programmable
@@ -145,7 +143,6 @@ class SlicePublisher:
         """What the slices have, if the last round did not fail."""
         self._versions: dict[str, str] = {}
         """Of the slices as of the last round, by name."""
-        self._generation = 1
         self._shown: dict[str, Attributes] | None = None
         """The attributes of each published device, in order; None before the first list."""
         self._answers: dict[str, tuple[Sequence[Body], Sequence[Body]]] = {}
@@ -167,10 +164,6 @@ class SlicePublisher:
 
     def on_scan(self, _: NodeState) -> None:
         """Note that the node was scanned."""
-        self._due.request()
-
-    def request(self) -> None:
-        """Publish soon, because a claim has got a device or has returned it."""
         self._due.request()
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
@@ -218,9 +211,9 @@ class SlicePublisher:
             self._backoff.reset()
 
     async def _publish(self, inventory: Inventory) -> None:
-        loaded = await self._loaded(inventory)
+        programmed = await self._programmed(inventory)
         found = dra_devices(
-            self._state.advertised, inventory, loaded, programmable=self._programmable
+            self._state.advertised, inventory, programmed, programmable=self._programmable
         )
         taken = await self._taken(found)
         async with self._connection.client() as client:
@@ -228,7 +221,7 @@ class SlicePublisher:
                 self._shown = await self._stored_attributes(client)
             held = self._held()
             devices = [
-                carried(each, self._shown.get(each.name), held[each.name])
+                carried(each, self._shown.get(each.name, {}), programmed)
                 if each.name in held
                 else each
                 for each in found
@@ -258,14 +251,13 @@ class SlicePublisher:
         """Make the stored slices have these devices."""
         stored = {each.item["metadata"]["name"]: each for each in await self._list(client)}
         slices = {name: self._as_written(read_slice(each.item)) for name, each in stored.items()}
-        planned = plan(self._node, wanted, slices.values(), self._generation)
+        planned = plan(self._node, wanted, slices.values())
         versions = {name: each.item["metadata"]["resourceVersion"] for name, each in stored.items()}
         for name in planned.delete:
             await delete_object(client, stored[name])
             del versions[name]
             self._count(DELETED)
         for each in planned.write:
-            self._generation = each.generation
             written = await self._write_slice(client, each, stored.get(each.name))
             versions[each.name] = written.item["metadata"]["resourceVersion"]
             self._learn(each, read_slice(written.item))

@@ -2,8 +2,8 @@
 
 The kubelet watches `plugins_registry` and calls what appears there, once a second, without a long
 wait (`pkg/kubelet/pluginmanager`). Names that start with a dot are ignored. So the second socket is
-bound under such a name, and renamed once both servers answer. A kubelet that restarts finds it
-again by itself; a socket that was deleted is made again.
+bound under such a name, and renamed once the server answers on both. A kubelet that restarts finds
+it again by itself; a socket that was deleted is made again.
 
 At the end, calls that are running are finished, and then the sockets are removed: the kubelet
 deletes the driver's slices 30 s after its connection is gone, unless another process serves there.
@@ -95,38 +95,33 @@ class Registration(RegistrationServicer):
 
     @asynccontextmanager
     async def _sockets(self) -> AsyncIterator[dict[Path, tuple[int, int] | None]]:
-        """Both servers, while they serve; and the identities of their files."""
-        service, registrar = grpc.aio.server(), grpc.aio.server()
-        self._serve(service)
-        add_RegistrationServicer_to_server(self, registrar)
+        """The identities of both sockets, while a server serves all its services on each."""
+        server = grpc.aio.server()
+        self._serve(server)
+        add_RegistrationServicer_to_server(self, server)
         self._make_folders()
-        listen(service, self.endpoint)
-        await service.start()
         try:
-            listen(registrar, self._hidden)
-            await registrar.start()
+            listen(server, self.endpoint)
+            listen(server, self._hidden)
+            await server.start()
+            self._hidden.replace(self.socket)
+            files = {path: _identity(path) for path in (self.endpoint, self.socket)}
             try:
-                self._hidden.replace(self.socket)
-                paths = (self.endpoint, self.socket)
-                files = {path: _identity(path) for path in paths}
-                try:
-                    yield files
-                finally:
-                    self.is_registered = False
-                    self._on_end()
-                    await service.stop(DRAIN_SECONDS)
-                    # gRPC removes what has the name that it has bound, and that isn't this one.
-                    for path, identity in files.items():
-                        if _identity(path) == identity:
-                            # An error here would take the place of the cancellation.
-                            with contextlib.suppress(OSError):
-                                path.unlink()
+                yield files
             finally:
-                await registrar.stop(0)
+                self.is_registered = False
+                self._on_end()
+                await server.stop(DRAIN_SECONDS)
+                # gRPC removes what has the name that it has bound, and that isn't this one.
+                for path, identity in files.items():
+                    if _identity(path) == identity:
+                        # An error here would take the place of the cancellation.
+                        with contextlib.suppress(OSError):
+                            path.unlink()
         except OSError as error:
             raise KubeletError(f"can't serve on {self.socket}: {error.strerror}") from error
         finally:
-            await service.stop(0)
+            await server.stop(0)
 
     def _make_folders(self) -> None:
         """Make our folder, and remove what a killed driver left; the lock is ours."""

@@ -11,12 +11,11 @@ had before, or incomplete:
 So a pool of one slice keeps its generation. Slices beyond those needed are deleted first.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from services.devices.dra import DRIVER, Attributes, DraDevice
+from services.devices.dra import CONTENT, DRIVER, Attributes, DraDevice
 from services.devices.model import Value
 
 API_VERSION: Final = "resource.k8s.io/v1"
@@ -29,8 +28,6 @@ MAX_DEVICES: Final = 64
 UNHEALTHY: Final = f"{DRIVER}/unhealthy"
 """Key of the taint of an unhealthy device; its value is the reason."""
 
-_CONTENT: Final = ("afuID", "program")
-_MAX_NAME: Final = 253
 _KINDS: Final[Mapping[type, str]] = {bool: "bool", int: "int", str: "string"}
 
 Body: TypeAlias = dict[str, Any]
@@ -123,7 +120,7 @@ def by_last_change(
         if device.name not in shown:
             return -1
         before, now = shown[device.name], device.attributes
-        is_same = all(before.get(each) == now.get(each) for each in _CONTENT)
+        is_same = all(before.get(each) == now.get(each) for each in CONTENT)
         return places[device.name] if is_same else len(places)
 
     return sorted(devices, key=place)
@@ -143,10 +140,7 @@ def devices_of_slices(devices: Iterable[DraDevice], *, taints: bool) -> list[lis
 
 def slice_name(node: str, number: int) -> str:
     """The name of a slice: always the same, so that none is created twice."""
-    name = f"{node}-{DRIVER}-{number}"
-    if len(name) <= _MAX_NAME:
-        return name
-    return f"{hashlib.sha256(node.encode()).hexdigest()}-{DRIVER}-{number}"
+    return f"{node}-{DRIVER}-{number}"
 
 
 def slice_spec(node: str, wanted: Slice) -> Body:
@@ -163,13 +157,10 @@ def slice_spec(node: str, wanted: Slice) -> Body:
     }
 
 
-def plan(node: str, wanted: Sequence[Sequence[Body]], stored: Iterable[Slice], last: int) -> Plan:
-    """Which writes lead from the stored slices to the devices of each slice.
-
-    `last` is the last generation that was written; at least 1.
-    """
+def plan(node: str, wanted: Sequence[Sequence[Body]], stored: Iterable[Slice]) -> Plan:
+    """Which writes lead from the stored slices to the devices of each slice."""
     known = {each.name: each for each in stored}
-    generation = max([last, *(each.generation for each in known.values())])
+    generation = max((each.generation for each in known.values()), default=1)
     slices = _slices(node, wanted, generation)
     current = {name for name, each in known.items() if each.generation == generation}
     different = {name for name in current if known[name] != slices.get(name)}

@@ -13,7 +13,7 @@ gets, as for the plugin in modes af, regiondevel and region. The webhook sees on
 in its domain, so with `auto` other claims of functions of mode af are checked too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -74,16 +74,16 @@ class Want(msgspec.Struct, frozen=True):
     """Their names in the slice."""
     ids: tuple[str, ...]
     """Their ids on the node, in the same order: `dfl-fme.0`."""
+    claims: tuple[tuple[str, ...], ...]
+    """What each of them claims of the hardware (`Device.claims`)."""
+    own: str
+    """The resource that is really theirs, whatever the pod calls it."""
     resource: str
     """Full resource name, for which a container finds its variable."""
     who: str = ""
     """Who wants it, for messages."""
     functions: tuple[str, ...] = ()
     interface_id: str = ""
-    claims: tuple[tuple[str, ...], ...] = ()
-    """What each device claims of the hardware (`Device.claims`); empty of an older version."""
-    own: str = ""
-    """The resource that is really theirs, whatever the pod calls it; empty of an older version."""
 
     @property
     def wanted(self) -> WantedFunctions:
@@ -112,6 +112,10 @@ class _Pod(msgspec.Struct):
 
 _User: TypeAlias = tuple[str, str, str]
 """Request, container and full resource name."""
+
+
+class MappingsNeeded(Exception):
+    """What the namespace maps must be known for a decision."""
 
 
 class OwnerPod(msgspec.Struct, frozen=True):
@@ -145,37 +149,6 @@ def read_owner(body: bytes, pod: StartingPod, ref: PodRef, claim: ClaimRef) -> O
         for each in status.request_mappings or ()
     ]
     return OwnerPod(pod, ref, tuple(users))
-
-
-def needs_mappings(
-    claim: AllocatedClaim,
-    devices: Mapping[str, DraDevice],
-    *,
-    owner: OwnerPod | None,
-    enforce: Enforce,
-) -> bool:
-    """Whether a claim can't be decided about without the mappings of its namespace."""
-    return any(
-        each.config.mapping
-        or (
-            _is_checked_in_af(enforce, _users(owner, each))
-            if each.config.afu
-            else is_enforced(enforce, PluginMode.REGION)
-        )
-        for each in claim.requests
-        if not each.admin
-        and any(name in devices and not devices[name].device.type for name in each.devices)
-    )
-
-
-def _users(owner: OwnerPod | None, request: Requested) -> list[_User]:
-    return [each for each in (owner.users if owner else ()) if each[0] == request.name]
-
-
-def _is_checked_in_af(enforce: Enforce, users: Sequence[_User]) -> bool:
-    """Whether a function of mode af must be mapped: the webhook sees only pods."""
-    is_seen = bool(users) and all(resource.startswith(f"{DOMAIN}/") for *_, resource in users)
-    return is_enforced(enforce, PluginMode.AF) or (enforce is Enforce.AUTO and not is_seen)
 
 
 def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Want, ...]:
@@ -239,12 +212,13 @@ def decide(
         claim: The claim.
         devices: The node's devices by name.
         owner: The pod for whose extended resources it was made, if so.
-        mappings: What its namespace maps; None if that isn't needed.
+        mappings: What its namespace maps; None if it has not been read.
         enforce: When the namespace must map what the claim gets.
 
     Raises:
         NotAllowed: It wants what it may not have, or nobody says what it wants.
         ExternalFailure: A device is gone.
+        MappingsNeeded: The mappings must be read.
     """
     return tuple(
         _Decision(claim, each, devices, owner=owner, mappings=mappings, enforce=enforce).want()
@@ -267,14 +241,20 @@ class _Decision:
     ) -> None:
         self._request = request
         self._owner = owner
-        self._mappings = mappings or NamespaceMappings(claim.ref.namespace)
+        self._given = mappings
         self._enforce = enforce
         self._config = request.config
         self._who = f"request {quote(request.name)} of {claim.ref}"
         self._devices = [*_found(request.devices, devices, self._who)]
-        self._users = _users(owner, request)
+        self._users = [each for each in (owner.users if owner else ()) if each[0] == request.name]
         self._containers = tuple(dict.fromkeys(container for _, container, _ in self._users))
         self._resource = next((resource for *_, resource in self._users), "")
+
+    @property
+    def _mappings(self) -> NamespaceMappings:
+        if self._given is None:
+            raise MappingsNeeded
+        return self._given
 
     def want(self) -> Want:
         """What the request wants."""
@@ -341,7 +321,11 @@ class _Decision:
                 " stands for something else"
             )
         resource = _af_resource(interface, afu)
-        if _is_checked_in_af(self._enforce, self._users):
+        # The webhook has checked what pods request in its domain, and sees no claims.
+        requested = [resource for *_, resource in self._users]
+        is_seen = requested and all(each.startswith(f"{DOMAIN}/") for each in requested)
+        is_auto = self._enforce is Enforce.AUTO
+        if is_enforced(self._enforce, PluginMode.AF) or (is_auto and not is_seen):
             require_mapped_resource(self._who, resource, self._mappings, PluginMode.AF)
         return self._made(Kind.NEVER, resource, (afu,), interface)
 
@@ -377,12 +361,12 @@ class _Decision:
             kind,
             self._request.devices,
             _ids(self._devices),
+            _claims(self._devices),
+            resource,
             self._resource or resource,
             self._who,
             functions,
             interface,
-            _claims(self._devices),
-            resource,
         )
 
 

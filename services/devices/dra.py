@@ -8,20 +8,22 @@ The standard attributes are set only where they are true.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from services.devices.labels import dra_name, label
 from services.devices.model import Card, Device, Inventory, Value
 from services.devices.provider import Allocated
 from services.devices.resources import AdvertisedResources
-from services.names import OPENCL_AFU
 
 DRIVER: Final = "accelbind.dev"
 """Name of the driver, and domain of its attributes."""
 
 FPGA: Final = "fpga"
 """The attribute `type` of an FPGA; other devices have the name of their device type."""
+
+CONTENT: Final = ("afuID", "program")
+"""The attributes that say what is in a region."""
 
 PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
@@ -36,15 +38,8 @@ _INT64: Final = range(-(2**63), 2**63)
 Attributes: TypeAlias = Mapping[str, Value]
 """By name; those with a domain are standard ones."""
 
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What is known of the content of ports, besides the ids that they show."""
-
-    unfinished: frozenset[str] = frozenset()
-    """Names of ports whose programming has begun and has not succeeded."""
-    programs: Mapping[str, str] = field(default_factory=dict)
-    """Ids of the OpenCL programs in ports, by the port's name."""
+Programmed: TypeAlias = Mapping[str, str]
+"""As `services.programming.assignment.Contents`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class DraDevice:
 def dra_devices(
     advertised: AdvertisedResources,
     inventory: Inventory,
-    loaded: Loaded,
+    programmed: Programmed,
     *,
     programmable: bool = True,
 ) -> tuple[DraDevice, ...]:
@@ -75,7 +70,7 @@ def dra_devices(
         else:
             place = _place(device, cards.get(device.card))
             name = label(f"{FPGA}-{place}")
-            attributes = _of_fpga(device, cards.get(device.card), loaded, place)
+            attributes = _of_fpga(device, cards.get(device.card), programmed, place)
             attributes["programmable"] = programmable
         made = DraDevice(name, device, {key: _fitting(attributes[key]) for key in attributes})
         # A pool in which a name is twice is not used at all. `merge` has said so of the second one.
@@ -90,16 +85,17 @@ def _place(device: Device, card: Card | None) -> str:
     return next(iter(device.pci_addresses), device.card)
 
 
-def _of_fpga(device: Device, card: Card | None, loaded: Loaded, place: str) -> dict[str, Value]:
+def _of_fpga(
+    device: Device, card: Card | None, programmed: Programmed, place: str
+) -> dict[str, Value]:
     pci = card.pci if card else None
-    ports = [node.host for node in device.nodes]
-    is_finished = loaded.unfinished.isdisjoint(ports)
-    programs = [loaded.programs.get(port, "") for port in ports]
+    functions = [programmed.get(node.host) for node in device.nodes]
+    program = _common([each or "" for each in functions])
     return {
         "type": FPGA,
         "interfaceID": device.interface_id,
-        "afuID": _common(device.afu_ids) if is_finished else "",
-        "program": _common(programs) if is_finished else "",
+        "afuID": "" if "" in functions else _common(device.afu_ids),
+        "program": program if len(program) == PROGRAM_DIGITS else "",
         "card": place,
         "programmable": False,
         "vendorID": pci.vendor if pci else "",
@@ -151,21 +147,17 @@ def _fitting(value: Value) -> Value:
     return value if isinstance(value, bool) or value in _INT64 else 0
 
 
-def carried(device: DraDevice, before: Attributes | None, function: str | None) -> DraDevice:
+def carried(device: DraDevice, before: Attributes, programmed: Programmed) -> DraDevice:
     """A device that a claim has, as it was before its containers could change it.
 
-    Args:
-        device: As it is now.
-        before: The attributes that it had when the claim got it, if they are known.
-        function: What was put or found in it for the claim: an AFU id, or the id of an OpenCL
-            program; empty if that is unknown; None if the claim is not about functions.
+    Those can't change what was programmed: a record of that counts only while the port shows it.
+    `before` are the attributes that it had when the claim got it, as far as they are known.
     """
     # An older version may have published fewer attributes: a selector fails on one that is missing.
-    attributes = {**device.attributes, **(before or {})}
-    if function is not None:
-        is_program = len(function) == PROGRAM_DIGITS
-        attributes["afuID"] = OPENCL_AFU if is_program else function
-        attributes["program"] = function if is_program else ""
+    attributes = {**device.attributes, **before}
+    ports = {node.host for node in device.device.nodes}
+    if ports and ports <= programmed.keys():
+        attributes |= {name: device.attributes[name] for name in CONTENT}
     return DraDevice(device.name, device.device, attributes)
 
 

@@ -85,9 +85,7 @@ class RegionContents:
 
     regions: Mapping[str, Region]
     contents: Contents
-    """What accelbind has programmed."""
-    unfinished: frozenset[str] = frozenset()
-    """The ports whose programming has begun and has not succeeded."""
+    """What accelbind has programmed; empty if that has begun and has not succeeded."""
 
 
 class RegionProgramming:
@@ -163,14 +161,13 @@ class RegionProgramming:
     async def read(self) -> RegionContents:
         """What is in the node's regions now."""
         inventory = await self._scan()
-        contents, unfinished = await self.contents(inventory)
-        return RegionContents(regions_of(inventory), contents, unfinished)
+        return RegionContents(regions_of(inventory), await self.contents(inventory))
 
-    async def contents(self, inventory: Inventory) -> tuple[Contents, frozenset[str]]:
-        """What accelbind has programmed into ports, and the ports where that was not finished."""
+    async def contents(self, inventory: Inventory) -> Contents:
+        """What accelbind has programmed into ports; empty where that was not finished."""
         return await self._calls.run(
             "records",
-            lambda: (self._programmer.contents(inventory), self._programmer.unfinished(inventory)),
+            lambda: self._programmer.contents(inventory),
             timeout=RECORDS_SECONDS,
             what="reading what is in ports",
         )

@@ -21,7 +21,8 @@ from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import count, listing, plain
 
 Contents: TypeAlias = Mapping[str, str]
-"""By port name: the AFU id or OpenCL program id that its record says, if the record counts."""
+"""By port name: the AFU id or OpenCL program id that its record says, if the record counts; empty
+if the record is."""
 
 
 @dataclass(frozen=True, slots=True)

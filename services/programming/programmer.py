@@ -234,22 +234,20 @@ class Programmer:
         )
 
     def contents(self, inventory: Inventory) -> dict[str, str]:
-        """By port name: the function in it, if its record counts."""
+        """By port name: the function in it, if its record counts; empty if the record is."""
+        unfinished = self._records.unfinished()
         contents = {}
         for card in inventory.cards:
             for port in card.ports:
                 place = PortPlace(card, port, None)
+                if place.record_key in unfinished:
+                    contents[port.name] = ""
+                    continue
                 with contextlib.suppress(DeviceGone):
                     record = self._record(place, DeviceFiles(self._root, place))
                     if record and record.function:
                         contents[port.name] = record.function
         return contents
-
-    def unfinished(self, inventory: Inventory) -> frozenset[str]:
-        """The names of ports whose programming has begun and has not succeeded."""
-        empty = self._records.unfinished()
-        places = [PortPlace(card, port, None) for card in inventory.cards for port in card.ports]
-        return frozenset(place.name for place in places if place.record_key in empty)
 
     def empty(self, engine: str) -> None:
         """Empty the records of a region's ports: from now on, its workload programs them."""

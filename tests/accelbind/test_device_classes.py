@@ -8,7 +8,7 @@ import pytest
 
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
 from dra.slices import Slice, devices_of_slices, slice_name, slice_spec
-from services.devices.dra import DraDevice, Loaded, dra_devices
+from services.devices.dra import DraDevice, Programmed, dra_devices
 from services.devices.model import Card, Device, Inventory, PluginMode
 from services.devices.provider import Found, merge
 from services.devices.resources import advertise
@@ -51,9 +51,9 @@ def cluster(devices: Iterable[DraDevice], classes: Iterable[dict[str, Any]]) -> 
     return allocator.Inventory(slices, dated, [])
 
 
-def of_cards(*cards: Card, loaded: Loaded | None = None) -> tuple[DraDevice, ...]:
+def of_cards(*cards: Card, programmed: Programmed | None = None) -> tuple[DraDevice, ...]:
     inventory = Inventory(cards)
-    return dra_devices(advertise(inventory, PluginMode.REGION), inventory, loaded or Loaded())
+    return dra_devices(advertise(inventory, PluginMode.REGION), inventory, programmed or {})
 
 
 def requested(known: allocator.Inventory, resource: str, count: int = 1) -> list[str] | None:
@@ -129,8 +129,8 @@ def test_pods_of_today_get_their_devices() -> None:
 
 def test_a_template_prefers_a_loaded_region_then_a_blank_one() -> None:
     cards = [card(0, port("dfl-port.0", NLB3)), card(1, port("dfl-port.1", NLB0)), card(2)]
-    loaded = Loaded(frozenset({"dfl-port.0"}))  # as card(2), which is named after its port 2
-    known = cluster(of_cards(*cards, loaded=loaded), classes(NLB0_REGION))
+    programmed = {"dfl-port.0": ""}  # as card(2), which is named after its port 2
+    known = cluster(of_cards(*cards, programmed=programmed), classes(NLB0_REGION))
     assert template_results(known, NLB0_REGION) == ["fpga-0000-5f-00-0 (fpga/loaded)"]
     assert template_results(known, NLB0_REGION) == ["fpga-0000-60-00-0 (fpga/loaded)"]
     assert template_results(known, NLB0_REGION) == ["fpga-0000-5e-00-0 (fpga/blank)"]
@@ -142,9 +142,8 @@ def test_a_template_prefers_a_loaded_region_then_a_blank_one() -> None:
 def test_an_opencl_program_is_known_by_its_id() -> None:
     mapping = parse(function("cl", "region", afu=PROGRAM))
     cards = [card(0), card(1, port("dfl-port.1", OPENCL_AFU))]
-    known = cluster(
-        of_cards(*cards, loaded=Loaded(programs={"dfl-port.1": PROGRAM})), classes(mapping)
-    )
+    programmed = {"dfl-port.1": PROGRAM}
+    known = cluster(of_cards(*cards, programmed=programmed), classes(mapping))
     assert template_results(known, mapping) == ["fpga-0000-5f-00-0 (fpga/loaded)"]
 
 
@@ -195,7 +194,7 @@ def test_eight_vector_engines_are_allocated_beside_fpgas() -> None:
     inventory = Inventory((card(0), card(1)))
     fpgas = advertise(inventory, PluginMode.REGION)
     offer = merge([Found((*fpgas.devices(),)), Found(tuple(engines))])
-    devices = dra_devices(offer, inventory, Loaded())
+    devices = dra_devices(offer, inventory, {})
     known = cluster(devices, [*classes(NLB0_AF, NLB0_REGION), type_class(of)])
     assert len(requested(known, of.resource, 8) or ()) == 8
     assert requested(known, of.resource) is None

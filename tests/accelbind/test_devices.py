@@ -84,7 +84,9 @@ def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port
 def test_a_claim_has_a_device(short_dir: Path) -> None:
     Rack(short_dir / "root").add_card(CardSpec())
     book = ClaimBook(short_dir / "state" / CLAIMS)
-    want = Want("fpga", Kind.PROGRAM, ("fpga-0000-01-00-0",), ("dfl-fme.0",), "fpga.intel.com/r")
+    region = "fpga.intel.com/region-x"
+    fpga = ("fpga-0000-01-00-0",), ("dfl-fme.0",)
+    want = Want("fpga", Kind.PROGRAM, *fpga, ((),), region, region)
     book.reserve(ClaimRef("team-a", "mine", "0a1b"), (want,))
     flags = here(short_dir, "--files", "--mode", "region", "--state-dir", short_dir / "state")
     (device,) = asked_json(*flags)["devices"]

@@ -10,7 +10,8 @@ from dra.wants import Kind, Want
 from services.devices.cdi import claim_file
 from tests.accelbind.running import Done, run
 
-WANT = Want("r", Kind.PLAIN, ("ve-0",), ("0",), "example.com/ve")
+VE = "example.com/ve"
+WANT = Want("r", Kind.PLAIN, ("ve-0",), ("0",), ((),), VE, VE)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from dra.process import Dra
 from dra.settings import DraSettings
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.dra import DRIVER
+from services.devices.labels import label
 from services.kube.connection import ApiConnection, connector
 from services.kubelet import dra_pb2 as pb
 from services.kubelet import pluginregistration_pb2 as registration
@@ -21,7 +22,7 @@ from services.kubelet.pluginregistration_pb2_grpc import RegistrationStub
 from services.kubelet.sockets import dial
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, Rack
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import SimulatedCalls, raw_bitstream
 from tests.support import eventually_async
 
@@ -204,6 +205,11 @@ class Bed:
             request = pb.NodeUnprepareResourcesRequest(claims=map(_message, claims))
             answer = await DRAPluginStub(channel).NodeUnprepareResources(request, timeout=45)
         assert [answer.claims[_uid(each)].error for each in claims] == ["" for _ in claims]
+
+    def add_fpga(self) -> str:
+        """Add a card with one region that carries NLB0; return the name of its device."""
+        address = self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+        return label(f"fpga-{address}")
 
     def install(self, *afus: str) -> None:
         """Install synthetic bitstreams."""

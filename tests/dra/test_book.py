@@ -1,5 +1,6 @@
 """The claims on a node: whoever can't read one doesn't give its devices to another."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,8 @@ from services.devices.dra import DraDevice
 from services.devices.model import Device
 from services.process.errors import HardwareError, NotAllowed
 
-WANT = Want("r", Kind.PLAIN, ("d",), ("1",), "example.com/d")
+D = "example.com/d"
+WANT = Want("r", Kind.PLAIN, ("d",), ("1",), ((),), D, D)
 
 
 def of(uid: str) -> ClaimRef:
@@ -28,15 +30,15 @@ def book(tmp_path: Path) -> ClaimBook:
 
 
 def test_others_have_what_they_reserved(book: ClaimBook) -> None:
-    assert book.others("a", (WANT,), {}) == {}
+    assert book.others("a", {"d"}, {}) == {}
     book.reserve(of("a"), (WANT,))
-    assert book.others("a", (WANT,), {}) == {}
-    assert book.others("b", (WANT,), {}) == {"d": of("a")}
+    assert book.others("a", {"d"}, {}) == {}
+    assert book.others("b", {"d"}, {}) == {"d": of("a")}
     unfinished = book.path("a").with_name(".a.json.new")
     unfinished.touch()
     book.remove("a")
     assert not unfinished.exists()
-    assert book.others("b", (WANT,), {}) == {}
+    assert book.others("b", {"d"}, {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -57,18 +59,9 @@ def test_a_device_with_another_name_is_still_the_claims(
         for each, claims in now.items()
     }
     had = msgspec.structs.replace(WANT, devices=("nec-1",), claims=(("1", "240:0"),))
-    book.commit(of("a"), (had,), {})
-    wanted = msgspec.structs.replace(WANT, devices=tuple(now))
-    assert book.others("b", (wanted,), devices) == dict.fromkeys(others, of("a"))
+    book.commit(of("a"), (had,))
+    assert book.others("b", now.keys(), devices) == dict.fromkeys(others, of("a"))
     assert book.renamed(devices).keys() == others - {"nec-1"}
-
-
-def test_an_entry_of_an_older_version_can_be_read(book: ClaimBook) -> None:
-    book.commit(of("a"), (WANT,), {})
-    text = book.path("a").read_text()
-    assert '"claims":[]' in text
-    book.path("a").write_text(text.replace(',"claims":[]', ""))
-    assert book.others("b", (WANT,), {}) == {"d": of("a")}
 
 
 def test_a_claim_is_what_was_written_last_in_this_boot(tmp_path: Path) -> None:
@@ -77,20 +70,18 @@ def test_a_claim_is_what_was_written_last_in_this_boot(tmp_path: Path) -> None:
     book = ClaimBook(tmp_path / "claims", boot)
     assert book.find("a") is None
     book.reserve(of("a"), (WANT,))
-    book.commit(of("a"), (WANT,), {"d": "f"})
-    entry = book.find("a")
-    assert entry is not None
-    assert (entry.is_committed, entry.carried) == (True, {"d": "f"})
+    assert book.committed() == frozenset()
+    book.commit(of("a"), (WANT,))
+    assert book.committed() == {"d"}
     boot.write_text("2\n")
+    book = ClaimBook(tmp_path / "claims", boot)
     assert book.find("a") is None
     assert book.entries() == ()
 
 
 def test_who_watches_a_device_has_it_not(book: ClaimBook) -> None:
     book.reserve(of("a"), (msgspec.structs.replace(WANT, kind=Kind.ADMIN),))
-    assert (book.others("b", (WANT,), {}), book.holders(), book.functions()) == ({}, {}, {})
-    book.reserve(of("b"), (WANT,))
-    assert [each.claim for (each,) in book.holders().values()] == ["c"]
+    assert (book.others("b", {"d"}, {}), book.holders()) == ({}, {})
 
 
 @pytest.mark.parametrize("uid", ["", "../a", "a/b", "a" * 65, ".a"])
@@ -101,16 +92,8 @@ def test_what_is_no_uid_has_no_file(book: ClaimBook, uid: str) -> None:
 
 def test_scans_know_a_device_by_its_own_resource(book: ClaimBook) -> None:
     alias = "deviceclass.resource.kubernetes.io/d"
-    book.reserve(of("a"), (msgspec.structs.replace(WANT, resource=alias, own="example.com/d"),))
-    assert [*book.holders()] == [("example.com/d", "1")]
-
-
-def test_devices_show_what_a_claim_has_put_there_once_it_is_committed(book: ClaimBook) -> None:
-    programmed = msgspec.structs.replace(WANT, kind=Kind.PROGRAM)
-    book.reserve(of("a"), (programmed,))
-    assert book.functions() == {}
-    book.commit(of("a"), (programmed,), {"d": "f"})
-    assert book.functions() == {"d": "f"}
+    book.reserve(of("a"), (msgspec.structs.replace(WANT, resource=alias),))
+    assert [*book.holders()] == [(D, "1")]
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"claim": 1}'])
@@ -119,39 +102,29 @@ def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook, content: 
     book.reserve(of("b"), ())
     book.path("a").write_text(content)
     unreadable = r"a\.json can't be read: .*once no container uses that claim: .* release a"
-    for ask in (book.functions, book.require_readable, lambda: book.others("c", (WANT,), {})):
+    for ask in (book.committed, lambda: book.others("c", {"d"}, {})):
         with pytest.raises(HardwareError, match=unreadable):
             ask()
     assert [*book.holders()] == []
     assert [each.claim.uid for each in book.entries()] == ["b"]
+    with pytest.raises(HardwareError, match=unreadable):
+        asyncio.run(ClaimHolders(book, Nobody()).read())
     book.remove("a")
-    assert book.others("c", (WANT,), {}) == {}
+    assert book.others("c", {"d"}, {}) == {}
 
 
-@pytest.mark.anyio
-async def test_who_has_devices_is_unknown_then(book: ClaimBook) -> None:
-    holders = ClaimHolders(book, NoHolders())
-    book.reserve(of("a"), (WANT,))
-    assert await holders.read() == await holders.current() == book.holders()
-    book.path("a").write_text("{")
-    with pytest.raises(HardwareError, match="which devices claims have"):
-        await holders.read()
-    assert await holders.current() == {}
-
-
-class NoHolders:
+class Nobody:
     """A node without containers of the plugin."""
 
     async def read(self) -> Holders:
         return {}
 
-    async def current(self) -> Holders:
-        return {}
+    current = read
 
 
 def test_nothing_is_free_while_the_folder_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "claims").touch()
     book = ClaimBook(tmp_path / "claims")
     with pytest.raises(HardwareError, match="claims can't be read: Not a directory"):
-        book.others("c", (WANT,), {})
+        book.others("c", {"d"}, {})
     assert book.entries() == ()

@@ -9,7 +9,7 @@ RESOURCE = "device.accelbind.dev/ve"
 
 
 def want(request: str, *devices: str, resource: str = RESOURCE) -> Want:
-    return Want(request, Kind.PLAIN, devices, devices, resource)
+    return Want(request, Kind.PLAIN, devices, devices, ((),) * len(devices), resource, resource)
 
 
 def device(name: str) -> DraDevice:

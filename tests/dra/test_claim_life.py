@@ -160,9 +160,9 @@ class KillableBook(ClaimBook):
         super().reserve(claim, wants)
         self.fuse.step()
 
-    def commit(self, claim: ClaimRef, wants: tuple[Want, ...], carried: Mapping[str, str]) -> None:
+    def commit(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
         self.fuse.step()
-        super().commit(claim, wants, carried)
+        super().commit(claim, wants)
         self.fuse.step()
 
     def remove(self, uid: str) -> None:
@@ -171,8 +171,8 @@ class KillableBook(ClaimBook):
         self.fuse.step()
 
 
-def number(device: str) -> str:
-    return device.rpartition("-")[2]
+def device_of(key: str) -> str:
+    return f"fpga-{key.rpartition('.')[2]}"
 
 
 class ModelRegions:
@@ -188,7 +188,7 @@ class ModelRegions:
 
     async def prepare(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
         for key, wish in zip(ids, wanted.functions, strict=True):
-            task = asyncio.create_task(self._program(f"fpga-{key.rpartition('.')[2]}", wish))
+            task = asyncio.create_task(self._program(device_of(key), wish))
             self._going_on.add(task)
             task.add_done_callback(self._going_on.discard)
             await asyncio.shield(task)
@@ -214,7 +214,7 @@ class ModelRegions:
         await asyncio.gather(*self._going_on, return_exceptions=True)
 
     async def is_ready(self, wanted: WantedFunctions, ids: Sequence[str]) -> bool:
-        records = [self._hardware.records.get(f"fpga-{each.rpartition('.')[2]}") for each in ids]
+        records = [self._hardware.records.get(device_of(each)) for each in ids]
         return records == list(wanted.functions)
 
     async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
@@ -222,16 +222,15 @@ class ModelRegions:
 
     async def read(self) -> RegionContents:
         records = self._hardware.records
-        known = {f"dfl-port.{number(each)}": found for each, found in records.items() if found}
-        lost = {f"dfl-port.{number(each)}" for each, found in records.items() if not found}
-        return RegionContents(self._hardware.regions(), known, frozenset(lost))
+        known = {each.replace("fpga-", "dfl-port."): found for each, found in records.items()}
+        return RegionContents(self._hardware.regions(), known)
 
     async def settle(self, ids: Sequence[str]) -> None:
         assert ids
 
     async def empty(self, ids: Sequence[str]) -> None:
         for each in ids:
-            self._hardware.records[f"fpga-{each.rpartition('.')[2]}"] = ""
+            self._hardware.records[device_of(each)] = ""
         self._fuse.step()
 
 
@@ -499,7 +498,7 @@ class ClaimLife(RuleBasedStateMachine):
 
 
 ClaimLife.TestCase.settings = settings(
-    max_examples=2000 if soaking() else 80, stateful_step_count=50, deadline=None
+    max_examples=2000 if soaking() else 40, stateful_step_count=50, deadline=None
 )
 TestClaimLife = pytest.mark.timeout(0 if soaking() else 300)(ClaimLife.TestCase)
 

@@ -4,17 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dra.claims import (
     FROM_CLAIM,
     FROM_CLASS,
-    MAX_PARAMETERS,
     ClaimRef,
     Config,
     read_claim,
-    read_parameters,
 )
 from services.containers.identity import PodRef
 from services.process.errors import NotAllowed
@@ -42,16 +38,6 @@ def test_results_of_ours_by_request_and_base_name() -> None:
         ("s", ("c",)),
     ]
     assert (found.owner, found.pod) == (None, None)
-
-
-def test_a_request_may_only_watch() -> None:
-    assert read(claim("c", result("a", adminAccess=True))).requests[0].admin
-
-
-def test_events_go_to_the_pod_that_the_claim_is_reserved_for() -> None:
-    item = claim("c", result("a"))
-    item["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
-    assert read(item).pod == PodRef("ns", "p", "u")
 
 
 EXTENDED = {"resource.kubernetes.io/extended-resource-claim": "true"}
@@ -118,48 +104,22 @@ def test_a_configuration_counts_for_its_requests(
 @pytest.mark.parametrize(
     ("parameters", "source"),
     [
-        ({}, FROM_CLASS),
-        ({"afu": NLB0}, FROM_CLASS),
         ({"afu": NLB0, "program": "Always"}, FROM_CLASS),
         ({"afu": "x", "program": "Never"}, FROM_CLASS),
-        ({"afu": [NLB0], "program": "Never"}, FROM_CLASS),
         ({"afu": int("1" * 32), "program": "Never"}, FROM_CLASS),
         ({"afu": NLB0, "program": "Never", "more": 1}, FROM_CLASS),
-        ({"develop": False}, FROM_CLASS),
         ({"develop": 1}, FROM_CLASS),
         ({"mapping": "m"}, FROM_CLASS),
         ({"develop": True}, FROM_CLAIM),
         (NEVER, FROM_CLAIM),
         ({"mapping": ""}, FROM_CLAIM),
-        ({"mapping": "m" * 254}, FROM_CLAIM),
-        ({"mapping": 1}, FROM_CLAIM),
         ({"mapping": "m"}, "FromElsewhere"),
-        ([], FROM_CLAIM),
         (None, FROM_CLAIM),
-        ({"mapping": "m" * 11_000}, FROM_CLAIM),
     ],
 )
 def test_any_other_configuration_is_refused(parameters: object, source: str) -> None:
     with pytest.raises(NotAllowed, match=r"configuration of driver accelbind\.dev"):
         configured(config(parameters, source))
-
-
-@pytest.mark.parametrize(("parameters", "shown"), [({}, "nothing"), ({"x": 1}, '"x"')])
-def test_what_is_not_allowed_is_named(parameters: object, shown: str) -> None:
-    with pytest.raises(NotAllowed, match=f'has {shown}; allowed: {{"afu"'):
-        configured(config(parameters))
-
-
-@pytest.mark.parametrize(("length", "fits"), [(MAX_PARAMETERS, True), (MAX_PARAMETERS + 1, False)])
-def test_parameters_may_be_as_long_as_the_api_server_accepts(length: int, *, fits: bool) -> None:
-    text = '{"mapping": "m"'.ljust(length - 1) + "}"
-    item = json.dumps(claim("c", result("a"), configs=(config("HERE", FROM_CLAIM),)))
-    body = item.replace('"HERE"', text).encode()
-    if fits:
-        assert read(body).requests[0].config == Config(mapping="m")
-    else:
-        with pytest.raises(NotAllowed, match="is longer than"):
-            read(body)
 
 
 def test_two_values_for_one_request_are_refused() -> None:
@@ -172,31 +132,3 @@ def test_repeated_keys_and_bottomless_ones_are_refused(text: str) -> None:
     item = json.dumps(claim("c", result("a"), configs=(config("HERE", FROM_CLAIM),)))
     with pytest.raises(NotAllowed):
         read(item.replace('"HERE"', text).encode())
-
-
-def test_parameters_that_are_no_json_are_refused() -> None:
-    with pytest.raises(NotAllowed, match="can't be read"):
-        read_parameters(None, FROM_CLAIM, "here")
-
-
-KEYS = st.sampled_from(["afu", "program", "develop", "mapping"])
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["Never", NLB0]),
-    lambda inner: st.lists(inner) | st.dictionaries(KEYS | st.text(), inner),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(KEYS | st.text(), JSON), st.sampled_from([FROM_CLASS, FROM_CLAIM]))
-def test_hostile_configurations_are_refused_or_mean_what_they_say(
-    parameters: dict[str, Any], source: str
-) -> None:
-    try:
-        found = configured(config(parameters, source))
-    except NotAllowed:
-        return
-    assert found in (
-        Config(afu=str(parameters.get("afu")).strip().lower().replace("-", "")),
-        Config(develop=parameters.get("develop") is True),
-        Config(mapping=parameters.get("mapping", "")),
-    )

@@ -11,7 +11,8 @@ from services.process.errors import ExternalFailure
 from services.programming.assignment import regions_of
 from tests.services.cards import card
 
-WANT = Want("r", Kind.PROGRAM, ("fpga-0000-5e-00-0",), ("dfl-fme.0",), "fpga.intel.com/x")
+X = "fpga.intel.com/x"
+WANT = Want("r", Kind.PROGRAM, ("fpga-0000-5e-00-0",), ("dfl-fme.0",), ((),), X, X)
 
 
 def test_a_region_that_is_another_cards_now_is_left_alone() -> None:

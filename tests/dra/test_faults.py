@@ -7,7 +7,6 @@ import pytest
 
 from dra.claims import ClaimRef
 from dra.process import Dra
-from simulator.cards import CardSpec
 from simulator.driver import DriverStandIn
 from tests.dra.support import DEVELOP, NEVER, NLB0, NLB3, Bed, claim, config, mapping, result
 from tests.support import eventually_async
@@ -23,8 +22,7 @@ def fpga(bed: Bed, driver: DriverStandIn) -> str:  # noqa: ARG001 - answers its 
     """The name of a card's only region, and what it takes to program it."""
     bed.install(NLB0, NLB3)
     bed.api.put(mapping("nlb3", NLB3))
-    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    return f"fpga-{address.replace(':', '-').replace('.', '-')}"
+    return bed.add_fpga()
 
 
 async def test_a_claim_waits_for_a_device_that_another_one_still_has(bed: Bed, fpga: str) -> None:
@@ -42,7 +40,6 @@ async def test_a_claim_waits_for_a_device_that_another_one_still_has(bed: Bed, f
         assert not waiting.done()
         await bed.unprepare(first)
         await waiting
-        assert dra.parts.book.functions() == {fpga: ""}
 
 
 async def test_pods_that_share_a_claim_wait_for_the_same_work(
@@ -84,20 +81,10 @@ async def test_a_claim_does_not_wait_for_a_device_while_the_driver_ends(
     assert "(of claim ns/first), and the driver ends" in (await waiting)["second"].error
 
 
-async def test_who_watches_a_device_needs_to_know_no_other_claim(bed: Bed, fpga: str) -> None:
-    async with bed.running() as dra:
-        path = dra.parts.book.path("uid-of-other")
-        path.parent.mkdir(parents=True)
-        path.write_text("{")
-        await bed.ready(claim("watching", result(fpga, adminAccess=True)))
-
-
 async def test_the_requests_of_a_claim_are_programmed_at_the_same_time(
     bed: Bed, fpga: str, driver: DriverStandIn
 ) -> None:
-    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    other = f"fpga-{address.replace(':', '-').replace('.', '-')}"
-    both = claim("first", result(fpga, "a"), result(other, "b"), configs=(NAMED,))
+    both = claim("first", result(fpga, "a"), result(bed.add_fpga(), "b"), configs=(NAMED,))
     driver.go_on.clear()
     async with bed.running():
         preparing = asyncio.create_task(bed.ready(both))
@@ -139,43 +126,6 @@ def has_reserved(dra: Dra, name: str) -> bool:
     return any(each.claim.name == name for each in dra.parts.book.entries())
 
 
-async def test_slow_programming_goes_on_after_the_call(
-    bed: Bed, fpga: str, driver: DriverStandIn
-) -> None:
-    first = claim("first", result(fpga), configs=(NAMED,))
-    bed.api.put(first)
-    driver.go_on.clear()
-    async with bed.running():
-        preparing = asyncio.create_task(bed.prepare(first))
-        await eventually_async(lambda: driver.begun)
-        preparing.cancel()  # as after 45 s
-        await asyncio.wait([preparing])
-        driver.go_on.set()
-        await eventually_async(lambda: len(driver.programmed) == 1)
-        await bed.ready(first)
-    assert [each.afu_id for each in driver.programmed] == [NLB3]
-
-
-@pytest.mark.soak
-async def test_a_call_ends_before_the_kubelet_gives_up(
-    bed: Bed, fpga: str, driver: DriverStandIn
-) -> None:
-    """Programming that takes a minute: an error that says so, then the claim is ready."""
-    first = claim("first", result(fpga), configs=(NAMED,))
-    driver.go_on.clear()
-    async with bed.running():
-        error = await bed.refused(first)  # within 45 s
-        assert "no answer within 36 s; the work goes on, and Kubernetes retries" in error
-        assert "hangs" in await bed.refused(first)
-        driver.go_on.set()
-
-        async def is_ready() -> bool:
-            return not (await bed.prepare(first))["first"].error
-
-        await eventually_async(is_ready)
-    assert [each.afu_id for each in driver.programmed] == [NLB3]
-
-
 async def test_what_was_prepared_outlives_the_process(
     bed: Bed, fpga: str, driver: DriverStandIn
 ) -> None:
@@ -183,7 +133,7 @@ async def test_what_was_prepared_outlives_the_process(
     async with bed.running():
         done = await bed.ready(first)
     async with bed.running() as dra:
-        assert dra.parts.book.functions() == {fpga: NLB3}
+        assert dra.parts.book.committed() == {fpga}
         assert (await bed.prepare(first))["first"] == done
         await bed.unprepare(first)
         await bed.unprepare(first)
@@ -191,36 +141,21 @@ async def test_what_was_prepared_outlives_the_process(
     assert len(driver.programmed) == 1
 
 
-async def test_a_committed_claim_has_the_devices_that_it_had(
-    bed: Bed, fpga: str, driver: DriverStandIn
+async def test_a_committed_claim_has_the_device_that_it_had_and_follows_it(
+    bed: Bed, fpga: str
 ) -> None:
-    first = claim("first", result(fpga), configs=(config(NEVER),))
-    async with bed.running() as dra:
-        await bed.ready(first)
-        book, uid = dra.parts.book, "uid-of-first"
-        entry = book.find(uid)
-        assert entry is not None
-        # As after the card's driver was loaded again, which numbers regions anew.
-        old = [msgspec.structs.replace(each, ids=("dfl-fme.7",)) for each in entry.wants]
-        book.commit(entry.claim, tuple(old), entry.carried)
-        await bed.ready(first)
-        assert book.find(uid) == entry
-        moved = claim("first", result("fpga-other"), configs=(config(NEVER),))
-        assert f"still has {fpga}" in await bed.refused(moved)
-        assert book.find(uid) == entry
-    assert driver.programmed == []
-
-
-async def test_a_claim_follows_its_device_after_a_scan(bed: Bed, fpga: str) -> None:
     first = claim("first", result(fpga), configs=(config(NEVER),))
     async with bed.running() as dra:
         await bed.ready(first)
         book, (file,) = dra.parts.book, (bed.folder / "cdi").iterdir()
         entry, content = book.find("uid-of-first"), file.read_bytes()
         assert entry is not None
+        moved = claim("first", result("fpga-other"), configs=(config(NEVER),))
+        assert f"still has {fpga}" in await bed.refused(moved)
+        # As after the card's driver was loaded again, which numbers regions anew.
         file.write_text("of another node")
         old = [msgspec.structs.replace(each, ids=("dfl-fme.7",)) for each in entry.wants]
-        book.commit(entry.claim, tuple(old), entry.carried)
+        book.commit(entry.claim, tuple(old))
         await eventually_async(lambda: book.find("uid-of-first") == entry)
         assert file.read_bytes() == content
 
@@ -232,18 +167,4 @@ async def test_what_a_workload_for_development_has_loaded_stays_unknown(
         await bed.ready(claim("first", result(fpga), configs=(config(DEVELOP),)))
     (bed.folder / "k/device-plugins/accelbind/mode").unlink()
     async with bed.running() as dra:
-        assert (await dra.parts.regions.read()).unfinished == {"dfl-port.0"}
-
-
-async def test_a_deleted_socket_is_made_again(bed: Bed, fpga: str) -> None:
-    async with bed.running() as dra:
-        await bed.register()
-        assert fpga in dra.parts.devices.by_name
-        socket = dra.parts.registration.socket
-        socket.unlink()
-        await eventually_async(socket.exists)
-        assert dra.parts.registration.error
-        await bed.register(accept=False)
-        assert dra.parts.registration.error == "no"
-        await bed.register()
-        assert dra.parts.registration.error == ""
+        assert (await dra.parts.regions.read()).contents == {"dfl-port.0": ""}

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from dra.publisher import DELETED_SECONDS, SlicePublisher
 from services.containers.holders import Holder
-from services.devices.dra import DraDevice, Loaded, held_by_plugin
+from services.devices.dra import DraDevice, Programmed, held_by_plugin
 from services.devices.model import Card, Inventory, PluginMode
 from services.devices.resources import advertise
 from services.kube.connection import ApiConnection, connector
@@ -40,7 +40,8 @@ class FakeNode:
         self._connection = connection
         self.state = scanned(mode=PluginMode.REGION)
         self.state.inventory = None
-        self.held: dict[str, str | None] = {}
+        self.held = frozenset[str]()
+        self.programmed: Programmed = {}
         self.of_plugin: dict[tuple[str, str], tuple[Holder, ...]] = {}
         self.outcomes: Counter[str] = Counter()
         self.slept: list[float] = []
@@ -52,7 +53,7 @@ class FakeNode:
             self._connection,
             NODE,
             state=self.state,
-            loaded=self._loaded,
+            programmed=self._read_programmed,
             held=lambda: self.held,
             taken=self._taken,
             count=lambda outcome: self.outcomes.update([outcome]),
@@ -60,8 +61,8 @@ class FakeNode:
         )
         return self.publisher
 
-    async def _loaded(self, _: Inventory) -> Loaded:
-        return Loaded()
+    async def _read_programmed(self, _: Inventory) -> Programmed:
+        return self.programmed
 
     async def _taken(self, found: Iterable[DraDevice]) -> frozenset[str]:
         return held_by_plugin(found, self.of_plugin)
@@ -252,12 +253,12 @@ async def test_a_device_that_the_plugin_gave_out_is_published_once_it_is_free(
 async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
     node: FakeNode,
 ) -> None:
-    programmed, changed = card(), card(0, port(afu_id="a" * 32))
-    async with node.publishing(programmed):
-        node.held = {"fpga-0000-5e-00-0": NLB3}
-        node.publisher.request()
+    changed = card(0, port(afu_id="a" * 32))
+    async with node.publishing(card()):
+        node.held, node.programmed = frozenset({"fpga-0000-5e-00-0"}), {"dfl-port.0": NLB3}
+        node.scan(card(0, port(afu_id=NLB3)))
         await eventually_async(lambda: node.attribute("afuID") == NLB3)
-        node.held = {"fpga-0000-5e-00-0": None}
+        node.programmed = {}  # it counts only while the port shows it
         node.scan(bad(changed))
         await eventually_async(node.taints)
         assert node.attribute("afuID") == NLB3
@@ -265,8 +266,8 @@ async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
     async with node.publishing(changed):
         await eventually_async(lambda: not node.taints())
         assert node.attribute("afuID") == NLB3
-        node.held = {}
-        node.publisher.request()
+        node.held = frozenset()
+        node.scan(changed)
         await eventually_async(lambda: node.attribute("afuID") == "a" * 32)
 
 

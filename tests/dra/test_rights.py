@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 
 from services.devices.dra import DRIVER
-from simulator.cards import CardSpec
 from tests.dra.support import NLB0, NLB3, REGION, Bed, extended_claim, mapping, result, with_claim
 from tests.manifests.rendering import rendered, workloads
 from tests.manifests.rights import asked, beyond, idle, rights_of
@@ -39,8 +38,7 @@ def published(bed: Bed, afu: str) -> bool:
 async def test_the_driver_asks_for_what_its_account_may_and_for_all_of_it(bed: Bed) -> None:
     items = rendered("overlays/dra")
     rights = rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
-    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    device = result(f"fpga-{address.replace(':', '-').replace('.', '-')}", "container-0-request-0")
+    device = result(bed.add_fpga(), "container-0-request-0")
     bed.install(NLB3)
     bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
     bed.api.put(STALE)

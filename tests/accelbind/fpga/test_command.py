@@ -162,7 +162,9 @@ def test_a_port_that_a_container_has_is_programmed_by_force_only(
 
 def test_so_is_a_port_of_a_region_that_a_claim_has(rack: Rack, tmp_path: Path) -> None:
     rack.add_card(CardSpec(driver="dfl"))
-    want = Want("fpga", Kind.PROGRAM, ("fpga-0000-01-00-0",), ("dfl-fme.0",), "fpga.intel.com/r")
+    region = "fpga.intel.com/region-x"
+    names = ("fpga-0000-01-00-0",), ("dfl-fme.0",)
+    want = Want("fpga", Kind.PROGRAM, *names, ((),), region, region)
     book = ClaimBook(rack.root / "state" / FOLDER)
     book.reserve(ClaimRef("team-a", "mine", "0a1b"), (want,))
     file = tmp_path / "file"

@@ -11,7 +11,7 @@ from services.devices.dra import (
     PCIE_ROOT,
     Attributes,
     DraDevice,
-    Loaded,
+    Programmed,
     carried,
     dra_devices,
     held_by_plugin,
@@ -22,24 +22,25 @@ from services.names import OPENCL_AFU
 from tests.services.cards import INTERFACE, NLB0, NLB3, card, function, port, virtual
 
 PROGRAM = "9" * 40
-NOTHING = Loaded()
 HUNG = Problem("card-hung", "reading it hangs")
 
 
-def devices_of(*cards: Card, loaded: Loaded = NOTHING, **options: Any) -> tuple[DraDevice, ...]:
+def devices_of(
+    *cards: Card, programmed: Programmed | None = None, **options: Any
+) -> tuple[DraDevice, ...]:
     inventory = Inventory(cards)
     offer = advertise(inventory, PluginMode.REGION)
-    return dra_devices(offer, inventory, loaded, **options)
+    return dra_devices(offer, inventory, programmed or {}, **options)
 
 
-def one(*cards: Card, loaded: Loaded = NOTHING) -> Attributes:
-    (found,) = devices_of(*cards, loaded=loaded)
+def one(*cards: Card, programmed: Programmed | None = None) -> Attributes:
+    (found,) = devices_of(*cards, programmed=programmed)
     return found.attributes
 
 
 def of_type(*devices: Device) -> tuple[DraDevice, ...]:
     offer = AdvertisedResources({"r": {each.id: each for each in devices}}, ())
-    return dra_devices(offer, Inventory(), Loaded())
+    return dra_devices(offer, Inventory(), {})
 
 
 def test_a_region_is_named_by_its_address_and_has_all_attributes() -> None:
@@ -69,26 +70,23 @@ def test_a_node_that_does_not_program_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "loaded", "afu_id", "program"),
+    ("shown", "programmed", "afu_id", "program"),
     [
-        ((NLB0, NLB0), Loaded(), NLB0, ""),
-        ((NLB0, NLB3), Loaded(), "", ""),
-        ((NLB0, NLB0), Loaded(frozenset({"dfl-port.1"})), "", ""),
-        ((NLB0, NLB0), Loaded(frozenset({"dfl-port.9"})), NLB0, ""),
-        (
-            (OPENCL_AFU, OPENCL_AFU),
-            Loaded(programs={"dfl-port.0": PROGRAM, "dfl-port.1": PROGRAM}),
-            OPENCL_AFU,
-            PROGRAM,
-        ),
-        ((OPENCL_AFU, OPENCL_AFU), Loaded(programs={"dfl-port.0": PROGRAM}), OPENCL_AFU, ""),
+        ((NLB0, NLB0), {}, NLB0, ""),
+        ((NLB0, NLB0), {0: NLB0, 1: NLB0}, NLB0, ""),
+        ((NLB0, NLB3), {}, "", ""),
+        ((NLB0, NLB0), {1: ""}, "", ""),
+        ((NLB0, NLB0), {9: ""}, NLB0, ""),
+        ((OPENCL_AFU, OPENCL_AFU), {0: PROGRAM, 1: PROGRAM}, OPENCL_AFU, PROGRAM),
+        ((OPENCL_AFU, OPENCL_AFU), {0: PROGRAM}, OPENCL_AFU, ""),
     ],
 )
 def test_a_region_has_a_function_if_all_its_ports_have_it(
-    shown: tuple[str, str], loaded: Loaded, afu_id: str, program: str
+    shown: tuple[str, str], programmed: dict[int, str], afu_id: str, program: str
 ) -> None:
     ports = [port(f"dfl-port.{index}", afu, number=index) for index, afu in enumerate(shown)]
-    found = one(card(0, *ports), loaded=loaded)
+    known = {f"dfl-port.{index}": function for index, function in programmed.items()}
+    found = one(card(0, *ports), programmed=known)
     assert (found["afuID"], found["program"]) == (afu_id, program)
 
 
@@ -107,7 +105,7 @@ def test_a_card_that_can_not_be_read_any_more_keeps_its_name() -> None:
         broken = replace(working, fme=None, ports=(), failure=HUNG, pci=pci)
         inventory = Inventory((broken,))
         now = advertise(inventory, PluginMode.REGION, previous=offer.memory)
-        (found,) = dra_devices(now, inventory, Loaded())
+        (found,) = dra_devices(now, inventory, {})
         assert found.name == "fpga-0000-5e-00-0"
         assert not found.device.healthy
         assert found.attributes["afuID"] == ""
@@ -174,24 +172,15 @@ def test_values_fit_the_api(value: Any, published: Any) -> None:
     assert type(found.attributes["own"]) is type(published)
 
 
-@pytest.mark.parametrize(
-    ("function", "afu_id", "program"),
-    [(None, NLB0, ""), ("", "", ""), (NLB3, NLB3, ""), (PROGRAM, OPENCL_AFU, PROGRAM)],
-)
-def test_a_claimed_device_shows_what_the_claim_got(
-    function: str | None, afu_id: str, program: str
-) -> None:
-    (before,) = devices_of(card())
-    (now,) = devices_of(card(0, port(afu_id="a" * 32)))
-    shown = carried(now, before.attributes, function).attributes
-    assert (shown["afuID"], shown["program"]) == (afu_id, program)
-    assert carried(now, None, None) == now
-
-
-def test_a_claimed_device_has_every_attribute_also_if_an_older_version_published_fewer() -> None:
-    (now,) = devices_of(card())
-    before = {"afuID": NLB3}
-    assert carried(now, before, None).attributes == {**now.attributes, **before}
+def test_a_claimed_device_shows_what_was_programmed_or_shown_before() -> None:
+    before = {"afuID": NLB0}  # an older version may have published fewer
+    (changed,) = devices_of(card(0, port(afu_id="a" * 32)))
+    assert carried(changed, before, {}).attributes == {**changed.attributes, **before}
+    for programmed, afu_id in (({"dfl-port.0": ""}, ""), ({"dfl-port.0": NLB3}, NLB3)):
+        (now,) = devices_of(card(0, port(afu_id=NLB3)), programmed=programmed)
+        assert carried(now, before, programmed).attributes["afuID"] == afu_id
+    (unread,) = of_type(NEC)  # as a card that can't be read, it has no ports
+    assert carried(unread, before, {}).attributes["afuID"] == NLB0
 
 
 @pytest.mark.parametrize(
