@@ -1,22 +1,24 @@
 """The cluster's API for a suite that asks one thing after the other, or several from threads."""
 
 import asyncio
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.kube.client import HttpResponse
 from services.process.errors import ClusterError
 from simulator.client import Client, Json, Refused
-from tests.support import eventually
+from tests.support import accelbind_command, clean_environment, eventually
 
-__all__ = ["Api", "Json", "Place", "Refused", "place_of", "until"]
+__all__ = ["Api", "Json", "Place", "Refused", "accelbind", "place_of", "until"]
 
 T = TypeVar("T")
 
 MERGE = "application/merge-patch+json"
 BUSY = 429
 POLL_SECONDS = 0.2
+COMMAND_SECONDS = 300
 TRIES = 5
 REPEATABLE = ("GET", "DELETE")
 OUTAGE_PAUSE = 4.0
@@ -56,6 +58,20 @@ def until(attempt: Callable[[], T], *, seconds: float, what: str) -> T:
             raise AssertionError(str(error)) from error
 
     return eventually(result, seconds, POLL_SECONDS, what)[0]
+
+
+def accelbind(*arguments: str, codes: Collection[int] = (0,)) -> str:
+    """What an `accelbind` command prints that ends with one of some exit codes."""
+    done = subprocess.run(
+        accelbind_command(*arguments),
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    assert done.returncode in codes, f"accelbind {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
 
 
 class Api(Client):

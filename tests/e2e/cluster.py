@@ -56,10 +56,6 @@ class Cluster:
         self.notes: list[str] = []
         """What a reader of the summary should know."""
         self._undo: list[tuple[str, Callable[[], None]]] = []
-        self.has_accounts = api.serves("v1", "serviceaccounts")
-        self.has_controllers = True
-        """Whether somebody makes accounts, and so Deployments' pods, and ends namespaces."""
-        self.has_scheduler = True
         self.of_others: frozenset[str] = frozenset()
         """What the node offered before the run, and others serve."""
         self.node = find_node(api, settings)
@@ -95,54 +91,14 @@ class Cluster:
         name = self.name(part)
         labels = self.labels | {"pod-security.kubernetes.io/enforce": "baseline"} | labels
         place = Place("v1", "Namespace")
-        self.on_close(f"namespace {name}", partial(self._leave, place, name))
+        self.on_close(f"namespace {name}", partial(self.remove, place, name))
         self.api.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         )
-        if self.has_accounts:
-            self._await_account(Place("v1", "ServiceAccount", name))
+        if self.api.serves("v1", "serviceaccounts"):  # pods are refused until there is one
+            account = partial(self.api.get, Place("v1", "ServiceAccount", name), "default")
+            until(account, seconds=ACCOUNT_SECONDS, what=f"the service account of {name}")
         return name
-
-    def _leave(self, place: Place, name: str) -> None:
-        """Have a namespace go, with all that is in it."""
-        if not self.has_controllers:
-            self._empty(name)
-            self.api.delete(place, name)
-            left = self.api.find(place, name)
-            if left is not None:
-                final = left | {"spec": {"finalizers": []}}
-                self.api.ask("PUT", f"{place.path}/{name}/finalize", body=final)
-        self.remove(place, name)
-
-    def _empty(self, namespace: str) -> None:
-        """What the namespace controller does, for what a run makes."""
-        kinds = (("v1", "Pod"), ("v1", "Secret"), ("v1", "ServiceAccount"))
-        for api_version, kind in (*kinds, *((each.api_version, each.name) for each in MAPPINGS)):
-            place = Place(api_version, kind, namespace)
-            for each in self.api.list(place):
-                self.remove(place, each["metadata"]["name"], grace=1)
-
-    def _await_account(self, place: Place) -> None:
-        """Pods are refused until their namespace has its account, which a controller makes."""
-
-        def look() -> Json:
-            found = self.api.find(place, "default")
-            if found is None:
-                raise AssertionError("none")
-            return found
-
-        try:
-            seconds = ACCOUNT_SECONDS if self.has_controllers else 0
-            until(look, seconds=seconds, what=f"the service account of {place.namespace}")
-        except AssertionError:
-            self.has_controllers = False
-            self.notes.append(
-                "no controllers run here; the suite did their work in its own namespaces"
-            )
-            metadata = {"name": "default", "namespace": place.namespace}
-            self.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-        # Pods then need no token, nor the ConfigMap that comes with it.
-        self.api.patch(place, "default", {"automountServiceAccountToken": False})
 
     def put(self, item: Json) -> Json:
         """Create a cluster-wide object of the run, which goes with it."""
@@ -169,28 +125,24 @@ class Cluster:
 
     # Definitions
 
-    def define(self) -> dict[str, bool]:
-        """See that all kinds are defined; tell which definitions are ours, word for word.
+    def define(self) -> None:
+        """See that all kinds are defined.
 
         A definition that is there stays as it is. One that is made here goes with the run, unless
         somebody has made objects of it meanwhile.
         """
-        ours = {}
         for wanted in documents(*(f"crd/{each.plural}.yaml" for each in MAPPINGS)):
             name = wanted["metadata"]["name"]
             place = Place(DEFINITION, "CustomResourceDefinition")
-            found = self.api.find(place, name)
-            if found is None:
+            if self.api.find(place, name) is None:
                 self.on_close(f"definition {name}", partial(self._undefine, wanted))
                 wanted["metadata"]["labels"] = wanted["metadata"].get("labels", {}) | self.labels
                 self.api.create(wanted)
-            ours[wanted["spec"]["names"]["kind"]] = found is None or _same(wanted, found)
             until(
                 partial(self._until_established, place, name),
                 seconds=60,
                 what=f"definition {name} to be served",
             )
-        return ours
 
     def _until_established(self, place: Place, name: str) -> None:
         conditions = self.api.get(place, name).get("status", {}).get("conditions") or []
@@ -263,15 +215,3 @@ def ready(node: Json) -> bool:
     conditions = node.get("status", {}).get("conditions") or []
     is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
     return is_ready and not node.get("spec", {}).get("unschedulable")
-
-
-def _same(wanted: Json, found: Json) -> bool:
-    """Whether a definition that was found says of its objects what ours says."""
-
-    def schema(definition: Json) -> object:
-        for version in definition["spec"]["versions"]:
-            if version["name"] == wanted["spec"]["versions"][0]["name"]:
-                return version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-        return None
-
-    return schema(wanted) == schema(found)

@@ -11,7 +11,7 @@ from typing import Final
 import yaml
 
 from services.devices.dra import DRIVER
-from tests.e2e.api import Json, Place, place_of, until
+from tests.e2e.api import Json, Place, accelbind, place_of, until
 from tests.e2e.hosts import START_SECONDS, Hosts
 from tests.e2e.pods import SHOW, Pods, simple
 from tests.support import Process, python_module
@@ -88,16 +88,10 @@ class Driver:
             text = answer.read().decode()
         return sum(map(int, PROGRAMMINGS.findall(text)))
 
-    def place_in_log(self, event: str, uid: str) -> int:
-        """Where its log says something of a claim."""
-        lines = [json.loads(line) for line in self.process.stderr.splitlines()]
-        found = [each.get("event") == event and each.get("uid") == uid for each in lines]
-        return found.index(True)
-
-    def logged(self, event: str) -> list[Json]:
-        """The lines of its log that say something."""
+    def logged(self, *events: str) -> list[Json]:
+        """The lines of its log that say one of some things."""
         lines = map(json.loads, self.process.stderr.splitlines())
-        return [each for each in lines if each.get("event") == event]
+        return [each for each in lines if each.get("event") in events]
 
     def carried(self, device: str) -> str:
         """The function in a port, by its node in a container."""
@@ -107,14 +101,14 @@ class Driver:
     def print_classes(self) -> list[Json]:
         """The classes for the mappings of the cluster, as `accelbind dra classes` prints them."""
         kubeconfig = str(self.hosts.cluster.settings.kubeconfig)
-        text = self.hosts.run("dra", "classes", "--kubeconfig", kubeconfig)
+        text = accelbind("dra", "classes", "--kubeconfig", kubeconfig)
         return [each for each in yaml.safe_load_all(text) if each]
 
     def template(self, pods: Pods, mapping: str) -> str:
         """See that there is what `accelbind dra template` prints; returns its name."""
         kubeconfig = str(self.hosts.cluster.settings.kubeconfig)
         where = ("--namespace", pods.namespace, "--kubeconfig", kubeconfig)
-        item = yaml.safe_load(self.hosts.run("dra", "template", mapping, *where))
+        item = yaml.safe_load(accelbind("dra", "template", mapping, *where))
         item["metadata"]["namespace"] = pods.namespace
         name: str = item["metadata"]["name"]
         if self.hosts.cluster.api.find(place_of(item), name) is None:

@@ -11,11 +11,9 @@ import ipaddress
 import json
 import os
 import shutil
-import signal
 import socket
 import ssl
 import stat
-import subprocess
 import tempfile
 import threading
 import time
@@ -30,7 +28,7 @@ from services.process.errors import ClusterError
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.driver import raw_bitstream
-from tests.e2e.api import Json, Place, Refused, until
+from tests.e2e.api import Json, Place, Refused, accelbind, until
 from tests.e2e.cluster import (
     CONFIGURATIONS,
     MODE_ANNOTATION,
@@ -40,7 +38,8 @@ from tests.e2e.cluster import (
     documents,
     ready,
 )
-from tests.support import Process, Processes, accelbind_command, clean_environment, python_module
+from tests.e2e.pods import simple
+from tests.support import Process, Processes, python_module
 
 CARDS = 4
 UNITS = 3
@@ -106,19 +105,12 @@ def check_host(cluster: Cluster) -> None:
 
 def check_kubelet(endpoint: Path) -> None:
     """See that a kubelet's socket is there, and that this user may register at it."""
-    try:
-        is_here = stat.S_ISSOCK(endpoint.stat().st_mode)
-    except PermissionError:
-        is_here = True  # nobody but root may look into a kubelet's folder
-    except OSError:
-        is_here = False
-    if not is_here:
-        raise CantRun(
-            f"no kubelet runs here: {endpoint} is not a socket. HOST_PROCESSES=1 runs on a node of"
-            " the cluster; KUBELET_DIR is the folder of its kubelet"
-        )
     if not os.access(endpoint, os.W_OK) or not os.access(endpoint.parent, os.W_OK):
-        raise CantRun(f"user {os.geteuid()} may not write in {endpoint.parent}: run this as root")
+        raise CantRun(
+            f"no kubelet runs here, or user {os.geteuid()} may not register at {endpoint}."
+            " HOST_PROCESSES=1 runs as root on a node of the cluster; KUBELET_DIR is the folder of"
+            " its kubelet"
+        )
 
 
 def takes_devices(folder: str | Path) -> bool:
@@ -277,15 +269,8 @@ class Hosts:
 
     def until_called(self) -> None:
         """Wait until the API server calls the webhook: it refuses a name that nobody maps."""
-        metadata = {"name": "called", "namespace": self.namespace}
-        limits = {f"{DOMAIN}/mapped-nowhere": "1"}
-        container = {"name": "c", "image": "none", "resources": {"limits": limits}}
-        item = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": metadata,
-            "spec": {"containers": [container]},
-        }
+        item = simple("called", {f"{DOMAIN}/mapped-nowhere": 1})
+        item["metadata"]["namespace"] = self.namespace
 
         def look() -> None:
             answer = "admitted"
@@ -406,27 +391,13 @@ class Hosts:
         """Put the bitstream of a function where the plugin looks for it."""
         file = self.folder / "new.gbs"
         file.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
-        self.run("bitstream", "install", str(file), "--bitstreams", str(self.folder / "bitstreams"))
+        accelbind("bitstream", "install", str(file), "--bitstreams", f"{self.folder}/bitstreams")
 
     def uninstall(self, afu_id: str) -> None:
         """Remove it."""
         (self.folder / "bitstreams" / A10_INTERFACE / f"{afu_id}.gbs").unlink()
 
     # Anything
-
-    def run(self, *arguments: str, may_fail: bool = False) -> str:
-        """What an `accelbind` command prints."""
-        done = subprocess.run(
-            accelbind_command(*arguments),
-            env=clean_environment(),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        if not may_fail:
-            assert done.returncode == 0, f"accelbind {' '.join(arguments)}: {done.stderr}"
-        return done.stdout
 
     def told(self, name: str, lines: int = 12) -> str:
         """The end of what a process has written."""
@@ -541,9 +512,3 @@ def hosts_of(cluster: Cluster, namespace: str) -> Iterator[Hosts]:
         hosts.until_bundled()
         hosts.until_called()
         yield hosts
-
-
-def hang_up(process: Process) -> None:
-    """Kill a process as nothing could prevent."""
-    process.popen.send_signal(signal.SIGKILL)
-    process.popen.wait(10)

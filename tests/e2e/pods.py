@@ -22,7 +22,6 @@ from tests.e2e.cluster import MANIFESTS, NODES, Cluster
 DEFAULT_IMAGE = "busybox:1.37"
 SAMPLES = MANIFESTS / "samples"
 ADMISSION_SECONDS = 60.0
-SCHEDULER_SECONDS = 30.0
 NO_IMAGE = {"InvalidImageName", "ErrImageNeverPull"}
 """Reasons of a pod to wait for ever; a pull that failed is tried again."""
 
@@ -190,7 +189,6 @@ class Pods:
             assert done, self.described(pod)
             return pod
 
-        self._see_to_scheduling(name)
         try:
             return until(look, seconds=self.patience, what=f"pod {name} to run")
         except AssertionError as error:
@@ -218,28 +216,7 @@ class Pods:
             text = self.described(self.get(name))
             assert words in text, text
 
-        self._see_to_scheduling(name)
         until(look, seconds=self.patience, what=f'pod {name} to say "{words}"')
-
-    def _see_to_scheduling(self, name: str) -> None:
-        """Bind a pod that no scheduler has looked at: small clusters for tests may have none."""
-
-        def look() -> None:
-            pod = self.get(name)
-            conditions = pod.get("status", {}).get("conditions") or []
-            scheduled = any(each["type"] == "PodScheduled" for each in conditions)
-            assert scheduled or pod["spec"].get("nodeName"), self.described(pod)
-
-        try:
-            seconds = SCHEDULER_SECONDS if self.cluster.has_scheduler else 0
-            until(look, seconds=seconds, what="a scheduler")
-        except AssertionError:
-            self.cluster.has_scheduler = False
-            self.cluster.notes.append("no scheduler runs here; the suite bound its pods itself")
-            target = {"apiVersion": "v1", "kind": "Node", "name": self.cluster.node}
-            binding = {"apiVersion": "v1", "kind": "Binding", "target": target}
-            binding["metadata"] = {"name": name, "namespace": self.namespace}
-            self.cluster.api.ask("POST", f"{self.place.path}/{name}/binding", body=binding)
 
     def labelled(self, **labels: str) -> list[Json]:
         """The pods with these labels."""

@@ -1,15 +1,11 @@
 """What `accelbind doctor` finds wrong."""
 
 import json
-import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tests.e2e.api import Json
+from tests.e2e.api import Json, accelbind
 from tests.e2e.cluster import Cluster
-from tests.support import accelbind_command, clean_environment
-
-SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +22,9 @@ class Red:
 
 def run_doctor(cluster: Cluster, *flags: str) -> list[Json]:
     """The checks of a run of the doctor."""
-    kubeconfig = str(cluster.settings.kubeconfig)
-    done = subprocess.run(
-        accelbind_command(
-            "doctor", "--cluster", "--kubeconfig", kubeconfig, *flags, "--output", "json"
-        ),
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode in (0, 1, 2), f"accelbind doctor: {done.stderr}"
-    found: list[Json] = json.loads(done.stdout)["checks"]
+    whole = ("--cluster", "--kubeconfig", str(cluster.settings.kubeconfig))
+    printed = accelbind("doctor", *whole, *flags, "--output", "json", codes=(0, 1, 2))
+    found: list[Json] = json.loads(printed)["checks"]
     return found
 
 

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from services.process.errors import InvalidInput
 
@@ -45,78 +47,42 @@ class WrongSetting(InvalidInput):
     """A setting can't be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+SettingPath: TypeAlias = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+class Settings(BaseModel):
     """The suite's settings, as `HELP` explains them."""
 
-    kubeconfig: Path
-    host_processes: bool
-    root: Path | None
-    node_name: str
-    image: str
-    webhook_host: str
-    kubelet_restart: str
-    kubelet_dir: Path
-    pod_logs_dir: Path
-    cdi_dir: Path
-    character_devices: bool
-    patience: float
+    model_config = ConfigDict(frozen=True)
+
+    kubeconfig: SettingPath
+    host_processes: bool = False
+    root: SettingPath | None = None
+    node_name: str = ""
+    image: str = ""
+    webhook_host: str = ""
+    kubelet_restart: str = ""
+    kubelet_dir: SettingPath = Path("/var/lib/kubelet")
+    pod_logs_dir: SettingPath = Path("/var/log/pods")
+    cdi_dir: SettingPath = Path("/var/run/cdi")
+    devices: Literal["character", "files"] = "character"
+    patience: float = Field(180.0, ge=1, le=3600)
+
+    @property
+    def character_devices(self) -> bool:
+        """Whether the cards' nodes are character devices."""
+        return self.devices == "character"
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings that an environment names."""
-    kubeconfig = environment.get("KUBECONFIG", "")
-    if not kubeconfig:
+    variables = {name: environment.get(name.upper()) for name in Settings.model_fields}
+    given = {name: value for name, value in variables.items() if value}
+    if "kubeconfig" not in given:
         raise WrongSetting(NO_CLUSTER)
-    if not _is_file(_path(kubeconfig)):
-        raise WrongSetting(f"KUBECONFIG={kubeconfig} is no file that can be read: name one")
-    host_processes = _yes(environment, "HOST_PROCESSES")
-    root = environment.get("ROOT", "")
-    if root and not host_processes:
-        raise WrongSetting("ROOT is where HOST_PROCESSES=1 lays out its cards: name that too")
-    devices = environment.get("DEVICES") or "character"
-    if devices not in ("character", "files"):
-        raise WrongSetting(f"DEVICES={devices} is neither character nor files")
-    return Settings(
-        kubeconfig=_path(kubeconfig),
-        host_processes=host_processes,
-        root=_path(root) if root else None,
-        node_name=environment.get("NODE_NAME", ""),
-        image=environment.get("IMAGE", ""),
-        webhook_host=environment.get("WEBHOOK_HOST", ""),
-        kubelet_restart=environment.get("KUBELET_RESTART", ""),
-        kubelet_dir=_path(environment.get("KUBELET_DIR") or "/var/lib/kubelet"),
-        pod_logs_dir=_path(environment.get("POD_LOGS_DIR") or "/var/log/pods"),
-        cdi_dir=_path(environment.get("CDI_DIR") or "/var/run/cdi"),
-        character_devices=devices == "character",
-        patience=_seconds(environment.get("PATIENCE") or "180"),
-    )
-
-
-def _path(text: str) -> Path:
-    """A path as a person writes it."""
-    return Path(text).expanduser().absolute()
-
-
-def _is_file(path: Path) -> bool:
-    """Whether it is one; where we may not look, there is none for us."""
-    return os.access(path, os.R_OK) and path.is_file()
-
-
-def _yes(environment: Mapping[str, str], name: str) -> bool:
-    text = environment.get(name, "")
-    if text.lower() in ("", "0", "no", "false"):
-        return False
-    if text.lower() in ("1", "yes", "true"):
-        return True
-    raise WrongSetting(f"{name}={text} is neither 1 nor 0")
-
-
-def _seconds(text: str) -> float:
     try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 1 <= seconds <= 3600:
-        raise WrongSetting(f"PATIENCE={text} is no number of seconds from 1 to 3600")
-    return seconds
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        raise WrongSetting(f"{name.upper()}={given[name]}: {first['msg']}") from error

@@ -18,7 +18,7 @@ from tests.e2e.simulator import NODE, Simulator, simulated
 from tests.making import in_the_environment_of_make, make_command
 from tests.manifests.rendering import NAMESPACE, one, rendered
 from tests.manifests.test_cluster import WEBHOOK, begin, certs, cluster, webhook
-from tests.support import Process, Processes, eventually_async, python_module, soaking
+from tests.support import Processes, eventually_async, python_module, soaking
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -52,12 +52,6 @@ def seen(stands_in: Simulator) -> dict[str, Any]:
     return found
 
 
-def run(processes: Processes, stands_in: Simulator, *arguments: str, **env: str) -> Process:
-    # a `make test PYTEST_ARGS=…` around us hands its own arguments down
-    env = stands_in.environment() | {"PYTEST_ARGS": ""} | env
-    return processes.start(python_module("tests.e2e", *arguments), env=env, name="e2e")
-
-
 @pytest.mark.long
 def test_the_suite_passes_and_leaves_nothing(stands_in: Simulator, processes: Processes) -> None:
     before = seen(stands_in)
@@ -73,25 +67,15 @@ def test_the_suite_passes_and_leaves_nothing(stands_in: Simulator, processes: Pr
 
 def test_an_interrupted_run_leaves_nothing(stands_in: Simulator, processes: Processes) -> None:
     before = seen(stands_in)
-    process = run(processes, stands_in, "-k", "gets_one_device or modes")
+    # a `make test PYTEST_ARGS=…` around us hands its own arguments down
+    env = stands_in.environment() | {"PYTEST_ARGS": ""}
+    command = python_module("tests.e2e", "-k", "gets_one_device or modes")
+    process = processes.start(command, env=env, name="e2e")
     process.wait_for_output("gets_one_device", timeout=300)
     process.popen.send_signal(signal.SIGINT)
     process.popen.send_signal(signal.SIGTERM)  # who is impatient breaks nothing off
     assert process.wait(300) == 2, process.transcript()
     assert seen(stands_in) == before
-
-
-def test_without_a_cluster_it_says_what_to_do(processes: Processes) -> None:
-    process = processes.start(python_module("tests.e2e"))
-    assert process.wait(300) == 2
-    assert process.stderr.startswith("error: no cluster is named: make e2e KUBECONFIG=FILE")
-    assert "SIMULATOR=1" in process.stderr
-
-
-def test_it_says_so_where_nothing_is_deployed(stands_in: Simulator, processes: Processes) -> None:
-    process = run(processes, stands_in, HOST_PROCESSES="0", ROOT="")
-    assert process.wait(300) == 2
-    assert "accelbind isn't deployed here" in process.stdout
 
 
 def the_service(address: str) -> Answers:

@@ -5,15 +5,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from services.devices.labels import label
 from services.names import DOMAIN
 from simulator.card_faults import Fault
-from simulator.cards import NLB0, NLB3
-from tests.e2e.api import Json, Place, until
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from tests.e2e.api import Json, Place, place_of, until
 from tests.e2e.cluster import Cluster
 from tests.e2e.dra import GROUP, Driver, driver_of, with_template
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
 from tests.e2e.pods import STAY, Pods, simple
 from tests.e2e.reds import run_doctor
+from tests.e2e.suite.conftest import mapping
 from tests.e2e.suite.kubelet import life, restart
 from tests.support import soaking
 
@@ -22,6 +24,8 @@ pytestmark = pytest.mark.usefixtures("can_run")
 KEPT = "arria10-nlb0-programmed"
 PROGRAMMED = "other-programmed"
 HOOK_SECONDS = 20 if soaking() else 8
+RETRY_SECONDS = 100.0
+"""Within which the kubelet has asked again."""
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +33,6 @@ def driver(cluster: Cluster, pods: Pods, hosts: Hosts) -> Iterator[Driver]:
     """The driver, and the classes for the mappings of the run."""
     if not cluster.api.serves(GROUP, "deviceclasses"):
         pytest.skip(f"the API server has no {GROUP}: DRA needs Kubernetes 1.36")
-    if not cluster.has_scheduler:
-        pytest.skip("no scheduler runs here")
     assert pods.namespace, "its mappings are made"
     for afu in (NLB0, NLB3):
         hosts.install(afu)
@@ -58,8 +60,8 @@ def test_a_node_moves_to_dra_while_a_pod_has_a_device_of_the_plugin(
     """First of all, before the driver serves."""
     if not cluster.settings.kubelet_restart:
         pytest.skip("KUBELET_RESTART=… is not set: the command that restarts the kubelet")
-    if not cluster.api.serves(GROUP, "deviceclasses") or not cluster.has_scheduler:
-        pytest.skip("DRA needs Kubernetes 1.36, and a scheduler")
+    if not cluster.api.serves(GROUP, "deviceclasses"):
+        pytest.skip("DRA needs Kubernetes 1.36")
     ended = "they are once the pods have ended and are deleted"
     hosts.install(NLB0)
     hosts.serve("region")
@@ -114,7 +116,7 @@ def test_a_region_pod_gets_its_function_through_the_webhook(
 def test_successive_pods_of_two_functions_are_programmed_once_each(
     pods: Pods, driver: Driver
 ) -> None:
-    templates = [driver.template(pods, mapping) for mapping in (KEPT, PROGRAMMED)]
+    templates = [driver.template(pods, each) for each in (KEPT, PROGRAMMED)]
     before = driver.programmings()
     for number in range(8):
         name = pods.create(with_template(f"pod-{number}", templates[number % 2]))["metadata"][
@@ -130,20 +132,29 @@ def test_successive_pods_of_two_functions_are_programmed_once_each(
     assert driver.programmings() == before, "the rest found its function"
 
 
-def test_a_foreign_function_is_refused(pods: Pods, driver: Driver, elsewhere: Pods) -> None:
+def test_a_foreign_function_is_refused_until_it_is_mapped(
+    pods: Pods, driver: Driver, elsewhere: Pods, figure: Callable[[str], None]
+) -> None:
     """The template of a namespace that maps the function, in one that doesn't."""
-    name = driver.template(pods, KEPT)
-    place = Place(GROUP, "ResourceClaimTemplate", pods.namespace)
-    item = pods.cluster.api.get(place, name)
+    name, api = driver.template(pods, PROGRAMMED), pods.cluster.api
+    item = api.get(Place(GROUP, "ResourceClaimTemplate", pods.namespace), name)
     item["metadata"] = {"name": name, "namespace": elsewhere.namespace}
-    pods.cluster.api.create(item)
-    before = driver.programmings()
-    made = elsewhere.create(with_template("foreign", name))["metadata"]["name"]
+    api.create(item)
+    before, begun = driver.programmings(), time.monotonic()
+    made = elsewhere.create(with_template("foreign", name, STAY))["metadata"]["name"]
+    mapped = mapping(PROGRAMMED, elsewhere.namespace, A10_INTERFACE, NLB3, "region")
     try:
         elsewhere.until_waiting(made, "is not mapped in namespace")
         assert driver.programmings() == before
+        refused = time.monotonic()
+        api.create(mapped)
+        elsewhere.begun(made)
+        waited = time.monotonic() - refused
+        figure(f"refused after {refused - begun:.1f} s, running {waited:.0f} s after the mapping")
+        assert waited <= RETRY_SECONDS
     finally:
         elsewhere.tidy()  # while there is a driver: without one, the pod would stay
+        api.delete(place_of(mapped), PROGRAMMED)
 
 
 def test_a_loaded_function_that_is_not_mapped_is_refused(driver: Driver, elsewhere: Pods) -> None:
@@ -184,10 +195,12 @@ def test_a_device_waits_for_containers_whose_pod_was_deleted_by_force(
     pods.cluster.api.delete(pods.place, name, grace=0)
     pods.begun(pods.start(simple("next", every, STAY)))
     (after,) = claims(pods)
-    uids = [each["metadata"]["uid"] for each in (before, after)]
-    assert driver.place_in_log("claim unprepared", uids[0]) < driver.place_in_log(
-        "claim prepared", uids[1]
-    )
+    lines = driver.logged("claim prepared", "claim unprepared")
+    last = [(each["event"], each["uid"]) for each in lines][-2:]
+    assert last == [
+        ("claim unprepared", before["metadata"]["uid"]),
+        ("claim prepared", after["metadata"]["uid"]),
+    ]
 
 
 def test_a_hot_card_is_tainted_shown_and_avoided(
@@ -198,7 +211,7 @@ def test_a_hot_card_is_tainted_shown_and_avoided(
     pods.begun(name)
     (claim,) = claims(pods)
     device = claim["status"]["allocation"]["devices"]["results"][0]["device"]
-    address = next(each for each in hosts.rack.addresses if label_of(each) in device)
+    address = next(each for each in hosts.rack.addresses if label(each) in device)
 
     def shown(health: str) -> None:
         (status,) = pods.get(name)["status"]["containerStatuses"]
@@ -222,10 +235,6 @@ def test_a_hot_card_is_tainted_shown_and_avoided(
         hosts.rack.heal(address, Fault.OVERHEATED)
     until(lambda: tainted(False), seconds=patience, what="the end of the taint")
     until(lambda: shown("Healthy"), seconds=patience, what="the pod's status")
-
-
-def label_of(address: str) -> str:
-    return address.replace(":", "-").replace(".", "-")
 
 
 def test_slices_come_back_after_a_restart_of_the_kubelet(

@@ -4,7 +4,7 @@ import threading
 from typing import Self
 
 from services.names import DOMAIN
-from tests.e2e.api import until
+from tests.e2e.api import accelbind, until
 from tests.e2e.hosts import SETTLE, Hosts
 from tests.e2e.pods import Pods, simple
 from tests.support import eventually
@@ -46,7 +46,7 @@ def test_no_pod_is_refused_while_the_ca_changes(pods: Pods, hosts: Hosts) -> Non
     shown = hosts.served()
     with Creating(pods) as creating:
         eventually(lambda: creating.count > 3, what="pods")
-        hosts.run("certs", "renew", "--ca", *hosts.certificates, "--settle", SETTLE)
+        accelbind("certs", "renew", "--ca", *hosts.certificates, "--settle", SETTLE)
 
         def new_certificate() -> None:
             assert hosts.served() != shown, f"the old one\n{hosts.told('certs')}"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.e2e.api import until
+from tests.e2e.api import accelbind, until
 from tests.e2e.cluster import Cluster
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
 from tests.e2e.pods import STAY, Pods, limits_of, pod_of, sample_pods, simple
@@ -34,10 +34,8 @@ def test_a_container_gets_as_many_as_it_asks_for(pods: Pods, function: str, host
 
 
 def test_nobody_else_gets_a_device_until_it_is_given_back(
-    cluster: Cluster, pods: Pods, function: str, hosts: Hosts
+    pods: Pods, function: str, hosts: Hosts
 ) -> None:
-    if not cluster.has_scheduler:
-        pytest.skip("no scheduler runs here")
     hosts.serve("af")
     holder = pods.start(simple("holder", {function: CARDS}, STAY))
     pods.begun(holder)
@@ -54,7 +52,7 @@ def test_people_see_who_has_a_device(
     pods.begun(name)
 
     def look() -> None:
-        told = json.loads(hosts.run("devices", "--files", *hosts.files, "-o", "json"))
+        told = json.loads(accelbind("devices", "--files", *hosts.files, "-o", "json"))
         holders = [each for device in told["devices"] for each in device["holders"]]
         wanted = {"namespace": pods.namespace, "pod": name, "container": "show", "claim": ""}
         assert holders == [wanted], f"{holders}, {told['problems']}"
@@ -86,8 +84,7 @@ def test_the_sample_deployment_runs(cluster: Cluster, pods: Pods, function: str)
     replicas = item["spec"]["replicas"]
     labels = item["spec"]["template"]["metadata"]["labels"]
     pods.admitted(pod_of(item, "of-a-deployment"))
-    deployed = cluster.has_controllers and cluster.api.serves("apps/v1", "deployments")
-    if deployed:
+    if cluster.api.serves("apps/v1", "deployments"):
         pods.create(item)
     else:
         cluster.notes.append(
