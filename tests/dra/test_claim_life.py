@@ -498,7 +498,7 @@ class ClaimLife(RuleBasedStateMachine):
 
 
 ClaimLife.TestCase.settings = settings(
-    max_examples=2000 if soaking() else 40, stateful_step_count=50, deadline=None
+    max_examples=2000 if soaking() else 25, stateful_step_count=50, deadline=None
 )
 TestClaimLife = pytest.mark.timeout(0 if soaking() else 300)(ClaimLife.TestCase)
 
