@@ -8,8 +8,7 @@ import asyncio
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -170,10 +169,13 @@ class WatchLoop(ABC):
         path, params = self._watch_request()
         seconds = max(1, round(self._timing.watch * (3 + self._timing.jitter()) / 4))
         params = {"watch": 1, **params, "timeoutSeconds": seconds}
-        async with _open_watch(client, path, params, seconds + self._timing.grace) as events:
+        longest = seconds + self._timing.grace
+        async with client.lines(path, params, seconds=longest) as lines:
             self._opened = self._clock()
-            async for event in events:
-                await self._apply(client, event)
+            async for line in lines:
+                if not line:
+                    continue
+                await self._apply(client, _read_line(line))
                 self.last_seen = self._clock()
                 if self._open_seconds >= self._timing.steady:
                     self._watch_works()
@@ -219,15 +221,6 @@ class WatchLoop(ABC):
     def _failed(self, error: ClusterError, pause: float) -> None:
         age = round(self._clock() - self.last_seen, 1)
         self._outage.failed(str(error), age=age, next_try=round(pause, 1))
-
-
-@asynccontextmanager
-async def _open_watch(
-    client: ClusterClient, path: str, params: Mapping[str, str | int], seconds: float
-) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-    """Open a watch that counts as hanging after `seconds`; yield its events."""
-    async with client.lines(path, params, seconds=seconds) as lines:
-        yield (_read_line(line) async for line in lines if line)
 
 
 class _Status(msgspec.Struct):

@@ -1,9 +1,7 @@
 """Watches the annotations of one node through all outages.
 
 The node is read with `get`, then watched until the server ends the watch, and so on. This needs the
-verbs `get` and `watch` of nodes. Without `watch` the node is polled, and a watch is tried again
-from time to time. `services.kube.list_watch` has the loop.
-
+verbs `get` and `watch` of nodes. `services.kube.list_watch` has the loop.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,9 +9,8 @@ from typing import Final
 from urllib.parse import quote
 
 import msgspec
-import structlog
 
-from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, Unreadable
+from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, Unreadable
 from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming
 from services.kube.lists import UNREADABLE
@@ -22,16 +19,8 @@ from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"
 
-POLL_SECONDS: Final = 10.0
-"""Between two reads where watching is forbidden."""
-
 READ_SECONDS: Final = 5.0
 """Between two reads that events of one watch cause: a cache may lag behind for long."""
-
-FORBIDDEN_SECONDS: Final = 600.0
-"""Between two attempts to watch where it is forbidden."""
-
-log = structlog.get_logger(component="kube")
 
 
 class NodeWatcher(WatchLoop):
@@ -58,8 +47,7 @@ class NodeWatcher(WatchLoop):
         self._path = f"{NODES}/{quote(name, safe='')}"
         self._on_change = on_change
         self._known: Mapping[str, str] = {}
-        self._read_after = self._no_watch_before = self._clock()
-        self._polls = False
+        self._read_after = self._clock()
 
     def _watch_request(self) -> tuple[str, dict[str, str | int]]:
         # The version in the node's metadata may be too old to watch from; 0 is the API server's
@@ -68,8 +56,8 @@ class NodeWatcher(WatchLoop):
         # `resourceNames` requires the selector.
         return NODES, {"fieldSelector": f"metadata.name={self._name}", "resourceVersion": 0}
 
-    async def _read(self, client: ClusterClient) -> float | None:
-        """Read the node and report its annotations; return the pause if it can't be watched."""
+    async def _read(self, client: ClusterClient) -> None:
+        """Read the node and report its annotations."""
         answer = await client.request("GET", self._path)
         if answer.status == NOT_FOUND:
             raise BadStatus(
@@ -79,10 +67,6 @@ class NodeWatcher(WatchLoop):
             )
         self._known = self._annotations(client.expect(answer, f"GET {self._path}").body)
         self._on_change(self._known)
-        return self._poll_pause() if self._clock() < self._no_watch_before else None
-
-    def _poll_pause(self) -> float:
-        return POLL_SECONDS * (3 + self._timing.jitter()) / 4
 
     async def _apply(self, client: ClusterClient, event: WatchEvent) -> None:
         # The cache may lag behind what `get` has returned, so an event only causes another read.
@@ -105,22 +89,6 @@ class NodeWatcher(WatchLoop):
         if isinstance(error, BadStatus):
             self._on_change(None)
         return super()._read_failed(error)
-
-    def _watch_failed(self, error: ClusterError, requested: float) -> float:
-        if not (isinstance(error, BadStatus) and error.status == FORBIDDEN):
-            return super()._watch_failed(error, requested)
-        self._no_watch_before = self._clock() + FORBIDDEN_SECONDS
-        write_log = log.debug if self._polls else log.info
-        write_log(
-            "watching the node is forbidden, so it is polled; to see changes at once, allow `watch`"
-            " of nodes",
-            node=self._name,
-            seconds=POLL_SECONDS,
-            reason=str(error),
-        )
-        self._polls = True
-        self._backoff.reset()
-        return self._poll_pause()
 
 
 class _Metadata(msgspec.Struct):

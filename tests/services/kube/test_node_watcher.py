@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from services.kube import node_watcher
 from services.kube.connection import ApiConnection, connector
 from services.kube.list_watch import WatchTiming
 from services.kube.node_watcher import NodeWatcher
-from simulator.apiserver.faults import watches
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.services.kube.following import SimulatedTime
 from tests.support import eventually_async
@@ -30,13 +28,6 @@ STALE = b'{"type":"ADDED","object":{"metadata":{"name":"n1","annotations":{"mode
 async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
     async with ApiServerStandIn(tmp_path) as standin:
         yield standin
-
-
-@pytest.fixture
-def polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read follow each other quickly."""
-    monkeypatch.setattr(node_watcher, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(node_watcher, "READ_SECONDS", 0.01)
 
 
 def put(api: ApiServerStandIn, name: str = "n1", **annotations: str) -> None:
@@ -99,22 +90,6 @@ async def test_a_node_that_has_not_changed_for_long_is_read_and_watched_alone(
     assert watch.startswith("GET /api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dn1&")
     assert "resourceVersion=0&" in watch
     assert "Bookmarks" not in watch
-
-
-@pytest.mark.usefixtures("polling")
-async def test_where_watching_is_forbidden_the_node_is_polled(
-    api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    put(api, mode="af")
-    with api.faults.failing(403, matches=watches):
-        async with following(api) as made:
-            await made.until_reported({"mode": "af"})
-            put(api, mode="region")
-            await made.until_reported({"mode": "region"})
-            await eventually_async(lambda: len(made.reported) > 5)
-            assert made.watcher.error == ""
-    assert sum("watch=1" in each for each in requests(api)) == 1, "it isn't tried again at once"
-    assert capsys.readouterr().out.count("watching the node is forbidden") == 1
 
 
 async def test_a_node_that_is_missing_is_waited_for_and_logged_once(
