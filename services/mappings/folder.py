@@ -1,16 +1,18 @@
 """Mappings from a folder of YAML files in the format of the custom resources.
 
 For clusters whose mappings are in a ConfigMap, for Docker Compose and for the demo. The files are
-read in the order of their names. A document with an error is reported and skipped.
-`services.process.folder` finds changes.
+read in the order of their names. A document with an error is reported and skipped. Changes are
+found by polling: name, inode, times and size of each file, several times a second.
 """
 
+import asyncio
 import collections.abc
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn, TypeAlias
 
 import structlog
 
@@ -18,8 +20,9 @@ from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.kinds import ACCELERATOR, TABLE
 from services.mappings.model import Entry, Mapping, Rejected, parse, reject
 from services.mappings.schema import unknown_fields
-from services.process.errors import InvalidMapping
-from services.process.folder import INTERVAL, FolderPoll, read_file, yaml_files
+from services.process.errors import ExternalFailure, InvalidMapping
+from services.process.folder import read_file, yaml_files
+from services.process.outage import Outage
 from services.process.yaml import BrokenDocument, read_documents
 
 WHAT: Final = "mappings"
@@ -28,6 +31,11 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 MAX_LOGGED: Final = 100
 MAX_SHOWN: Final = 4
 """Unknown fields that the reason of a mapping names."""
+INTERVAL: Final = 0.25
+MAX_WAIT: Final = 5.0
+"""Seconds after which a folder that keeps changing is loaded as it is."""
+
+Signature: TypeAlias = tuple[tuple[object, ...], ...]
 
 log = structlog.get_logger(component="mappings")
 
@@ -160,23 +168,37 @@ def _items(value: object) -> list[object] | None:
     return [head | item if isinstance(item, dict) else item for item in members]
 
 
-class FolderSource(FolderPoll[FolderSnapshot]):
+class FolderSource:
     """The latest mappings of a folder that could be read, polled every `interval` seconds."""
 
     def __init__(self, directory: Path, *, interval: float = INTERVAL) -> None:
-        super().__init__(
-            directory,
-            what=WHAT,
-            load=load_folder,
-            on_load=self._swap,
-            log=log,
-            interval=interval,
-        )
+        self.loaded = False
         self.snapshot = FolderSnapshot()
         """The mappings in use; replaced as a whole, never changed."""
         self.index = self.snapshot.index
         """The snapshot's index, which every request reads."""
+        self._directory = directory
+        self._interval = interval
+        self._outage = Outage(
+            log,
+            "mappings not loaded, the previous ones stay in use",
+            "the folder of mappings can be read again",
+            folder=str(directory),
+        )
+        self._confirmed = time.monotonic()
+        self._signature: Signature | None = None
+        self._pending: Signature | None = None
         self._logged: frozenset[str] = frozenset()
+
+    @property
+    def error(self) -> str:
+        """Why the folder can't be read now; empty if it can."""
+        return self._outage.reason
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last poll that found what is in use unchanged."""
+        return time.monotonic() - self._confirmed
 
     @property
     def watch_failures(self) -> collections.abc.Mapping[str, int]:
@@ -188,7 +210,43 @@ class FolderSource(FolderPoll[FolderSnapshot]):
         """How many files, documents and mappings can't be used."""
         return len(self.snapshot.problems) + len(self.snapshot.unread)
 
+    def load(self) -> None:
+        """Load the folder at the start.
+
+        Raises:
+            ExternalFailure: It can't be read.
+        """
+        self._signature = _signature(self._directory)
+        self._swap(load_folder(self._directory))
+
+    async def follow(self) -> NoReturn:
+        """Poll for changes and load them until cancelled, whatever errors occur."""
+        while True:
+            begun = time.perf_counter()
+            await self._poll()
+            # A folder that takes long to poll is polled less often.
+            cost = time.perf_counter() - begun
+            await asyncio.sleep(max(self._interval, 20 * cost))
+
+    async def _poll(self) -> None:
+        try:
+            state = _signature(self._directory)
+            # Two polls that agree: a file that is being written isn't read half.
+            if state != self._signature and (state == self._pending or self.age > MAX_WAIT):
+                self._swap(await asyncio.to_thread(load_folder, self._directory))
+                self._signature = state
+            self._pending = state
+        except ExternalFailure as error:
+            self._outage.failed(str(error))
+        except Exception as error:  # noqa: BLE001 - of ours; the next poll tries again
+            self._outage.failed(f"accelbind failed while reading them: {error!r:.200}")
+        else:
+            if state == self._signature:
+                self._confirmed = time.monotonic()
+                self._outage.ended()
+
     def _swap(self, snapshot: FolderSnapshot) -> None:
+        self.loaded = True
         self.snapshot = snapshot
         self.index = snapshot.index
         log.info(
@@ -204,3 +262,17 @@ class FolderSource(FolderPoll[FolderSnapshot]):
         if len(new) > MAX_LOGGED:
             log.warning("more mappings skipped", number=len(new) - MAX_LOGGED)
         self._logged = frozenset(problems)
+
+
+def _signature(directory: Path) -> Signature:
+    """The state of a folder for comparison; raises as `yaml_files`."""
+    return tuple((path.name, *_state(path)) for path in yaml_files(directory, what=WHAT))
+
+
+def _state(path: Path) -> tuple[object, ...]:
+    try:
+        state = path.stat()
+    except OSError as error:
+        return (error.errno,)
+    # Unlike the modification time, no program can set back the inode's change time.
+    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size
