@@ -1,11 +1,10 @@
 """The settings of `accelbind certs run`."""
 
-import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from certs.authority import name_text, parse_names
 from certs.policy import RENEWAL_SHARE, CertificatePolicy
@@ -29,40 +28,15 @@ NAMESPACE: Final = "accelbind-system"
 CLUSTER: Final = "Cluster"
 CERTIFICATES: Final = "Certificates"
 
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LONGEST: Final = timedelta(days=36500)
-
-
-def _label(value: str) -> str:
-    if not _LABEL.fullmatch(value):
-        raise ValueError(f"{value!r:.80} is not the name of a namespace or Service")
-    return value
-
-
-def _object_name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError(f"{value!r:.80} is not the name of an object")
-    return value
-
-
-def _object_names(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not value:
-        raise ValueError("at least one name is needed")
-    return tuple(dict.fromkeys(map(_object_name, value)))
 
 
 def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
     """The namespace of this pod, or that of the manifests."""
     try:
-        text = Path(service_account, "namespace").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+        return Path(service_account, "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
         return NAMESPACE
-    return text if _LABEL.fullmatch(text) else NAMESPACE
-
-
-Label = Annotated[str, AfterValidator(_label)]
-ObjectName = Annotated[str, AfterValidator(_object_name)]
 
 
 class CertsSettings(ProcessSettings):
@@ -73,18 +47,18 @@ class CertsSettings(ProcessSettings):
     ] = None
     """How to reach the API server."""
     namespace: Annotated[
-        Label, Flag("NAME", CLUSTER, "the pod's own, or accelbind-system", short="-n")
+        str, Flag("NAME", CLUSTER, "the pod's own, or accelbind-system", short="-n")
     ] = Field(default_factory=own_namespace)
     """Namespace of the Secrets and the Service."""
-    service: Annotated[Label, Flag("NAME", CLUSTER)] = "accelbind-webhook"
+    service: Annotated[str, Flag("NAME", CLUSTER)] = "accelbind-webhook"
     """The webhook's Service."""
-    ca_secret: Annotated[ObjectName, Flag("NAME", CLUSTER)] = "accelbind-ca"  # noqa: S105 - a name
+    ca_secret: Annotated[str, Flag("NAME", CLUSTER)] = "accelbind-ca"  # noqa: S105 - a name
     """Secret of the CA and its key."""
-    tls_secret: Annotated[ObjectName, Flag("NAME", CLUSTER)] = "accelbind-webhook-tls"  # noqa: S105 - a name
+    tls_secret: Annotated[str, Flag("NAME", CLUSTER)] = "accelbind-webhook-tls"  # noqa: S105 - a name
     """Secret that the webhook mounts."""
-    webhook_config: Annotated[
-        CommaSeparated, AfterValidator(_object_names), Flag("NAME", CLUSTER)
-    ] = ("accelbind",)
+    webhook_config: Annotated[CommaSeparated, Field(min_length=1), Flag("NAME", CLUSTER)] = (
+        "accelbind",
+    )
     """Webhook configurations, mutating and validating, that get the CA bundle."""
     name: Annotated[CommaSeparated, Flag("NAME", CERTIFICATES)] = ()
     """Further DNS name or IP address in the serving certificate."""
@@ -138,7 +112,7 @@ class CertsSettings(ProcessSettings):
         try:
             _ = self.policy
         except InvalidSettings as error:
-            raise ValueError(f"--name: {error}") from error
+            raise ValueError(f"--name, --service, --namespace: {error}") from error
         return self
 
     @property

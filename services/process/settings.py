@@ -24,11 +24,7 @@ import yaml
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.process.errors import InvalidSettings
 from services.process.listening import ALL_ADDRESSES
@@ -157,18 +153,6 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
         validate_default=True,
     )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings' signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use flags, then variables, and no files."""
-        return init_settings, env_settings
 
 
 class ProcessSettings(Settings):

@@ -120,9 +120,9 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "environ", "wanted"),
     [
-        (CERT | {"port": "70000"}, {}, "--port: must be at most 65535 (it is '70000')"),
-        (CERT | {"interval": "1ms"}, {}, "--interval: must be at least 50ms (it is '1ms')"),
-        (CERT | {"settle": "1s"}, {}, "--settle: must be at least 2s (it is '1s')"),
+        (CERT | {"port": "70000"}, {}, "--port: must be at most 65535"),
+        (CERT | {"interval": "1ms"}, {}, "--interval: must be at least 50ms"),
+        (CERT | {"settle": "1s"}, {}, "--settle: must be at least 2s"),
         (CERT, {"ACCELBIND_PORT": "much"}, "ACCELBIND_PORT: must be a valid integer"),
         (CERT, {"ACCELBIND_MODE": "x"}, "ACCELBIND_MODE: must be 'af' or 'region' (it is 'x')"),
         ({}, {}, "--tls-cert is required"),
