@@ -55,7 +55,6 @@ class ExecPlugin(msgspec.Struct, rename="camel"):
     args: list[str] | None = None
     env: list[_Variable] | None = None
     install_hint: str | None = None
-    provide_cluster_info: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,6 @@ class Access:
     token: str = field(default="", repr=False)
     token_file: Path | None = None
     plugin: ExecPlugin | None = None
-    plugin_cluster: Mapping[str, object] | None = None
-    """The description of the cluster for the plugin; None if it doesn't request one."""
 
 
 def load_config(
@@ -169,7 +166,6 @@ class _Cluster(msgspec.Struct, rename="kebab"):
     insecure_skip_tls_verify: bool | None = None
     tls_server_name: str | None = None
     proxy_url: str | None = None
-    extensions: list[dict[str, Any]] | None = None
 
 
 class _User(msgspec.Struct, rename="kebab"):
@@ -246,11 +242,6 @@ def _from_files(files: Sequence[str]) -> Access:
         token=user.token or "",
         token_file=user_folder / user.token_file if user.token_file else None,
         plugin=_plugin(user.exec, user_folder) if user.exec else None,
-        plugin_cluster=(
-            _description(cluster, authority)
-            if user.exec and user.exec.provide_cluster_info
-            else None
-        ),
     )
 
 
@@ -282,17 +273,3 @@ def _plugin(plugin: ExecPlugin, folder: Path) -> ExecPlugin:
     if "/" not in plugin.command:
         return plugin  # looked up in PATH
     return msgspec.structs.replace(plugin, command=str(folder / plugin.command))
-
-
-def _description(cluster: _Cluster, authority: bytes | None) -> dict[str, object]:
-    """Return the description of a cluster for plugins (`Cluster` of their API)."""
-    extensions = {each.get("name"): each.get("extension") for each in cluster.extensions or ()}
-    fields = {
-        "server": cluster.server,
-        "tls-server-name": cluster.tls_server_name,
-        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
-        "certificate-authority-data": authority,
-        "proxy-url": cluster.proxy_url,
-        "config": extensions.get("client.authentication.k8s.io/exec"),
-    }
-    return {key: value for key, value in fields.items() if value}

@@ -13,7 +13,7 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +54,7 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
         token = _checked(access.token, "the kubeconfig's token")
         headers["Authorization"] = f"Bearer {token}"
     elif access.plugin is not None:
-        auth = _BearerAuth(_PluginToken(access.plugin, access.plugin_cluster, context))
+        auth = _BearerAuth(_PluginToken(access.plugin))
 
     async def set_server_name(request: httpx2.Request) -> None:
         request.extensions["sni_hostname"] = access.server_name
@@ -139,15 +139,12 @@ class _BearerAuth(httpx2.Auth):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         token = await self._source.token()
-        if not token:
-            yield request
-            return
         request.headers["Authorization"] = f"Bearer {token}"
         response = yield request
         if response.status_code != httpx2.codes.UNAUTHORIZED:
             return
         newer = await self._source.token(refused=token)
-        if newer and newer != token:
+        if newer != token:
             request.headers["Authorization"] = f"Bearer {newer}"
             yield request
 
@@ -179,10 +176,8 @@ class _TokenFile:
             raise ClusterError(f"the token file {self._path} can't be read: {reason}") from error
 
 
-class _Credentials(msgspec.Struct, rename="camel"):
+class _Credentials(msgspec.Struct):
     token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
 
 
 class _ExecCredential(msgspec.Struct):
@@ -192,46 +187,34 @@ class _ExecCredential(msgspec.Struct):
 class _PluginToken:
     """Runs a plugin for its token, once for all waiting requests."""
 
-    def __init__(
-        self,
-        plugin: ExecPlugin,
-        cluster: Mapping[str, object] | None,
-        context: ssl.SSLContext | None,
-    ) -> None:
+    def __init__(self, plugin: ExecPlugin) -> None:
         self._plugin = plugin
-        self._cluster = cluster
-        self._context = context
-        self._printed: _Credentials | None = None
+        self._printed = ""
         self._running = asyncio.Lock()
 
     async def token(self, refused: str | None = None) -> str:
         printed = self._printed
-        if printed is None or refused == printed.token:
-            async with self._running:
-                if self._printed is printed:
-                    self._printed = await self._run()
-                printed = self._printed
-        return printed.token if printed else ""
+        if printed and refused != printed:
+            return printed
+        async with self._running:
+            if self._printed == printed:
+                self._printed = await self._run()
+            return self._printed
 
-    async def _run(self) -> _Credentials:
+    async def _run(self) -> str:
         name = f"the credential plugin {self._plugin.command}"
-        output = await _run_plugin(self._plugin, self._cluster, name)
+        output = await _run_plugin(self._plugin, name)
         try:
-            printed = msgspec.json.decode(output, type=_ExecCredential).status or _Credentials()
+            status = msgspec.json.decode(output, type=_ExecCredential).status
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             reason = plain(str(error), 200)
             raise ClusterError(f"{name} prints no ExecCredential: {reason}") from error
-        if printed.client_certificate_data and self._context is not None:
-            certificate, key = printed.client_certificate_data, printed.client_key_data
-            _load_pair(self._context, certificate.encode(), key.encode())
-        if printed.token or not printed.client_certificate_data:
-            printed.token = _checked(printed.token, f"what {name} prints")
-        return printed
+        return _checked(status.token if status else "", f"what {name} prints")
 
 
-async def _run_plugin(plugin: ExecPlugin, cluster: Mapping[str, object] | None, name: str) -> bytes:
+async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
     """Return the output of a plugin; it and its child processes end with this call."""
-    spec = {"interactive": False} | ({} if cluster is None else {"cluster": cluster})
+    spec = {"interactive": False}
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     variables = {each.name: each.value for each in plugin.env or ()}
     variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import uvloop
-import yaml
 
 from services.kube.client import BadStatus, ClusterClient
 from services.kube.config import Access
@@ -140,22 +139,12 @@ def test_a_proxy_is_asked_for_a_tunnel_and_sees_nothing_of_what_goes_through(
     run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", "answers 403 Forbidden"),
-        (b"SSH-2.0\r\n\r\n", "closed the connection"),
-        (b"x" * 200_000, "closed the connection"),
-    ],
-)
-async def test_a_proxy_that_gives_no_tunnel_is_an_error(
-    tmp_path: Path, reply: bytes, message: str
-) -> None:
+async def test_a_proxy_that_gives_no_tunnel_is_an_error(tmp_path: Path) -> None:
     async with Ends().run(None) as ends:
-        ends.reply = reply
+        ends.reply = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"
         cluster = {"server": "https://a", "proxy-url": ends.proxy}
         async with client_of(tmp_path, cluster) as client:
-            with pytest.raises(ClusterError, match=f"https://a .*{message}"):
+            with pytest.raises(ClusterError, match=r"https://a .*answers 403 Forbidden"):
                 await client.get(POD)
 
 
@@ -200,30 +189,29 @@ def test_authorities_that_later_versions_of_python_find_too_old_are_trusted() ->
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
 
 
-async def test_a_plugin_may_give_a_certificate_and_another_one_later(
+async def test_a_certificate_of_a_client_is_shown_and_read_again_when_it_is_refused(
     tmp_path: Path, pair: ServingPair
 ) -> None:
     authority = ClientAuthority(tmp_path)
     context = pair.context()
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(authority.path)
-    plugin = tmp_path / "plugin"
-    plugin.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
-    plugin.chmod(0o755)
     cluster = {
         "certificate-authority-data": encoded(pair.certificate),
         "tls-server-name": "api.example.com",
     }
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin"}}
+
+    def user(name: str) -> dict[str, Any]:
+        certificate, key = authority.issue(name)
+        return {"client-certificate": str(certificate), "client-key": str(key)}
+
     async with Ends().run(context) as ends:
-        (tmp_path / "answer").write_text(credential(authority, "jane"))
-        config = write_config(tmp_path, cluster | {"server": ends.server}, user)
-        connection = ApiConnection(connector(config))
+        cluster["server"] = ends.server
+        connection = ApiConnection(connector(write_config(tmp_path, cluster, user("jane"))))
         async with connection.client() as client:
             assert await client.get(POD) == b"jane"
-            (tmp_path / "answer").write_text(credential(authority, "john"))
-            assert await client.get(POD) == b"jane"
-            ends.refused = b"jane"
+        write_config(tmp_path, cluster, user("john"))
+        ends.refused = b"jane"
         with pytest.raises(BadStatus):
             async with connection.client() as client:
                 await client.get(POD)
@@ -232,17 +220,10 @@ async def test_a_plugin_may_give_a_certificate_and_another_one_later(
         await connection.aclose()
 
 
-def credential(authority: ClientAuthority, name: str) -> str:
-    certificate, key = (path.read_text() for path in authority.issue(name))
-    status = {"clientCertificateData": certificate, "clientKeyData": key}
-    return yaml.safe_dump({"status": status}, default_flow_style=True, default_style='"', width=1e9)
-
-
 @pytest.mark.parametrize(
     ("host", "no_proxy", "spared"),
     [
         ("localhost", "", True),
-        ("[::1]", "", True),
         ("224.0.0.1", "10.0.0.0/8", False),
         ("224.0.0.1", "224.0.0.0/8", True),
     ],
@@ -261,12 +242,11 @@ async def test_no_proxy_names_what_is_reached_directly(
         assert (not ends.asked) == spared
 
 
-@pytest.mark.parametrize("proxy", ["socks5://proxy:1080", "ftp://proxy", "http://proxy:many"])
 def test_a_proxy_of_the_environment_that_can_not_be_used_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy:1080")
     with pytest.raises(
         ClusterError, match="HTTPS_PROXY or ALL_PROXY is not an http:// or https:// URL"
     ):
