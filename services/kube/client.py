@@ -33,7 +33,6 @@ UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
-GONE: Final = 410
 _SERVER_ERRORS: Final = 500
 """Statuses from here on are failures of the server."""
 

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from services.kube.client import GONE, BadStatus, ClusterClient, TooLong, Unreadable
+from services.kube.client import ClusterClient, TooLong, Unreadable
 from services.process.text import plain
 
 T = TypeVar("T")
@@ -15,9 +15,6 @@ T = TypeVar("T")
 PAGE: Final = 500
 """Objects in a page of a list, as client-go requests them."""
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
-
-_ATTEMPTS: Final = 5
-"""Starts of a list, which may expire while it is read."""
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -75,24 +72,14 @@ async def list_objects(
     read: Callable[[dict[str, Any]], T | None],
     selector: str = "",
 ) -> list[T]:
-    """Return what a function returns for each object of a list, without None: it may be large.
-
-    A list that expires while it is read is started again.
-    """
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            async with aclosing(read_pages(client, path, selector)) as pages:
-                return [
-                    converted
-                    async for page in pages
-                    for item in page.items or ()
-                    if (converted := read(decode(item, path, dict[str, Any]))) is not None
-                ]
-        except BadStatus as error:
-            if error.status != GONE or attempt == _ATTEMPTS:
-                raise
+    """Return what a function returns for each object of a list, without None: it may be large."""
+    async with aclosing(read_pages(client, path, selector)) as pages:
+        return [
+            converted
+            async for page in pages
+            for item in page.items or ()
+            if (converted := read(decode(item, path, dict[str, Any]))) is not None
+        ]
 
 
 def decode(body: bytes | msgspec.Raw, path: str, kind: type[T]) -> T:
