@@ -168,14 +168,12 @@ def may_serve(certificate: x509.Certificate) -> bool:
 
 def key_error(certificate: x509.Certificate, key_text: bytes) -> str:
     """Why a serving certificate cannot be used with a key; empty if it can."""
-    if not key_text.strip():
-        return "the serving certificate has no key"
     try:
         key = read_key(key_text)
     except UnusableKey as error:
         return f"the serving certificate cannot be used: {error}"
     if key is None:
-        return "the key of the serving certificate is garbled"
+        return "the serving certificate has no readable key"
     if key.public_key() != certificate.public_key():
         return "the serving certificate and its key do not belong together"
     return ""

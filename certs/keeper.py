@@ -176,12 +176,14 @@ class CertificateReconciler:
             raise CertificateError(f"Secret {where}: {error}") from error
         if state.data() != {key: held.data[key] for key in CA_KEYS & held.data.keys()}:
             await write_secret(client, held, state.data(), ours=CA_KEYS)
-            trusted = len(state.authorities)
             if state.created:
                 self._metrics.issued.labels("ca").inc()
-                log.info("CA created", secret=where, reason=state.created, trusted_cas=trusted)
-            if state.removed:
-                log.info("old CAs leave the bundle", secret=where, trusted_cas=trusted)
+            log.info(
+                "CAs written",
+                secret=where,
+                reason=state.created,
+                trusted_cas=len(state.authorities),
+            )
         self._force.authority = False
         return state
 

@@ -85,8 +85,6 @@ class CaState:
     old: tuple[x509.Certificate, ...] = ()
     created: str = ""
     """Why another certificate signs from now on; empty if none does."""
-    removed: int = 0
-    """How many CAs leave the bundle."""
 
     @property
     def authorities(self) -> tuple[x509.Certificate, ...]:
@@ -124,7 +122,7 @@ def next_ca(
     old = [one for one in known if one != own and is_authority(one) and is_valid(one, now)]
     signer = find_signer(serving, (own, *old))
     if serving is not None and signer == own and now - issued_at(serving) > policy.overlap:
-        return CaState(authority, created=created, removed=len(old))
+        return CaState(authority, created=created)
     if signer is not None and signer != own:
         old.insert(0, signer)  # so that it is not among those that are too many
     return CaState(authority, unique(old)[:MOST_OLD], created)

@@ -59,7 +59,6 @@ class Process:
             count=self._metrics.failures.inc,
         )
         self._error = "the first round is not done"
-        self._missing: frozenset[str] = frozenset()
         self._ended = time.monotonic()
         routes = {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
         self._server = MetricsServer(registry, routes)
@@ -114,13 +113,6 @@ class Process:
             metrics.expiry.labels("serving").set(report.serving_ends.timestamp())
         metrics.trusted.set(len(report.authorities))
         metrics.missing.set(len(report.missing))
-        missing = frozenset(report.missing)
-        for name in sorted(missing - self._missing):
-            log.info(
-                "webhook configuration does not exist; it gets its bundle when it does",
-                configuration=name,
-            )
-        self._missing = missing
         self._set_error("; ".join(report.problems))
         interval = self._settings.interval.total_seconds()
         return interval * random.uniform(0.75, 1)  # noqa: S311 - jitter, not a secret

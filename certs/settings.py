@@ -6,7 +6,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from certs.authority import name_text, parse_names
+from certs.authority import parse_names
 from certs.policy import RENEWAL_SHARE, CertificatePolicy
 from certs.store import CertificateLocations
 from services.kube.config import SERVICE_ACCOUNT
@@ -124,7 +124,6 @@ class CertsSettings(ProcessSettings):
             self.tls_secret,
             self.service,
             self.webhook_config,
-            frozenset(map(name_text, self.policy.names)),
         )
 
     @property

@@ -1,7 +1,7 @@
 """Describe the certificates of a folder or a cluster as plain values, without any key."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from certs.policy import (
     RENEWAL_SHARE,
     SERVING_CERTIFICATE,
     SERVING_KEY,
-    serving_certificate,
     stored_authorities,
 )
 from certs.store import CertificateLocations, read_configurations
@@ -64,9 +63,6 @@ async def from_cluster(client: ClusterClient, at: CertificateLocations) -> Store
         raise ClusterError("; ".join(configurations.problems))
     serving = (await read_secret(client, at.namespace, at.serving)).data
     authority = (await read_secret(client, at.namespace, at.authority)).data
-    present = serving_certificate(serving)
-    names = map(name_text, names_of(present)) if present else ()
-    ours = replace(at, hosts=at.hosts.union(names))
     return StoredCertificates(
         authority,
         serving,
@@ -75,7 +71,7 @@ async def from_cluster(client: ClusterClient, at: CertificateLocations) -> Store
         {
             f"{one.name}[{number}]": bundle
             for one in configurations.present
-            for number, bundle in enumerate(one.bundles(ours))
+            for number, bundle in enumerate(one.bundles(at))
         },
         tuple(configurations.missing),
     )

@@ -9,7 +9,6 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from cryptography import x509
 
@@ -44,15 +43,12 @@ class CertificateLocations:
     """The webhook's Service."""
     configurations: tuple[str, ...]
     """Names of webhook configurations, mutating and validating."""
-    hosts: frozenset[str] = frozenset()
-    """Names of the serving certificate, for webhooks that are called by URL."""
 
     def owns(self, entry: dict[str, Any]) -> bool:
-        """Whether an entry of a webhook configuration is accelbind's."""
-        config = entry.get("clientConfig") or {}
-        if service := config.get("service"):
+        """Whether an entry of a webhook configuration is accelbind's, also if it names a URL."""
+        if service := (entry.get("clientConfig") or {}).get("service"):
             return (service.get("namespace"), service.get("name")) == (self.namespace, self.service)
-        return str(entry.get("name", "")).endswith(SUFFIX) or _host(config) in self.hosts
+        return str(entry.get("name", "")).endswith(SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +124,3 @@ def _configs(item: dict[str, Any], at: CertificateLocations) -> Iterator[dict[st
     for entry in item.get("webhooks") or []:
         if isinstance(entry, dict) and at.owns(entry):
             yield entry.get("clientConfig") or {}
-
-
-def _host(config: dict[str, Any]) -> str:
-    try:
-        return urlsplit(str(config.get("url", ""))).hostname or ""
-    except ValueError:
-        return ""

@@ -30,7 +30,7 @@ NAMESPACE = "accelbind-system"
 CA, TLS = "accelbind-ca", "accelbind-webhook-tls"
 SERVICE = "accelbind-webhook"
 HOST = f"{SERVICE}.{NAMESPACE}.svc"
-LOCATIONS = CertificateLocations(NAMESPACE, CA, TLS, SERVICE, ("accelbind",), frozenset({HOST}))
+LOCATIONS = CertificateLocations(NAMESPACE, CA, TLS, SERVICE, ("accelbind",))
 POLICY = CertificatePolicy(
     parse_names([HOST]),
     lifetime=timedelta(days=90),
