@@ -13,9 +13,8 @@ such as accepting connections, ends the process.
 
 import asyncio
 import gc
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
 
 import structlog
 
@@ -24,6 +23,7 @@ from services.process import logging
 from services.process.errors import ExternalFailure, InvalidSettings
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import listen, write_ports
+from services.process.outage import Outage
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from webhook.app import create_app
@@ -85,6 +85,7 @@ class Webhook:
         build_info(registry, "webhook")
         registry.register(WebhookCollector(metrics, self._state))
         self.metrics = MetricsServer(registry, probes)
+        self._readiness = Outage(log, "not ready", "ready")
         self.address: tuple[str, int] = ("", 0)
 
     async def run_until(self, stop: asyncio.Event) -> None:
@@ -94,17 +95,14 @@ class Webhook:
             listener = listen(self._settings.host, self._settings.port)
             self.address = listener.getsockname()[:2]
             serving = asyncio.create_task(self.server.serve(sockets=[listener]))
-            readiness = asyncio.create_task(log_readiness(self._missing), name="readiness")
             parts: list[asyncio.Task[Any]] = [
                 serving,
-                readiness,
                 asyncio.create_task(self.certificates.follow()),
                 asyncio.create_task(self.mappings.follow()),
             ]
             try:
                 self._announce()
                 await _first(parts, stop.wait())
-                readiness.cancel()  # stopping explains that it is not ready
                 self.server.draining = True
                 await asyncio.wait([serving], timeout=self._settings.drain_seconds)
             finally:
@@ -151,26 +149,13 @@ class Webhook:
     async def readyz(self) -> tuple[int, str]:
         """Whether it has mappings that are young enough and is not stopping."""
         reason = self._missing()
+        self._readiness.update(reason)
         return (503, f"{reason}\n") if reason else (200, "ok\n")
 
     async def healthz(self) -> tuple[int, str]:
         """Whether a review of our own is answered correctly."""
         problem = check_ourselves()
         return (503, f"{problem}\n") if problem else (200, "ok\n")
-
-
-async def log_readiness(missing: Callable[[], str], interval: float = 1.0) -> NoReturn:
-    """Log when readiness changes; `missing` returns what is missing, empty when ready."""
-    since, was_ready = time.monotonic(), None
-    while True:
-        reason, now = missing(), time.monotonic()
-        if was_ready is None or was_ready is bool(reason):
-            if reason:
-                log.warning("not ready", reason=reason)
-            else:
-                log.info("ready", after=round(now - since, 1))
-            since, was_ready = now, not reason
-        await asyncio.sleep(interval)
 
 
 async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any, object]) -> None:

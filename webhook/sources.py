@@ -63,5 +63,5 @@ def staleness(source: MappingSource, longest: float | None) -> str:
     if not source.loaded:
         return f"mappings not loaded{reason}"
     if longest is not None and source.age > longest:
-        return f"mappings are {source.age:.0f} s old, which is over {longest:g} s{reason}"
+        return f"mappings are over {longest:g} s old{reason}"
     return ""

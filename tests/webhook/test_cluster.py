@@ -1,7 +1,6 @@
 """The webhook over an API server: both real processes, and mappings that come and go."""
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -131,8 +130,7 @@ def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
     event = "mappings are not being updated, the known ones stay in use"
     assert float(str(eventually(lambda: webhook.events(event))[0]["age"])) >= 0
     assert eventually(lambda: not ready(webhook))
-    text = webhook.plain("/readyz").text
-    assert re.match(rf"mappings are \d+ s old, which is over {STALENESS} s \(the API", text)
+    assert webhook.plain("/readyz").text.startswith(f"mappings are over {STALENESS} s old (the API")
     assert webhook.metric("accelbind_ready") == 0
     assert admits(webhook, "kept")
 

@@ -128,16 +128,22 @@ def settings(folder: Path) -> WebhookSettings:
     )
 
 
-def test_readiness_waits_for_mappings_and_ends_when_stopping(tmp_path: Path) -> None:
-    async def scenario() -> tuple[int, str]:
-        webhook = Webhook(settings(tmp_path))
-        assert await webhook.readyz() == (200, "ok\n")
+async def test_readiness_waits_for_mappings_ends_when_stopping_and_is_logged(
+    tmp_path: Path,
+) -> None:
+    webhook = Webhook(settings(tmp_path))
+    with capture_logs() as logs:
         webhook.mappings.loaded = False
+        assert await webhook.readyz() == (503, "mappings not loaded\n")
+        webhook.mappings.loaded = True
+        assert await webhook.readyz() == (200, "ok\n")
         webhook.server.draining = True
-        return await webhook.readyz()
-
-    missing = "mappings not loaded, stopping\n"
-    assert asyncio.run(scenario()) == (503, missing)
+        assert await webhook.readyz() == (503, "stopping\n")
+    assert [(line["event"], line.get("reason")) for line in logs] == [
+        ("not ready", "mappings not loaded"),
+        ("ready", None),
+        ("not ready", "stopping"),
+    ]
 
 
 def test_settings_that_were_not_checked_are_refused() -> None:
