@@ -158,18 +158,16 @@ class BlockingCalls:
             HardwareError: No thread can be started.
         """
         job = self._submit(key, call, timeout, what)
-        limit = asyncio.timeout(timeout)
+        future, is_late = asyncio.wrap_future(job.future), False
         try:
-            async with limit:
-                return await asyncio.wrap_future(job.future)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise  # the call's own
-            if job.future.done() and not job.future.cancelled():
-                return job.future.result()  # it finished at the last moment
-            raise _Abandoned(job.hangs) from error
+            await asyncio.wait([future], timeout=timeout)
+            is_late = not future.done()
+            if is_late:
+                raise _Abandoned(job.hangs)
+            return await future
         finally:
-            self._leave(key, job, late=limit.expired())
+            future.cancel()
+            self._leave(key, job, late=is_late)
 
     async def run_steps(self, key: str, steps: Steps[T], *, timeout: float) -> T:  # noqa: ASYNC109 - a step goes on after it
         """Make steps without blocking the event loop; return the result of the work.
