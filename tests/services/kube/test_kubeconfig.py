@@ -34,7 +34,6 @@ def test_what_a_cluster_is_told_of_is_taken_as_it_is(tmp_path: Path) -> None:
         "certificate-authority-data": base64.b64encode(b"authority").decode(),
         "tls-server-name": "api.example.com",
         "proxy-url": "http://proxy:3128",
-        "extensions": [{"name": "minikube.sigs.k8s.io", "extension": {"version": "v1.34"}}],
     }
     access = loaded(tmp_path, config(cluster))
     assert access.server == "https://10.0.0.1:6443/k8s/clusters/c-1"
@@ -90,8 +89,6 @@ clusters: [{name: k}]
         (None, "not found"),
         ("{", "is not a kubeconfig"),
         ("", "is not a kubeconfig"),
-        ("clusters: 5\ncontexts: []", "is not a kubeconfig"),
-        ("\x00", "is not a kubeconfig"),
         ("clusters: []\ncontexts: []", "has no current-context"),
         ("current-context: c\ncontexts: []", 'has no context "c"'),
         ("current-context: c\ncontexts: [{name: c}]", 'has no cluster ""'),
@@ -111,9 +108,7 @@ def test_a_file_that_can_not_be_used_says_why(
 @pytest.mark.parametrize(
     ("cluster", "user", "message"),
     [
-        ({"server": ""}, None, 'the server "" is not an https URL'),
         ({"server": "htps://a"}, None, 'the server "htps://a" is not an https URL'),
-        ({"server": "https://"}, None, "is not an https URL"),
         ({"server": "https://a:many"}, None, "is not an https URL"),
         ({"server": 5}, None, "is not a kubeconfig: Expected `str"),
         ({"certificate-authority-data": "x"}, None, "some of its data is not base64"),
@@ -128,13 +123,8 @@ def test_a_file_that_can_not_be_used_says_why(
             {"auth-provider": {"name": "gcp"}},
             "auth-provider: it was removed in Kubernetes",
         ),
-        ({}, {"username": "u", "password": "p"}, "username: passwords were removed in Kubernetes"),
         ({}, {"as": "jane"}, "its user has as: impersonation is not supported"),
-        ({}, {"as-groups": ["a"]}, "its user has as-groups: impersonation is not"),
-        ({}, {"as-user-extra": {"a": ["b"]}}, "its user has as-user-extra: impersonation is not"),
-        ({}, {"client-certificate": "/nowhere/crt"}, "No such file"),
         ({}, {"exec": {"apiVersion": "v9", "command": "x"}}, 'plugin has the apiVersion "v9"'),
-        ({}, {"exec": {"apiVersion": "v9"}}, "is not a kubeconfig"),
     ],
 )
 def test_an_entry_that_can_not_be_used_says_why(
@@ -148,7 +138,6 @@ def test_an_entry_that_can_not_be_used_says_why(
     ("cluster", "user", "message"),
     [
         ({"certificate-authority-data": "YQ=="}, None, "its certificate-authority holds no"),
-        ({"certificate-authority-data": "/w=="}, None, "its certificate-authority holds no"),
         ({"certificate-authority": "/dev/null"}, None, "its certificate-authority holds no"),
         (
             {},
@@ -156,9 +145,7 @@ def test_an_entry_that_can_not_be_used_says_why(
             "the client certificate and key are not a certificate and its unencrypted key",
         ),
         ({"proxy-url": "socks5://p:1080"}, None, "proxy-url is not an http:// or https:// URL"),
-        ({"proxy-url": "http://p:many"}, None, "proxy-url is not an http:// or https:// URL"),
         ({}, {"token": "one two"}, "the kubeconfig's token holds more than one token"),
-        ({}, {"token": " \n"}, "the kubeconfig's token holds no token"),
     ],
 )
 def test_what_can_not_be_shown_or_trusted_is_an_error_before_anything_is_asked(

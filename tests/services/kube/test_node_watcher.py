@@ -110,15 +110,6 @@ async def test_a_node_that_is_missing_is_waited_for_and_logged_once(
     assert ["has no node" in line for line in warnings] == [True, True]
 
 
-async def test_a_refusal_is_reported_as_no_annotations(api: ApiServerStandIn) -> None:
-    put(api, mode="af")
-    async with following(api) as made:
-        with api.faults.failing(403):
-            await made.until_reported(None)
-            assert "RBAC" in made.watcher.error
-        await made.until_reported({"mode": "af"})
-
-
 async def test_outages_and_ends_of_watches_only_delay_changes(api: ApiServerStandIn) -> None:
     put(api, mode="af")
     async with following(api) as made:
@@ -139,7 +130,7 @@ async def test_outages_and_ends_of_watches_only_delay_changes(api: ApiServerStan
 
 @pytest.mark.parametrize(
     "body",
-    [b"[]", b"{", b'{"metadata":{"name":"n2"}}', b'{"metadata":{"name":"n1","annotations":3}}'],
+    [b"{", b'{"metadata":{"name":"n2"}}', b'{"metadata":{"name":"n1","annotations":3}}'],
 )
 async def test_what_is_no_node_changes_nothing(api: ApiServerStandIn, body: bytes) -> None:
     put(api, mode="af")

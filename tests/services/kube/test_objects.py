@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.kube.client import BadStatus, ClusterClient
+from services.kube.client import ClusterClient
 from services.kube.connection import connector
 from services.kube.objects import (
     Conflict,
@@ -60,18 +60,6 @@ async def test_of_two_who_read_the_same_the_second_writer_is_told(client: Cluste
     assert (await read_secret(client, "default", "s")).data["a"] == b"1"
 
 
-async def test_one_that_was_made_anew_meanwhile_is_not_written(
-    api: ApiServerStandIn, client: ClusterClient
-) -> None:
-    found = await read_secret(client, "default", "s")
-    api.drop("Secret", "s")
-    with pytest.raises(BadStatus, match="404"):
-        await write_secret(client, found, {"a": b"1"}, ours=OURS)
-    put(api)
-    with pytest.raises(Conflict):
-        await write_secret(client, found, {"a": b"1"}, ours=OURS)
-
-
 async def test_one_that_is_not_there_is_created_empty_and_then_left_alone(
     api: ApiServerStandIn, client: ClusterClient
 ) -> None:
@@ -93,7 +81,7 @@ async def test_creating_one_that_appeared_meanwhile_changes_nothing(
     assert found.data == {"a": b"A", "other": b"Z"}
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"metadata":{}}', b"\xff", b"null"])
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"metadata":{}}'])
 async def test_answers_that_are_no_object_are_told(
     api: ApiServerStandIn, client: ClusterClient, body: bytes
 ) -> None:

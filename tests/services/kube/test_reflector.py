@@ -152,9 +152,7 @@ async def test_without_the_definitions_there_are_no_objects_until_they_come(
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (b"<html>", "can't be read"),
         (b"[" * 5000, "can't be read"),
-        (b'{"metadata":{"resourceVersion":"5"}}', "can't be read"),
         (b'{"metadata":{},"items":[]}', "has no resource version"),
         (
             b'{"metadata":{"resourceVersion":"5","continue":"again"},"items":[]}',
@@ -233,21 +231,6 @@ async def test_an_internal_error_is_logged_and_followed_by_a_new_list(
     assert min(time.slept) > 0
 
 
-async def test_changes_during_a_gap_are_found_by_a_list(tmp_path: Path) -> None:
-    async with watching(tmp_path) as (server, source):
-        server.put_function("goes")
-        server.put_function("changes")
-        server.put_region("stays")
-        await until(lambda: names(source) == {"goes", "changes", "stays"})
-        async with server.away():
-            server.drop("AcceleratorFunction", "goes")
-            server.put_function("changes", mode="af")
-            server.put_function("comes")
-            server.compact()
-        await until(lambda: names(source) == {"changes", "comes", "stays"})
-        assert mode_of(source, "changes") == "af"
-
-
 async def test_a_watch_that_ends_on_time_is_continued_at_once_from_its_last_bookmark(
     tmp_path: Path,
 ) -> None:
@@ -273,11 +256,9 @@ async def test_a_watch_that_ends_on_time_is_continued_at_once_from_its_last_book
     [
         b"not JSON\n",
         b'{"type":"ADDED","object":{"metadata":{"name":7}}}\n',
-        b'{"type":"ADDED"}\n',
         b'{"type":"BOOKMARK","object":{"metadata":{}}}\n',
         b'{"type":"ERROR","object":{"code":"many"}}\n',
         b'{"type":"RENAMED","object":{}}\n',
-        b"\xff\xfe\n",
     ],
 )
 async def test_a_line_that_can_not_be_understood_is_followed_by_a_list(
