@@ -96,9 +96,8 @@ async def test_a_key_that_hangs_refuses_calls_at_once_until_it_answers(
     with pytest.raises(DeviceHung, match=HANGS):
         await run(calls, hang, timeout=BEGUN)
     assert list(calls.abandoned) == ["a"]
-    for _ in range(20):
-        with pytest.raises(DeviceHung, match=REFUSED):
-            await run(calls, lambda: made.append(1), what="that")
+    with pytest.raises(DeviceHung, match=REFUSED):
+        await run(calls, lambda: made.append(1), what="that")
     with pytest.raises(DeviceHung, match=HANGS):  # the same sentence, to be logged once
         await run(calls, lambda: made.append(1), timeout=BEGUN)
     assert await run(calls, lambda: 2, key="b") == 2
@@ -107,17 +106,6 @@ async def test_a_key_that_hangs_refuses_calls_at_once_until_it_answers(
     await eventually_async(lambda: not calls.abandoned)
     assert await run(calls, lambda: 3) == 3
     assert made == []
-
-
-async def test_calls_of_a_key_follow_each_other(calls: BlockingCalls, hang: Hang) -> None:
-    done: list[object] = []
-    first = asyncio.create_task(run(calls, lambda: done.append(hang())))
-    await eventually_async(hang.started.is_set)
-    rest = [asyncio.create_task(run(calls, partial(done.append, number))) for number in range(5)]
-    await asyncio.wait(rest, timeout=0.01)
-    hang.release()
-    await asyncio.gather(first, *rest)
-    assert done == ["late", 0, 1, 2, 3, 4]
 
 
 async def test_a_slow_call_whose_caller_waits_is_no_hang(calls: BlockingCalls, hang: Hang) -> None:
@@ -265,19 +253,18 @@ def make_steps(request: pytest.FixtureRequest) -> Runner:
 HUNG = "hung: no answer within 0.5 s"
 
 
-@pytest.mark.parametrize("count", [1, 3])
 async def test_of_many_steps_some_hang_and_all_others_are_made(
-    calls: BlockingCalls, make_steps: Runner, count: int
+    calls: BlockingCalls, make_steps: Runner
 ) -> None:
-    hangs = {f"h{number}": Hang() for number in range(count)}
+    hangs = {f"h{number}": Hang() for number in range(3)}
     wanted: dict[str, Callable[[], str]] = {}
     for key, hang in hangs.items():
         wanted |= {key: hang, f"good{key}": answer(key)}
     outcomes = {key: HUNG if key in hangs else key.removeprefix("good") for key in wanted}
-    for _ in range(3):
+    for _ in range(2):
         assert await make_steps(calls, Work(wanted)) == outcomes
         assert calls.abandoned.keys() == hangs.keys()
-    assert [hang.count for hang in hangs.values()] == [1] * count, "a hanging step was made again"
+    assert [hang.count for hang in hangs.values()] == [1] * 3, "a hanging step was made again"
     for hang in hangs.values():
         hang.release()
     await eventually_async(lambda: not calls.busy)
@@ -316,11 +303,6 @@ async def test_steps_for_which_no_thread_is_left_are_refused(make_steps: Runner)
     hang.release()
     await eventually_async(lambda: not calls.busy)
     assert await make_steps(calls, Work({"x": answer("X")})) == {"x": "X"}
-
-
-async def test_a_mistake_in_a_step_is_raised(calls: BlockingCalls, make_steps: Runner) -> None:
-    with pytest.raises(ZeroDivisionError):
-        await make_steps(calls, Work({"a": lambda: str(1 // 0), "b": answer("B")}))
 
 
 async def test_a_system_without_any_thread_is_an_error(

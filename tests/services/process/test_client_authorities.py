@@ -113,14 +113,12 @@ def test_the_authorities_are_followed_and_bad_ones_leave_the_old(tmp_path: Path)
 
 
 def test_a_file_without_authorities_ends_the_start(tmp_path: Path) -> None:
-    source = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / "tls.key")
-    with pytest.raises(CertificateError, match=r"tls\.key holds no certificates of CAs"):
-        source.load()
     (tmp_path / "empty").touch()
-    empty = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / "empty")
-    with pytest.raises(CertificateError, match="empty holds no certificates of CAs: Empty"):
-        empty.load()
-    missing = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / "none")
-    with pytest.raises(CertificateError, match="none: No such file"):
-        missing.load()
-    assert source.expires is None
+    for name, message in (
+        ("tls.key", r"tls\.key holds no certificates of CAs"),
+        ("empty", "empty holds no certificates of CAs: Empty"),
+        ("none", "none: No such file"),
+    ):
+        source = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / name)
+        with pytest.raises(CertificateError, match=message):
+            source.load()

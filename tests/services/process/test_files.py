@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from services.process.files import open_regular, replace_file, sync_folder
+from services.process.files import open_regular, replace_file
 from tests.services.bitstreams.test_storage import no_file_larger_than
 
 
@@ -35,21 +35,6 @@ def test_the_half_of_a_killed_predecessor_is_in_nobodys_way(tmp_path: Path) -> N
     (tmp_path / ".f.new").symlink_to(tmp_path / "elsewhere")
     replace_file(tmp_path / "f", b"new", mode=0o600)
     assert names(tmp_path) == ["f"]
-
-
-@pytest.mark.parametrize(("number", "fails"), [(22, False), (5, True)])
-def test_a_file_system_that_can_not_sync_folders_is_fine_and_a_disk_that_fails_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fails: bool
-) -> None:
-    def fsync(_descriptor: int) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    if fails:
-        with pytest.raises(OSError, match="Input/output"):
-            sync_folder(tmp_path)
-    else:
-        sync_folder(tmp_path)
 
 
 def test_two_writers_are_in_neither_ones_way(tmp_path: Path) -> None:

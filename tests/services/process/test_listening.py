@@ -20,9 +20,11 @@ def test_all_addresses_are_those_of_both_families() -> None:
                 assert connection.getpeername()[1] == port_of(listener)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", ALL_ADDRESSES])
-def test_connections_send_answers_of_several_writes_without_delay(host: str) -> None:
-    with listen(host, 0) as listener, socket.create_connection(("127.0.0.1", port_of(listener))):
+def test_connections_send_answers_of_several_writes_without_delay() -> None:
+    with (
+        listen(ALL_ADDRESSES, 0) as listener,
+        socket.create_connection(("127.0.0.1", port_of(listener))),
+    ):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -47,19 +49,13 @@ def test_where_there_is_no_ipv6_all_addresses_are_ipv4(
         assert listener.family == socket.AF_INET
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", ALL_ADDRESSES])
-def test_a_port_that_is_taken_is_told(host: str) -> None:
+def test_a_port_that_is_taken_and_a_host_that_is_not_ours_are_told() -> None:
     with listen(ALL_ADDRESSES, 0) as listener:
         port = port_of(listener)
         with pytest.raises(
             ExternalFailure, match=rf"^can't listen on .*{port}: Address already in use$"
         ):
-            listen(host, port)
-
-
-def test_a_host_that_is_not_ours_is_told() -> None:
-    with pytest.raises(ExternalFailure, match=r"^can't listen on 192\.0\.2\.1:0: Cannot assign"):
-        listen("192.0.2.1", 0)
+            listen(ALL_ADDRESSES, port)
     with pytest.raises(ExternalFailure, match=r"^can't listen on no\.such\.host\.invalid: "):
         listen("no.such.host.invalid", 0)
 

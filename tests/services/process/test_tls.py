@@ -121,13 +121,6 @@ def overwrite(folder: Path, content: Pair) -> None:
     write(folder, content)
 
 
-def rename_over(folder: Path, content: Pair) -> None:
-    fresh = folder / "fresh"
-    fresh.mkdir(exist_ok=True)
-    for path in write(fresh, content):
-        path.replace(folder / path.name)
-
-
 def swap_link(folder: Path, content: Pair) -> None:
     fresh = folder / f"..{len(list(folder.iterdir()))}"
     fresh.mkdir()
@@ -140,9 +133,7 @@ def swap_link(folder: Path, content: Pair) -> None:
             (folder / name).symlink_to(f"..data/{name}")
 
 
-@pytest.mark.parametrize(
-    ("renew", "kind"), [(overwrite, "ec"), (rename_over, "rsa"), (swap_link, "rsa")]
-)
+@pytest.mark.parametrize(("renew", "kind"), [(overwrite, "ec"), (swap_link, "rsa")])
 async def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live_on(
     tmp_path: Path, renew: Callable[[Path, Pair], None], kind: str
 ) -> None:
@@ -199,25 +190,6 @@ def test_files_that_come_back_are_used_again(tmp_path: Path) -> None:
     assert certificates.error == ""
 
 
-def test_after_a_mistake_of_ours_the_files_are_read_again(tmp_path: Path) -> None:
-    broken = False
-
-    def clock() -> float:
-        if broken:
-            raise RuntimeError("a mistake")
-        return BEGINS.timestamp()
-
-    certificates = CertificateSource(*write(tmp_path, pair()), clock=clock)
-    certificates.load()
-    broken = True
-    write(tmp_path, pair())
-    assert not certificates.refresh()
-    assert "RuntimeError('a mistake')" in certificates.error
-    broken = False
-    assert certificates.refresh()
-    assert certificates.error == ""
-
-
 def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_counts(
     tmp_path: Path,
 ) -> None:
@@ -237,7 +209,6 @@ def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_co
     [
         ("tls.crt", b"", "not a certificate and its"),
         ("tls.key", b"nonsense", "not a certificate and its"),
-        ("tls.crt", ssl.PEM_HEADER.encode(), "not a certificate and its"),
         ("tls.crt", b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
     ],
 )
@@ -250,17 +221,13 @@ def test_files_that_are_no_pair_are_told(
         certificates.load()
 
 
-def test_encrypted_keys_folders_and_pipes_are_refused_without_waiting(tmp_path: Path) -> None:
+def test_encrypted_keys_and_pipes_are_refused_without_waiting(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="not a certificate and its unencrypted key"):
         source(tmp_path, pair(password=b"secret")).load()
     certificates = source(tmp_path)
     (tmp_path / "tls.crt").unlink()
     os.mkfifo(tmp_path / "tls.crt")
     with pytest.raises(CertificateError, match="is not a regular file"):
-        certificates.load()
-    (tmp_path / "tls.crt").unlink()
-    (tmp_path / "tls.crt").mkdir()
-    with pytest.raises(CertificateError, match=r"is not a regular file|Is a directory"):
         certificates.load()
 
 
