@@ -19,12 +19,9 @@ DAY = timedelta(days=1)
     [
         (["webhook.default.svc"], ["webhook.default.svc"]),
         (["Webhook.Default.SVC."], ["webhook.default.svc"]),
-        (["localhost"], ["localhost"]),
-        (["127.0.0.1", "::1"], ["127.0.0.1", "::1"]),
-        (["0:0:0:0:0:0:0:1", "::1"], ["::1"]),
+        (["127.0.0.1", "0:0:0:0:0:0:0:1", "::1"], ["127.0.0.1", "::1"]),
         (["*.webhook.svc"], ["*.webhook.svc"]),
         (["b", "a", "b", " a "], ["b", "a"]),
-        (["a" * 63 + ".svc"], ["a" * 63 + ".svc"]),
     ],
 )
 def test_names_are_read_as_dns_names_and_addresses(typed: list[str], expected: list[str]) -> None:
@@ -32,27 +29,7 @@ def test_names_are_read_as_dns_names_and_addresses(typed: list[str], expected: l
 
 
 @pytest.mark.parametrize(
-    "typed",
-    [
-        "",
-        ".",
-        "a..b",
-        "-a.svc",
-        "a-.svc",
-        "a_b.svc",
-        "a b",
-        "http://webhook",
-        "webhook:8443",
-        "bücher.example",
-        "*",
-        "*.svc",
-        "a.*.svc",
-        "300.1.2.3",
-        "1.2.3",
-        "a" * 64,
-        ".".join(["a" * 50] * 6),
-        "10.0.0.0/8",
-    ],
+    "typed", ["", "a..b", "a_b.svc", "webhook:8443", "*.svc", "300.1.2.3", "a" * 64, "a.*.svc"]
 )
 def test_what_is_no_name_is_refused_with_what_was_typed(typed: str) -> None:
     with pytest.raises(InvalidSettings) as caught:

@@ -42,9 +42,7 @@ def test_a_folder_is_shown_without_its_keys(tmp_path: Path) -> None:
     assert issued.key.read_text().splitlines()[1] not in shown.stdout + text.stdout
 
 
-@pytest.mark.parametrize(
-    "flags", [("--lifetime", "90d"), ("--days", "90"), ("--days", "90", "--ca-days", "3650")]
-)
+@pytest.mark.parametrize("flags", [("--lifetime", "90d"), ("--days", "90", "--ca-days", "3650")])
 def test_a_folder_is_renewed_for_the_names_that_it_has(
     flags: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.authority import create_authority
 from certs.folder import issue, renew
@@ -30,7 +30,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     [
         ("-verify_hostname", "hook.svc"),
         ("-verify_hostname", "a.hooks.svc"),
-        ("-verify_ip", "127.0.0.1"),
         ("-verify_ip", "::1"),
     ],
 )
@@ -80,36 +79,28 @@ def test_a_key_that_a_kill_left_without_certificate_gets_one(tmp_path: Path) -> 
     serving.verify_directly_issued_by(ca)
 
 
-FOREIGN_KEY = private_key_pem(rsa.generate_private_key(65537, 2048))
 ENCRYPTED_KEY = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
 
 
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("ca.crt", b"", "does not contain a PEM certificate"),
         ("ca.crt", b"\xff" * 100, "does not contain a PEM certificate"),
         ("ca.crt", b"x" * 1_100_000, "more than 1048576 bytes"),
-        ("ca.crt", "a folder", "not a regular file"),
         ("ca.key", b"", "does not contain a PEM key"),
-        ("ca.key", b"-----BEGIN PRIVATE KEY-----\nAA\n-----END PRIVATE KEY-----\n", "a PEM key"),
-        ("ca.key", b"x" * 1_100_000, "more than 1048576 bytes"),
         ("ca.key", None, "does not: restore the key"),
-        ("ca.key", FOREIGN_KEY, "the key is RSA, not an elliptic curve key"),
         ("ca.key", ENCRYPTED_KEY, "the key is encrypted"),
         ("ca.key", create_authority(NOW, timedelta(days=1)).key_pem, "does not belong"),
     ],
 )
 def test_a_ca_that_cannot_sign_is_refused_and_nothing_is_written(
-    tmp_path: Path, file: str, content: bytes | str | None, message: str
+    tmp_path: Path, file: str, content: bytes | None, message: str
 ) -> None:
     issue(tmp_path, ["hook.svc"])
     path = tmp_path / file
     path.unlink()
-    if isinstance(content, bytes):
+    if content is not None:
         path.write_bytes(content)
-    elif content:
-        path.mkdir()
     before = (tmp_path / "tls.crt").read_bytes()
     with pytest.raises(CertificateError, match=message) as caught:
         issue(tmp_path, ["hook.svc"])
@@ -123,17 +114,10 @@ def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
         issue(tmp_path, ["hook.svc"], now=NOW + timedelta(days=11))
 
 
-def test_a_target_that_cannot_be_replaced_leaves_no_rubbish(tmp_path: Path) -> None:
-    (tmp_path / "tls.key").mkdir()
-    with pytest.raises(CertificateError, match="cannot be written"):
-        issue(tmp_path, ["hook.svc"])
-    assert not list(tmp_path.glob(".*.new"))
-
-
 @pytest.mark.parametrize(
     ("issued_for", "lifetime", "then"),
-    [(365, None, 365), (30, None, 30), (30, 90, 90), (3650, None, 365)],
-    ids=["usual", "as the one before", "as given", "not as one that ended with its CA"],
+    [(30, None, 30), (30, 90, 90), (3650, None, 365)],
+    ids=["as the one before", "as given", "not as one that ended with its CA"],
 )
 def test_a_folder_is_renewed_for_as_long_as_before(
     tmp_path: Path, issued_for: int, lifetime: int | None, then: int
@@ -145,28 +129,14 @@ def test_a_folder_is_renewed_for_as_long_as_before(
     assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=then, hours=1)
 
 
-@pytest.mark.parametrize("hours", [2, 36])
-def test_a_folder_is_renewed_for_whole_days_only(tmp_path: Path, hours: int) -> None:
-    issue(tmp_path, ["hook.svc"])
-    before = contents(tmp_path)
-    with pytest.raises(InvalidSettings, match="whole days"):
-        renew(tmp_path, [], timedelta(hours=hours))
-    assert contents(tmp_path) == before
-
-
-@pytest.mark.parametrize("days", [0, -1, 36501])
-def test_a_lifetime_out_of_bounds_is_refused(tmp_path: Path, days: int) -> None:
-    with pytest.raises(InvalidSettings, match=f"--lifetime must be .* not {days}"):
-        issue(tmp_path, ["hook.svc"], days=days)
-    with pytest.raises(InvalidSettings, match=f"--ca-lifetime must be .* not {days}"):
-        issue(tmp_path, ["hook.svc"], ca_days=days)
+def test_a_lifetime_out_of_bounds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=r"--lifetime must be .* not 0"):
+        issue(tmp_path, ["hook.svc"], days=0)
+    with pytest.raises(InvalidSettings, match=r"--ca-lifetime must be .* not 36501"):
+        issue(tmp_path, ["hook.svc"], ca_days=36501)
     assert contents(tmp_path) == {}
-
-
-def test_a_wrong_name_touches_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings):
-        issue(tmp_path / "new", ["not a name"])
-    assert not (tmp_path / "new").exists()
+    with pytest.raises(InvalidSettings, match="whole days"):
+        renew(tmp_path, [], timedelta(hours=36))
 
 
 def test_runs_at_the_same_time_agree_on_one_ca(tmp_path: Path) -> None:

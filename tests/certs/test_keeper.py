@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from prometheus_client import CollectorRegistry
 
 from certs import policy
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.anyio
 
 MUTATING = "mutatingwebhookconfigurations/accelbind"
 NOT_PEM = b"-----BEGIN CERTIFICATE-----\nxxxx\n-----END CERTIFICATE-----\n"
-NOT_KEY = b"-----BEGIN PRIVATE KEY-----\nxxxx\n-----END PRIVATE KEY-----\n"
 
 
 def metrics() -> CertsMetrics:
@@ -47,6 +46,7 @@ async def filled(cluster: Cluster) -> Cluster:
 
 
 async def test_empty_secrets_are_filled_and_the_bundle_is_written(cluster: Cluster) -> None:
+    cluster.store.edit(CA, note=b"of the operator")
     report = await cluster.replica().run_once()
     assert (report.problems, report.waiting, report.missing) == ((), False, ())
     [ca] = cluster.bundle
@@ -54,22 +54,14 @@ async def test_empty_secrets_are_filled_and_the_bundle_is_written(cluster: Clust
     assert report.serving_ends == cluster.serving.not_valid_after_utc
     assert is_signed_by(cluster.serving, ca)
     assert cluster.secret(TLS)["ca.crt"] == certificate_pem(ca) == cluster.secret(CA)["ca.crt"]
-    assert set(cluster.secret(CA)) == {"ca.crt", "ca.key"}
-
-
-async def test_what_is_right_is_not_written_again(filled: Cluster) -> None:
-    before = len(filled.store.writes)
-    replica = filled.replica()
-    for _ in range(3):
-        await replica.run_once()
-        filled.clock.advance(minutes=30)
-    assert len(filled.store.writes) == before
+    assert set(cluster.secret(CA)) == {"ca.crt", "ca.key", "note"}
 
 
 async def test_a_certificate_is_renewed_after_two_thirds_of_its_life(filled: Cluster) -> None:
-    first = filled.serving
+    first, before = filled.serving, len(filled.store.writes)
     await filled.replica().run_once(days=59)
     assert filled.serving == first
+    assert len(filled.store.writes) == before
     await filled.replica().run_once(days=2)
     assert filled.serving != first
     assert len(filled.bundle) == 1
@@ -165,9 +157,6 @@ async def test_a_bundle_that_cannot_be_written_delays_the_new_ca_only(filled: Cl
     ("changes", "new_key"),
     [
         ({"ca_key": None}, True),
-        ({"ca_key": b""}, True),
-        ({"ca_key": NOT_KEY}, True),
-        ({"ca_crt": None}, False),
         ({"ca_crt": NOT_PEM}, False),
         ({"ca_crt": None, "ca_key": None}, True),
         ({"ca_crt": b"\xff", "ca_key": b"\xff", "old_crt": b"\xff"}, True),
@@ -253,19 +242,10 @@ async def test_a_serving_pair_that_nobody_can_use_is_replaced_at_once(
     assert key.public_key() == filled.serving.public_key()
 
 
-FOREIGN_KEY = private_key_pem(rsa.generate_private_key(65537, 2048))
-ENCRYPTED_KEY = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
-
-
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [(FOREIGN_KEY, "RSA, not an elliptic.*put in an unenc"), (ENCRYPTED_KEY, "encrypted")],
-)
-async def test_a_ca_key_that_cannot_sign_is_refused_and_kept(
-    cluster: Cluster, key: bytes, message: str
-) -> None:
+async def test_a_ca_key_that_cannot_sign_is_refused_and_kept(cluster: Cluster) -> None:
+    key = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
     cluster.store.edit(CA, ca_key=key)
-    with pytest.raises(CertificateError, match=f"accelbind-ca: the key is {message}"):
+    with pytest.raises(CertificateError, match=r"accelbind-ca: the key is encrypted.*put in an un"):
         await cluster.replica().run_once()
     assert cluster.secret(CA) == {"ca.key": key}
     assert cluster.secret(TLS) == {}
@@ -279,12 +259,6 @@ async def test_a_pair_that_is_not_a_cas_is_refused_and_kept(cluster: Cluster) ->
     with pytest.raises(CertificateError, match=r"not a CA's.*remove ca\.key and ca\.crt"):
         await cluster.replica().run_once()
     assert cluster.secret(CA)["ca.key"] == pair.key_pem
-
-
-async def test_other_keys_of_a_secret_stay(cluster: Cluster) -> None:
-    cluster.store.edit(CA, note=b"of the operator")
-    await cluster.replica().run_once()
-    assert cluster.secret(CA)["note"] == b"of the operator"
 
 
 async def test_configurations_that_do_not_exist_are_reported(cluster: Cluster) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from accelbind.cli import main
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
     MUTATING,
@@ -133,10 +132,3 @@ async def test_sigterm_ends_it_while_the_api_server_hangs(
     events = [json.loads(line)["event"] for line in process.stderr.splitlines()]
     assert events[-1] == "stopped"
     assert "certificates cannot be reconciled" not in events, "it waited for an answer"
-
-
-def test_without_a_kubeconfig_it_ends_with_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["certs", "run", "--kubeconfig", str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err.startswith("error: kubeconfig")
