@@ -35,7 +35,6 @@ def test_a_logical_name_is_rewritten(bench: Bench, path: str) -> None:
 @pytest.mark.parametrize(
     ("content", "wanted"),
     [
-        (b"", "can't be read as an AdmissionReview"),
         (b"[" * 90_000, "can't be read as an AdmissionReview"),
         (b'{"kind": "AdmissionReview", "request": {"uid": "1"}}', "set admissionReviewVersions"),
     ],
@@ -55,11 +54,9 @@ TYPE = b"content-type"
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ([(TYPE, b"application/json; charset=utf-8")], 200),
         ([(TYPE, b" APPLICATION/JSON ;x=y")], 200),
         ([*JSON, (b"content-encoding", b"Identity"), (b"accept-encoding", b"gzip")], 200),
         ([], 415),
-        ([(TYPE, b"text/plain")], 415),
         ([(TYPE, b"application/jsonx")], 415),
         ([*JSON, (b"content-encoding", b"gzip")], 415),
     ],

