@@ -1,14 +1,13 @@
-"""The webhook's FastAPI application: admission endpoints and probes."""
+"""The webhook's FastAPI application: the admission endpoints."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from fastapi import FastAPI, Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from services.process.http import Route
 from webhook.handler import ENDPOINTS, AdmissionHandler, Endpoint, status_body
 
 _JSON: Final = "application/json"
@@ -16,8 +15,8 @@ _JSON: Final = "application/json"
 _Answering = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(handler: AdmissionHandler, probes: Mapping[str, Route]) -> FastAPI:
-    """Return the application, with probes by path."""
+def create_app(handler: AdmissionHandler) -> FastAPI:
+    """Return the application."""
     app = FastAPI(
         openapi_url=None,  # its clients are API servers
         redirect_slashes=False,
@@ -25,8 +24,6 @@ def create_app(handler: AdmissionHandler, probes: Mapping[str, Route]) -> FastAP
     )
     for path, endpoint in ENDPOINTS.items():
         app.add_route(path, _reviewing(handler, endpoint), methods=["POST"])
-    for path, probe in probes.items():
-        app.add_route(path, _probing(probe))
     app.add_exception_handler(HTTPException, _answer_routing_error)
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
     return app
@@ -38,14 +35,6 @@ def _reviewing(handler: AdmissionHandler, endpoint: Endpoint) -> _Answering:
         return Response(body, status, media_type=_JSON)
 
     return review
-
-
-def _probing(probe: Route) -> _Answering:
-    async def answer(_request: Request) -> Response:
-        status, text = await probe()
-        return PlainTextResponse(text, status)
-
-    return answer
 
 
 async def _answer_routing_error(_request: Request, error: Exception) -> Response:

@@ -79,11 +79,11 @@ class Webhook:
             max_body=settings.max_body,
             verbose=settings.log_level == "debug",
         )
-        probes = {"/healthz": self.healthz, "/readyz": self.readyz}
-        self.server = AdmissionServer(create_app(self.handler, probes), self.certificates.context)
+        self.server = AdmissionServer(create_app(self.handler), self.certificates.context)
         registry = new_registry()
         build_info(registry, "webhook")
         registry.register(WebhookCollector(metrics, self._state))
+        probes = {"/healthz": self.healthz, "/readyz": self.readyz}
         self.metrics = MetricsServer(registry, probes)
         self._readiness = Outage(log, "not ready", "ready")
         self.address: tuple[str, int] = ("", 0)

@@ -53,7 +53,7 @@ class Bench:
         self.handler = AdmissionHandler(
             self.mappings, policy or Policy(), self.figures, max_body=max_body, verbose=verbose
         )
-        self.app = create_app(self.handler, {})
+        self.app = create_app(self.handler)
 
     def ask(
         self,

@@ -75,27 +75,16 @@ class Webhook:
         ):
             yield secured
 
-    def ask(
-        self,
-        path: str,
-        body: bytes | None = None,
-        *,
-        method: str = "POST",
-        headers: dict[str, str] | None = None,
-    ) -> Answer:
+    def ask(self, path: str, body: bytes) -> Answer:
         """One request on a connection of its own."""
         connection = self.connect()
         try:
-            connection.request(method, path, body, HEADERS if headers is None else headers)
+            connection.request("POST", path, body, HEADERS)
             found = connection.getresponse()
             named = {name.lower(): value for name, value in found.getheaders()}
             return Answer(found.status, found.read(), named)
         finally:
             connection.close()
-
-    def get(self, path: str) -> Answer:
-        """A GET over TLS."""
-        return self.ask(path, method="GET", headers={})
 
     def plain(self, path: str) -> Answer:
         """A GET on the port for metrics and probes."""

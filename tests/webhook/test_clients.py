@@ -34,10 +34,8 @@ def connected(webhook: Webhook, *shown: Path) -> Iterator[http.client.HTTPSConne
         yield connection
 
 
-def ask(
-    connection: http.client.HTTPSConnection, path: str = "/mutate", method: str = "POST"
-) -> Answer:
-    connection.request(method, path, body() if method == "POST" else None, HEADERS)
+def ask(connection: http.client.HTTPSConnection, path: str = "/mutate") -> Answer:
+    connection.request("POST", path, body(), HEADERS)
     found = connection.getresponse()
     return Answer(found.status, found.read(), dict(found.getheaders()))
 
@@ -50,7 +48,7 @@ def test_only_clients_with_a_certificate_get_through_the_handshake(
         assert patch_of(ask(connection).body)
         assert patch_of(ask(connection, "/pods").body)
     with pytest.raises((ssl.SSLError, ConnectionError)), connected(webhook) as connection:
-        ask(connection, "/healthz", "GET")
+        ask(connection)
     refused = 'accelbind_clients_refused_total{reason="no-certificate"}'
     assert eventually(lambda: webhook.metric(refused) == 1)
     (line,) = webhook.events("client refused: its certificate must be of a CA in --client-ca")

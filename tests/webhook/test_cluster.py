@@ -107,7 +107,7 @@ def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
 
     # Away from the start: alive, not ready, and no pod is refused for a mapping that may exist.
     assert eventually(lambda: "can't be reached" in webhook.plain("/readyz").text)
-    assert webhook.get("/readyz").text.startswith("mappings not loaded (the API server https://")
+    assert webhook.plain("/readyz").text.startswith("mappings not loaded (the API server https://")
     asked = webhook.ask("/mutate", body(pod("fpga.intel.com/early")))
     assert asked.status == 503
     assert "the mappings aren't loaded yet: try again in a moment" in asked.text

@@ -5,8 +5,8 @@ import ssl
 from certs.folder import issue
 from tests.support import eventually
 from tests.webhook.conftest import Starter
-from tests.webhook.reviews import body, pod, response_of
-from tests.webhook.running import Webhook
+from tests.webhook.reviews import body, patch_of, pod, response_of
+from tests.webhook.running import HEADERS, Webhook
 
 
 def test_metrics_count_what_was_answered(webhook: Webhook) -> None:
@@ -25,8 +25,8 @@ def test_metrics_count_what_was_answered(webhook: Webhook) -> None:
 def test_a_renewed_certificate_is_shown_without_a_restart(start: Starter) -> None:
     webhook = start()
     open_one = webhook.connect()
-    open_one.request("GET", "/healthz")
-    assert open_one.getresponse().read() == b"ok\n"
+    open_one.request("POST", "/mutate", body(), HEADERS)
+    assert patch_of(open_one.getresponse().read())
     ends = webhook.metric("accelbind_certificate_expiry_timestamp_seconds")
     old = (webhook.tls / "tls.crt").read_text()
     issue(webhook.tls, ["localhost"], days=30)
@@ -39,8 +39,8 @@ def test_a_renewed_certificate_is_shown_without_a_restart(start: Starter) -> Non
 
     assert eventually(shown)
     assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") < ends
-    open_one.request("GET", "/healthz")
-    assert open_one.getresponse().read() == b"ok\n"
+    open_one.request("POST", "/mutate", body(), HEADERS)
+    assert patch_of(open_one.getresponse().read())
     open_one.close()
     (webhook.tls / "tls.key").write_text("nonsense")
     assert eventually(lambda: webhook.metric("accelbind_certificate_reload_failing") == 1)

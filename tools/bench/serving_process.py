@@ -60,7 +60,7 @@ async def serve(folder: Path, number: int) -> None:
     certificates.load()
     mappings = Fixed(number)
     handler = AdmissionHandler(mappings, Policy(), AdmissionMetrics(), max_body=MAX_BODY)
-    webhook = create_app(handler, {})
+    webhook = create_app(handler)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == PLAIN:
