@@ -1,6 +1,6 @@
 """An HTTP client that authenticates to one API server: TLS, tokens, credential plugins, proxies.
 
-A refused client certificate requires a new client, since connections keep their certificate.
+What is refused requires a new client, which reads or runs everything again: `ApiConnection`.
 Credential plugins:
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 """
@@ -13,7 +13,6 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
@@ -47,22 +46,24 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
     secure = access.server.startswith("https:")
     context = create_tls_context(access) if secure else None
     headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
-    auth: httpx2.Auth | None = None
+    tokens: _TokenFile | _PluginToken | None = None
     if access.token_file is not None:
-        auth = _BearerAuth(_TokenFile(access.token_file))
+        tokens = _TokenFile(access.token_file)
     elif access.token:
         token = _checked(access.token, "the kubeconfig's token")
         headers["Authorization"] = f"Bearer {token}"
     elif access.plugin is not None:
-        auth = _BearerAuth(_PluginToken(access.plugin))
+        tokens = _PluginToken(access.plugin)
 
-    async def set_server_name(request: httpx2.Request) -> None:
-        request.extensions["sni_hostname"] = access.server_name
+    async def prepare(request: httpx2.Request) -> None:
+        if access.server_name:
+            request.extensions["sni_hostname"] = access.server_name
+        if tokens is not None:
+            request.headers["Authorization"] = f"Bearer {await tokens.token()}"
 
     try:
         return httpx2.AsyncClient(
             base_url=access.server,
-            auth=auth,
             headers=headers,
             verify=context or False,
             proxy=access.proxy or None,
@@ -71,7 +72,7 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
                 max_keepalive_connections=_IDLE_CONNECTIONS, keepalive_expiry=_IDLE_SECONDS
             ),
             timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
-            event_hooks={"request": [set_server_name] if access.server_name else []},
+            event_hooks={"request": [prepare]},
         )
     except (httpx2.InvalidURL, ValueError, ImportError) as error:
         source = "the kubeconfig's proxy-url" if access.proxy else "HTTPS_PROXY or ALL_PROXY"
@@ -129,42 +130,21 @@ def _is_this_machine(server: str) -> bool:
     return host == "localhost"
 
 
-class _BearerAuth(httpx2.Auth):
-    """Sends a token, and a newer one if it is refused."""
-
-    def __init__(self, source: "_TokenFile | _PluginToken") -> None:
-        self._source = source
-
-    async def async_auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        token = await self._source.token()
-        request.headers["Authorization"] = f"Bearer {token}"
-        response = yield request
-        if response.status_code != httpx2.codes.UNAUTHORIZED:
-            return
-        newer = await self._source.token(refused=token)
-        if newer != token:
-            request.headers["Authorization"] = f"Bearer {newer}"
-            yield request
-
-
 class _TokenFile:
-    """A token that is read again when it is old, or `refused`."""
+    """A token that is read again when it is old; it stays in use while it can't be read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._token = ""
         self._read_at = 0.0
 
-    async def token(self, refused: str | None = None) -> str:
-        old = time.monotonic() - self._read_at >= REREAD_SECONDS
-        if refused is not None or old or not self._token:
+    async def token(self) -> str:
+        if not self._token or time.monotonic() - self._read_at >= REREAD_SECONDS:
             try:
                 self._token = self._read()
                 self._read_at = time.monotonic()
             except ClusterError:
-                if refused is not None or not self._token:
+                if not self._token:
                     raise
         return self._token
 
@@ -192,14 +172,11 @@ class _PluginToken:
         self._printed = ""
         self._running = asyncio.Lock()
 
-    async def token(self, refused: str | None = None) -> str:
-        printed = self._printed
-        if printed and refused != printed:
-            return printed
+    async def token(self) -> str:
         async with self._running:
-            if self._printed == printed:
+            if not self._printed:
                 self._printed = await self._run()
-            return self._printed
+        return self._printed
 
     async def _run(self) -> str:
         name = f"the credential plugin {self._plugin.command}"

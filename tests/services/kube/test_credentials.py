@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from services.kube import credentials
+from services.kube.client import BadStatus
+from services.kube.connection import ApiConnection, connector
 from services.process.errors import ClusterError
-from tests.services.kube.kubeconfigs import client_of
+from tests.services.kube.kubeconfigs import client_of, write_config
 from tests.services.kube.test_client import POD, Server, answer
 from tests.support import eventually_async
 
@@ -55,14 +57,19 @@ async def test_a_token_is_had_from_where_the_kubeconfig_says_and_had_anew_when_i
     token = tmp_path / "token"
     token.write_text("first")
     answers = answer(200, b"{}"), answer(401, b""), answer(200, b"{}")
-    async with (
-        Server(*answers).run() as server,
-        client_of(tmp_path, server.url, user(tmp_path)) as client,
-    ):
-        await client.get(POD)
+    async with Server(*answers).run() as server:
+        config = write_config(tmp_path, {"server": server.url}, user(tmp_path))
+        connection = ApiConnection(connector(config))
+        async with connection.client() as client:
+            await client.get(POD)
         assert "user-agent: accelbind\r\n" in server.requests[0].lower()
         token.write_text("second")
-        assert await client.get(POD) == b"{}"
+        with pytest.raises(BadStatus):
+            async with connection.client() as client:
+                await client.get(POD)
+        async with connection.client() as client:
+            assert await client.get(POD) == b"{}"
+        await connection.aclose()
     assert shown(server) == ["Bearer first", "Bearer first", "Bearer second"]
     if (note := tmp_path / "note").exists():
         told = json.loads(note.read_text())
