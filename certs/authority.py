@@ -22,7 +22,6 @@ CLOCK_SKEW = timedelta(hours=1)
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LONGEST_NAME = 253  # RFC 1035, without the final dot
-_LONGEST_COMMON_NAME = 64  # ub-common-name of RFC 5280
 _ORGANISATION = "accelbind"
 
 
@@ -112,7 +111,9 @@ def issue_serving(
     key = ec.generate_private_key(ec.SECP256R1())
     end = min(now + lifetime, authority.certificate.not_valid_after_utc)
     builder = (
-        _builder(_serving_subject(names), authority.certificate.subject, key.public_key(), now, end)
+        _builder(
+            _subject("accelbind webhook"), authority.certificate.subject, key.public_key(), now, end
+        )
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(authority=False), critical=True)
@@ -163,12 +164,6 @@ def _subject(common_name: str) -> x509.Name:
             x509.NameAttribute(NameOID.COMMON_NAME, common_name),
         ]
     )
-
-
-def _serving_subject(names: Sequence[x509.GeneralName]) -> x509.Name:
-    """The first name where a common name has room for it; clients look at the SANs anyway."""
-    fitting = [name_text(name) for name in names if len(name_text(name)) <= _LONGEST_COMMON_NAME]
-    return _subject(fitting[0] if fitting else "webhook")
 
 
 def _identifier_of(authority: KeyPair) -> x509.SubjectKeyIdentifier:

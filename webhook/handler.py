@@ -114,7 +114,7 @@ def status_body(code: int, message: str) -> bytes:
 
 
 class AdmissionHandler:
-    """Answers reviews with the mappings of the moment; `verbose` logs admitted pods too."""
+    """Answers reviews with the mappings of the moment."""
 
     def __init__(
         self,
@@ -123,13 +123,11 @@ class AdmissionHandler:
         metrics: AdmissionMetrics,
         *,
         max_body: int,
-        verbose: bool = False,
     ) -> None:
         self._mappings = mappings
         self._policy = policy
         self._metrics = metrics
         self._max_body = max_body
-        self._verbose = verbose
 
     async def respond(
         self, endpoint: Endpoint, headers: Headers, stream: AsyncIterator[bytes]
@@ -152,7 +150,7 @@ class AdmissionHandler:
             raise Rejection(503, RejectionReason.NOT_LOADED, _NOT_LOADED_MESSAGE)
         self._metrics.seconds.observe(time.perf_counter() - begun)
         self._metrics.count(endpoint.name, answer.outcome, answer.reason)
-        _log_review(endpoint, answer, verbose=self._verbose)
+        _log_review(endpoint, answer)
         return answer.body
 
     def _reject(self, endpoint: Endpoint, rejection: Rejection) -> tuple[int, bytes]:
@@ -202,10 +200,8 @@ def _depends_on_mappings(endpoint: Endpoint, found: ReviewResponse) -> bool:
     return found.outcome is ReviewOutcome.DENIED or clashes_unseen
 
 
-def _log_review(endpoint: Endpoint, found: ReviewResponse, *, verbose: bool) -> None:
+def _log_review(endpoint: Endpoint, found: ReviewResponse) -> None:
     refused = found.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED)
-    if not refused and not verbose:
-        return
     more: dict[str, object] = {"message": found.message, "exc_info": found.error}
     if not refused:
         rewrites = {rewrite.logical: rewrite.resource for rewrite in found.rewrites}

@@ -77,7 +77,6 @@ class Webhook:
             ),
             metrics,
             max_body=settings.max_body,
-            verbose=settings.log_level == "debug",
         )
         self.server = AdmissionServer(create_app(self.handler), self.certificates.context)
         registry = new_registry()

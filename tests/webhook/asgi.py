@@ -37,7 +37,6 @@ class Bench:
         mappings: By default one that stays.
         policy: The administrator's.
         max_body: Bytes that a review may have.
-        verbose: Whether admitted pods are logged.
     """
 
     def __init__(
@@ -46,12 +45,11 @@ class Bench:
         mappings: Mappings | None = None,
         policy: Policy | None = None,
         max_body: int = 100_000,
-        verbose: bool = False,
     ) -> None:
         self.mappings = mappings or Fixed()
         self.figures = AdmissionMetrics()
         self.handler = AdmissionHandler(
-            self.mappings, policy or Policy(), self.figures, max_body=max_body, verbose=verbose
+            self.mappings, policy or Policy(), self.figures, max_body=max_body
         )
         self.app = create_app(self.handler)
 

@@ -146,7 +146,7 @@ def test_a_crash_answers_a_denial_is_logged_with_its_trace_and_fails_the_probe(
     assert line["log_level"] == "error"
     assert isinstance(line["exc_info"], RuntimeError)
     assert bench.figures.requests == {("mutate", "errored", "internal-error"): 1}
-    assert check_ourselves().startswith("a review of our own was not answered: ")
+    assert check_ourselves().startswith("a review of our own was answered wrongly (Runtime")
 
 
 def test_each_refusal_is_a_line_in_the_log_with_pod_namespace_and_reason() -> None:
@@ -159,11 +159,9 @@ def test_each_refusal_is_a_line_in_the_log_with_pod_namespace_and_reason() -> No
     assert (line["reason"], line["uid"]) == ("unknown-name", UID)
 
 
-def test_admitted_pods_are_logged_only_when_asked_for() -> None:
+def test_admitted_pods_are_logged_for_debugging() -> None:
     with capture_logs() as logs:
         Bench().ask("/mutate", body())
-        assert logs == []
-        Bench(verbose=True).ask("/mutate", body())
     (line,) = logs
-    assert line["event"] == "pod admitted"
+    assert (line["event"], line["log_level"]) == ("pod admitted", "debug")
     assert line["rewrites"] == {LOGICAL: RESOURCE}

@@ -18,4 +18,4 @@ def test_a_review_of_our_own_that_is_answered_otherwise_is_a_problem(
 ) -> None:
     assert check_ourselves() == ""
     monkeypatch.setattr(selfcheck, "_RESOURCE", "fpga.intel.com/other")
-    assert check_ourselves() == "a review of our own was answered wrongly"
+    assert check_ourselves() == "a review of our own was answered wrongly (None)"

@@ -66,8 +66,8 @@ def test_nothing_is_admitted_that_mappings_not_loaded_yet_may_clash_with() -> No
 
 def test_a_refused_mapping_is_logged_as_one() -> None:
     with capture_logs() as logs:
-        Bench(verbose=True).ask("/validate-mapping", body(mapping(mode="no")))
-        Bench(verbose=True).ask("/validate-mapping", body(mapping()))
+        Bench().ask("/validate-mapping", body(mapping(mode="no")))
+        Bench().ask("/validate-mapping", body(mapping()))
     refused, admitted = logs
     assert (refused["event"], refused["mapping"]) == ("mapping refused", "new")
     assert "spec.mode must be af or region" in refused["message"]
