@@ -207,11 +207,9 @@ def flag_values(given: Mapping[str, object]) -> dict[str, Any]:
 def render(settings: Settings, given: Mapping[str, object]) -> str:
     """Return the settings as YAML, each with the source of its value."""
     values = flag_values(given)
-    dumped = settings.model_dump(mode="json")
-    rows = [(f"{dashed(name)}: {_scalar(value)}", name) for name, value in dumped.items()]
-    width = max((len(text) for text, _ in rows), default=0)
     return "".join(
-        f"{text.ljust(width)}  # {_origin(name, values) or 'default'}\n" for text, name in rows
+        f"{dashed(name)}: {_scalar(value)}  # {_origin(name, values) or 'default'}\n"
+        for name, value in settings.model_dump(mode="json").items()
     )
 
 
