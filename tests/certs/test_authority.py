@@ -3,7 +3,6 @@ from typing import TypeVar
 
 import pytest
 from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.authority import create_authority, issue_serving, name_text, parse_names
 from services.process.errors import InvalidSettings
@@ -44,28 +43,6 @@ def test_no_name_at_all_is_refused() -> None:
 
 def extension(certificate: x509.Certificate, kind: type[Extension]) -> Extension:
     return certificate.extensions.get_extension_for_class(kind).value
-
-
-def test_the_ca_may_sign_certificates_and_no_further_ca() -> None:
-    certificate = create_authority(NOW, 10 * DAY).certificate
-    critical = {one.oid for one in certificate.extensions if one.critical}
-    assert critical == {x509.BasicConstraints.oid, x509.KeyUsage.oid}
-    assert extension(certificate, x509.BasicConstraints) == x509.BasicConstraints(True, 0)
-    usage = extension(certificate, x509.KeyUsage)
-    assert (usage.key_cert_sign, usage.crl_sign, usage.digital_signature) == (True, True, False)
-    assert certificate.subject == certificate.issuer
-
-
-def test_the_serving_certificate_is_for_serving_only() -> None:
-    authority = create_authority(NOW, 10 * DAY)
-    certificate = issue_serving(authority, parse_names(["a.svc", "10.0.0.1"]), NOW, DAY).certificate
-    assert not extension(certificate, x509.BasicConstraints).ca
-    assert list(extension(certificate, x509.ExtendedKeyUsage)) == [ExtendedKeyUsageOID.SERVER_AUTH]
-    usage = extension(certificate, x509.KeyUsage)
-    assert (usage.digital_signature, usage.key_cert_sign) == (True, False)
-    names = extension(certificate, x509.SubjectAlternativeName)
-    assert [name_text(name) for name in names] == ["a.svc", "10.0.0.1"]
-    certificate.verify_directly_issued_by(authority.certificate)
 
 
 @pytest.mark.parametrize("lifetime", [DAY, 100 * DAY], ids=["own end", "end of the CA"])

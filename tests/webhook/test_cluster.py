@@ -1,149 +1,105 @@
-"""The webhook over an API server: both real processes, and mappings that come and go."""
+"""The webhook's mappings from an API server that comes, goes and returns."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import lightkube
 import pytest
-from lightkube.generic_resource import create_namespaced_resource
-from lightkube.models.meta_v1 import ObjectMeta
 
+from certs.folder import issue
 from services.process.errors import InvalidSettings
 from simulator.apiserver.standin import ApiServerStandIn, Options
-from tests.support import Process, Processes, eventually, eventually_async, python_module
-from tests.webhook.reviews import AFU, INTERFACE, body, pod, response_of
-from tests.webhook.running import Webhook, start_webhook
+from tests.services.building import function
+from tests.support import eventually_async
+from tests.webhook.asgi import JSON
+from tests.webhook.reviews import body, pod, response_of
+from webhook.handler import ENDPOINTS
+from webhook.process import Webhook
 from webhook.settings import WebhookSettings
 from webhook.sources import choose_source
 
-Function = create_namespaced_resource(
-    "fpga.intel.com", "v2", "AcceleratorFunction", "acceleratorfunctions"
-)
+pytestmark = pytest.mark.anyio
+
 STALENESS = 5
 
 
-class Cluster:
-    """An API server that can be stopped and come back on the same port.
-
-    It has another certificate and token then, as the kubeconfig says. Its store is in memory:
-    `restart` creates again what it had, which gets the same versions.
-    """
-
-    def __init__(self, processes: Processes, folder: Path) -> None:
-        self._processes = processes
-        self._folder = folder
-        self._port = 0
-        self._starts = 0
-        self._names: list[str] = []
-        self.kubeconfig = folder / "api" / "kubeconfig"
-        self.process = self.start()
-
-    def start(self) -> Process:
-        self._starts += 1
-        ports = self._folder / f"api-{self._starts}.json"
-        flags = ("--port", str(self._port), "--ports-file", ports)
-        command = python_module("simulator.apiserver", "--dir", self._folder / "api", *flags)
-        self.process = self._processes.start(command, name=f"api-{self._starts}")
-        self._port = self.process.ports(ports)["https"]
-        return self.process
-
-    def restart(self) -> None:
-        self.start()
-        names, self._names = self._names, []
-        for name in names:
-            self.create(name)
-
-    def create(self, name: str) -> None:
-        self._names.append(name)
-        with lightkube.Client(lightkube.KubeConfig.from_file(self.kubeconfig)) as client:
-            spec = {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af"}
-            metadata = ObjectMeta(name=name, namespace="default")
-            client.create(Function(metadata=metadata, spec=spec))
-
-    def delete(self, name: str) -> None:
-        self._names.remove(name)
-        with lightkube.Client(lightkube.KubeConfig.from_file(self.kubeconfig)) as client:
-            client.delete(Function, name, namespace="default")
+@contextlib.asynccontextmanager
+async def running(api: ApiServerStandIn, folder: Path) -> AsyncIterator[Webhook]:
+    issue(folder / "tls", ["localhost"])
+    webhook = Webhook(
+        WebhookSettings(
+            tls_cert=folder / "tls" / "tls.crt",
+            tls_key=folder / "tls" / "tls.key",
+            kubeconfig=api.kubeconfig_path,
+            max_staleness=STALENESS,
+            host="127.0.0.1",
+            port=0,
+            metrics_port=0,
+            drain_seconds=0,
+        )
+    )
+    stop = asyncio.Event()
+    task = asyncio.create_task(webhook.run_until(stop))
+    try:
+        yield webhook
+    finally:
+        stop.set()
+        await task
 
 
-@pytest.fixture
-def cluster(processes: Processes, tmp_path: Path) -> Cluster:
-    return Cluster(processes, tmp_path)
+async def ask(webhook: Webhook, name: str) -> tuple[int, bytes]:
+    async def stream() -> AsyncIterator[bytes]:
+        yield body(pod(f"fpga.intel.com/{name}"))
+
+    return await webhook.handler.respond(ENDPOINTS["/mutate"], JSON, stream())
 
 
-@pytest.fixture
-def over(tmp_path: Path) -> Iterator[Callable[..., Webhook]]:
-    """Start a webhook over a kubeconfig."""
-    started: list[Webhook] = []
-
-    def starter(kubeconfig: Path, *arguments: str) -> Webhook:
-        folder = tmp_path / f"webhook-{len(started)}"
-        folder.mkdir()
-        flags: tuple[str | Path, ...] = ("--kubeconfig", kubeconfig, *arguments)
-        started.append(start_webhook(folder, *flags, mappings=None))
-        return started[-1]
-
-    yield starter
-    for one in started:
-        one.process.kill()
+async def admits(webhook: Webhook, name: str) -> bool:
+    status, answer = await ask(webhook, name)
+    return status == 200 and bool(response_of(answer)["allowed"])
 
 
-def admits(webhook: Webhook, name: str) -> bool:
-    answer = webhook.ask("/mutate", body(pod(f"fpga.intel.com/{name}")))
-    return answer.status == 200 and bool(response_of(answer.body)["allowed"])
+async def is_ready(webhook: Webhook, text: str = "ok") -> bool:
+    """Whether `/readyz` says so, or something else."""
+    return (await webhook.readyz())[1].startswith(text)
 
 
-def ready(webhook: Webhook) -> bool:
-    return webhook.plain("/readyz").status == 200
-
-
-def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
-    cluster: Cluster, over: Callable[..., Webhook]
+async def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
+    tmp_path: Path,
 ) -> None:
-    cluster.create("early")
-    cluster.process.kill()
-    webhook = over(cluster.kubeconfig, "--max-staleness", str(STALENESS))
+    async with ApiServerStandIn(tmp_path) as api, contextlib.AsyncExitStack() as stack:
+        api.put(function("early", "af"))
+        async with api.away():
+            webhook = await stack.enter_async_context(running(api, tmp_path))
+            reason = "mappings not loaded (the API server https://"
+            await eventually_async(lambda: is_ready(webhook, reason))
+            assert (await ask(webhook, "early"))[0] == 503, "its mapping may exist"
+            assert (await webhook.healthz())[0] == 200
 
-    # Away from the start: alive, not ready, and no pod is refused for a mapping that may exist.
-    assert eventually(lambda: "can't be reached" in webhook.plain("/readyz").text)
-    assert webhook.plain("/readyz").text.startswith("mappings not loaded (the API server https://")
-    asked = webhook.ask("/mutate", body(pod("fpga.intel.com/early")))
-    assert asked.status == 503
-    assert "the mappings aren't loaded yet: try again in a moment" in asked.text
-    assert webhook.plain("/healthz").status == 200
+        # It comes: mappings count as soon as they are created or deleted.
+        await eventually_async(lambda: is_ready(webhook))
+        assert await admits(webhook, "early")
+        api.put(function("kept", "af"))
+        await eventually_async(lambda: admits(webhook, "kept"))
+        api.drop("AcceleratorFunction", "early")
+        await eventually_async(lambda: refuses(webhook, "early"))
 
-    # It comes: mappings count as soon as they are created or deleted.
-    cluster.restart()
-    assert eventually(lambda: ready(webhook))
-    assert eventually(lambda: admits(webhook, "early"))
-    assert not admits(webhook, "kept")
-    cluster.create("kept")
-    assert eventually(lambda: admits(webhook, "kept"))
-    assert webhook.metric('accelbind_mappings{kind="AcceleratorFunction"}') == 2
-    cluster.delete("early")
-    assert eventually(lambda: not admits(webhook, "early"))
+        # It goes: the last mappings serve on, and are too old after a while.
+        async with api.away():
+            reason = f"mappings are over {STALENESS} s old (the API server https://"
+            await eventually_async(lambda: is_ready(webhook, reason))
+            assert await admits(webhook, "kept")
+            api.change_token()
+            api.put(function("fresh", "af"))
 
-    # It goes: the last mappings serve on, and are too old after a while.
-    cluster.process.kill()
-    assert eventually(lambda: webhook.metric("accelbind_mappings_updates_failing") == 1)
-    event = "mappings are not being updated, the known ones stay in use"
-    assert float(str(eventually(lambda: webhook.events(event))[0]["age"])) >= 0
-    assert eventually(lambda: not ready(webhook))
-    assert webhook.plain("/readyz").text.startswith(f"mappings are over {STALENESS} s old (the API")
-    assert webhook.metric("accelbind_ready") == 0
-    assert admits(webhook, "kept")
+        # It returns, with another token.
+        await eventually_async(lambda: admits(webhook, "fresh"))
+        await eventually_async(lambda: is_ready(webhook))
 
-    # Once refused, it lists again: a new store with lower versions is silent about the old ones.
-    assert eventually(lambda: "can't be reached" in webhook.plain("/readyz").text)
 
-    # It returns, with another certificate and token.
-    cluster.restart()
-    cluster.create("fresh")
-    assert eventually(lambda: admits(webhook, "fresh"))
-    assert eventually(lambda: ready(webhook))
-    assert eventually(lambda: webhook.metric("accelbind_mappings_updates_failing") == 0)
-    assert webhook.process.terminate() == 0
+async def refuses(webhook: Webhook, name: str) -> bool:
+    return not await admits(webhook, name)
 
 
 def test_nothing_to_take_mappings_from_is_said_with_what_there_is(
@@ -156,7 +112,6 @@ def test_nothing_to_take_mappings_from_is_said_with_what_there_is(
         choose_source(settings)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("allowed", "seconds"), [(None, range(22, 31)), (8, range(3, 5))])
 async def test_watches_are_short_so_that_silence_is_soon_noticed(
     tmp_path: Path, allowed: float | None, seconds: range

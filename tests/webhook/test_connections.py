@@ -5,9 +5,8 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
-from webhook.connections import Connection, Connections, EvictionReason, Phase
+from webhook.connections import Connection, Connections, Phase
 
 
 class Played:
@@ -138,15 +137,3 @@ def test_the_limits_hold_whatever_happens(steps: list[str]) -> None:
     for connection in played.named.values():
         connections.remove(connection)
     assert (len(connections), connections.held_bytes) == (0, 0)
-
-
-def test_a_series_of_closed_connections_is_logged_when_it_begins_and_when_it_ends() -> None:
-    played = Played()
-    with capture_logs() as logs:
-        played.play("add a", "begin a", "hold a 101", "add b", "begin b", "hold b 101")
-        played.play("wait 5", "wait 6", "wait 100")
-    assert [line["event"] for line in logs if line["log_level"] != "debug"] == [
-        "closing connections to stay within limits",
-        "connections are within limits again",
-    ]
-    assert (logs[0]["reason"], logs[0]["client"]) == (EvictionReason.MEMORY, "a")

@@ -40,13 +40,3 @@ async def test_work_is_due_after_its_interval_without_a_request() -> None:
     work = Work()
     async with background(Due().run_forever(work.run_once, interval=lambda: 0.01)):
         await eventually_async(lambda: work.count > 3)
-
-
-async def test_what_work_raises_ends_the_loop() -> None:
-    async def fail() -> None:
-        raise ZeroDivisionError
-
-    due = Due()
-    due.request()
-    with pytest.raises(ZeroDivisionError):
-        await due.run_forever(fail)
