@@ -94,19 +94,6 @@ async def test_a_ca_is_replaced_in_steps(cluster: Cluster) -> None:
     assert set(cluster.secret(CA)) == {"ca.crt", "ca.key"}
 
 
-async def test_a_new_ca_signs_after_the_bundle_was_read_back_and_settled(filled: Cluster) -> None:
-    [old] = filled.bundle
-    replica = filled.replica(ForceRenew(authority=True))
-    assert (await replica.run_once()).waiting
-    filled.clock.advance(hours=5)  # only what is read back counts
-    for _ in range(3):
-        assert (await replica.run_once()).waiting
-        assert is_signed_by(filled.serving, old)
-        filled.clock.advance(seconds=20)
-    assert not (await replica.run_once()).waiting
-    assert is_signed_by(filled.serving, filled.bundle[0])
-
-
 @pytest.mark.parametrize("what", ["restart", "wiped bundle"])
 async def test_the_time_to_settle_starts_again(filled: Cluster, what: str) -> None:
     replica = filled.replica(ForceRenew(authority=True))

@@ -12,9 +12,7 @@ import pytest
 import uvloop
 
 from services.kube.client import BadStatus, ClusterClient
-from services.kube.config import Access
 from services.kube.connection import ApiConnection, connector
-from services.kube.credentials import create_tls_context
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import ServingPair, make_pair
 from tests.client_certificates import ClientAuthority
@@ -182,11 +180,6 @@ async def test_a_server_has_to_be_who_is_meant(
         else:
             with pytest.raises(ClusterError, match=r"can't be reached: .*certificate"):
                 await client.get(POD)
-
-
-def test_authorities_that_later_versions_of_python_find_too_old_are_trusted() -> None:
-    context = create_tls_context(Access("https://a"))
-    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
 
 
 async def test_a_certificate_of_a_client_is_shown_and_read_again_when_it_is_refused(

@@ -118,18 +118,6 @@ async def test_pages_that_are_too_long_are_requested_in_smaller_ones(
     assert max(limits[4:]) > 30, "and larger again afterwards"
 
 
-async def test_a_single_object_that_is_too_long_is_an_error_until_it_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client, "MAX_BODY", 20_000)
-    async with MappingServer(tmp_path) as server:
-        server.put(function("x", "af") | {"more": "x" * 30_000})
-        async with following(server) as source:
-            await until(lambda: "longer than 20000 bytes" in source.error)
-            server.drop("AcceleratorFunction", "x")
-            await until(lambda: source.loaded)
-
-
 async def test_without_the_definitions_there_are_no_objects_until_they_come(
     tmp_path: Path,
 ) -> None:

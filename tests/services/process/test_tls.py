@@ -177,17 +177,11 @@ async def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: 
         assert certificates.refresh()
         assert certificates.error == ""
         assert await shown(port) == der(fresh)
-
-
-def test_files_that_come_back_are_used_again(tmp_path: Path) -> None:
-    certificates = source(tmp_path)
-    certificates.load()
-    (tmp_path / "tls.key").rename(tmp_path / "away")
-    assert not certificates.refresh()
-    assert certificates.error == f"{tmp_path}/tls.key: No such file or directory"
-    (tmp_path / "away").rename(tmp_path / "tls.key")
-    assert certificates.refresh()
-    assert certificates.error == ""
+        (tmp_path / "tls.key").rename(tmp_path / "away")
+        assert not certificates.refresh()
+        assert certificates.error == f"{tmp_path}/tls.key: No such file or directory"
+        (tmp_path / "away").rename(tmp_path / "tls.key")
+        assert certificates.refresh(), "files that come back are used again"
 
 
 def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_counts(
@@ -229,11 +223,3 @@ def test_encrypted_keys_and_pipes_are_refused_without_waiting(tmp_path: Path) ->
     os.mkfifo(tmp_path / "tls.crt")
     with pytest.raises(CertificateError, match="is not a regular file"):
         certificates.load()
-
-
-def test_a_certificate_that_does_not_count_yet_or_any_more_is_warned_of(tmp_path: Path) -> None:
-    with capture_logs() as logs:
-        source(tmp_path, pair(ends=BEGINS + timedelta(hours=1))).load()
-        source(tmp_path, pair(begins=BEGINS + timedelta(days=2))).load()
-        source(tmp_path).load()
-    assert [line["log_level"] for line in logs] == ["warning", "warning", "info"]
