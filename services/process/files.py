@@ -9,39 +9,36 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> None:
-    """Replace the content of a file atomically; its permissions are `mode`, whatever the umask.
-
-    If there may be several writers at a time, each has its own name as `writer`.
-    """
-    replace_files({path: (content, mode)}, writer=writer)
+def replace_file(path: Path, content: bytes, *, mode: int) -> None:
+    """Replace the content of a file atomically; its permissions are `mode`, whatever the umask."""
+    replace_files({path: (content, mode)})
 
 
-def replace_files(files: Mapping[Path, tuple[bytes, int]], *, writer: str = "") -> None:
+def replace_files(files: Mapping[Path, tuple[bytes, int]]) -> None:
     """As `replace_file`, for files of one folder: all are written before the first is replaced."""
-    for path in files:  # what a killed writer of this name left
-        discard_unfinished(path, writer=writer)
+    for path in files:  # what a killed writer left
+        discard_unfinished(path)
     try:
         for path, (content, mode) in files.items():
-            write_new(_beside(path, writer), content, mode=mode)
+            write_new(_beside(path), content, mode=mode)
         for path in files:
-            _beside(path, writer).replace(path)
+            _beside(path).replace(path)
     except BaseException:
         for path in files:
-            discard_unfinished(path, writer=writer)
+            discard_unfinished(path)
         raise
     for folder in {path.parent for path in files}:
         sync_folder(folder)
 
 
-def discard_unfinished(path: Path, *, writer: str = "") -> None:
+def discard_unfinished(path: Path) -> None:
     """Remove the temporary file that a killed writer left beside a file, if there is one."""
     with contextlib.suppress(OSError):
-        _beside(path, writer).unlink()
+        _beside(path).unlink()
 
 
-def _beside(path: Path, writer: str) -> Path:
-    return path.with_name(f".{path.name}{writer and '.'}{writer}.new")
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")
 
 
 def write_new(path: Path, content: bytes, *, mode: int) -> None:

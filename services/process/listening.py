@@ -63,6 +63,6 @@ def write_ports(path: Path | None, ports: Mapping[str, int]) -> None:
         return
     try:
         content = json.dumps(dict(ports), sort_keys=True) + "\n"
-        replace_file(path, content.encode(), mode=0o644, writer=str(os.getpid()))
+        replace_file(path, content.encode(), mode=0o644)
     except OSError as error:
         raise ExternalFailure(f"can't write the ports file {path}: {error.strerror}") from error

@@ -37,12 +37,6 @@ def test_the_half_of_a_killed_predecessor_is_in_nobodys_way(tmp_path: Path) -> N
     assert names(tmp_path) == ["f"]
 
 
-def test_two_writers_are_in_neither_ones_way(tmp_path: Path) -> None:
-    (tmp_path / ".f.one.new").write_bytes(b"half of one")
-    replace_file(tmp_path / "f", b"two", mode=0o600, writer="two")
-    assert names(tmp_path) == [".f.one.new", "f"]
-
-
 def test_only_regular_files_are_opened_without_waiting_and_nothing_is_kept(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_bytes(b"x")
