@@ -118,7 +118,6 @@ class Reflector(WatchLoop, Generic[T]):
         timing: Pauses and time-outs.
         selector: Which fields they must have, such as `spec.nodeName=node-1`.
         namespaced: Whether objects of this kind are in namespaces.
-        on_failure: Called for each list or watch that fails.
     """
 
     outage = "mappings are not being updated, the known ones stay in use"
@@ -133,10 +132,9 @@ class Reflector(WatchLoop, Generic[T]):
         *,
         selector: str = "",
         namespaced: bool = True,
-        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._kind = path.rpartition("/")[2]
-        super().__init__(connection, {"kind": self._kind}, timing, on_failure)
+        super().__init__(connection, {"kind": self._kind}, timing)
         self._selector = selector
         self._namespaced = namespaced
         self.missing = False
