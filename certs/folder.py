@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from cryptography import x509
-
 from certs.authority import (
     KeyPair,
     create_authority,
@@ -27,6 +25,7 @@ from certs.certificates import (
     authority_error,
     lifetime_of,
     names_of,
+    read_certificates,
     read_signing_key,
 )
 from certs.policy import CA_KEYS, SERVING_KEYS, serving_certificate, stored_authorities
@@ -131,38 +130,28 @@ def _lifetime(days: int, flag: str) -> timedelta:
 def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[KeyPair, bool]:
     """The CA in the folder, or a new one, and whether it is new.
 
-    A kill between the two renames leaves a key without a certificate: it gets one now. A
-    certificate without its key is a mistake of the user.
+    A kill between the two renames leaves a key without a certificate: it gets one now.
     """
     certificate_path, key_path = directory / "ca.crt", directory / "ca.key"
     certificate_text, key_text = _read(certificate_path), _read(key_path)
-    if key_text is None:
-        if certificate_text is not None:
-            raise CertificateError(
-                f"{certificate_path} exists but its key {key_path} does not: restore the key,"
-                " or move the certificate away to get a new CA"
-            )
+    if key_text is None and certificate_text is None:
         return create_authority(now, lifetime), True
+    advice = "restore both, or move ca.crt and ca.key away to get a new CA"
     try:
-        key = read_signing_key(key_text)
+        key = read_signing_key(key_text or b"")
     except UnusableKey as error:
-        raise CertificateError(f"{key_path}: {error}") from error
+        raise CertificateError(f"{key_path}: {error}; {advice}") from error
     if key is None:
-        raise CertificateError(f"{key_path} does not contain a PEM key")
+        raise CertificateError(f"{key_path}: it does not contain a PEM key; {advice}")
     if certificate_text is None:
         return create_authority(now, lifetime, key), True
-    try:
-        certificate = x509.load_pem_x509_certificate(certificate_text)
-    except ValueError as error:
-        raise CertificateError(
-            f"{certificate_path} does not contain a PEM certificate: {error}"
-        ) from error
-    authority = KeyPair(certificate, key)
-    if error_text := authority_error(authority, now):
-        raise CertificateError(
-            f"{certificate_path}: {error_text}; move ca.crt and ca.key away to get a new CA"
-        )
-    return authority, False
+    certificates = read_certificates(certificate_text)
+    problem = "it does not contain a PEM certificate"
+    if certificates:
+        problem = authority_error(KeyPair(certificates[0], key), now)
+    if problem:
+        raise CertificateError(f"{certificate_path}: {problem}; {advice}")
+    return KeyPair(certificates[0], key), False
 
 
 def _read(path: Path) -> bytes | None:

@@ -88,7 +88,7 @@ ENCRYPTED_KEY = private_key_pem(ec.generate_private_key(ec.SECP256R1()), passwor
         ("ca.crt", b"\xff" * 100, "does not contain a PEM certificate"),
         ("ca.crt", b"x" * 1_100_000, "more than 1048576 bytes"),
         ("ca.key", b"", "does not contain a PEM key"),
-        ("ca.key", None, "does not: restore the key"),
+        ("ca.key", None, "does not contain a PEM key"),
         ("ca.key", ENCRYPTED_KEY, "the key is encrypted"),
         ("ca.key", create_authority(NOW, timedelta(days=1)).key_pem, "does not belong"),
     ],
