@@ -12,7 +12,7 @@ from services.kubelet import dra_pb2 as pb
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
 from services.kubelet.sockets import dial
 from services.node.table import Table, rows
-from services.process.http import Json, Route
+from services.process.http import Route
 
 CALL_SECONDS: Final = 2.0
 """For our socket to answer a probe."""
@@ -61,7 +61,7 @@ class Probes:
             return HTTPStatus.SERVICE_UNAVAILABLE, "".join(problems)
         return HTTPStatus.OK, f"ok: {len(self._parts.devices.by_name)} devices\n"
 
-    async def devices(self) -> ProbeResult:
+    async def devices(self) -> tuple[int, bytes]:
         """This node's devices and who has them; 503 before the first scan."""
         parts, settings = self._parts, self._parts.settings
         state = parts.node.state
@@ -79,4 +79,4 @@ class Probes:
         )
         is_known = state.inventory is not None
         status = HTTPStatus.OK if is_known else HTTPStatus.SERVICE_UNAVAILABLE
-        return status, Json(msgspec.json.encode(table).decode())
+        return status, msgspec.json.encode(table)

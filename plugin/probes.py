@@ -12,7 +12,7 @@ from plugin.registration import Registration, RegistrationState
 from services.node.state import NodeState
 from services.node.table import Table, rows
 from services.process.errors import KubeletError
-from services.process.http import Json, Route
+from services.process.http import Route
 from services.process.text import count
 
 CALL_SECONDS: Final = 2.0
@@ -47,7 +47,7 @@ class Probes:
             return HTTPStatus.SERVICE_UNAVAILABLE, _lines(self._waits_for)
         return readyz(serving.node.state, serving.resources.registrations)
 
-    async def devices(self) -> ProbeResult:
+    async def devices(self) -> tuple[int, bytes]:
         """This node's devices; the kubelet is asked who has them, unless its answer is new.
 
         Before the first scan (another plugin serves here, or a read hangs) the status is 503: the
@@ -57,7 +57,7 @@ class Probes:
         table = self._empty_table() if serving is None else await self._table(serving)
         has_scanned = serving is not None and serving.node.state.inventory is not None
         status = HTTPStatus.OK if has_scanned else HTTPStatus.SERVICE_UNAVAILABLE
-        return status, Json(msgspec.json.encode(table).decode())
+        return status, msgspec.json.encode(table)
 
     async def _table(self, serving: ModeParts) -> Table:
         snapshot = await serving.holders.snapshot()

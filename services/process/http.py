@@ -22,8 +22,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from services.process.listening import listen
 
-Route = Callable[[], Awaitable[tuple[int, str]]]
-"""Answers a probe: an HTTP status and a text."""
+Route = Callable[[], Awaitable[tuple[int, str | bytes]]]
+"""Answers a probe: an HTTP status, and a text or the bytes of a JSON document."""
 
 MAX_HEAD: Final = 8 * 1024
 MAX_CONNECTIONS: Final = 64
@@ -34,12 +34,6 @@ ANSWER_SHARE: Final = 0.8
 """The part of the deadline that a probe may take, so that a failure can still be sent."""
 
 log = structlog.get_logger(component="metrics")
-
-
-class Json(str):
-    """An answer that is a JSON document."""
-
-    __slots__ = ()
 
 
 def new_registry() -> CollectorRegistry:
@@ -172,13 +166,12 @@ class MetricsServer:
         async def answer(_request: Request) -> Response:
             try:
                 async with asyncio.timeout(self._answer_seconds):
-                    status, text = await route()
+                    status, content = await route()
             except Exception:  # a probe that fails is an answer: not healthy
                 log.exception("probe failed", path=path)
                 return PlainTextResponse("probe failed\n", 500)
-            content = text.encode("utf-8", "replace")
-            if isinstance(text, Json):
+            if isinstance(content, bytes):
                 return Response(content, status, media_type="application/json")
-            return PlainTextResponse(content, status)
+            return PlainTextResponse(content.encode("utf-8", "replace"), status)
 
         return answer

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from services.process import http
 from services.process.errors import ExternalFailure
-from services.process.http import Json, MetricsServer, Route, build_info, new_registry
+from services.process.http import MetricsServer, Route, build_info, new_registry
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -33,14 +33,14 @@ class Probes:
         return {
             "/healthz": answers(200, "ok\n"),
             "/readyz": answers(503, "no mappings\n"),
-            "/json": answers(200, Json('{"ä": 1}')),
+            "/json": answers(200, '{"ä": 1}'.encode()),
             "/crash": self.crash,
             "/hang": self.hang,
         }
 
 
-def answers(status: int, text: str) -> Route:
-    async def answer() -> tuple[int, str]:
+def answers(status: int, text: str | bytes) -> Route:
+    async def answer() -> tuple[int, str | bytes]:
         return status, text
 
     return answer
