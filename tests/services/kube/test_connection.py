@@ -41,8 +41,6 @@ def refused(status: int) -> BadStatus:
 @pytest.mark.parametrize(
     ("error", "renewed"),
     [
-        (refused(401), True),
-        (refused(403), True),
         (refused(404), True),
         (refused(503), True),
         (refused(409), False),
