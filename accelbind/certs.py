@@ -62,18 +62,13 @@ def _lifetime_option(flag: str, old: str, what: str, default: str) -> Any:  # no
         old,
         metavar="TIME",
         help=f"How long {what} is valid; a bare number counts days. {default_note(default)}",
-        parser=_whole_days,
+        parser=_days,
         show_default=False,
     )
 
 
-def _whole_days(value: str | int) -> int:
-    time = parse_duration(value, unit="d")
-    if time.days > folder.LONGEST_DAYS:
-        raise typer.BadParameter(f"{value!r:.80} must be at most {folder.LONGEST_DAYS}d")
-    if time.seconds or time.microseconds:
-        raise typer.BadParameter(f"{value!r:.80} must be a number of whole days, such as 90d")
-    return time.days
+def _days(value: str) -> timedelta:
+    return parse_duration(value, unit="d")
 
 
 def serve(settings: CertsSettings, _context: typer.Context) -> None:
@@ -109,12 +104,12 @@ def issue(
             help="DNS name or IP address of the webhook; repeat it for more.",
         ),
     ],
-    days: Annotated[
-        int, _lifetime_option("--lifetime", "--days", "the serving certificate", "365d")
-    ] = 365,
-    ca_days: Annotated[
-        int, _lifetime_option("--ca-lifetime", "--ca-days", "a new CA", "3650d")
-    ] = 3650,
+    lifetime: Annotated[
+        timedelta, _lifetime_option("--lifetime", "--days", "the serving certificate", "365d")
+    ] = folder.SERVING,
+    ca_lifetime: Annotated[
+        timedelta, _lifetime_option("--ca-lifetime", "--ca-days", "a new CA", "3650d")
+    ] = folder.AUTHORITY,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Issue a serving certificate from the folder's own CA.
@@ -126,7 +121,8 @@ def issue(
       accelbind certs issue --dir . --name accelbind-webhook.accelbind-system.svc
       accelbind certs issue --dir tls --name localhost --name 127.0.0.1
     """
-    _print_issued(folder.issue(directory, name, days=days, ca_days=ca_days), output)
+    issued = folder.issue(directory, name, lifetime=lifetime, ca_lifetime=ca_lifetime)
+    _print_issued(issued, output)
 
 
 @app.command()

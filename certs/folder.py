@@ -33,9 +33,9 @@ from services.process.errors import CertificateError, InvalidSettings
 from services.process.files import replace_files
 from services.process.pairs import read_pem
 
-SERVING_DAYS = 365
-AUTHORITY_DAYS = 3650
-LONGEST_DAYS = 36500
+SERVING = timedelta(days=365)
+AUTHORITY = timedelta(days=3650)
+LONGEST = timedelta(days=36500)
 
 _PRIVATE = 0o600
 _PUBLIC = 0o644
@@ -59,13 +59,15 @@ def issue(
     directory: Path,
     names: Sequence[str],
     *,
-    days: int = SERVING_DAYS,
-    ca_days: int = AUTHORITY_DAYS,
+    lifetime: timedelta = SERVING,
+    ca_lifetime: timedelta = AUTHORITY,
     now: datetime | None = None,
 ) -> IssuedPaths:
     """Issue a serving certificate, from the CA in the folder or from a new one."""
     subject_names = parse_names(names)
-    lifetime, ca_lifetime = _lifetime(days, "--lifetime"), _lifetime(ca_days, "--ca-lifetime")
+    for flag, value in (("--lifetime", lifetime), ("--ca-lifetime", ca_lifetime)):
+        if not timedelta(0) < value <= LONGEST:
+            raise InvalidSettings(f"{flag} must be more than 0 and at most {LONGEST.days}d")
     moment = now or utc_now()
     with _locked(directory):
         authority, is_new = _authority(directory, moment, ca_lifetime)
@@ -102,15 +104,12 @@ def renew(directory: Path, names: Sequence[str], lifetime: timedelta | None) -> 
 
     It lasts for `lifetime`; None means as long as the present one.
     """
-    if lifetime is not None and (lifetime.days < 1 or lifetime % timedelta(days=1)):
-        raise InvalidSettings("--lifetime counts whole days in a folder, such as 90d")
     held = read_folder(directory)
     serving = serving_certificate(held)
     present = [name_text(name) for name in names_of(serving)] if serving else []
     if lifetime is None and serving:
         lifetime = lifetime_of(serving, stored_authorities(held))
-    days = SERVING_DAYS if lifetime is None else max(1, lifetime.days)
-    return issue(directory, list(dict.fromkeys([*present, *names])), days=days)
+    return issue(directory, list(dict.fromkeys([*present, *names])), lifetime=lifetime or SERVING)
 
 
 def read_folder(directory: Path) -> dict[str, bytes]:
@@ -119,12 +118,6 @@ def read_folder(directory: Path) -> dict[str, bytes]:
         raise CertificateError(f"{directory} is not a folder")
     read = {name: _read(directory / name) for name in CA_KEYS | SERVING_KEYS}
     return {name: content for name, content in read.items() if content is not None}
-
-
-def _lifetime(days: int, flag: str) -> timedelta:
-    if not 1 <= days <= LONGEST_DAYS:
-        raise InvalidSettings(f"{flag} must be from 1 to {LONGEST_DAYS}, not {days}")
-    return timedelta(days=days)
 
 
 def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[KeyPair, bool]:

@@ -53,7 +53,7 @@ def test_a_folder_is_renewed_for_the_names_that_it_has(
     assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=90, hours=1)
     assert run("certs", "renew", "--dir", tmp_path, "--ca").returncode == 2
     done = run("certs", "issue", "--dir", tmp_path, "--name", "a", flags[0], "100000000000")
-    assert (done.returncode, "must be at most 36500d" in done.stderr) == (2, True)
+    assert (done.returncode, "at most 36500d" in done.stderr) == (2, True)
 
 
 async def test_a_cluster_is_shown(api: ApiServerStandIn) -> None:

@@ -18,6 +18,7 @@ from tests.certs.memory import private_key_pem
 from tests.support import require
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
 FILES = {"ca.crt", "ca.key", "tls.crt", "tls.key"}
 
 
@@ -109,9 +110,9 @@ def test_a_ca_that_cannot_sign_is_refused_and_nothing_is_written(
 
 
 def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    issue(tmp_path, ["hook.svc"], ca_days=10, now=NOW)
+    issue(tmp_path, ["hook.svc"], ca_lifetime=10 * DAY, now=NOW)
     with pytest.raises(CertificateError, match=r"ca\.crt: the CA expired .* move ca\.crt"):
-        issue(tmp_path, ["hook.svc"], now=NOW + timedelta(days=11))
+        issue(tmp_path, ["hook.svc"], now=NOW + 11 * DAY)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
 def test_a_folder_is_renewed_for_as_long_as_before(
     tmp_path: Path, issued_for: int, lifetime: int | None, then: int
 ) -> None:
-    issued = issue(tmp_path, ["hook.svc"], days=issued_for, ca_days=1000)
+    issued = issue(tmp_path, ["hook.svc"], lifetime=issued_for * DAY, ca_lifetime=1000 * DAY)
     renewed = renew(tmp_path, ["b.svc"], None if lifetime is None else timedelta(days=lifetime))
     assert renewed.names == ("hook.svc", "b.svc")
     made = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
@@ -130,13 +131,11 @@ def test_a_folder_is_renewed_for_as_long_as_before(
 
 
 def test_a_lifetime_out_of_bounds_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=r"--lifetime must be .* not 0"):
-        issue(tmp_path, ["hook.svc"], days=0)
-    with pytest.raises(InvalidSettings, match=r"--ca-lifetime must be .* not 36501"):
-        issue(tmp_path, ["hook.svc"], ca_days=36501)
+    with pytest.raises(InvalidSettings, match="--lifetime must be more than 0"):
+        issue(tmp_path, ["hook.svc"], lifetime=0 * DAY)
+    with pytest.raises(InvalidSettings, match="--ca-lifetime must be more than 0 and at most 3650"):
+        issue(tmp_path, ["hook.svc"], ca_lifetime=36501 * DAY)
     assert contents(tmp_path) == {}
-    with pytest.raises(InvalidSettings, match="whole days"):
-        renew(tmp_path, [], timedelta(hours=36))
 
 
 def test_runs_at_the_same_time_agree_on_one_ca(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The webhook as a real process, over verified TLS."""
 
 import ssl
+from datetime import timedelta
 
 from certs.folder import issue
 from tests.support import eventually
@@ -29,7 +30,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(start: Starter) -> Non
     assert patch_of(open_one.getresponse().read())
     ends = webhook.metric("accelbind_certificate_expiry_timestamp_seconds")
     old = (webhook.tls / "tls.crt").read_text()
-    issue(webhook.tls, ["localhost"], days=30)
+    issue(webhook.tls, ["localhost"], lifetime=timedelta(days=30))
     fresh = (webhook.tls / "tls.crt").read_text()
     assert fresh != old
 

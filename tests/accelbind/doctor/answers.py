@@ -6,7 +6,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -155,7 +155,7 @@ async def serving(
     folder: Path, *names: str, now: datetime | None = None, days: int = 365
 ) -> AsyncIterator[tuple[int, bytes]]:
     """Somebody who serves a certificate; gives the port and the CA."""
-    issued = issue(folder, names or ["127.0.0.1"], days=days, now=now)
+    issued = issue(folder, names or ["127.0.0.1"], lifetime=timedelta(days=days), now=now)
 
     async def nothing(_: Request) -> Response:
         return Response(404)
