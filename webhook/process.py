@@ -20,7 +20,7 @@ import structlog
 
 from services.admission.mutate import Policy
 from services.process import logging
-from services.process.errors import ExternalFailure, InvalidSettings
+from services.process.errors import ExternalFailure
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import listen, write_ports
 from services.process.outage import Outage
@@ -57,8 +57,6 @@ class Webhook:
     """The parts of the process; loads certificate and mappings."""
 
     def __init__(self, settings: WebhookSettings) -> None:
-        if settings.tls_cert is None or settings.tls_key is None:
-            raise InvalidSettings("a certificate and its key are required")
         self._settings = settings
         self.certificates = CertificateSource(
             settings.tls_cert, settings.tls_key, client_ca=settings.client_ca

@@ -46,9 +46,9 @@ def _guarded(value: tuple[str, ...]) -> tuple[str, ...]:
 class WebhookSettings(ProcessSettings):
     """The settings of `accelbind webhook`."""
 
-    tls_cert: Annotated[Path | None, Flag("FILE", TLS)] = None
+    tls_cert: Annotated[Path, Flag("FILE", TLS)]
     """Certificate and chain, PEM; read again when it changes. Required."""
-    tls_key: Annotated[Path | None, Flag("FILE", TLS)] = None
+    tls_key: Annotated[Path, Flag("FILE", TLS)]
     """Its private key, PEM, unencrypted. Required."""
     client_ca: Annotated[Path | None, Flag("FILE", TLS)] = None
     """Accept only clients with a certificate of these CAs, PEM; read again when it changes. Use a
@@ -95,13 +95,7 @@ class WebhookSettings(ProcessSettings):
     """How long new connections are accepted after SIGTERM."""
 
     @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if self.tls_cert is None or self.tls_key is None:
-            missing = "--tls-cert" if self.tls_cert is None else "--tls-key"
-            raise ValueError(
-                f"{missing} is required: the API server speaks TLS only; `accelbind certs issue"
-                " --dir DIR --name NAME` makes tls.crt and tls.key"
-            )
+    def _consistent(self) -> Self:
         if self.mappings is not None and self.kubeconfig is not None:
             raise ValueError(
                 "--mappings and --kubeconfig exclude each other: mappings come from a folder, or"

@@ -19,15 +19,9 @@ def refusal(**flags: object) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("missing", "wanted"),
-    [
-        ("tls_cert", "--tls-cert is required: the API server speaks TLS only; `accelbind certs"),
-        ("tls_key", "--tls-key is required: the API server speaks TLS only; `accelbind certs"),
-    ],
-)
-def test_what_is_required_is_told_with_where_to_get_it(missing: str, wanted: str) -> None:
-    assert refusal(**{missing: None}).startswith(wanted)
+def test_what_is_required_is_told() -> None:
+    required = "--tls-cert is required; --tls-key is required"
+    assert refusal(tls_cert=None, tls_key=None) == required
 
 
 def test_mappings_come_from_one_place() -> None:
