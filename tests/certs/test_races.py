@@ -119,7 +119,7 @@ async def cut_short(round_of_one: Callable[[], "asyncio.Task[object]"], steps: i
 async def test_of_racing_replicas_one_wins_and_no_handshake_is_refused(
     tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
-    renewals = 1000 if soaking() else 15
+    renewals = 1000 if soaking() else 8
     chance = random.Random(seed := soak(short=0, full=0).seed)  # noqa: S311 - chance of a test
     figure(f"seed {seed}")
     cluster = Cluster(chance)

@@ -4,24 +4,27 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from certs.folder import issue
+from services.kube.connection import connector
+from services.mappings.source import ApiServerSource
 from services.process.errors import InvalidSettings
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.services.building import function
+from tests.services.kube.following import QUICK
 from tests.support import eventually_async
 from tests.webhook.asgi import JSON
 from tests.webhook.reviews import body, pod, response_of
 from webhook.handler import ENDPOINTS
 from webhook.process import Webhook
 from webhook.settings import WebhookSettings
-from webhook.sources import choose_source
+from webhook.sources import MappingSource, choose_source, staleness
 
 pytestmark = pytest.mark.anyio
-
-STALENESS = 5
 
 
 @contextlib.asynccontextmanager
@@ -32,7 +35,6 @@ async def running(api: ApiServerStandIn, folder: Path) -> AsyncIterator[Webhook]
             tls_cert=folder / "tls" / "tls.crt",
             tls_key=folder / "tls" / "tls.key",
             kubeconfig=api.kubeconfig_path,
-            max_staleness=STALENESS,
             host="127.0.0.1",
             port=0,
             metrics_port=0,
@@ -66,8 +68,12 @@ async def is_ready(webhook: Webhook, text: str = "ok") -> bool:
 
 
 async def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def choose(settings: WebhookSettings) -> ApiServerSource:
+        return ApiServerSource(connector(settings.kubeconfig), timing=QUICK)
+
+    monkeypatch.setattr("webhook.process.choose_source", choose)  # hardly any pauses
     async with ApiServerStandIn(tmp_path) as api, contextlib.AsyncExitStack() as stack:
         api.put(function("early", "af"))
         async with api.away():
@@ -85,17 +91,24 @@ async def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns
         api.drop("AcceleratorFunction", "early")
         await eventually_async(lambda: refuses(webhook, "early"))
 
-        # It goes: the last mappings serve on, and are too old after a while.
+        # It goes: the last mappings serve on.
         async with api.away():
-            reason = f"mappings are over {STALENESS} s old (the API server https://"
-            await eventually_async(lambda: is_ready(webhook, reason))
+            await eventually_async(lambda: "can't be reached" in webhook.mappings.error)
             assert await admits(webhook, "kept")
             api.change_token()
             api.put(function("fresh", "af"))
 
         # It returns, with another token.
         await eventually_async(lambda: admits(webhook, "fresh"))
-        await eventually_async(lambda: is_ready(webhook))
+        assert await is_ready(webhook)
+
+
+@pytest.mark.parametrize(
+    ("longest", "text"), [(None, ""), (7.0, ""), (5.0, "mappings are over 5 s old (away)")]
+)
+def test_mappings_may_be_too_old(longest: float | None, text: str) -> None:
+    source = SimpleNamespace(loaded=True, age=6.0, error="away")
+    assert staleness(cast("MappingSource", source), longest) == text
 
 
 async def refuses(webhook: Webhook, name: str) -> bool:

@@ -109,7 +109,9 @@ def test_after_a_mistake_of_ours_the_connection_ends_with_a_500(tmp_path: Path) 
         async with serving(tmp_path, bench.app) as server:
             reader, writer = await connect(server)
             writer.write(head(len(body())) + body())
-            return await asyncio.wait_for(reader.read(), 60)
+            answer = await asyncio.wait_for(reader.read(), 60)
+            writer.transport.abort()
+            return answer
 
     assert asyncio.run(scenario()).startswith(b"HTTP/1.1 500 ")
 

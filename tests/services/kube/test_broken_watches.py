@@ -159,34 +159,18 @@ def put_node(server: MappingServer, **annotations: str) -> None:
     server.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 
 
-async def no_head(_request: Request) -> Response:
-    """Nothing, not even the head of an answer."""
-    await asyncio.Event().wait()
-    return Response(200)
-
-
-def repeating(begin: bytes, piece: bytes) -> Answer:
-    """A beginning, and then the same again and again."""
-
+async def test_a_watch_that_never_ends_is_cut_counted_logged_once_and_followed_by_a_list(
+    tmp_path: Path,
+) -> None:
     async def stream() -> AsyncGenerator[bytes]:
-        yield begin
+        yield b'{"type":"BOOKMARK","object":{"kind":"'
         while True:
             await asyncio.sleep(0.05)  # the moment between two bytes
-            yield piece
+            yield b"x"
 
-    return lambda _request: Response(200, stream=stream())
+    def hang(_request: Request) -> Response:
+        return Response(200, stream=stream())
 
-
-HANGS: dict[str, Answer] = {
-    "no head": no_head,
-    "an endless line": repeating(b'{"type":"BOOKMARK","object":{"kind":"', b"x"),
-}
-
-
-@pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
-async def test_a_watch_that_never_ends_is_cut_counted_logged_once_and_followed_by_a_list(
-    tmp_path: Path, hang: Answer
-) -> None:
     timing = WatchTiming(first=0.01, longest=0.02, steady=0.5, watch=1.0, grace=0.1)
     async with MappingServer(tmp_path) as server:
         server.put_function("deleted")

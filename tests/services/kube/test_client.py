@@ -159,6 +159,7 @@ UNFINISHED = b"HTTP/1.1 200 X\r\nContent-Length: 99\r\n\r\nonly this"
 @pytest.mark.parametrize(
     ("reply", "error", "text"),
     [
+        (b"", ClusterError, r"doesn't answer GET .* in time"),
         (UNFINISHED, ClusterError, r"doesn't answer GET .* in time"),
         (answer(200, b"x" * 1001), TooLong, "longer than 1000 bytes"),
     ],
