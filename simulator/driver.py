@@ -59,7 +59,7 @@ class SimulatedCalls(DriverCalls):
     def open(self, path: Path, *, alone: bool = False) -> int:
         """Open a node; of a file that another process has open, only one may be a user."""
         descriptor = super().open(path, alone=alone)
-        if alone and _is_file(descriptor) and holders_of(path, descriptor):
+        if alone and _is_file(descriptor) and holders_of(path):
             os.close(descriptor)
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         return descriptor
@@ -73,8 +73,6 @@ class SimulatedCalls(DriverCalls):
     ) -> int:
         """Make a call; without a stand-in, nothing is programmed and there is nothing to reset."""
         folder = node.path.parent
-        if request == node.ioctls.version:
-            return 0
         if not (folder / SOCKET).is_socket():
             if request == node.ioctls.reset:
                 return 0
@@ -85,10 +83,6 @@ class SimulatedCalls(DriverCalls):
         if error:
             raise OSError(error, os.strerror(error))
         return 0
-
-    def holders(self, node: DriverNode) -> list[str]:
-        """The processes that have a file open; device nodes are /dev/null, which many have."""
-        return super().holders(node) if _is_file(node.descriptor) else []
 
 
 def _is_file(descriptor: int) -> bool:

@@ -11,12 +11,10 @@ from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card
 from services.process.blocking import BlockingCalls
-from services.process.errors import HardwareError
 from services.programming.clock import read_user_clock
 from services.programming.error_registers import read_errors
-from services.programming.ioctls import MAX_REGIONS, DriverNode
+from services.programming.ioctls import holders_of
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace, find_device
-from services.programming.port_session import opened_node, translated
 
 _FME_FILES = {
     "portsNum": "ports_num",
@@ -48,6 +46,7 @@ def describe(root: Path, device: str) -> dict[str, Any]:
         "card": place.card.name,
         "node": f"/dev/{place.name}",
         "sysfs": files.folder,
+        "usedBy": holders_of(root / "dev" / place.name),
         "pci": _pci(root, place.card),
     }
     problems = engine.fme.problems if engine else ()
@@ -67,7 +66,6 @@ def describe(root: Path, device: str) -> dict[str, Any]:
     else:
         described["interfaceId"] = place.fme.interface_id
         described |= {name: files.text(file) for name, file in _FME_FILES.items()}
-    described |= _driver_answers(place, files)
     if engine:
         (sensors,) = asyncio.run(SensorReader(root, BlockingCalls()).read([engine.card]))
         for key, readings in (("temperatures", sensors.temperatures), ("powers", sensors.powers)):
@@ -90,35 +88,6 @@ def _pci(root: Path, card: Card) -> dict[str, Any]:
     return described | {
         name: files.text(f"{folder}/{file}") if folder else "" for name, file in _PCI_FILES.items()
     }
-
-
-def _driver_answers(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[str, Any]:
-    """The answers of the driver, or why it gives none."""
-    try:
-        with opened_node(files.node(), f"{place.name} can't be opened", place) as node:
-            try:
-                answers: dict[str, Any] = {"apiVersion": node.api_version()}
-                if isinstance(place, PortPlace):
-                    answers |= _regions(node)
-                answers["usedBy"] = node.calls.holders(node)
-            except OSError as error:
-                raise translated(error, f"{place.name} does not answer") from error
-    except HardwareError as error:
-        return {"driverSays": str(error)}
-    return answers
-
-
-def _regions(node: DriverNode) -> dict[str, Any]:
-    port = node.port_info()
-    answers: dict[str, Any] = {"umsgs": port.umsgs}
-    if port.capability is not None:
-        answers |= {"capability": f"{port.capability:#x}", "interrupts": port.irqs}
-    regions = [node.region_info(index) for index in range(min(port.regions, MAX_REGIONS))]
-    answers["regions"] = [
-        {"index": each.index, "size": each.size, "offset": each.offset, "access": each.access}
-        for each in regions
-    ]
-    return answers
 
 
 def facts(described: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,7 @@ Numbers and structures are those of `linux/fpga-dfl.h` and of the out-of-tree dr
 
 A driver knows whether somebody has a port open: it refuses an opener that wants to be alone
 (O_EXCL). `/proc` says who that is, among the processes that can be seen from here: all of them on
-the host, its own in a pod without `hostPID`. `/proc` is also read where the driver allows the
-opening, so that a port that another process has is never reprogrammed.
+the host, its own in a pod without `hostPID`.
 """
 
 import errno
@@ -21,22 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_ARGUMENTS: Final = struct.Struct("<4I")
-
 
 @dataclass(frozen=True, slots=True)
 class Ioctls:
     """The numbers and structures of a driver's ioctls."""
 
-    version: int
-    """On either node; the next three are for a port's node, the rest for an engine's."""
     reset: int
-    info: int
-    region: int
+    """On a port's node; the rest is for an engine's."""
     program: int
     release: int
     assign: int
-    info_form: struct.Struct
     program_form: struct.Struct
     move_form: struct.Struct
     """Of `release` and `assign`."""
@@ -44,56 +37,21 @@ class Ioctls:
 
 IOCTLS: Final = {
     "dfl": Ioctls(
-        *(0xB600, 0xB640, 0xB641, 0xB642, 0xB680, 0x4004B681, 0x4004B682),
-        info_form=_ARGUMENTS,
+        *(0xB640, 0xB680, 0x4004B681, 0x4004B682),
         program_form=struct.Struct("<4IQ"),
         move_form=struct.Struct("<I"),
     ),
     "opae": Ioctls(
-        *(0xB500, 0xB540, 0xB541, 0xB542, 0xB580, 0xB581, 0xB582),
-        info_form=struct.Struct("<6I"),
+        *(0xB540, 0xB580, 0xB581, 0xB582),
         program_form=struct.Struct("<4IQQ"),
         move_form=struct.Struct("<3I"),
     ),
 }
 
-_REGION: Final = struct.Struct("<4I2Q")
 _STATUS: Final = struct.Struct("<Q")
 _STATUS_AT: Final = 24
 
 MAX_PORT: Final = 0xFFFF_FFFF
-
-MAX_REGIONS: Final = 16
-"""Regions that are asked for; ports have one or two."""
-
-
-@dataclass(frozen=True, slots=True)
-class PortInfo:
-    """What a port has; what is None is not reported by the in-tree driver."""
-
-    regions: int
-    umsgs: int
-    capability: int | None = None
-    irqs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RegionInfo:
-    """A region of a port's memory."""
-
-    index: int
-    """Its number: 0 is the function's own, 1 that of the signal tap."""
-    flags: int
-    """Allowed access: 1 read, 2 write, 4 map."""
-    size: int
-    """Bytes."""
-    offset: int
-    """Where to map it in the node."""
-
-    @property
-    def access(self) -> str:
-        """Allowed access, as `rwm`."""
-        return "".join(letter for bit, letter in enumerate("rwm") if self.flags >> bit & 1)
 
 
 class ProgrammingFailed(OSError):
@@ -139,10 +97,6 @@ class DriverCalls:
         """
         return fcntl.ioctl(node.descriptor, request, argument)
 
-    def holders(self, node: "DriverNode") -> list[str]:
-        """The other processes that have an open node open too."""
-        return holders_of(node.path, node.descriptor)
-
 
 KERNEL: Final = DriverCalls()
 
@@ -156,32 +110,9 @@ class DriverNode:
     ioctls: Ioctls
     calls: DriverCalls = KERNEL
 
-    def api_version(self) -> int:
-        """The version of the driver's interface, to which drivers only ever add; so far 0."""
-        return self.calls.ioctl(self, self.ioctls.version, 0)
-
     def reset_port(self) -> None:
         """Reset a port and the function in it."""
         self.calls.ioctl(self, self.ioctls.reset, 0)
-
-    def port_info(self) -> PortInfo:
-        """What a port has."""
-        form = self.ioctls.info_form
-        argument = bytearray(form.size)
-        struct.pack_into("<I", argument, 0, form.size)
-        self.calls.ioctl(self, self.ioctls.info, argument)
-        _, _, *rest = form.unpack(argument)
-        if len(rest) == 2:
-            return PortInfo(*rest)
-        capability, regions, umsgs, irqs = rest
-        return PortInfo(regions, umsgs, capability, irqs)
-
-    def region_info(self, index: int) -> RegionInfo:
-        """What a region of a port's memory is like."""
-        argument = bytearray(_REGION.pack(_REGION.size, 0, index, 0, 0, 0))
-        self.calls.ioctl(self, self.ioctls.region, argument)
-        _, flags, _, _, size, offset = _REGION.unpack(argument)
-        return RegionInfo(index, flags, size, offset)
 
     def program_port(self, port: int, data: "array[int]") -> None:
         """Reconfigure a port of this engine; returns when the hardware has finished."""
@@ -210,13 +141,9 @@ class DriverNode:
         return bytearray(form.pack(port) if form.size == 4 else form.pack(form.size, 0, port))
 
 
-def holders_of(node: Path, descriptor: int | None = None) -> list[str]:
-    """The other processes that have a node open: `process 12 (bash)`.
-
-    `descriptor` is this process' own of the node, whatever the path leads to by now.
-    """
-    own = [] if descriptor is None else [f"/proc/self/fd/{descriptor}"]
-    wanted = {_identity(each) for each in (str(node), *own)} - {None}
+def holders_of(node: Path) -> list[str]:
+    """The other processes that have a node open: `process 12 (bash)`."""
+    wanted = _identity(str(node))
     return list(_search(wanted)) if wanted else []
 
 
@@ -231,11 +158,11 @@ def _identity(path: str) -> tuple[str, int, int] | None:
     return "file", status.st_dev, status.st_ino
 
 
-def _search(wanted: set[tuple[str, int, int] | None]) -> Iterator[str]:
+def _search(wanted: tuple[str, int, int]) -> Iterator[str]:
     for pid in sorted(int(name) for name in _names("/proc") if name.isdigit()):
         folder = f"/proc/{pid}"
         opened = (_identity(f"{folder}/fd/{each}") for each in _names(f"{folder}/fd"))
-        if pid != os.getpid() and any(each in wanted for each in opened):
+        if pid != os.getpid() and wanted in opened:
             command = _command(Path(folder, "comm"))
             yield f"process {pid} ({command})" if command else f"process {pid}"
 

@@ -15,7 +15,6 @@ from services.programming.port import DeviceFiles, EnginePlace, PortPlace
 
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _GONE: Final = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOENT})
-_UNKNOWN: Final = frozenset({errno.ENOTTY, errno.ENOSYS})
 _NAMED: Final = 3
 """Processes that a message names."""
 
@@ -51,9 +50,6 @@ def port_session(
     try:
         operation = f"{place.name} can't be opened"
         with opened_node(files.node(), operation, place, alone=True, calls=calls) as node:
-            # A driver that allowed the opening all the same is not believed.
-            if others := calls.holders(node):
-                raise busy(place, others)
             yield PortSession(place, files, node)
     except (OSError, HardwareError) as error:
         if not files.is_there:
@@ -109,8 +105,4 @@ def translated(error: OSError, operation: str) -> HardwareError:
         return DeviceGone(f"{operation}: the device is gone ({reason})")
     if error.errno in FORBIDDEN:
         return HardwareError(f"{operation}: user {os.geteuid()} may not ({reason})")
-    if error.errno in _UNKNOWN:
-        return DeviceRefused(f"{operation}: the driver does not support this ({reason})")
-    if error.errno == errno.EINVAL:
-        return DeviceRefused(f"{operation}: the driver refuses the value ({reason})")
     return DeviceRefused(f"{operation}: {reason}")

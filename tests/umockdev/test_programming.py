@@ -119,10 +119,10 @@ def test_a_function_is_programmed_by_the_drivers_own_ioctl(host: Host, driver: s
     assert numbers(host.bed.calls(), driver) == [("port", RESET)]
 
 
-def test_ports_are_moved_and_described_with_the_drivers_own_structures(
+def test_ports_are_moved_with_the_drivers_own_structures(
     host: Host, driver: str
 ) -> None:
-    card = host.bed.add(driver=driver, ports=2, numa_node=1)
+    card = host.bed.add(driver=driver, ports=2)
     requests = {"opae": (0xB581, 0xB582), "dfl": (0x4004B681, 0x4004B682)}[driver]
     words = (("release", "released"), ("assign", "assigned"))
     for (word, outcome), request in zip(words, requests, strict=True):
@@ -133,18 +133,7 @@ def test_ports_are_moved_and_described_with_the_drivers_own_structures(
         assert call["fields"] == ([12, 0, 1] if driver == "opae" else [1])
     host.bed.ask("answer", answers={f"{card['fme']}:{requests[0]:#x}": errno.EINVAL})
     code, _, err = host.fpga("release", card["fme"], "--port", "1")
-    assert (code, "driver refuses the value" in err) == (1, True)
-    host.bed.calls()
-    shown = host.done("info", f"/dev/{card['ports'][0]}")
-    assert [call["request"] - BASE[driver] for call in host.bed.calls()] == [0, 0x41, 0x42, 0x42]
-    assert shown["regions"] == [
-        {"index": 0, "size": 262144, "offset": 0, "access": "rwm"},
-        {"index": 1, "size": 4096, "offset": 262144, "access": "rwm"},
-    ]
-    assert (shown["fme"], shown["number"], shown["afuId"]) == (card["fme"], 0, NLB0)
-    assert (shown["apiVersion"], shown["umsgs"]) == (0, 8)
-    assert shown.get("capability") == ("0x3" if driver == "opae" else None)
-    assert (shown["pci"]["address"], shown["pci"]["numaNode"]) == (card["address"], 1)
+    assert (code, "can't be released: Invalid argument" in err) == (1, True)
 
 
 def test_a_port_on_a_virtual_function_is_programmed_out_of_tree(host: Host) -> None:

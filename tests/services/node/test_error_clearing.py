@@ -15,6 +15,7 @@ from services.process.errors import KubeletError
 from services.programming.error_registers import ClearResult
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
+from simulator.driver import SimulatedCalls
 from tests.services.node.support import background, scanned
 from tests.support import eventually_async, holding
 
@@ -40,6 +41,7 @@ class Setting:
             calls=BlockingCalls(),
             count=self.outcomes.append,
             request_rescan=self.look_now,
+            driver_calls=SimulatedCalls(),
         )
 
     async def holders(self) -> Holders:
