@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -23,7 +24,7 @@ from services.devices.model import Inventory
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.error_registers import clear_device_errors
-from services.programming.image import Image, Programmed
+from services.programming.image import Image
 from services.programming.ioctls import KERNEL
 from services.programming.port import (
     DeviceFiles,
@@ -210,14 +211,8 @@ def program(
         if not force:
             require_free(inventory, port, settings)
 
-    with show.progress(port, quiet=dry_run or output is OutputFormat.JSON) as on_step:
-
-        def work() -> Programmed:
-            if dry_run:
-                return programmer.check(port, image, force=force, require=require)
-            return programmer.ensure(port, image, force=force, require=require, on_step=on_step)
-
-        done = in_time(port, work, timeout)
+    call = programmer.check if dry_run else programmer.ensure
+    done = in_time(port, partial(call, port, image, force=force, require=require), timeout)
     for remark in filter(None, (done.slow_clock, *done.remarks)):
         typer.echo(f"warning: {remark}", err=True)
     sentence = show.program_sentence(done, dry_run=dry_run)

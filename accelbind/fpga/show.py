@@ -1,12 +1,7 @@
 """What `accelbind fpga` shows of FMEs, ports and its results."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, Final
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from services.devices.model import Card, Inventory, Port, Problem, VirtualFunction
 from services.programming.error_registers import ClearedRegister
@@ -124,13 +119,3 @@ def cleared_register(device: str, register: ClearedRegister) -> dict[str, Any]:
         "value": f"{register.value:#x}",
         "now": None if register.now is None else f"{register.now:#x}",
     }
-
-
-@contextmanager
-def progress(port: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show the stage of work and its duration, on a terminal and unless `quiet`."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    disabled = quiet or not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=disabled) as bar:
-        task = bar.add_task(port, total=None)  # drivers don't report how far they are
-        yield lambda stage: bar.update(task, description=f"{port}: {stage}")

@@ -21,7 +21,6 @@ gone meanwhile, the error says so.
 
 import contextlib
 import time
-from array import array
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -70,9 +69,6 @@ process waits longer than for the lock and the work itself."""
 
 _VERIFY_INTERVAL: Final = 0.01
 
-OnStep = Callable[[str], None]
-"""Called with each step as it starts, for progress displays."""
-
 Require = Callable[[Inventory], None]
 """Raises if a port must be left alone, with the cards as they are now."""
 
@@ -114,7 +110,6 @@ class Programmer:
         *,
         force: bool = False,
         require: Require = lambda _: None,
-        on_step: OnStep = lambda _: None,
     ) -> Programmed:
         """Make a port carry a function, freshly reset; `force` programs it even if it is there.
 
@@ -127,7 +122,6 @@ class Programmer:
             DeviceRefused: The hardware refused, or doesn't show the function afterwards.
             HardwareError: Something else of the card or its files.
         """
-        on_step("waiting for the card")
         with self._locked(find_port(self._scan(), port).card):
             inventory = self._scan()  # the holder of the lock may have changed it
             require(inventory)
@@ -137,11 +131,9 @@ class Programmer:
                 started = time.monotonic()
                 record = self._record(place, session.files)
                 is_there = image.is_in(record) and not force
-                on_step("measuring the user clock")
                 clock = record.clock if record and is_there else image.clock
                 slow_clock = self._compare_clock(session.files, clock)
-                remarks = () if is_there else self._program(session, engine, image, on_step)
-                on_step("resetting the port")
+                remarks = () if is_there else self._program(session, engine, image)
                 session.reset()
                 seconds = time.monotonic() - started
         return Programmed(
@@ -155,14 +147,9 @@ class Programmer:
             remarks=remarks,
         )
 
-    def _program(
-        self, session: PortSession, engine: EnginePlace, image: Image, on_step: OnStep
-    ) -> tuple[str, ...]:
+    def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:
         _check_not_released(session.place)
-        data = image.data()
-        on_step(f"programming {len(data)} bytes")
-        self._reconfigure(session, engine, image, data)
-        on_step("verifying")
+        self._reconfigure(session, engine, image)
         self._verify(session, image)
         key, inode = session.place.record_key, session.files.inode
         try:
@@ -171,10 +158,8 @@ class Programmer:
             return (f"{error}; it will be programmed again although it is there",)
         return ()
 
-    def _reconfigure(
-        self, session: PortSession, engine: EnginePlace, image: Image, data: "array[int]"
-    ) -> None:
-        place = session.place
+    def _reconfigure(self, session: PortSession, engine: EnginePlace, image: Image) -> None:
+        place, data = session.place, image.data()
         files = DeviceFiles(self._root, engine)
         failed = f"{place.name} can't be programmed with AFU {image.afu_id}"
         opened = opened_node(files.node(), f"{failed}: {engine.name}", engine, calls=self._calls)
