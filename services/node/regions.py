@@ -7,9 +7,10 @@ start is over, the work on its cards goes on.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final, NoReturn, TypeVar
 
 import structlog
@@ -27,8 +28,8 @@ from services.process.text import listing, plain
 from services.programming.assignment import (
     Assignment,
     Contents,
-    ProgrammingPlan,
     Region,
+    RegionPlan,
     plan,
     regions_of,
 )
@@ -56,17 +57,6 @@ _OPENCL_LENGTH: Final = 40
 _SHOWN: Final = 8  # ports in a message before "and more"
 
 log = structlog.get_logger(component="node")
-
-
-@dataclass(frozen=True, slots=True)
-class _RegionTask:
-    """A region and what its ports need."""
-
-    region: Region
-    kept: tuple[Assignment, ...]
-    """Its ports that carry a wanted function, and are only reset."""
-    programmed: tuple[Assignment, ...]
-    """Its ports to program, all with one function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +116,12 @@ class RegionProgramming:
         Raises:
             AccelbindError: A region isn't ready; of several, the reason of the first.
         """
-        planned, regions, _ = await self._plan(wanted, ids)
+        planned, _ = await self._plan(wanted, ids)
         try:
-            slow_clocks = await _all([self._prepare(each) for each in _tasks(planned, regions)])
+            slow_clocks = await _all(map(self._prepare, planned))
         finally:
             self._on_done()
-        return Readiness(planned.programmed, slow_clocks)
+        return Readiness(_programmed(planned), slow_clocks)
 
     async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
         """Check that a container's regions carry its functions already, and no others.
@@ -140,11 +130,10 @@ class RegionProgramming:
             NotAllowed: A port would have to be programmed.
             ExternalFailure: A region is gone, or can't be read as a whole; or as `prepare`.
         """
-        planned, regions, contents = await self._plan(wanted, ids)
-        if not planned.programmed:
-            tasks = _tasks(planned, regions)
-            return Readiness((), await _all([self._check_clocks(each) for each in tasks]))
-        wrong = [_mismatch(each, regions[each.region], contents) for each in planned.programmed]
+        planned, contents = await self._plan(wanted, ids)
+        wrong = [_mismatch(each, contents) for each in _programmed(planned)]
+        if not wrong:
+            return Readiness((), await _all(map(self._check_clocks, planned)))
         raise NotAllowed(
             f"on node {plain(self._node, 120)}"
             f" {listing(wrong[:_SHOWN], more=max(0, len(wrong) - _SHOWN))}: {wanted.who} would get"
@@ -155,8 +144,8 @@ class RegionProgramming:
 
     async def is_ready(self, wanted: WantedFunctions, ids: Sequence[str]) -> bool:
         """Whether a container's regions carry its functions already; raises as `verify`."""
-        planned, _, _ = await self._plan(wanted, ids)
-        return not planned.programmed
+        planned, _ = await self._plan(wanted, ids)
+        return not _programmed(planned)
 
     async def read(self) -> RegionContents:
         """What is in the node's regions now."""
@@ -193,7 +182,7 @@ class RegionProgramming:
 
     async def _plan(
         self, wanted: WantedFunctions, ids: Sequence[str]
-    ) -> tuple[ProgrammingPlan, Mapping[str, Region], Contents]:
+    ) -> tuple[tuple[RegionPlan, ...], Contents]:
         found = await self.read()
         planned = plan(
             wanted.functions,
@@ -203,38 +192,38 @@ class RegionProgramming:
             interface_id=wanted.interface_id,
             who=wanted.who,
         )
-        return planned, found.regions, found.contents
+        return planned, found.contents
 
-    async def _check_clocks(self, task: _RegionTask) -> list[str]:
+    async def _check_clocks(self, planned: RegionPlan) -> list[str]:
         """Check the user clocks of a region's ports; return a sentence for each that is slow."""
-        ports = [each.port for each in task.kept]
+        ports = [each.port for each in planned.kept]
         clocks = await self._calls.run(
-            card_key(task.region.address or task.region.card),
+            card_key(planned.region.address or planned.region.card),
             lambda: [self._programmer.check_clock(port) for port in ports],
             timeout=self._work_seconds,
             what=f"measuring the user clocks of {listing(ports)}",
         )
         return list(filter(None, clocks))
 
-    async def _prepare(self, task: _RegionTask) -> list[str]:
+    async def _prepare(self, planned: RegionPlan) -> list[str]:
         """Make every port of a region carry what it should, freshly reset.
 
         Returns:
             A sentence for each port whose user clock is slow.
         """
         # The ports that only need a reset come first: one that is in use stops this early.
-        images = {each.port: _image_there(task.region, each) for each in task.kept}
+        images = {each.port: _image_there(planned.region, each) for each in planned.kept}
         outcome, reserved = "failed", 0
         try:
-            if task.programmed:
-                reserved = await self._reserve(task)
-                bitstream = await self._load(task)
+            if planned.programmed:
+                reserved = await self._reserve(planned)
+                bitstream = await self._load(planned)
                 self._memory.free(reserved - bitstream.memory)
                 reserved = bitstream.memory
                 image = Image.from_bitstream(bitstream)
-                images |= {each.port: image for each in task.programmed}
+                images |= {each.port: image for each in planned.programmed}
             results = await self._calls.run(
-                card_key(task.region.address or task.region.card),
+                card_key(planned.region.address or planned.region.card),
                 lambda: {port: self._programmer.ensure(port, images[port]) for port in images},
                 timeout=self._work_seconds,
                 what=f"programming {listing(list(images))}",
@@ -244,13 +233,13 @@ class RegionProgramming:
         finally:
             self._memory.free(reserved)
             self._count(outcome)
-        for each in (*task.kept, *task.programmed):
-            self._report(each, task.region.interface_id, results[each.port])
+        for each in (*planned.kept, *planned.programmed):
+            self._report(each, planned.region.interface_id, results[each.port])
         return [each.slow_clock for each in results.values() if each.slow_clock]
 
-    async def _reserve(self, task: _RegionTask) -> int:
+    async def _reserve(self, planned: RegionPlan) -> int:
         """Reserve memory for the bitstream that a region needs; return the bytes."""
-        ids = (task.region.interface_id, task.programmed[0].function)
+        ids = (planned.region.interface_id, planned.programmed[0].function)
         size = await self._read(partial(self._storage.memory_needed, *ids))
         full = TooSlow(
             "the bitstreams of other regions that were being programmed took all the memory for"
@@ -260,15 +249,15 @@ class RegionProgramming:
             await self._memory.reserve(size)
         return size
 
-    async def _load(self, task: _RegionTask) -> Bitstream:
-        ids = (task.region.interface_id, task.programmed[0].function)
+    async def _load(self, planned: RegionPlan) -> Bitstream:
+        ids = (planned.region.interface_id, planned.programmed[0].function)
         try:
             return await self._read(partial(self._storage.load, *ids))
         except BitstreamMissing as error:
-            ports = listing([each.port for each in task.programmed])
+            ports = listing([each.port for each in planned.programmed])
             raise BitstreamMissing(
-                f"{error} on node {self._node} for {ports} of region {task.region.name}; install it"
-                " with: accelbind bitstream install FILE"
+                f"{error} on node {self._node} for {ports} of region {planned.region.name}; install"
+                " it with: accelbind bitstream install FILE"
             ) from error
 
     async def _read(self, call: Callable[[], T]) -> T:
@@ -315,21 +304,11 @@ class MemoryBudget:
         self._freed.set()
 
 
-def _tasks(planned: ProgrammingPlan, regions: Mapping[str, Region]) -> list[_RegionTask]:
-    """What each region of a plan needs; those that only need a reset come first."""
-    names = dict.fromkeys(each.region for each in (*planned.kept, *planned.programmed))
-    tasks = [
-        _RegionTask(
-            regions[name],
-            tuple(each for each in planned.kept if each.region == name),
-            tuple(each for each in planned.programmed if each.region == name),
-        )
-        for name in names
-    ]
-    return sorted(tasks, key=lambda task: bool(task.programmed))
+def _programmed(planned: Iterable[RegionPlan]) -> tuple[Assignment, ...]:
+    return tuple(chain.from_iterable(each.programmed for each in planned))
 
 
-def _mismatch(what: Assignment, region: Region, contents: Contents) -> str:
+def _mismatch(what: Assignment, contents: Contents) -> str:
     """What a port carries instead of a function that its region should get."""
     name = plain(what.port)
     content = contents.get(what.port)
@@ -340,7 +319,7 @@ def _mismatch(what: Assignment, region: Region, contents: Contents) -> str:
         f" accelbind fpga program {name} FILE)"
     )
     return (
-        f"{name} of region {plain(region.name)} carries {carries} instead of AFU"
+        f"{name} of region {plain(what.region)} carries {carries} instead of AFU"
         f" {plain(what.function, 48)}"
     )
 
@@ -363,7 +342,7 @@ def _image_there(region: Region, what: Assignment) -> Image:
     )
 
 
-async def _all(work: Sequence[Awaitable[list[str]]]) -> tuple[str, ...]:
+async def _all(work: Iterable[Awaitable[list[str]]]) -> tuple[str, ...]:
     """Wait for all, even if some fail, and raise the error of the first."""
     sentences: list[str] = []
     for result in await asyncio.gather(*work, return_exceptions=True):

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from services.devices.model import Fme, Inventory, Port, Problem
 from services.devices.topology import Topology
 from services.process.errors import ExternalFailure, NotAllowed
-from services.process.text import count, listing, plain
+from services.process.text import count, plain
 
 Contents: TypeAlias = Mapping[str, str]
 """By port name: the AFU id or OpenCL program id that its record says, if the record counts; empty
@@ -54,11 +54,6 @@ class Region:
         """The ports that carry none of some functions, or whose content is unknown."""
         return tuple(port for port in self.ports if contents.get(port.name) not in functions)
 
-    @property
-    def programmable(self) -> Port | None:
-        """The port that a function is programmed into: the first that has a number."""
-        return next((port for port in self.ports if port.number is not None), None)
-
 
 def regions_of(inventory: Inventory) -> dict[str, Region]:
     """The regions that a scan found, by name."""
@@ -89,13 +84,14 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgrammingPlan:
-    """Every port of a container's regions, and the function that it is to carry."""
+class RegionPlan:
+    """A region of a container, and the function that each of its ports is to carry."""
 
+    region: Region
     kept: tuple[Assignment, ...]
-    """Ports that carry a wanted function."""
+    """Its ports that carry a wanted function."""
     programmed: tuple[Assignment, ...]
-    """Ports that have to be programmed, all of a region with one function."""
+    """Its ports that have to be programmed, all with one function."""
 
 
 def plan(
@@ -106,7 +102,7 @@ def plan(
     *,
     interface_id: str,
     who: str,
-) -> ProgrammingPlan:
+) -> tuple[RegionPlan, ...]:
     """Decide which of the given regions, by name, gets which function; `who` is for messages.
 
     Raises:
@@ -122,18 +118,15 @@ def plan(
         )
     present = [_present(each, regions, interface_id) for each in given]
     matched = _match(functions, present, contents)
-    kept: list[Assignment] = []
-    programmed: list[Assignment] = []
+    planned: list[RegionPlan] = []
     rest = [functions[n] for n in range(len(functions)) if n not in matched.values()]
     for number, region in enumerate(present):
         if number in matched:
             function = functions[matched[number]]
         else:
             function = rest.pop(0) if rest else _spare(region, functions, contents)
-        kept_here, programmed_here = _assign(region, function, functions, contents)
-        kept.extend(kept_here)
-        programmed.extend(programmed_here)
-    return ProgrammingPlan(tuple(kept), tuple(programmed))
+        planned.append(_assign(region, function, functions, contents))
+    return tuple(planned)
 
 
 def _match(
@@ -168,13 +161,16 @@ def _spare(region: Region, functions: Sequence[str], contents: Contents) -> str:
     return next((each for each in functions if region.carries(each, contents)), functions[-1])
 
 
-def _assign(
-    region: Region, function: str, wanted: Sequence[str], contents: Contents
-) -> tuple[list[Assignment], list[Assignment]]:
+def _assign(region: Region, function: str, wanted: Sequence[str], contents: Contents) -> RegionPlan:
     """The ports of a region to keep, and those to program with its function."""
     foreign = region.foreign(wanted, contents)
     if not foreign and not region.carries(function, contents):
-        foreign = (_programmable(region),)
+        foreign = tuple(port for port in region.ports if port.number is not None)[:1]
+        if not foreign:
+            raise ExternalFailure(
+                f"region {plain(region.name)} has no port whose number can be read, which"
+                " programming needs"
+            )
     for port in foreign:
         if port.number is None:
             raise ExternalFailure(
@@ -182,13 +178,15 @@ def _assign(
                 " the container gets every port of the region and this one carries no function"
                 " that it wants; its number can't be read, which programming needs"
             )
-    names = {port.name for port in foreign}
-    kept = [
-        Assignment(region.name, port.name, contents[port.name])
-        for port in region.ports
-        if port.name not in names
-    ]
-    return kept, [Assignment(region.name, port.name, function) for port in foreign]
+    return RegionPlan(
+        region,
+        kept=tuple(
+            Assignment(region.name, port.name, contents[port.name])
+            for port in region.ports
+            if port not in foreign
+        ),
+        programmed=tuple(Assignment(region.name, port.name, function) for port in foreign),
+    )
 
 
 def _present(name: str, regions: Mapping[str, Region], interface_id: str) -> Region:
@@ -210,14 +208,3 @@ def _present(name: str, regions: Mapping[str, Region], interface_id: str) -> Reg
             f" {plain(region.unread[0].message, 300)}; the kubelet will try again"
         )
     return region
-
-
-def _programmable(region: Region) -> Port:
-    port = region.programmable
-    if port is None:
-        ports = listing([each.name for each in region.ports]) if region.ports else "no port"
-        raise ExternalFailure(
-            f"region {plain(region.name)} has no port that could be programmed: it has {ports}, and"
-            " none whose number can be read"
-        )
-    return port

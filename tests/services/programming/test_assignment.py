@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import permutations
 
@@ -9,9 +10,8 @@ from services.devices.model import Fme, Inventory, Problem
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import plain
 from services.programming.assignment import (
-    Assignment,
-    ProgrammingPlan,
     Region,
+    RegionPlan,
     plan,
     regions_of,
 )
@@ -33,13 +33,21 @@ def region(number: int, *functions: str, numbered: bool = True) -> Region:
 
 def planned(
     wanted: list[str], *regions: Region, contents: dict[str, str] | None = None
-) -> ProgrammingPlan:
+) -> tuple[RegionPlan, ...]:
     """The plan for a container; unless `contents` says otherwise, what ports show was recorded."""
     by_name = {each.name: each for each in regions}
     if contents is None:
         ports = [port for each in regions for port in each.ports]
         contents = {port.name: port.afu_id for port in ports if port.afu_id}
     return plan(wanted, list(by_name), by_name, contents, interface_id=INTERFACE, who="container x")
+
+
+def kept(found: Iterable[RegionPlan]) -> dict[str, str]:
+    return {each.port: each.function for one in found for each in one.kept}
+
+
+def programmed(found: Iterable[RegionPlan]) -> dict[str, str]:
+    return {each.port: each.function for one in found for each in one.programmed}
 
 
 class TestRegions:
@@ -69,37 +77,22 @@ class TestRegions:
 
 
 class TestPlan:
-    def test_what_is_there_already_is_kept(self) -> None:
-        assert planned([NLB0], region(0, NLB0)) == ProgrammingPlan(
-            (Assignment("dfl-fme.0", "dfl-port.00", NLB0),), ()
-        )
-
-    def test_what_is_not_there_is_programmed(self) -> None:
-        assert planned([NLB3], region(0, NLB0)) == ProgrammingPlan(
-            (), (Assignment("dfl-fme.0", "dfl-port.00", NLB3),)
-        )
-
-    def test_a_region_keeps_what_it_has_whatever_the_order(self) -> None:
-        found = planned([NLB0, NLB3], region(0, NLB3), region(1, NLB0))
-        assert found.programmed == ()
-        assert {(each.region, each.function) for each in found.kept} == {
-            ("dfl-fme.0", NLB3),
-            ("dfl-fme.1", NLB0),
-        }
-
-    def test_a_region_with_two_functions_leaves_the_other_one_to_who_has_only_that(self) -> None:
-        found = planned([NLB0, NLB3], region(0, NLB0, NLB3), region(1, NLB0))
-        assert found.programmed == ()
-        assert [each.port for each in found.kept] == ["dfl-port.00", "dfl-port.01", "dfl-port.10"]
-
     @pytest.mark.parametrize(
-        ("wanted", "regions", "programmed"),
+        ("wanted", "regions", "work"),
         [
+            ([NLB0], [(NLB0,)], {}),
+            ([NLB3], [(NLB0,)], {"dfl-port.00": NLB3}),
+            ([NLB0], [("",)], {"dfl-port.00": NLB0}),  # nobody knows what is in it
             ([NLB0], [(NLB0, NLB0)], {}),
             ([NLB0], [(NLB0, NLB3)], {"dfl-port.01": NLB0}),
             ([NLB0], [(NLB3, NLB0)], {"dfl-port.00": NLB0}),
             ([NLB0], [(NLB3, DMA)], {"dfl-port.00": NLB0, "dfl-port.01": NLB0}),
-            ([NLB0], [(NLB0, "")], {"dfl-port.01": NLB0}),  # nobody knows what is in it
+            ([NLB0], [(NLB0, "")], {"dfl-port.01": NLB0}),
+            # A region keeps what it has, whatever the order.
+            ([NLB0, NLB3], [(NLB3,), (NLB0,)], {}),
+            ([NLB0, NLB3], [(NLB0,), (NLB0,)], {"dfl-port.10": NLB3}),
+            # One with two functions leaves the other one to who has only that.
+            ([NLB0, NLB3], [(NLB0, NLB3), (NLB0,)], {}),
             # A port of another region's function stays: the container wants it too.
             ([NLB0, NLB3], [(NLB0, NLB3), (NLB0, NLB3)], {}),
             ([NLB0, NLB3], [(NLB0, NLB3), (NLB3,)], {}),
@@ -107,68 +100,44 @@ class TestPlan:
             ([NLB0, NLB3], [(NLB0, DMA), (NLB0, NLB0)], {"dfl-port.01": NLB3}),
             ([NLB0, NLB3], [(NLB0, NLB0), (NLB0, DMA)], {"dfl-port.11": NLB3}),
             ([NLB0, NLB3], [(NLB0, NLB0), (NLB0, NLB0)], {"dfl-port.10": NLB3}),
-            # A region beyond the functions gives nothing away either.
+            # A region beyond the functions gives nothing away either, and gets the last one.
             ([NLB0], [(NLB0, NLB0), (NLB0, DMA)], {"dfl-port.11": NLB0}),
             ([NLB0, NLB3], [(NLB0,), (NLB3,), (NLB0, DMA)], {"dfl-port.21": NLB0}),
+            ([NLB0, NLB3], [(NLB0,), (NLB3,), (DMA,)], {"dfl-port.20": NLB3}),
         ],
     )
     def test_every_port_of_a_region_carries_a_function_that_its_container_wants(
-        self, wanted: list[str], regions: list[tuple[str, ...]], programmed: dict[str, str]
+        self, wanted: list[str], regions: list[tuple[str, ...]], work: dict[str, str]
     ) -> None:
         here = [region(number, *functions) for number, functions in enumerate(regions)]
         found = planned(wanted, *here)
-        assert {each.port: each.function for each in found.programmed} == programmed
+        assert [each.region for each in found] == here
+        assert programmed(found) == work
         shown = {port.name: port.afu_id for each in here for port in each.ports}
-        kept = {name: afu for name, afu in shown.items() if name not in programmed}
-        assert {each.port: each.function for each in found.kept} == kept
+        assert kept(found) == {name: afu for name, afu in shown.items() if name not in work}
+        names = {one.region for each in found for one in (*each.kept, *each.programmed)}
+        assert names == {each.name for each in here}
 
     @pytest.mark.parametrize(
-        ("contents", "programmed"),
+        ("contents", "work"),
         [
             ({}, ["dfl-port.00", "dfl-port.01"]),
-            ({"dfl-port.00": NLB0}, ["dfl-port.01"]),
             ({"dfl-port.00": NLB0, "dfl-port.01": PROGRAM}, ["dfl-port.01"]),
             ({"dfl-port.00": NLB0, "dfl-port.01": NLB0}, []),
         ],
     )
     def test_only_what_was_recorded_counts_whatever_a_port_shows(
-        self, contents: dict[str, str], programmed: list[str]
+        self, contents: dict[str, str], work: list[str]
     ) -> None:
         found = planned([NLB0], region(0, NLB0, NLB0), contents=contents)
-        assert [each.port for each in found.programmed] == programmed
+        assert list(programmed(found)) == work
 
-    def test_a_port_that_must_be_programmed_and_has_no_number_is_named(self) -> None:
-        there = region(0, NLB0, NLB3)
-        ports = (there.ports[0], replace(there.ports[1], number=None))
-        with pytest.raises(ExternalFailure) as raised:
-            planned([NLB0], replace(there, ports=ports))
-        assert str(raised.value) == (
-            "port dfl-port.01 of region dfl-fme.0 must be programmed, since the container gets"
-            " every port of the region and this one carries no function that it wants; its number"
-            " can't be read, which programming needs"
-        )
-
-    def test_a_region_with_a_virtual_function_that_can_not_be_read_is_refused(self) -> None:
-        unread = (Problem("card-hung", "x" * 400),)
-        with pytest.raises(ExternalFailure) as raised:
-            planned([NLB0], replace(region(0, NLB0), unread=unread))
-        assert str(raised.value) == (
-            f"not every port of region dfl-fme.0 can be read: {plain('x' * 400, 300)}; the kubelet"
-            " will try again"
-        )
-
-    def test_only_one_of_two_regions_with_the_same_function_is_programmed(self) -> None:
-        found = planned([NLB0, NLB3], region(0, NLB0), region(1, NLB0))
-        assert [each.function for each in found.kept] == [NLB0]
-        assert [each.function for each in found.programmed] == [NLB3]
-
-    def test_a_blank_region_is_programmed(self) -> None:
-        assert planned([NLB0], region(0, "")).programmed[0].function == NLB0
-
-    def test_a_region_beyond_the_functions_keeps_one_of_them_or_gets_the_last(self) -> None:
-        found = planned([NLB0], region(0, NLB0), region(1, NLB0), region(2, DMA))
-        assert [each.region for each in found.kept] == ["dfl-fme.0", "dfl-fme.1"]
-        assert found.programmed == (Assignment("dfl-fme.2", "dfl-port.20", NLB0),)
+    def test_the_first_port_that_has_a_number_gets_what_no_port_carries(self) -> None:
+        there = region(0, NLB0, NLB0)
+        ports = (replace(there.ports[0], number=None), there.ports[1])
+        other = region(1, NLB0, numbered=False)
+        found = planned([NLB0, NLB3], other, replace(there, ports=ports))
+        assert programmed(found) == {"dfl-port.01": NLB3}
 
     def test_more_functions_than_regions_are_refused(self) -> None:
         with pytest.raises(
@@ -180,37 +149,51 @@ class TestPlan:
         with pytest.raises(ExternalFailure, match=r"again, and the device's health says more$"):
             plan([NLB0], ["dfl-fme.9"], {}, {}, interface_id=INTERFACE, who="x")
 
-    @pytest.mark.parametrize(("interface", "now"), [(NLB0, NLB0), ("", "none that can be read")])
-    def test_a_region_with_another_interface_is_not_programmed(
-        self, interface: str, now: str
-    ) -> None:
-        there = region(0, NLB0)
-        other = replace(there, engine=replace(there.engine, interface_id=interface))
-        with pytest.raises(
-            ExternalFailure,
-            match=rf"has {now}: another image was flashed, or its card is broken; delete the pod to"
-            r" get another region$",
-        ):
-            planned([NLB3], other)
-
     @pytest.mark.parametrize(
-        ("wanted", "there", "has"),
+        ("wanted", "there", "message"),
         [
-            ([NLB3], [region(0)], "no port"),
             (
-                [NLB3, NLB0],
-                [region(0, NLB0, numbered=False), region(1, NLB0, NLB0, numbered=False)],
-                "dfl-port.10 and dfl-port.11, and none",
+                [NLB0],
+                region(0, NLB0, NLB3, numbered=False),
+                (
+                    "port dfl-port.01 of region dfl-fme.0 must be programmed, since the container gets"
+                    " every port of the region and this one carries no function that it wants; its"
+                    " number can't be read, which programming needs"
+                ),
+            ),
+            (
+                [NLB3],
+                region(0),
+                "region dfl-fme.0 has no port whose number can be read, which programming needs",
+            ),
+            (
+                [NLB0],
+                replace(region(0, NLB0), unread=(Problem("card-hung", "x" * 400),)),
+                (
+                    f"not every port of region dfl-fme.0 can be read: {plain('x' * 400, 300)}; the"
+                    " kubelet will try again"
+                ),
+            ),
+            *(
+                (
+                    [NLB3],
+                    replace(region(0, NLB0), engine=Fme("dfl-fme.0", interface)),
+                    (
+                        f"region dfl-fme.0 should have interface id {INTERFACE} and has {now}: another"
+                        " image was flashed, or its card is broken; delete the pod to get another"
+                        " region"
+                    ),
+                )
+                for interface, now in ((NLB0, NLB0), ("", "none that can be read"))
             ),
         ],
     )
-    def test_a_region_without_a_port_to_programme_is_named(
-        self, wanted: list[str], there: list[Region], has: str
+    def test_a_region_that_can_not_be_used_is_named(
+        self, wanted: list[str], there: Region, message: str
     ) -> None:
-        with pytest.raises(
-            ExternalFailure, match=f"no port that could be programmed: it has {has}"
-        ):
-            planned(wanted, *there)
+        with pytest.raises(ExternalFailure) as raised:
+            planned(wanted, there)
+        assert str(raised.value) == message
 
 
 # Not in the class: mutmut runs it twice in one process, which hypothesis takes for two executors.
@@ -232,16 +215,14 @@ def test_the_work_is_the_least_possible(contents: list[list[str]], data: st.Data
         sum(_work(function, here, wanted) for function, here in zip(order, contents, strict=True))
         for order in permutations(wanted)
     )
-    assert len(found.programmed) == least
-    carried: dict[str, set[str]] = {each.name: set() for each in regions}
-    for each in (*found.kept, *found.programmed):
-        carried[each.region].add(each.function)
-    assert set().union(*carried.values()) <= set(wanted)
+    assert len(programmed(found)) == least
+    carried = [{one.function for one in (*each.kept, *each.programmed)} for each in found]
+    assert set().union(*carried) <= set(wanted)
     assert any(
-        all(function in here for function, here in zip(order, carried.values(), strict=True))
+        all(function in here for function, here in zip(order, carried, strict=True))
         for order in permutations(wanted)
     )
-    ports = sorted(each.port for each in (*found.kept, *found.programmed))
+    ports = sorted((*kept(found), *programmed(found)))
     assert ports == sorted(port.name for each in regions for port in each.ports)
 
 

@@ -177,6 +177,7 @@ def test_the_port_of_a_virtual_function_has_the_physical_ones_engine(
 
 # Who has a node ----------------------------------------------------------------------------------
 
+
 def test_another_process_with_a_file_open_is_found_and_this_one_is_not(tmp_path: Path) -> None:
     node = tmp_path / "node"
     node.write_text("")
