@@ -11,12 +11,12 @@ from accelbind.output import Output, OutputFormat, fact_lines, print_result, tab
 from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.model import Bitstream, BitstreamKind
-from services.bitstreams.parse import stored_name
 from services.bitstreams.storage import (
     BitstreamStorage,
     InstallResult,
     Stored,
     read_bitstream,
+    stored_name,
 )
 from services.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id
 from services.process.errors import StorageError

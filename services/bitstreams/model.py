@@ -21,9 +21,6 @@ MAX_FILE = 256 * 1024 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _STEP: Final = 256 * 1024
 
-MAX_MEMBERS: Final = 4096
-"""Members of a gzip: each costs time, and an empty one takes only 20 bytes."""
-
 
 class BitstreamKind(StrEnum):
     """The two kinds of file, by their suffix."""
@@ -119,33 +116,22 @@ class Bitstream:
 
 
 def unpack(packed: memoryview, *, limit: int) -> Iterator[bytes]:
-    """The content of a gzip, in pieces of at most 256 KiB and with verified checksums.
-
-    There may be several members, one after the other; zeros after them are padding.
-    """
-    position = total = members = 0
-    while position < len(packed) and not (members and _is_padding(packed[position:])):
-        if members == MAX_MEMBERS:
-            raise InvalidBitstream(f"it can't be unpacked: it has more than {members} members")
-        members += 1
-        member = zlib.decompressobj(_GZIP)
-        while not member.eof:
-            piece: bytes | memoryview = member.unconsumed_tail
-            if not piece:
-                piece = packed[position : position + _STEP]
-                position += len(piece)
-            if not piece:
-                raise InvalidBitstream("it can't be unpacked: it is cut off")
-            try:
-                out = member.decompress(piece, _STEP)
-            except zlib.error as error:
-                raise InvalidBitstream(f"it can't be unpacked: {error}") from error
-            total += len(out)
-            if total > limit:
-                raise InvalidBitstream(f"it unpacks to more than {limit} bytes")
-            yield out
-        position -= len(member.unused_data)
-
-
-def _is_padding(rest: memoryview) -> bool:
-    return len(rest) <= _STEP and not any(rest)
+    """The content of a gzip of one member, in pieces of at most 256 KiB and with its checksum."""
+    member, position, total = zlib.decompressobj(_GZIP), 0, 0
+    while not member.eof:
+        piece: bytes | memoryview = member.unconsumed_tail
+        if not piece:
+            piece = packed[position : position + _STEP]
+            position += len(piece)
+        if not piece:
+            raise InvalidBitstream("it can't be unpacked: it is cut off")
+        try:
+            out = member.decompress(piece, _STEP)
+        except zlib.error as error:
+            raise InvalidBitstream(f"it can't be unpacked: {error}") from error
+        total += len(out)
+        if total > limit:
+            raise InvalidBitstream(f"it unpacks to more than {limit} bytes")
+        yield out
+    if member.unused_data or position < len(packed):
+        raise InvalidBitstream("it can't be unpacked: something follows its end")

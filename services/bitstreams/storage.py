@@ -1,10 +1,9 @@
 """The bitstreams that a node keeps: found by interface and function, installed safely.
 
-There is one folder per interface id and in it one file per function (`services.bitstreams.parse`
-has the names). Ids that users have spelt in another way are found too, after those spelt as
-`install` does it. Names are not trusted: a file must hold what its place says. A file appears whole
-or not at all: it is written and synced beside its place, then renamed. Installing and removing need
-a lock on the storage's folder; reading does not.
+Places are those of the public suite: `<interface id>/<AFU id>.gbs`, or
+`<interface id>/<program id>.aocx` for OpenCL; a GBS comes first. Names are not trusted: a file must
+hold what its place says. A file appears whole or not at all: it is written and synced beside its
+place, then renamed. Installing and removing need a lock on the storage's folder; reading does not.
 """
 
 import contextlib
@@ -19,13 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from services.bitstreams.model import MAX_FILE, Bitstream, BitstreamKind
-from services.bitstreams.parse import (
-    function_of,
-    interface_of,
-    parse,
-    stored_name,
-    stored_names,
-)
+from services.bitstreams.parse import parse
 from services.process.errors import (
     BitstreamMissing,
     InvalidBitstream,
@@ -34,7 +27,8 @@ from services.process.errors import (
 )
 from services.process.files import open_regular, replace_file
 
-_HALF: Final = re.compile(r"\.[0-9a-f]{8,40}\.(gbs|aocx)\.new")
+_INTERFACE: Final = re.compile(r"[0-9a-f]{8,32}")
+_STORED: Final = re.compile(r"([0-9a-f]{8,40})\.(gbs|aocx)")
 _FOLDER_MODE: Final = 0o755
 _FILE_MODE: Final = 0o644
 
@@ -53,13 +47,18 @@ class Stored:
 
     path: Path
     interface_id: str
-    """As its folder's name spells it."""
+    """As its folder is named."""
     function_id: str
-    """As its own name spells it."""
+    """As it is named."""
     kind: BitstreamKind
     bitstream: Bitstream | None
     """What it holds, if it could be read and is what its place says."""
     problem: str = ""
+
+
+def stored_name(bitstream: Bitstream) -> str:
+    """Where below the storage's folder a bitstream belongs."""
+    return f"{bitstream.interface_id}/{bitstream.function_id}.{bitstream.kind}"
 
 
 def read_bitstream(path: Path) -> Bitstream:
@@ -101,13 +100,11 @@ class BitstreamStorage:
 
     def entries(self) -> Iterator[Stored]:
         """All files that are named as bitstreams, each read and checked, in order of names."""
-        for named in self._named():
-            bitstream, problem = None, ""
-            try:
-                bitstream = _read_named(*named)
-            except (InvalidBitstream, StorageError) as error:
-                problem = str(error)
-            yield Stored(*named, bitstream, problem)
+        for name in _listed(self.folder):
+            folder = self.folder / name
+            if _INTERFACE.fullmatch(name) and _is_folder(folder):
+                for match in filter(None, map(_STORED.fullmatch, _listed(folder))):
+                    yield _entry(folder / match[0], name, match[1], BitstreamKind(match[2]))
 
     def strays(self) -> Iterator[Path]:
         """Yield the files and folders that don't fit the layout, and are ignored."""
@@ -116,9 +113,9 @@ class BitstreamStorage:
             if not _is_folder(folder):
                 yield folder
                 continue
-            is_interface, inside = interface_of(name) is not None, _listed(folder)
+            is_interface, inside = bool(_INTERFACE.fullmatch(name)), _listed(folder)
             for each in inside:
-                if not (is_interface and (function_of(each) or _HALF.fullmatch(each))):
+                if not (is_interface and _STORED.fullmatch(each)):
                     yield folder / each
             if not inside and not is_interface:
                 yield folder
@@ -132,7 +129,6 @@ class BitstreamStorage:
         if dry_run:
             return place, _result(place, data, force=force)
         with self._writing(place.parent):
-            _remove_halves(place.parent)
             outcome = _result(place, data, force=force)
             if outcome is not InstallResult.UNCHANGED:
                 replace_file(place, data, mode=_FILE_MODE)
@@ -157,25 +153,10 @@ class BitstreamStorage:
 
     def _places(self, interface_id: str, function_id: str) -> Iterator[tuple[Path, BitstreamKind]]:
         """The files of a function, the one that counts first."""
-        usual = [
-            (self.folder / name, kind) for name, kind in stored_names(interface_id, function_id)
-        ]
-        yield from ((path, kind) for path, kind in usual if _is_there(path))
-        for path, interface, function, kind in self._named():
-            if (interface, function) == (interface_id, function_id) and (path, kind) not in usual:
+        for kind in (BitstreamKind.GBS, BitstreamKind.AOCX):
+            path = self.folder / interface_id / f"{function_id}.{kind}"
+            if _is_there(path):
                 yield path, kind
-
-    def _named(self) -> Iterator[tuple[Path, str, str, BitstreamKind]]:
-        """All files that are named as bitstreams: path, interface id, function id, kind."""
-        for name in _listed(self.folder):
-            folder, interface_id = self.folder / name, interface_of(name)
-            if interface_id is None:
-                continue
-            if not _is_folder(folder):
-                continue
-            for each in _listed(folder):
-                if named := function_of(each):
-                    yield folder / each, interface_id, *named
 
     @contextlib.contextmanager
     def _writing(self, folder: Path) -> Iterator[None]:
@@ -189,6 +170,15 @@ class BitstreamStorage:
                 yield
             finally:
                 os.close(descriptor)
+
+
+def _entry(path: Path, interface_id: str, function_id: str, kind: BitstreamKind) -> Stored:
+    bitstream, problem = None, ""
+    try:
+        bitstream = _read_named(path, interface_id, function_id, kind)
+    except (InvalidBitstream, StorageError) as error:
+        problem = str(error)
+    return Stored(path, interface_id, function_id, kind, bitstream, problem)
 
 
 def _read_named(path: Path, interface_id: str, function_id: str, kind: BitstreamKind) -> Bitstream:
@@ -256,13 +246,6 @@ def _listed(folder: Path) -> list[str]:
     with _failing(folder, "listed"), contextlib.suppress(FileNotFoundError):
         return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is needed
     return []
-
-
-def _remove_halves(folder: Path) -> None:
-    """Remove what a killed install has left; only the holder of the lock writes such files."""
-    for name in _listed(folder):
-        if _HALF.fullmatch(name):
-            (folder / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -92,7 +92,6 @@ def test_verify_names_what_cannot_be_used_and_says_no(gbs: Path, storage: Path) 
 def test_verify_names_what_is_not_in_the_layout(gbs: Path, storage: Path) -> None:
     bitstream("install", gbs, "--bitstreams", storage)
     (storage / "READ\x1bME").touch()
-    (storage / INTERFACE / f".{AFU}.gbs.new").touch()  # of an install that runs
     readme = (
         f"ignored: {storage}/READ\\x1bME is not named INTERFACE/FUNCTION.gbs or .aocx;"
         " nothing reads it, so it may be moved away"

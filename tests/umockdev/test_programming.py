@@ -119,9 +119,7 @@ def test_a_function_is_programmed_by_the_drivers_own_ioctl(host: Host, driver: s
     assert numbers(host.bed.calls(), driver) == [("port", RESET)]
 
 
-def test_ports_are_moved_with_the_drivers_own_structures(
-    host: Host, driver: str
-) -> None:
+def test_ports_are_moved_with_the_drivers_own_structures(host: Host, driver: str) -> None:
     card = host.bed.add(driver=driver, ports=2)
     requests = {"opae": (0xB581, 0xB582), "dfl": (0x4004B681, 0x4004B682)}[driver]
     words = (("release", "released"), ("assign", "assigned"))

@@ -81,15 +81,6 @@ class TestInstall:
             storage.install(tmp_path / "x")
         assert not storage.folder.exists()
 
-    def test_what_a_killed_install_left_is_gone_after_the_next(
-        self, storage: BitstreamStorage, gbs: Path
-    ) -> None:
-        half = storage.folder / INTERFACE / f".{AFU}.gbs.new"
-        half.parent.mkdir(parents=True)
-        half.write_bytes(b"half")
-        storage.install(gbs)
-        assert halves(storage) == []
-
     def test_a_full_disk_leaves_what_was_there(self, storage: BitstreamStorage, gbs: Path) -> None:
         place, _ = storage.install(gbs)
         old = place.read_bytes()
@@ -131,21 +122,13 @@ class TestLoad:
         with pytest.raises(BitstreamMissing, match=f"AFU {AFU} .interface {INTERFACE}.* in "):
             storage.load(INTERFACE, AFU)
 
-    def test_ids_may_be_spelt_as_people_copy_them_and_files_be_links(
-        self, storage: BitstreamStorage, tmp_path: Path
-    ) -> None:
-        spelt = storage.folder / "CE489693-98F0-5F33-946D-560708BE108A" / f"{AFU.upper()}.gbs"
-        spelt.parent.mkdir(parents=True)
-        (tmp_path / "elsewhere").write_bytes(make_gbs(INTERFACE, AFU, b"spelt otherwise"))
-        spelt.symlink_to(tmp_path / "elsewhere")
-        assert bytes(storage.load(INTERFACE, AFU).raw()) == b"spelt otherwise"
-        (stored,) = storage.entries()
-        assert (stored.path, stored.function_id, stored.problem) == (spelt, AFU, "")
-        (tmp_path / "usual").write_bytes(make_gbs(INTERFACE, AFU, b"usual"))
-        place, _ = storage.install(tmp_path / "usual")
-        assert bytes(storage.load(INTERFACE, AFU).raw()) == b"usual"
-        assert storage.remove(INTERFACE, AFU) == [place, spelt]
-        assert (tmp_path / "elsewhere").exists()
+    def test_a_file_may_be_a_link(self, storage: BitstreamStorage, gbs: Path) -> None:
+        place = storage.folder / INTERFACE / f"{AFU}.gbs"
+        place.parent.mkdir(parents=True)
+        place.symlink_to(gbs)
+        assert storage.load(INTERFACE, AFU).size
+        assert storage.remove(INTERFACE, AFU) == [place]
+        assert gbs.exists()
 
     def test_a_file_in_another_ones_place_is_refused(
         self, storage: BitstreamStorage, gbs: Path
@@ -246,7 +229,7 @@ class TestEntries:
 
         monkeypatch.setattr(Path, "is_dir", stale)
         with pytest.raises(StorageError, match="can't be read: Stale file handle"):
-            storage.load("cd" * 16, "ef" * 16)
+            list(storage.entries())
 
     def test_a_storage_that_cannot_be_listed_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")

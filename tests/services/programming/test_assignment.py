@@ -156,9 +156,9 @@ class TestPlan:
                 [NLB0],
                 region(0, NLB0, NLB3, numbered=False),
                 (
-                    "port dfl-port.01 of region dfl-fme.0 must be programmed, since the container gets"
-                    " every port of the region and this one carries no function that it wants; its"
-                    " number can't be read, which programming needs"
+                    "port dfl-port.01 of region dfl-fme.0 must be programmed, since the container"
+                    " gets every port of the region and this one carries no function that it wants;"
+                    " its number can't be read, which programming needs"
                 ),
             ),
             (
@@ -179,9 +179,9 @@ class TestPlan:
                     [NLB3],
                     replace(region(0, NLB0), engine=Fme("dfl-fme.0", interface)),
                     (
-                        f"region dfl-fme.0 should have interface id {INTERFACE} and has {now}: another"
-                        " image was flashed, or its card is broken; delete the pod to get another"
-                        " region"
+                        f"region dfl-fme.0 should have interface id {INTERFACE} and has {now}:"
+                        " another image was flashed, or its card is broken; delete the pod to get"
+                        " another region"
                     ),
                 )
                 for interface, now in ((NLB0, NLB0), ("", "none that can be read"))
