@@ -43,10 +43,9 @@ from services.node.reports import NodeReports
 from services.node.service import NodeService
 from services.node.start_gate import (
     HookStartPolicy,
-    MappingStartPolicy,
     RegionStartPolicy,
-    StartPolicies,
     StartPolicy,
+    require_mapped,
 )
 from services.process import http
 from services.process.blocking import BlockingCalls
@@ -148,7 +147,7 @@ class ModeParts:
             ),
         )
         self.permissions = PermissionCheck(settings, self.node.state, calls)
-        self._policy = self._start_policy()
+        self._policies = self._start_policies()
         self._nodes_policy = NodesStartPolicy(
             self.node.state,
             host_root=str(settings.host_root),
@@ -211,15 +210,15 @@ class ModeParts:
 
     def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> ResourceServer:
         settings, is_fpga = self._process.settings, resource.startswith(FPGA_RESOURCES)
-        policy = self._policy if is_fpga else self._nodes_policy
-        if is_fpga and has_groups(devices.values()):  # a group may have another number by now
-            policy = StartPolicies(filter(None, (self._policy, self._nodes_policy)))
+        policies = list(self._policies) if is_fpga else []
+        if not is_fpga or has_groups(devices.values()):  # a group may have another number by now
+            policies.append(self._nodes_policy.authorize_start)
         return ResourceServer(
             resource,
             devices,
             path,
             device_root=str(settings.host_root),
-            policy=policy,
+            policies=policies,
             numbers=NodeNumbers(settings.root, self._process.calls),
             metrics=self._process.metrics,
             counted=self._process.counted,
@@ -238,8 +237,8 @@ class ModeParts:
 
     # What is checked before a container starts
 
-    def _start_policy(self) -> StartPolicy | None:
-        """The check before a start; None if the kubelet need not ask.
+    def _start_policies(self) -> list[StartPolicy]:
+        """The checks before a start with FPGAs; none if the kubelet need not ask.
 
         Mode region always has one: a container names its function, but is not trusted with it.
         Modes regiondevel and af have one if mappings are enforced. `--enforce-mappings=auto`
@@ -247,17 +246,18 @@ class ModeParts:
         """
         programming = self._process.settings.programming
         if self.mode is not PluginMode.REGION:
-            return MappingStartPolicy(self._claims()) if self._is_enforced() else None
+            return [partial(require_mapped, self._claims())] if self._is_enforced() else []
         if programming is not Programming.OCI_HOOK:
-            return self._region_policy()
+            return [self._region_policy().authorize_start]
         if not self.cdi:
             raise InvalidSettings("--programming=oci-hook needs --cdi-dir")
-        return HookStartPolicy(
+        hooked = HookStartPolicy(
             self._claims(),
             require_cdi=self.cdi[KIND].require,
             on_missing=self._process.metrics.hook_calls.labels("missing").inc,
             record_event=self._process.record_event,
         )
+        return [hooked.authorize_start]
 
     def _hook_server(self) -> HookServer:
         settings, hook_calls = self._process.settings, self._process.metrics.hook_calls

@@ -87,7 +87,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ResourceServer(rpc.DevicePluginServicer):
     """Serves one resource on one socket, whose path must be new.
 
-    Without a `policy` the kubelet doesn't ask before a start. `cdi` returns the ids of the devices
+    Without `policies` the kubelet doesn't ask before a start. `cdi` returns the ids of the devices
     to name by CDI; if they are `hooked`, an OCI hook programs them, and they are only named by CDI.
     """
 
@@ -98,7 +98,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         path: Path,
         *,
         device_root: str,
-        policy: StartPolicy | None,
+        policies: Sequence[StartPolicy],
         numbers: NodeNumbers,
         metrics: PluginMetrics,
         counted: CountedResources,
@@ -117,7 +117,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._devices = devices
         self._listing = _listing(devices)
         self._device_root = device_root
-        self._policy = policy
+        self._policies = policies
         self._numbers = numbers
         self._metrics = metrics
         self._counted = counted
@@ -135,7 +135,7 @@ class ResourceServer(rpc.DevicePluginServicer):
     def options(self) -> pb.DevicePluginOptions:
         """What the kubelet has to call before it starts a container or chooses devices."""
         return pb.DevicePluginOptions(
-            pre_start_required=self._policy is not None, get_preferred_allocation_available=True
+            pre_start_required=bool(self._policies), get_preferred_allocation_available=True
         )
 
     async def start(self) -> None:
@@ -311,9 +311,10 @@ class ResourceServer(rpc.DevicePluginServicer):
         """Decide whether a container may start, if the resource needs that check."""
         ids = list(request.devices_ids)
         async with self._answering(context, "PreStartContainer", devices=ids):
-            if self._policy is not None:
+            if self._policies:
                 try:
-                    await self._policy.authorize_start(self.resource, ids)
+                    for policy in self._policies:
+                        await policy(self.resource, ids)
                 except Exception as error:
                     self._metrics.prestarts.labels(_outcome(error)).inc()
                     raise

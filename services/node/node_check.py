@@ -15,10 +15,11 @@ import structlog
 from services.containers.identity import allocations, pods_of_folders
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Device, DeviceNode
-from services.kube.events import EventRecord, ObjectReference
+from services.kube.events import EventRecord
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.values import CheckpointEntry
 from services.node.events import EventReason
+from services.node.start_gate import record_on_pod
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError, NotAllowed
@@ -92,12 +93,7 @@ class NodesStartPolicy:
         except (KubeletError, HardwareError):
             return
         pod = pods_of_folders(folders).get(entry.pod_uid)
-        if pod is not None:
-            about = ObjectReference("Pod", pod.name, pod.namespace, pod.uid)
-            reason = EventReason.DEVICE_NODE_CHANGED
-            self._record_event(
-                EventRecord(about, text, str(reason), plain(text, 900), reason.warning)
-            )
+        record_on_pod(self._record_event, pod, EventReason.DEVICE_NODE_CHANGED, text)
 
 
 def _refusal(entry: CheckpointEntry, old: Sequence[str], today: Sequence[str]) -> str:

@@ -1,13 +1,13 @@
 """May a container start? The node checks before each start, and this module has the checks.
 
-The kubelet calls `PreStartContainer` of one resource (`plugin.server`), which calls
-`StartPolicy.authorize_start`. `plugin.composition` chooses the policy by the node's mode:
+The kubelet calls `PreStartContainer` of one resource (`plugin.server`), which calls its policies.
+`plugin.composition` chooses them by the node's mode:
 
 - `RegionStartPolicy`, mode region: makes the container's functions ready in its regions, by
   programming if needed; with `--programming=none`, compares them with what the regions carry;
 - `HookStartPolicy`, mode region with `--programming=oci-hook`: allows the functions, and refuses
   the start if the container would get its device nodes without the hook;
-- `MappingStartPolicy`, modes regiondevel and af: its namespace must map what it was given.
+- `require_mapped`, modes regiondevel and af: its namespace must map what it was given.
 
 A policy raises one of these errors. Its text becomes an event of the pod, and the kubelet tries
 again every 10 to 20 s:
@@ -26,8 +26,8 @@ again every 10 to 20 s:
     kubelet's files, API server, busy card      KubeletError, …   UNAVAILABLE
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
 
@@ -52,31 +52,9 @@ MAX_MESSAGE: Final = 900
 log = structlog.get_logger(component="node")
 
 
-class StartPolicy(Protocol):
-    """Decides whether a container may start."""
-
-    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
-        """Return if the container may start.
-
-        Args:
-            resource: Full resource name.
-            ids: The devices of it that the container was given.
-
-        Raises:
-            AccelbindError: It may not start; the text is for the pod's events.
-        """
-
-
-class StartPolicies:
-    """Lets a container start if all policies do; they are asked in their order."""
-
-    def __init__(self, policies: Iterable[StartPolicy]) -> None:
-        self._policies = tuple(policies)
-
-    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartPolicy` says."""
-        for policy in self._policies:
-            await policy.authorize_start(resource, ids)
+StartPolicy: TypeAlias = Callable[[str, Sequence[str]], Awaitable[None]]
+"""Called before a container starts, with a full resource name and the ids of its devices. Raises an
+`AccelbindError` if it may not; the text is for the pod's events."""
 
 
 class RegionStartPolicy:
@@ -154,22 +132,16 @@ class HookStartPolicy:
                 await self._require_cdi(sorted(set(ids)))
             except HookMissing as error:
                 self._on_missing()
-                missing = EventReason.HOOK_MISSING
-                _record(self._record_event, wanted.pod, wanted.who, missing, str(error))
+                text, reason = f"{wanted.who}: {error}", EventReason.HOOK_MISSING
+                record_on_pod(self._record_event, wanted.pod, reason, text)
                 raise
 
 
-class MappingStartPolicy:
-    """Lets a container start only if its namespace maps what it was given, in other modes."""
-
-    def __init__(self, claims: StartClaims) -> None:
-        self._claims = claims
-
-    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartPolicy` says."""
-        async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
-            wanted = await self._claims.wanted(resource, ids)
-        log.info("mapped", resource=resource, devices=list(ids), container=wanted.who)
+async def require_mapped(claims: StartClaims, resource: str, ids: Sequence[str]) -> None:
+    """Let a container start only if its namespace maps what it was given, in other modes."""
+    async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
+        wanted = await claims.wanted(resource, ids)
+    log.info("mapped", resource=resource, devices=list(ids), container=wanted.who)
 
 
 def record_programming(
@@ -180,28 +152,25 @@ def record_programming(
 ) -> None:
     """Report what was programmed for a pod as its Events, if it is known, or why that failed."""
     if isinstance(done, AccelbindError):
-        _record(record_event, pod, who, EventReason.PROGRAMMING_FAILED, str(done))
-        return
-    for each in done.programmed:
-        text = f"AFU {each.function} programmed into {each.region} ({each.port})"
-        _record(record_event, pod, who, EventReason.PROGRAMMED, text)
-    for sentence in done.slow_clocks:
-        _record(record_event, pod, who, EventReason.USER_CLOCK_SLOW, sentence)
+        found = [(EventReason.PROGRAMMING_FAILED, str(done))]
+    else:
+        texts = [
+            f"AFU {at.function} programmed into {at.region} ({at.port})" for at in done.programmed
+        ]
+        found = [(EventReason.PROGRAMMED, text) for text in texts]
+        found += [(EventReason.USER_CLOCK_SLOW, sentence) for sentence in done.slow_clocks]
+    for reason, text in found:
+        record_on_pod(record_event, pod, reason, f"{who}: {text}")
 
 
-def _record(
-    record_event: Callable[[EventRecord], None],
-    pod: PodRef | None,
-    who: str,
-    reason: EventReason,
-    message: str,
+def record_on_pod(
+    record_event: Callable[[EventRecord], None], pod: PodRef | None, reason: EventReason, text: str
 ) -> None:
+    """Record an Event of a pod, if it is known."""
     if pod is not None:
         about = ObjectReference("Pod", pod.name, pod.namespace, pod.uid)
-        text = f"{who}: {message}"
-        record_event(
-            EventRecord(about, text, str(reason), plain(text, MAX_MESSAGE), reason.warning)
-        )
+        message = plain(text, MAX_MESSAGE)
+        record_event(EventRecord(about, text, str(reason), message, reason.warning))
 
 
 def _too_slow(what: str, ids: Sequence[str]) -> TooSlow:

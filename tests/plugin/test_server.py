@@ -19,7 +19,6 @@ from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
 from services.node.node_check import NodeNumbers
-from services.node.start_gate import StartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from services.process.http import new_registry
@@ -61,7 +60,7 @@ class Gate:
 def create(
     path: Path,
     *given: Device,
-    gate: StartPolicy | None = None,
+    gate: Gate | None = None,
     registry: CollectorRegistry | None = None,
     counted: CountedResources | None = None,
 ) -> ResourceServer:
@@ -70,7 +69,7 @@ def create(
         devices(*given),
         path,
         device_root="/host",
-        policy=gate,
+        policies=[gate.authorize_start] if gate else [],
         numbers=NodeNumbers(path.parent, BlockingCalls()),
         metrics=PluginMetrics(registry or new_registry()),
         counted=counted or CountedResources(path.parent / "kubelet.sock"),
