@@ -64,7 +64,6 @@ class ErrorClearing:
             "errors of ports are not cleared: the holders are unknown",
             "errors of ports are cleared again: the holders are known",
         )
-        self._busy: dict[str, int] = {}
 
     def on_scan(self, state: NodeState) -> None:
         """Clear soon if there are errors, or were some that are remembered."""
@@ -103,15 +102,11 @@ class ErrorClearing:
             )
         except HardwareError as error:
             detail = str(error)
+        self._count(outcome)
         if outcome == ClearResult.BUSY:
             self._tried = untried(self._tried, card, port)
-            if self._busy.get(name) == errors:
-                return False  # counted and logged the first time
-            self._busy[name] = errors
-        else:
-            self._busy.pop(name, None)
+            return False
         cleared = outcome == ClearResult.CLEARED
-        self._count(outcome)
         self._on_result(name, "" if cleared else detail)
         bound = log.bind(port=name, errors=f"{errors:#x}")
         if cleared:

@@ -4,7 +4,6 @@ Sensors are read every half a minute and when cards come or go.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn
 
@@ -26,10 +25,7 @@ SPACING_SECONDS: Final = 2.0
 """Between two reads at least, however often cards come and go."""
 
 HUNG_SECONDS: Final = 4.0
-"""Between two reads while sensors hang, so that their card is healthy again soon after them."""
-
-STALE_INTERVALS: Final = 3
-"""Values that are older than so many intervals are not shown."""
+"""Between two reads while sensors don't answer: slow or hanging, the next read shows it."""
 
 log = structlog.get_logger(component="node")
 
@@ -53,19 +49,14 @@ class Sensing:
         self._read: tuple[tuple[str, str], ...] = ()
         self._due = Due()
         self._readings: tuple[CardSensors, ...] = ()
-        self._read_at = float("-inf")
         self._over: Mapping[str, Problem] = {}
         self._outage = Outage(log, "sensors can't be read", "sensors can be read again")
-        self._silent: frozenset[str] = frozenset()
-        """The cards whose sensors didn't answer last."""
-        self._hanging = False
-        """Whether those of one hang for longer than that."""
+        self._are_silent = False
+        """Whether the sensors of a card didn't answer last."""
 
     @property
     def readings(self) -> tuple[CardSensors, ...]:
-        """The last values of the sensors of the present cards, if they are recent."""
-        if time.monotonic() - self._read_at > STALE_INTERVALS * self._interval + SPACING_SECONDS:
-            return ()
+        """The last values of the sensors of the present cards."""
         here = {_key(card) for card in self._cards}
         return tuple(each for each in self._readings if (each.card, each.address) in here)
 
@@ -92,7 +83,7 @@ class Sensing:
         await self._due.run_forever(self.run_once, interval=self._pause, spacing=spacing)
 
     def _pause(self) -> float:
-        return min(self._interval, HUNG_SECONDS) if self._hanging else self._interval
+        return min(self._interval, HUNG_SECONDS) if self._are_silent else self._interval
 
     async def run_once(self) -> None:
         """Read all cards once."""
@@ -109,9 +100,7 @@ class Sensing:
             for each in readings
             if each.problem is not None and each.problem.reason == SENSORS_HUNG
         }
-        if not hung.keys() <= self._silent:
-            self._due.request()  # slow or hanging: the next read shows it
-        self._silent, self._hanging = frozenset(hung), not before.isdisjoint(hung)
+        self._are_silent = bool(hung)
         # A board's controller answers slowly at times, so only the second round that hangs makes
         # its card unhealthy. A limit that was exceeded stays so meanwhile.
         held = {
@@ -128,7 +117,7 @@ class Sensing:
         held: Mapping[str, Problem],
     ) -> None:
         self._outage.update("; ".join(errors))
-        self._readings, self._read_at = readings, time.monotonic()
+        self._readings = readings
         over = {**limit_problems(readings, self._limits, self._over), **held}
         if over != self._over:
             self._over = over

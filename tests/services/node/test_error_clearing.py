@@ -136,19 +136,15 @@ async def test_a_write_that_hangs_is_left_behind(
     assert "clearing the errors of intel-fpga-port.0 hangs" in logs[0]["reason"]
 
 
-async def test_a_port_that_a_process_has_is_said_once_and_cleared_once_it_is_free(
+async def test_a_port_that_a_process_has_is_cleared_once_it_is_free(
     setting: Setting,
 ) -> None:
     """No pod has it by the kubelet's word, but somebody holds it open."""
     setting.rack.add_card(ERRORS)
-    with capture_logs() as logs:
-        with holding(setting.rack.root / "dev/intel-fpga-port.0"):
-            for _ in range(3):
-                setting.scan()
-                await setting.clearing.run_once()
-        assert setting.outcomes == ["busy"]
-        setting.scan()
-        await setting.clearing.run_once()
-    assert setting.outcomes == ["busy", "cleared"]
-    assert len(logs) == 2
-    assert "is in use by process" in logs[0]["reason"]
+    with holding(setting.rack.root / "dev/intel-fpga-port.0"):
+        for _ in range(2):
+            setting.scan()
+            await setting.clearing.run_once()
+    setting.scan()
+    await setting.clearing.run_once()
+    assert setting.outcomes == ["busy", "busy", "cleared"]

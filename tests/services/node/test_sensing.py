@@ -1,6 +1,5 @@
 """Sensors beside discovery: for metrics and against limits, and never in anybody's way."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -98,18 +97,6 @@ async def test_a_card_that_comes_is_read_soon(rack: Rack, monkeypatch: pytest.Mo
         await eventually_async(
             lambda: [len(each.temperatures) for each in bench.sensing.readings] == [1]
         )
-
-
-async def test_values_that_are_old_are_not_told(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rack.add_card(CardSpec())
-    bench = Bench(rack)
-    await bench.read()
-    assert bench.sensing.readings
-    later = time.monotonic() + (sensing.STALE_INTERVALS + 1) * 30
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert bench.sensing.readings == ()
 
 
 async def test_sensors_that_hang_are_said_once_and_have_no_values(rack: Rack) -> None:
