@@ -23,17 +23,14 @@ from services.programming.ioctls import KERNEL, DriverCalls
 
 WRITE_SECONDS: Final = 5.0
 
-CLEARING_HUNG: Final = "hung"
-"""The outcome of a write that takes longer than 5 s: it is given up."""
-
 log = structlog.get_logger(component="node")
 
 
 class ErrorClearing:
     """Clears errors of ports without a holder, each value once.
 
-    `count` counts each outcome: those of `ClearResult`, and `CLEARING_HUNG`. `on_result` gets each
-    port, and why its errors weren't cleared; empty if they were.
+    `count` counts each outcome. `on_result` gets each port, and why its errors weren't cleared;
+    empty if they were.
     """
 
     def __init__(
@@ -91,7 +88,7 @@ class ErrorClearing:
 
     async def _clear(self, card: Card, port: Port) -> bool:
         """Try to clear; return whether that succeeded."""
-        name, errors, outcome = port.name, port.errors or 0, CLEARING_HUNG
+        name, errors, outcome = port.name, port.errors or 0, ClearResult.HUNG
         try:
             # The write may hang in the card's driver.
             outcome, detail = await self._calls.run(
@@ -103,10 +100,10 @@ class ErrorClearing:
         except HardwareError as error:
             detail = str(error)
         self._count(outcome)
-        if outcome == ClearResult.BUSY:
+        if outcome is ClearResult.BUSY:
             self._tried = untried(self._tried, card, port)
             return False
-        cleared = outcome == ClearResult.CLEARED
+        cleared = outcome is ClearResult.CLEARED
         self._on_result(name, "" if cleared else detail)
         bound = log.bind(port=name, errors=f"{errors:#x}")
         if cleared:

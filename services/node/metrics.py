@@ -18,7 +18,6 @@ from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
 from services.kubelet.sockets import HEALTHY, UNHEALTHY
-from services.node.error_clearing import CLEARING_HUNG
 from services.node.sensing import Sensing
 from services.node.state import NodeState
 from services.programming.error_registers import ClearResult
@@ -41,7 +40,7 @@ class NodeMetrics:
             "Error registers of ports that nobody has and that were to be cleared, by outcome"
             " (cleared, changed, forbidden, failed, hung).",
             ("outcome",),
-            known=(*ClearResult, CLEARING_HUNG),
+            known=ClearResult,
         )
         self.events = new_counter(
             registry,

@@ -21,6 +21,7 @@ from services.containers.wanted import WantedFunctions
 from services.devices.model import Inventory
 from services.devices.port_owners import card_key
 from services.names import OPENCL_AFU
+from services.node.metrics import NodeMetrics
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
 from services.process.errors import BitstreamMissing, HardwareError, NotAllowed, TooSlow
@@ -81,9 +82,7 @@ class RegionContents:
 class RegionProgramming:
     """Makes a node's regions ready.
 
-    `count` counts the outcome for each region: `programmed`, `kept`, `failed`. `observe_seconds`
-    gets the interface, the function and the time of each programming. `on_done` is called after
-    each attempt.
+    `on_done` is called after each attempt.
     """
 
     def __init__(
@@ -94,8 +93,7 @@ class RegionProgramming:
         calls: BlockingCalls,
         scan: Callable[[], Awaitable[Inventory]],
         node: str,
-        count: Callable[[str], None],
-        observe_seconds: Callable[[str, str, float], None],
+        metrics: NodeMetrics,
         on_done: Callable[[], None],
         work_seconds: float = WORK_SECONDS,
     ) -> None:
@@ -104,8 +102,7 @@ class RegionProgramming:
         self._calls = calls
         self._scan = scan
         self._node = node
-        self._count = count
-        self._observe_seconds = observe_seconds
+        self._metrics = metrics
         self._on_done = on_done
         self._work_seconds = work_seconds
         self._memory = MemoryBudget(BITSTREAM_MEMORY)
@@ -232,7 +229,7 @@ class RegionProgramming:
             outcome = "programmed" if changed else "kept"
         finally:
             self._memory.free(reserved)
-            self._count(outcome)
+            self._metrics.programmings.labels(outcome).inc()
         for each in (*planned.kept, *planned.programmed):
             self._report(each, planned.region.interface_id, results[each.port])
         return [each.slow_clock for each in results.values() if each.slow_clock]
@@ -266,7 +263,8 @@ class RegionProgramming:
 
     def _report(self, what: Assignment, interface_id: str, result: Programmed) -> None:
         if result.programmed:
-            self._observe_seconds(interface_id, what.function, result.seconds)
+            labels = (interface_id, what.function)
+            self._metrics.programming_seconds.labels(*labels).observe(result.seconds)
         remarks = [*filter(None, [result.slow_clock]), *result.remarks]
         write_log = log.warning if remarks else log.info
         write_log(

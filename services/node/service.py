@@ -126,7 +126,7 @@ class NodeService:
 
     def region_programming(self, *, work_seconds: float = WORK_SECONDS) -> RegionProgramming:
         """What makes the node's regions ready; a card may be worked on for so many seconds."""
-        settings, metrics = self._settings, self._metrics
+        settings = self._settings
         programmer = Programmer(
             settings.root,
             settings.state_dir,
@@ -140,10 +140,7 @@ class NodeService:
             calls=self._calls,
             scan=self.scanner.scan,
             node=settings.node_name,
-            count=lambda outcome: metrics.programmings.labels(outcome).inc(),
-            observe_seconds=lambda interface_id, function, seconds: (
-                metrics.programming_seconds.labels(interface_id, function).observe(seconds)
-            ),
+            metrics=self._metrics,
             on_done=self.state.rescan.request,
             work_seconds=work_seconds,
         )

@@ -98,6 +98,8 @@ class ClearResult(StrEnum):
     """A process has the port, or works on the card; nothing was written, and it is tried again."""
     FAILED = "failed"
     """The port is gone, or the driver refused."""
+    HUNG = "hung"
+    """The write took longer than 5 s and was given up."""
 
 
 def _port_errors(driver: str) -> ErrorFile:

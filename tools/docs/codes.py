@@ -16,7 +16,6 @@ from services.devices import allocation, cdi
 from services.devices.reasons import REASONS, Effect
 from services.kube import objects
 from services.mappings import model as mappings
-from services.node import error_clearing
 from services.node.events import EventReason, event_reason
 from services.pods import functions, pod
 from services.pods.refusals import RefusalReason
@@ -84,14 +83,7 @@ def health() -> Iterator[str]:
         ),
     )
     yield "Outcomes of clearing errors (`accelbind_errors_cleared_total`):\n\n" + table(
-        ("outcome", "meaning"),
-        (
-            *((code(each), text) for each, text in members(ClearResult)),
-            (
-                code(error_clearing.CLEARING_HUNG),
-                attribute_docstrings(error_clearing)["CLEARING_HUNG"],
-            ),
-        ),
+        ("outcome", "meaning"), ((code(each), text) for each, text in members(ClearResult))
     )
 
 

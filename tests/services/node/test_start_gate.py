@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.bitstreams.storage import BitstreamStorage
 from services.containers import claims
@@ -18,6 +19,7 @@ from services.kubelet import checkpoint
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import checkpoint_file
 from services.node import start_gate
+from services.node.metrics import NodeMetrics
 from services.node.regions import RegionProgramming
 from services.node.start_gate import RegionStartPolicy
 from services.process.blocking import BlockingCalls
@@ -142,8 +144,7 @@ class Setting:
             calls=self.calls,
             scan=Scanner(self.rack.root, self.calls).scan,
             node="n1",
-            count=lambda _: None,
-            observe_seconds=lambda *_: None,
+            metrics=NodeMetrics(CollectorRegistry()),
             on_done=lambda: None,
         )
         return RegionStartPolicy(known, regions, programs=False, record_event=lambda _: None)
