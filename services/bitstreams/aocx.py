@@ -26,8 +26,6 @@ _MAX_TEXT: Final = 4096
 
 def parse_aocx(data: bytes | memoryview) -> Bitstream:
     """Read all bytes of an AOCX and check the GBS in it, without keeping it unpacked."""
-    if len(data) > MAX_FILE:
-        raise InvalidBitstream(f"it has {len(data)} bytes, and at most {MAX_FILE} are read")
     outer = read_sections(data, PREFIX)
     opencl = OpenCl(
         program_id=_program_id(outer),
@@ -70,9 +68,8 @@ def _program_id(outer: Mapping[str, memoryview]) -> str:
     text = _text(outer, ".acl.rand_hash").lower()
     if not _HASH.fullmatch(text):
         raise InvalidBitstream(
-            f"its section .acl.rand_hash is {quote(text)}, and it should be 40 hex digits"
-            if text
-            else "it has no section .acl.rand_hash, which identifies a program: it is not an AOCX"
+            f"its section .acl.rand_hash, which identifies a program, is {quote(text)}, and it"
+            " should be 40 hex digits"
         )
     return text
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from services.bitstreams.model import MAX_FILE, Bitstream, BitstreamMetadata
+from services.bitstreams.model import Bitstream, BitstreamMetadata
 from services.names import CRASHED, check_id
 from services.process.errors import InvalidBitstream, InvalidName
 from services.process.text import count, quote
@@ -67,8 +67,6 @@ def is_gbs(data: bytes | memoryview) -> bool:
 
 def parse_gbs(data: bytes | memoryview) -> Bitstream:
     """Read all bytes of a GBS; the result holds a view of them."""
-    if len(data) > MAX_FILE:
-        raise InvalidBitstream(f"it has {len(data)} bytes, and at most {MAX_FILE} are read")
     metadata, start = parse_start(data)
     if len(data) <= start:
         raise InvalidBitstream(NOTHING_AFTER)

@@ -74,7 +74,7 @@ def _parsed(path: Path, data: bytes) -> Bitstream:
 
 
 class BitstreamStorage:
-    """A folder of bitstreams, which need not be there yet."""
+    """A folder of bitstreams, which need not be there yet. A broken link is a file in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -155,7 +155,7 @@ class BitstreamStorage:
         """The files of a function, the one that counts first."""
         for kind in (BitstreamKind.GBS, BitstreamKind.AOCX):
             path = self.folder / interface_id / f"{function_id}.{kind}"
-            if _is_there(path):
+            if os.path.lexists(path):
                 yield path, kind
 
     @contextlib.contextmanager
@@ -217,20 +217,9 @@ def _is_folder(path: Path) -> bool:
         return path.is_dir()
 
 
-def _is_there(path: Path) -> bool:
-    """Whether anything has this name, a broken link too."""
-    with (
-        _failing(path, "read"),
-        contextlib.suppress(FileNotFoundError, NotADirectoryError),
-    ):
-        path.lstat()
-        return True
-    return False
-
-
 def _result(place: Path, data: bytes, *, force: bool) -> InstallResult:
     """The result of putting a file there."""
-    if not _is_there(place):
+    if not os.path.lexists(place):
         return InstallResult.INSTALLED
     with contextlib.suppress(StorageError, InvalidBitstream):
         if _read(place) == data:

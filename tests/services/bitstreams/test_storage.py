@@ -1,4 +1,3 @@
-import errno
 import os
 import resource
 import signal
@@ -217,19 +216,6 @@ class TestEntries:
         assert storage.memory_needed(INTERFACE, "8" * 32) == 0
         (storage.folder / INTERFACE / f"{'8' * 32}.gbs").symlink_to("nowhere")
         assert storage.memory_needed(INTERFACE, "8" * 32) == 0
-
-    def test_a_folder_that_cannot_be_looked_at_is_named(
-        self, storage: BitstreamStorage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """As on a file system over the network whose server has forgotten it."""
-        (storage.folder / ("ab" * 16)).mkdir(parents=True)
-
-        def stale(_: Path) -> bool:
-            raise OSError(errno.ESTALE, "Stale file handle")
-
-        monkeypatch.setattr(Path, "is_dir", stale)
-        with pytest.raises(StorageError, match="can't be read: Stale file handle"):
-            list(storage.entries())
 
     def test_a_storage_that_cannot_be_listed_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
