@@ -53,12 +53,6 @@ class TestInstall:
         assert place.stat().st_mode & 0o777 == 0o644
         assert bytes(storage.load(INTERFACE, AFU).raw()) == b"raw bitstream"
 
-    def test_the_same_again_changes_nothing(self, storage: BitstreamStorage, gbs: Path) -> None:
-        place, _ = storage.install(gbs)
-        before = place.stat().st_ino
-        assert storage.install(gbs) == (place, InstallResult.UNCHANGED)
-        assert place.stat().st_ino == before
-
     def test_another_file_is_replaced_only_by_force(
         self, storage: BitstreamStorage, gbs: Path
     ) -> None:
@@ -181,25 +175,6 @@ class TestLoad:
 
 
 class TestEntries:
-    def test_an_absent_folder_has_none(self, storage: BitstreamStorage) -> None:
-        assert list(storage.entries()) == []
-
-    def test_one_bad_file_does_not_hide_the_others(
-        self, storage: BitstreamStorage, gbs: Path, tmp_path: Path
-    ) -> None:
-        place, _ = storage.install(gbs)
-        place.with_name(f"{OTHER}.gbs").write_bytes(b"rubbish")
-        place.with_name("README").write_bytes(b"")
-        (storage.folder / "lost+found").mkdir()
-        (tmp_path / "a").write_bytes(make_aocx(INTERFACE, PROGRAM))
-        storage.install(tmp_path / "a")
-        found = {each.function_id: each for each in storage.entries()}
-        assert list(found) == [PROGRAM, AFU, OTHER]
-        assert found[AFU].bitstream is not None
-        assert found[AFU].problem == ""
-        assert found[OTHER].bitstream is None
-        assert "neither a GBS nor an AOCX" in found[OTHER].problem
-
     def test_what_a_bitstream_takes_in_memory_is_known_before_it_is_read(
         self, storage: BitstreamStorage, tmp_path: Path
     ) -> None:
@@ -224,12 +199,6 @@ class TestEntries:
 
 
 class TestRemove:
-    def test_a_removed_bitstream_is_gone(self, storage: BitstreamStorage, gbs: Path) -> None:
-        place, _ = storage.install(gbs)
-        assert storage.remove(INTERFACE, AFU) == [place]
-        with pytest.raises(BitstreamMissing):
-            storage.remove(INTERFACE, AFU)
-
     def test_what_can_not_be_removed_is_named(self, storage: BitstreamStorage) -> None:
         place = storage.folder / INTERFACE / f"{AFU}.gbs"
         place.mkdir(parents=True)

@@ -34,15 +34,15 @@ def card(afu: str = NLB0, *problems: Problem) -> Inventory:
 class Setting:
     """A discovery whose scans are what a test says."""
 
-    def __init__(self, mode: PluginMode = PluginMode.AF, interval: float = 0.01) -> None:
+    def __init__(self) -> None:
         self.found: Callable[[], Inventory] = card
         self.held: Holders = {}
         self.scans = 0
         self.trees: list[AdvertisedResources] = []
         self.seconds: list[float] = []
-        self.state = NodeState(mode)
+        self.state = NodeState(PluginMode.AF)
         fpga = FpgaProvider(
-            mode,
+            PluginMode.AF,
             units=3,
             scan=self.scan,
             calls=BlockingCalls(),
@@ -54,7 +54,7 @@ class Setting:
         self.discovery = Discovery(
             self.state,
             [fpga],
-            interval=interval,
+            interval=0.01,
             damping=Damping(good_scans=2),
             holders=self.holders,
             on_scan=[self.on_scan],
@@ -117,26 +117,6 @@ async def test_a_port_that_a_container_has_under_another_resource_is_unhealthy()
     await setting.run_once()
     (device,) = setting.trees[-1].devices()
     assert device.healthy
-
-
-async def test_units_are_there_without_a_scan() -> None:
-    setting = Setting(PluginMode.UNITS)
-    await setting.run_once()
-    assert list(setting.trees[0].resources["b-com.com/accelerator"]) == ["0", "1", "2"]
-    assert setting.scans == 0
-
-
-async def test_looks_repeat_and_can_be_asked_for() -> None:
-    setting = Setting(interval=3600)
-    task = asyncio.create_task(setting.run())
-    await eventually_async(lambda: len(setting.trees) == 1)
-    for _ in range(10):
-        setting.state.rescan.request()  # a burst is one scan
-    await eventually_async(lambda: len(setting.trees) == 2)
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-    assert setting.scans == 2
 
 
 async def test_a_scan_that_fails_is_said_once_and_what_was_known_stays(

@@ -101,10 +101,3 @@ def test_a_card_that_hangs_in_its_driver_is_unhealthy_until_it_comes_back() -> N
     node.release.set()
     eventually(lambda: not node.threads.busy)
     assert node.scan()[0].failure is None
-
-
-def test_a_card_that_is_gone_is_forgotten() -> None:
-    node = Node(with_afu(NLB0))
-    node.scan()
-    node.cards = ()
-    assert node.scan() == ()

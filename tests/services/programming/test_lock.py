@@ -2,7 +2,6 @@ import errno
 import fcntl
 import os
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -19,22 +18,6 @@ with card_lock(Path(sys.argv[1]), sys.argv[2], seconds=5):
     print("held", flush=True)
     signal.pause()
 """
-
-
-def test_a_second_thread_waits_until_the_first_is_done(tmp_path: Path) -> None:
-    order: list[str] = []
-
-    def second() -> None:
-        with card_lock(tmp_path / "locks", "0000:05:00.0", seconds=30):
-            order.append("second")
-
-    with card_lock(tmp_path / "locks", "0000:05:00.0", seconds=1):
-        thread = threading.Thread(target=second)
-        thread.start()
-        thread.join(0.2)
-        order.append("first")
-    thread.join(60)
-    assert order == ["first", "second"]
 
 
 def test_another_process_is_named_and_death_lets_go(tmp_path: Path, processes: Processes) -> None:

@@ -115,31 +115,9 @@ def test_a_card_that_was_replaced_is_not_the_one_that_was_meant(rack: Rack, driv
     assert not files.is_there
 
 
-def test_the_files_of_a_card_that_has_gone_can_not_be_had(rack: Rack, driver: str) -> None:
-    address = rack.add_card(CardSpec(driver))
-    place = place_of(rack, driver)
-    rack.remove_card(address)
-    with pytest.raises(DeviceGone, match="is gone"):
-        DeviceFiles(rack.root, place)
-
-
-def test_devices_are_found_by_name_and_by_node(rack: Rack, driver: str) -> None:
-    rack.add_card(CardSpec(driver))
-    inventory = scan(rack.root)
-    for shown in (PORTS[driver], f"/dev/{PORTS[driver]}"):
-        port = find_device(inventory, shown)
-        assert isinstance(port, PortPlace)
-        assert port.engine is not None
-        assert (port.name, port.engine.name) == (PORTS[driver], FMES[driver])
-    assert find_device(inventory, FMES[driver]).name == FMES[driver]
-    for wrong in ("a b", "", "/", "/etc/a b", "x" * 65):
-        with pytest.raises(DeviceGone, match="is not an FPGA device"):
-            find_device(inventory, wrong)
-    with pytest.raises(DeviceGone, match=f"its FMEs are {FMES[driver]}"):
-        find_engine(inventory, "dfl-fme.9")
-
-
-def test_devices_are_found_by_their_cards_address_and_in_sysfs(rack: Rack, driver: str) -> None:
+def test_devices_are_found_by_name_by_their_cards_address_and_in_sysfs(
+    rack: Rack, driver: str
+) -> None:
     address = rack.add_card(CardSpec(driver, ports=2))
     virtual = rack.move_to_vf(address, 1)
     inventory = scan(rack.root)
@@ -150,12 +128,18 @@ def test_devices_are_found_by_their_cards_address_and_in_sysfs(rack: Rack, drive
         assert port_meant(inventory, shown) == first
     assert find_device(inventory, virtual).name == port_meant(inventory, virtual) == second
     assert find_engine(inventory, virtual).name == FMES[driver]
-    assert find_device(inventory, f"/sys/class/x/{second}").name == second
+    for shown in (second, f"/dev/{second}", f"/sys/class/x/{second}"):
+        assert find_device(inventory, shown).name == second
+    for wrong in ("a b", "", "/", "x" * 65):
+        with pytest.raises(DeviceGone, match="is not an FPGA device"):
+            find_device(inventory, wrong)
     with pytest.raises(InvalidSettings, match=f"{FMES[driver]} has .* and one is needed"):
         port_meant(inventory, FMES[driver])
     for absent in ("0000:ff:00.0", "region9"):
         with pytest.raises(DeviceGone, match=f"there is no port {absent} on this node; its ports"):
             find_device(inventory, absent)
+    with pytest.raises(DeviceGone, match=f"its FMEs are {FMES[driver]}"):
+        find_engine(inventory, "dfl-fme.9")
 
 
 def test_where_nothing_is_the_reason_is_told(rack: Rack) -> None:

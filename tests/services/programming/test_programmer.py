@@ -180,38 +180,6 @@ def test_a_programming_that_failed_leaves_the_content_unknown_until_one_succeeds
     assert bench.contents == {bench.port: NLB0}
 
 
-class KilledInside(SimulatedCalls):
-    """The process is killed inside the ioctl, before or after the hardware has worked."""
-
-    def __init__(self, *, works: bool) -> None:
-        self.works = works
-
-    def ioctl(
-        self,
-        node: DriverNode,
-        request: int,
-        argument: int | bytearray,
-        data: "array[int] | None" = None,
-    ) -> int:
-        if request != node.ioctls.program or self.works:
-            super().ioctl(node, request, argument, data)
-        if request == node.ioctls.program:
-            raise KeyboardInterrupt
-        return 0
-
-
-@pytest.mark.parametrize("works", [False, True])
-def test_a_process_that_is_killed_while_it_programs_leaves_the_content_unknown(
-    bench: Bench, *, works: bool
-) -> None:
-    bench.card(afu_ids=(NLB0,))
-    record_ports(bench.rack.root, bench.state)
-    with pytest.raises(KeyboardInterrupt):
-        bench.made(calls=KilledInside(works=works)).ensure(bench.port, image())
-    assert bench.contents == {bench.port: ""}
-    assert bench.ensure(image()).programmed
-
-
 def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programmed_in_tree(
     bench: Bench,
 ) -> None:
