@@ -30,7 +30,7 @@ from services.containers.holder_source import HolderSnapshot, HolderSource
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.limits import Limits, limit_problems, parse_ignored
+from services.devices.limits import limit_problems
 from services.devices.model import Inventory, Problem
 from services.devices.provider import Found, merge
 from services.devices.types.provider import DeviceTypes
@@ -134,9 +134,7 @@ class DeviceSource:
         calls = BlockingCalls()
         self._scanner = Scanner(settings.root, calls)
         self._sensors = SensorReader(settings.root, calls)
-        self._limits = Limits(
-            settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
-        )
+        self._limits = settings.limits
         self._over: Mapping[str, Problem] = {}
         """The cards that are beyond a limit now."""
         self._holders = HolderSource(

@@ -32,7 +32,6 @@ from services.process.blocking import BlockingCalls
 from services.process.due import Due
 from services.process.errors import HardwareError, KubeletError
 from services.programming.ioctls import KERNEL, DriverCalls
-from services.programming.lock import LOCKS
 from services.programming.records import FOLDER, PortRecords
 
 COMPONENT: Final = "accelbind-dra"
@@ -78,7 +77,6 @@ class DraParts:
         self.node = NodeService(
             settings,
             PluginMode.REGION,
-            locks=settings.state_dir / LOCKS,
             calls=self.calls,
             driver_calls=driver_calls,
             holders=ClaimHolders(self.book, self.plugin_holders),

@@ -51,7 +51,6 @@ from services.process import http
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.ioctls import KERNEL, DriverCalls
-from services.programming.lock import LOCKS
 from services.programming.records import FOLDER, PortRecords
 
 COMPONENT: Final = "accelbind-plugin"
@@ -133,7 +132,6 @@ class ModeParts:
         self.node = NodeService(
             settings,
             mode,
-            locks=settings.state_dir / LOCKS,
             calls=calls,
             driver_calls=process.driver_calls,
             holders=self.holders,

@@ -5,7 +5,6 @@ errors, and the discovery that calls all who are interested in a scan.
 """
 
 from collections.abc import Coroutine, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from services.bitstreams.storage import BitstreamStorage
@@ -15,7 +14,6 @@ from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import follow_card_events
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.limits import Limits, parse_ignored
 from services.devices.model import PluginMode
 from services.devices.provider import Provider
 from services.devices.resources import DEFAULT_UNITS
@@ -31,6 +29,7 @@ from services.node.settings import NodeSettings
 from services.node.state import NodeState, OnScan
 from services.process.blocking import BlockingCalls
 from services.programming.ioctls import DriverCalls
+from services.programming.lock import LOCKS
 from services.programming.programmer import Programmer
 
 SPACING: Final = 0.5
@@ -40,9 +39,9 @@ SPACING: Final = 0.5
 class NodeService:
     """Looks after a node's cards in one mode.
 
-    `locks` is the folder of the cards' locks. `holders` say which containers have devices, `units`
-    is their number in mode units. `problems` find what else is wrong with ports, `on_scan` are
-    called after each scan, behind the reports of what has changed.
+    `holders` say which containers have devices, `units` is their number in mode units. `problems`
+    find what else is wrong with ports, `on_scan` are called after each scan, behind the reports of
+    what has changed.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class NodeService:
         settings: NodeSettings,
         mode: PluginMode,
         *,
-        locks: Path,
         calls: BlockingCalls,
         driver_calls: DriverCalls,
         holders: HolderReader,
@@ -64,14 +62,11 @@ class NodeService:
         self._calls = calls
         self._driver_calls = driver_calls
         self._metrics = metrics
-        limits = Limits(
-            settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
-        )
         self.state = NodeState(mode)
         self.scanner = Scanner(settings.root, calls)
         self.sensing = Sensing(
             SensorReader(settings.root, calls),
-            limits=limits,
+            limits=settings.limits,
             interval=settings.sensor_interval,
             request_rescan=self.state.rescan.request,
         )
@@ -80,7 +75,7 @@ class NodeService:
         if settings.clear_errors and mode.has_cards:
             self._clearing = ErrorClearing(
                 settings.root,
-                locks=locks,
+                locks=settings.state_dir / LOCKS,
                 holders=holders.read,
                 calls=calls,
                 count=lambda outcome: metrics.errors_cleared.labels(outcome).inc(),
@@ -94,7 +89,7 @@ class NodeService:
             units=units,
             scan=self.scanner.scan,
             calls=calls,
-            limits=limits,
+            limits=settings.limits,
             problems=(self.sensing.problems, *problems),
             holders=holders.current,
             afu_ids=AfuIds(settings.root, calls),

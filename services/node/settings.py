@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from services.containers.permission import Enforce
-from services.devices.limits import parse_ignored
+from services.devices.limits import Limits, parse_ignored
 from services.devices.reasons import FLAGS, REGISTERS
 from services.names import ACCELERATOR_DOMAIN, DOMAIN, UNIT_RESOURCE
 from services.process.errors import InvalidSettings
@@ -138,3 +138,8 @@ class NodeSettings(ProcessSettings):
     """Folder of locks and records, shared by all who program on this host."""
     metrics_port: Annotated[Port, Flag("PORT", PROCESS)] = 9102
     """Port for metrics and probes; 0 takes any free one."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits beyond which cards are unhealthy."""
+        return Limits(self.max_temperature, self.max_power, parse_ignored(self.ignore_errors))

@@ -1,18 +1,9 @@
 """Putting a function into a port, and verifying that it is there.
 
-`Programmer.ensure` does all of it, in this order:
-
-1. the card is locked, against other processes and threads (`card_lock`), and the caller may refuse
-   a port;
-2. the port is opened alone: its driver refuses while somebody else has it, and nobody can open it
-   meanwhile (`port_session`);
-3. the bitstream must fit the region: its interface id is the engine's;
-4. the user clock must not be above what the function asks for (`check_user_clock`);
-5. if the record of the port counts and says that the function is there (`records`), the port is
-   reset, and that is all;
-6. the record is emptied, and the engine reconfigures (`ioctls`);
-7. the port must show the function's id within a moment, or programming has failed;
-8. the record is written, and the port is reset.
+`Programmer.ensure` does all of it. The card is locked, against other processes and threads, and the
+port is opened alone. If its record counts and says that the function is there, it is only reset.
+Otherwise the record is emptied before the engine reconfigures, and written once the port shows the
+function.
 
 All of it is synchronous and may hang in the driver: call it in a thread that can be left behind
 (`services.process.blocking`). Each error says what failed, where, and what to do. If the port has
