@@ -16,7 +16,6 @@ from services.bitstreams.model import MAX_FILE, Bitstream, BitstreamMetadata, Op
 from services.process.errors import InvalidBitstream
 from services.process.text import plain, quote
 
-PREFIX: Final = ".acl."
 PROGRAM: Final = ".acl.fpga.bin"
 PACKED: Final = ".acl.gbs.gz"
 
@@ -26,7 +25,7 @@ _MAX_TEXT: Final = 4096
 
 def parse_aocx(data: bytes | memoryview) -> Bitstream:
     """Read all bytes of an AOCX and check the GBS in it, without keeping it unpacked."""
-    outer = read_sections(data, PREFIX)
+    outer = read_sections(data)
     opencl = OpenCl(
         program_id=_program_id(outer),
         board=_text(outer, ".acl.board"),
@@ -36,7 +35,7 @@ def parse_aocx(data: bytes | memoryview) -> Bitstream:
     if PROGRAM not in outer:
         target = f" (its target is {quote(opencl.target)})" if opencl.target else ""
         raise InvalidBitstream(f"it has no section {PROGRAM}: it is not for an FPGA{target}")
-    inner = read_sections(outer[PROGRAM], PREFIX)
+    inner = read_sections(outer[PROGRAM])
     if PACKED not in inner:
         raise InvalidBitstream(f"its {PROGRAM} has no section {PACKED}: it is for another card")
     packed = inner[PACKED]

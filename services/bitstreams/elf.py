@@ -15,6 +15,7 @@ MAX_SECTIONS: Final = 512
 """The most sections that are read; an OpenCL program has about 50."""
 
 _MAX_NAME: Final = 256
+_PREFIX: Final = ".acl."
 _NO_BITS: Final = "SHT_NOBITS"
 _COMPRESSED: Final = 0x800  # SHF_COMPRESSED
 
@@ -24,8 +25,8 @@ def is_elf(data: bytes | memoryview) -> bool:
     return bytes(data[: len(MAGIC)]) == MAGIC
 
 
-def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview]:
-    """The sections whose names have a prefix, as views of all bytes of the file."""
+def read_sections(data: bytes | memoryview) -> dict[str, memoryview]:
+    """The sections whose names begin with `.acl.`, as views of all bytes of the file."""
     # 3 MiB, and a node without OpenCL has no ELF files.
     from elftools.common.exceptions import ELFError  # noqa: PLC0415 - see above
 
@@ -40,7 +41,7 @@ def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview
     sections: dict[str, memoryview] = {}
     for header in headers:
         name = _name(names, header["sh_name"])
-        if not name.startswith(prefix):
+        if not name.startswith(_PREFIX):
             continue
         if name in sections:
             raise InvalidBitstream(f"it has two sections {quote(name)}")

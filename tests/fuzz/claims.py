@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from dra.claims import FROM_CLAIM, FROM_CLASS
 from simulator.cards import NLB0, NLB3
 from tests.dra.support import claim, config, result
-from tests.fuzz.mutations import NUMBERS, TEXTS, bend_bytes, bend_json
+from tests.fuzz.mutations import bend_bytes, bend_json
 
 Parts: TypeAlias = tuple[str, str]
 """The source of a configuration, and its parameters as text: keys may be there twice."""
@@ -26,7 +26,6 @@ MAPPED: Final = '{"mapping": "nlb0"}'
 MAX_PARAMETERS: Final = 10 * 1024
 """Bytes that the API server accepts."""
 
-KEYS: Final = ("afu", "program", "develop", "mapping", "interface", "Mapping", "mapping ", "")
 ABOUT: Final = '"apiVersion": "accelbind.dev/v1", "kind": "FpgaConfig"'
 
 FOREIGN: Final[Sequence[Parts]] = (
@@ -165,28 +164,6 @@ def _large(random: Random) -> bytes:
     return _written([(FROM_CLAIM, parameters)]).encode()
 
 
-def _odd(random: Random) -> bytes:
-    """Keys of ours and others with values of any kind."""
-    keys = random.sample([*KEYS, *TEXTS[:8]], random.randint(0, 4))
-    pairs = [f"{json.dumps(key)}: {_value(random, 3)}" for key in keys]
-    if random.random() < 0.2 and pairs:
-        pairs.append(random.choice(pairs))
-    source = random.choice([FROM_CLASS, FROM_CLAIM])
-    text = _written([(source, f"{{{', '.join(pairs)}}}")])
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _value(random: Random, depth: int) -> str:
-    """A value that is allowed for no key."""
-    if depth and random.random() < 0.3:
-        inner = [_value(random, depth - 1) for _ in range(random.randint(0, 3))]
-        return f"[{', '.join(inner)}]"
-    if depth and random.random() < 0.3:
-        return f"{{{json.dumps(random.choice(KEYS))}: {_value(random, depth - 1)}}}"
-    plain = ["null", "false", "0", "1.5", *NUMBERS, '"Never"', '"theirs"', json.dumps(NLB0)]
-    return random.choice([*plain, json.dumps(random.choice(TEXTS))])
-
-
 WAYS: Final[Sequence[Callable[[Random], bytes]]] = (
     *[_foreign] * 3,
     _contradictory,
@@ -194,5 +171,4 @@ WAYS: Final[Sequence[Callable[[Random], bytes]]] = (
     _allocated,
     _for_others,
     _large,
-    *[_odd] * 2,
 )

@@ -1,6 +1,5 @@
 """Clearing stale errors: the card's files are real, the driver is the test."""
 
-import asyncio
 from threading import Event
 
 import pytest
@@ -74,22 +73,6 @@ async def test_errors_that_nobody_has_are_cleared_counted_and_looked_at(setting:
     assert setting.looks == 1
     (line,) = logs
     assert (line["log_level"], line["port"]) == ("warning", "intel-fpga-port.0")
-
-
-async def test_without_errors_nobody_is_asked_anything(setting: Setting) -> None:
-    setting.rack.add_card(CardSpec())
-    setting.scan()
-    address = setting.rack.add_card(ERRORS)
-    async with background(setting.clearing.clear_forever()):
-        setting.scan()
-        await eventually_async(lambda: setting.outcomes == ["cleared"])
-        setting.rack.remove_card(address)
-        setting.scan()  # what was tried is to be forgotten
-        await eventually_async(lambda: setting.asked == 2)
-        for _ in range(3):
-            setting.scan()
-            await asyncio.sleep(0)
-    assert setting.asked == 2
 
 
 async def test_while_nobody_can_tell_nothing_is_cleared_and_that_is_said_once(

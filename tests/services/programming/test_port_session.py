@@ -24,7 +24,7 @@ from services.programming.port import (
     find_port,
     port_meant,
 )
-from services.programming.port_session import busy, port_session, translated
+from services.programming.port_session import port_session, translated
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.support import holding
@@ -178,10 +178,3 @@ def test_a_device_is_known_by_its_number_whatever_its_path(tmp_path: Path) -> No
     (tmp_path / "link").symlink_to("/dev/full")
     with holding(tmp_path / "link") as pid:
         assert f"process {pid} (" in str(holders_of(Path("/dev/full")))
-
-
-def test_many_holders_are_not_all_named(rack: Rack) -> None:
-    rack.add_card(CardSpec("dfl"))
-    holders = [f"process {pid}" for pid in range(1, 6)]
-    error = busy(place_of(rack, "dfl"), holders)
-    assert "in use by process 1, process 2, process 3 and 2 more: end that" in str(error)

@@ -15,7 +15,7 @@ from services.devices.hardware.scan import scan
 from services.devices.model import Inventory
 from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
-from services.programming.clock import ClockCheck, UserClock
+from services.programming.clock import UserClock
 from services.programming.image import Image, Programmed
 from services.programming.ioctls import DriverNode
 from services.programming.lock import card_lock
@@ -252,30 +252,6 @@ def test_a_card_that_can_not_be_programmed_says_why(dfl: Bench, fault: Fault, wo
     dfl.refused(words)
     assert dfl.stand_in.programmed == []
     assert dfl.unfinished == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("low", "clocks", "is_programmed", "is_slow"),
-    [
-        (100, ClockCheck.CHECK, False, False),
-        (155, ClockCheck.CHECK, True, False),
-        (200, ClockCheck.CHECK, True, True),
-        (100, ClockCheck.LEAVE, True, False),
-        (200, ClockCheck.LEAVE, True, False),
-    ],
-)
-def test_a_function_is_not_programmed_for_a_clock_above_its_own(
-    bench: Bench, low: int, clocks: ClockCheck, *, is_programmed: bool, is_slow: bool
-) -> None:
-    bench.card()
-    bench.programmer = bench.made(clocks=clocks)
-    wanted = image(clock=UserClock(low, 2 * low))
-    if is_programmed:
-        assert bool(bench.ensure(wanted).slow_clock) is is_slow
-    else:
-        bench.refused("asks for 200/100 MHz", wanted)
-        assert bench.unfinished == frozenset()
-    assert bool(bench.stand_in.programmed) is is_programmed
 
 
 def test_the_clock_of_a_function_that_is_there_is_checked_again(bench: Bench) -> None:
