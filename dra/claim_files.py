@@ -18,7 +18,7 @@ from services.devices.cdi import ClaimDevice, claim_file, describe_claim
 from services.devices.cdi_files import CdiFolder
 from services.devices.dra import DraDevice
 from services.devices.model import Device, DeviceNode
-from services.node.node_check import NodeNumbers
+from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls
 from services.process.errors import ExternalFailure, HardwareError
 from services.process.text import plain
@@ -45,13 +45,13 @@ class CdiClaimFiles:
         host_root: str,
         calls: BlockingCalls,
         devices: Callable[[], Awaitable[Mapping[str, DraDevice]]],
-        numbers: NodeNumbers,
+        root: Path,
     ) -> None:
         self._folder = folder
         self._host_root = host_root
         self._calls = calls
         self._devices = devices
-        self._numbers = numbers
+        self._root = root
 
     async def write(self, uid: str, wants: Sequence[Want]) -> tuple[Given, ...]:
         """Write the file of a claim; return what it gives containers.
@@ -61,7 +61,7 @@ class CdiClaimFiles:
             NotAllowed: Another device has a device's node now.
         """
         given = given_to(uid, wants, await self._devices())
-        await self._numbers.require([node for each in given for node in each.edits.nodes])
+        require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
         await self._replace(uid, describe_claim(edits, host_root=self._host_root))
         return given

@@ -22,7 +22,6 @@ from services.kube.connection import ApiConnection
 from services.kube.events import EventRecorder
 from services.kubelet.sockets import plugins_folder
 from services.node.metrics import DeviceCollector, NodeMetrics
-from services.node.node_check import NodeNumbers
 from services.node.node_lock import NodeLock
 from services.node.reports import NodeReports
 from services.node.service import NodeService
@@ -125,7 +124,7 @@ class DraParts:
                 host_root=str(settings.host_root),
                 calls=self.calls,
                 devices=self.devices.known,
-                numbers=NodeNumbers(settings.root, self.calls),
+                root=settings.root,
             ),
             Surroundings(
                 settings.node_name,

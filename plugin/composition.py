@@ -37,7 +37,7 @@ from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.last_mode import enter_mode
 from services.node.metrics import DeviceCollector, NodeMetrics
-from services.node.node_check import NodeNumbers, NodesStartPolicy
+from services.node.node_check import NodesStartPolicy
 from services.node.port_problems import port_problems
 from services.node.reports import NodeReports
 from services.node.service import NodeService
@@ -217,7 +217,7 @@ class ModeParts:
             path,
             device_root=str(settings.host_root),
             policies=policies,
-            numbers=NodeNumbers(settings.root, self._process.calls),
+            root=settings.root,
             metrics=self._process.metrics,
             counted=self._process.counted,
             cdi=self._named_by_cdi,

@@ -37,7 +37,7 @@ from services.devices.preference import prefer
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import HEALTHY, UNHEALTHY, dial, listen
-from services.node.node_check import NodeNumbers
+from services.node.node_check import require_numbers
 from services.node.start_gate import StartPolicy
 from services.process.errors import (
     AccelbindError,
@@ -99,7 +99,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         *,
         device_root: str,
         policies: Sequence[StartPolicy],
-        numbers: NodeNumbers,
+        root: Path,
         metrics: PluginMetrics,
         counted: CountedResources,
         cdi: Callable[[], Collection[str]] = frozenset,
@@ -118,7 +118,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._listing = _listing(devices)
         self._device_root = device_root
         self._policies = policies
-        self._numbers = numbers
+        self._root = root
         self._metrics = metrics
         self._counted = counted
         self._cdi = cdi
@@ -278,7 +278,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         async with self._answering(context, "Allocate", devices=requests):
             try:
                 given = [self._allocate(ids) for ids in requests]
-                await self._numbers.require(self._nodes(chain.from_iterable(requests)))
+                require_numbers(self._root, self._nodes(chain.from_iterable(requests)))
             except AccelbindError:
                 self._metrics.allocations.labels(self.resource, "refused").inc()
                 raise

@@ -6,9 +6,8 @@ one. So before each start the stored host paths are compared with those of today
 the container doesn't start: a new pod gets the right nodes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -21,12 +20,9 @@ from services.kubelet.values import CheckpointEntry
 from services.node.events import EventReason
 from services.node.start_gate import record_on_pod
 from services.node.state import NodeState
-from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError, NotAllowed
 from services.process.outage import Outage
 from services.process.text import listing, plain, quote
-
-STAT_SECONDS: Final = 1.0
 
 log = structlog.get_logger(component="node")
 
@@ -107,39 +103,18 @@ def _refusal(entry: CheckpointEntry, old: Sequence[str], today: Sequence[str]) -
     )
 
 
-class NodeNumbers:
-    """Makes sure that a node is the device's before a container is given it."""
+def require_numbers(root: Path, nodes: Iterable[DeviceNode]) -> None:
+    """Raise `NotAllowed` if a node that a container is to get has the number of another device.
 
-    def __init__(self, root: Path, calls: BlockingCalls) -> None:
-        self._root = root
-        self._calls = calls
-
-    async def require(self, nodes: Sequence[DeviceNode]) -> None:
-        """Raise `NotAllowed` if one has the number of another device.
-
-        A node that is missing, or that hangs, is left to the container runtime: a refusal of
-        `Allocate` would fail the pod for good.
-        """
-        known = [node for node in nodes if node.number is not None]
-        if not known:
-            return
-        try:
-            wrong = await self._calls.run(
-                "device nodes", lambda: self._wrong(known), timeout=STAT_SECONDS, what="/dev"
+    A node that is missing is left to the container runtime: a refusal of `Allocate` would fail the
+    pod for good. `/dev` is in memory, so this asks no device.
+    """
+    files = Sysfs(root)
+    for node in nodes:
+        actual = files.node_number(node.host) if node.number else None
+        if node.number and actual and actual != node.number:
+            (now, at), (major, minor) = actual, node.number
+            raise NotAllowed(
+                f"/dev/{node.host} is {now}:{at}, and the device is {major}:{minor}: another device"
+                " has its node now"
             )
-        except HardwareError:
-            return
-        if wrong:
-            raise NotAllowed(wrong)
-
-    def _wrong(self, nodes: Sequence[DeviceNode]) -> str:
-        files = Sysfs(self._root)
-        for node in nodes:
-            actual = files.node_number(node.host)
-            if actual is not None and actual != node.number:
-                major, minor = node.number or (0, 0)
-                return (
-                    f"/dev/{node.host} is {actual[0]}:{actual[1]}, and the device is"
-                    f" {major}:{minor}: another device has its node now"
-                )
-        return ""

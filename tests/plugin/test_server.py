@@ -18,8 +18,6 @@ from services.devices.model import Device, DeviceNode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
-from services.node.node_check import NodeNumbers
-from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from services.process.http import new_registry
 from tests.support import eventually_async
@@ -70,7 +68,7 @@ def create(
         path,
         device_root="/host",
         policies=[gate.authorize_start] if gate else [],
-        numbers=NodeNumbers(path.parent, BlockingCalls()),
+        root=path.parent,
         metrics=PluginMetrics(registry or new_registry()),
         counted=counted or CountedResources(path.parent / "kubelet.sock"),
     )

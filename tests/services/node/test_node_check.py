@@ -12,7 +12,7 @@ from services.devices.resources import AdvertisedResources
 from services.kube.events import EventRecord
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.checkpoint import KubeletFiles
-from services.node.node_check import NodeNumbers, NodesStartPolicy
+from services.node.node_check import NodesStartPolicy, require_numbers
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
 from tests.services.node.support import scanned, shown
@@ -124,10 +124,9 @@ async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(
         (DeviceNode("fd", "fd", number=(1, 4)), True),
     ],
 )
-async def test_only_a_node_of_another_device_is_refused(node: DeviceNode, *, allowed: bool) -> None:
-    numbers = NodeNumbers(Path("/"), BlockingCalls())
+def test_only_a_node_of_another_device_is_refused(node: DeviceNode, *, allowed: bool) -> None:
     if allowed:
-        await numbers.require([node])
+        require_numbers(Path("/"), [node])
     else:
         with pytest.raises(NotAllowed, match="/dev/null is 1:3, and the device is 1:4"):
-            await numbers.require([node])
+            require_numbers(Path("/"), [node])
