@@ -6,8 +6,6 @@ from services.bitstreams.gbs import is_gbs, parse_gbs
 from services.bitstreams.model import Bitstream
 from services.process.errors import InvalidBitstream
 
-_GZIP = b"\x1f\x8b"
-
 
 def parse(data: bytes | memoryview) -> Bitstream:
     """Read all bytes of a GBS or an AOCX."""
@@ -15,11 +13,5 @@ def parse(data: bytes | memoryview) -> Bitstream:
         return parse_gbs(data)
     if is_elf(data):
         return parse_aocx(data)
-    first = bytes(data[:4])
-    if not first:
-        what = "it is empty"
-    elif first.startswith(_GZIP):
-        what = "it is packed with gzip, so unpack it first"
-    else:
-        what = f"it starts with {first.hex(' ')}"
-    raise InvalidBitstream(f"it is neither a GBS nor an AOCX: {what}")
+    first = bytes(data[:4]).hex(" ") or "nothing"
+    raise InvalidBitstream(f"it is neither a GBS nor an AOCX: it starts with {first}")
