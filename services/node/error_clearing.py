@@ -105,9 +105,6 @@ class ErrorClearing:
             return False
         cleared = outcome is ClearResult.CLEARED
         self._on_result(name, "" if cleared else detail)
-        bound = log.bind(port=name, errors=f"{errors:#x}")
-        if cleared:
-            bound.warning("cleared the errors that a container left in a port")
-        else:
-            bound.warning("errors of a port not cleared", reason=detail)
+        message = "errors of a port cleared" if cleared else "errors of a port not cleared"
+        log.warning(message, port=name, errors=f"{errors:#x}", reason=detail)
         return cleared

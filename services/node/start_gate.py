@@ -81,9 +81,8 @@ class RegionStartPolicy:
     ) -> None:
         """As `StartPolicy` says; `only` is the container that starts, if that is known."""
         wanted = None
-        what = "making ready" if self._programs else "verifying the function of"
         try:
-            async with deadline(CHECK_SECONDS, _too_slow(what, ids)):
+            async with deadline(CHECK_SECONDS, _too_slow("making ready", ids)):
                 wanted = await self._claims.wanted(resource, ids, only=only)
                 done = await self._make_ready(wanted, ids)
         except AccelbindError as error:
@@ -92,7 +91,7 @@ class RegionStartPolicy:
             raise
         record_programming(self._record_event, wanted.pod, wanted.who, done)
         log.info(
-            "container may start" if self._programs else "function verified",
+            "container may start",
             resource=resource,
             devices=list(ids),
             container=wanted.who,
