@@ -143,9 +143,6 @@ class Bed:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
             client.complete(-1, told.get("errno", errno.EIO))
-        elif what == "vanish":
-            self.rack.remove_card(node.address)
-            client.complete(-1, told.get("errno", errno.ENODEV))
         else:
             self._put(node.address, port, told.get("afu_id") or data[:16].hex())
             client.complete(0, 0)

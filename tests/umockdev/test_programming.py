@@ -22,7 +22,7 @@ from tests.umockdev.beds import TestBed
 DRIVERS = ("opae", "dfl")
 BASE = {"opae": 0xB500, "dfl": 0xB600}
 RESET, PROGRAM = 0x40, 0x80
-BUSY, GONE, HUNG = 3, 4, 5
+BUSY, HUNG = 3, 5
 """Exit codes."""
 
 
@@ -140,18 +140,6 @@ def test_a_port_on_a_virtual_function_is_programmed_out_of_tree(host: Host) -> N
     assert host.done("program", card["ports"][1], host.gbs(NLB3))["outcome"] == "programmed"
     (call,) = host.bed.calls(BASE["opae"] + PROGRAM)
     assert (call["node"], call["fields"][2]) == (card["fme"], 1)
-
-
-@pytest.mark.parametrize(("driver", "code"), [("dfl", errno.EIO), ("opae", errno.ENODEV)])
-def test_a_card_that_vanishes_while_it_is_programmed_is_reported_as_gone(
-    host: Host, driver: str, code: int
-) -> None:
-    card = host.bed.add(driver=driver)
-    host.bed.ask("behave", address=card["address"], what="vanish", errno=code)
-    found, _, err = host.fpga("program", card["ports"][0], host.gbs(NLB3))
-    assert found == GONE
-    assert f"{card['ports'][0]} has vanished while it was worked on" in err
-    assert card["address"] in err
 
 
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
