@@ -42,9 +42,9 @@ from services.node.port_problems import port_problems
 from services.node.reports import NodeReports
 from services.node.service import NodeService
 from services.node.start_gate import (
-    HookStartPolicy,
     RegionStartPolicy,
     StartPolicy,
+    require_hook,
     require_mapped,
 )
 from services.process import http
@@ -244,18 +244,19 @@ class ModeParts:
         """
         programming = self._process.settings.programming
         if self.mode is not PluginMode.REGION:
-            return [partial(require_mapped, self._claims())] if self._is_enforced() else []
+            return [partial(require_mapped, claims=self._claims())] if self._is_enforced() else []
         if programming is not Programming.OCI_HOOK:
             return [self._region_policy().authorize_start]
         if not self.cdi:
             raise InvalidSettings("--programming=oci-hook needs --cdi-dir")
-        hooked = HookStartPolicy(
-            self._claims(),
+        hooked = partial(
+            require_hook,
+            claims=self._claims(),
             require_cdi=self.cdi[KIND].require,
             on_missing=self._process.metrics.hook_calls.labels("missing").inc,
             record_event=self._process.record_event,
         )
-        return [hooked.authorize_start]
+        return [hooked]
 
     def _hook_server(self) -> HookServer:
         settings, hook_calls = self._process.settings, self._process.metrics.hook_calls

@@ -5,7 +5,7 @@ The kubelet calls `PreStartContainer` of one resource (`plugin.server`), which c
 
 - `RegionStartPolicy`, mode region: makes the container's functions ready in its regions, by
   programming if needed; with `--programming=none`, compares them with what the regions carry;
-- `HookStartPolicy`, mode region with `--programming=oci-hook`: allows the functions, and refuses
+- `require_hook`, mode region with `--programming=oci-hook`: allows the functions, and refuses
   the start if the container would get its device nodes without the hook;
 - `require_mapped`, modes regiondevel and af: its namespace must map what it was given.
 
@@ -100,43 +100,35 @@ class RegionStartPolicy:
         )
 
 
-class HookStartPolicy:
-    """Lets a container start if it may have its functions and its hook will be called.
+async def require_hook(
+    resource: str,
+    ids: Sequence[str],
+    *,
+    claims: StartClaims,
+    require_cdi: Callable[[Sequence[str]], Awaitable[None]],
+    on_missing: Callable[[], None],
+    record_event: Callable[[EventRecord], None],
+) -> None:
+    """Let a container start if it may have its functions and its hook will be called.
 
     Whether the functions are ready is checked when the OCI hook is called, after this. `on_missing`
     is called for a start that is refused because the hook would not be called.
     """
-
-    def __init__(
-        self,
-        claims: StartClaims,
-        *,
-        require_cdi: Callable[[Sequence[str]], Awaitable[None]],
-        on_missing: Callable[[], None],
-        record_event: Callable[[EventRecord], None],
-    ) -> None:
-        self._claims = claims
-        self._require_cdi = require_cdi
-        self._on_missing = on_missing
-        self._record_event = record_event
-
-    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartPolicy` says."""
-        async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
-            allocated = await self._claims.allocations(resource, ids)
-            wanted = await self._claims.wanted(resource, ids)
-            try:
-                # Device nodes and hook come from one CDI file: without it there are none of both.
-                require_no_plain_nodes(allocated)
-                await self._require_cdi(sorted(set(ids)))
-            except HookMissing as error:
-                self._on_missing()
-                text, reason = f"{wanted.who}: {error}", EventReason.HOOK_MISSING
-                record_on_pod(self._record_event, wanted.pod, reason, text)
-                raise
+    async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
+        allocated = await claims.allocations(resource, ids)
+        wanted = await claims.wanted(resource, ids)
+        try:
+            # Device nodes and hook come from one CDI file: without it there are none of both.
+            require_no_plain_nodes(allocated)
+            await require_cdi(sorted(set(ids)))
+        except HookMissing as error:
+            on_missing()
+            text = f"{wanted.who}: {error}"
+            record_on_pod(record_event, wanted.pod, EventReason.HOOK_MISSING, text)
+            raise
 
 
-async def require_mapped(claims: StartClaims, resource: str, ids: Sequence[str]) -> None:
+async def require_mapped(resource: str, ids: Sequence[str], *, claims: StartClaims) -> None:
     """Let a container start only if its namespace maps what it was given, in other modes."""
     async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
         wanted = await claims.wanted(resource, ids)
