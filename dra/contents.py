@@ -15,9 +15,10 @@ def require_card(want: Want, found: RegionContents) -> None:
     """
     for name, key in zip(want.devices, want.ids, strict=True):
         region = found.regions.get(key)
-        if region and region.address and label(f"{FPGA}-{region.address}") != name:
+        address = region.card.address if region else ""
+        if address and label(f"{FPGA}-{address}") != name:
             raise ExternalFailure(
-                f"{want.who}: {plain(key)} is on card {region.address} now, and {name} isn't:"
+                f"{want.who}: {plain(key)} is on card {address} now, and {name} isn't:"
                 " Kubernetes retries"
             )
 

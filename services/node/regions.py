@@ -172,7 +172,7 @@ class RegionProgramming:
         regions = (await self.read()).regions
         for each in ids:
             region = regions.get(each)
-            key = card_key(region.address or region.card) if region else each
+            key = card_key(region.card.place) if region else each
             await self._calls.run(
                 key, partial(call, each), timeout=self._work_seconds, what=f"{what} {plain(each)}"
             )
@@ -195,7 +195,7 @@ class RegionProgramming:
         """Check the user clocks of a region's ports; return a sentence for each that is slow."""
         ports = [each.port for each in planned.kept]
         clocks = await self._calls.run(
-            card_key(planned.region.address or planned.region.card),
+            card_key(planned.region.card.place),
             lambda: [self._programmer.check_clock(port) for port in ports],
             timeout=self._work_seconds,
             what=f"measuring the user clocks of {listing(ports)}",
@@ -220,7 +220,7 @@ class RegionProgramming:
                 image = Image.from_bitstream(bitstream)
                 images |= {each.port: image for each in planned.programmed}
             results = await self._calls.run(
-                card_key(planned.region.address or planned.region.card),
+                card_key(planned.region.card.place),
                 lambda: {port: self._programmer.ensure(port, images[port]) for port in images},
                 timeout=self._work_seconds,
                 what=f"programming {listing(list(images))}",

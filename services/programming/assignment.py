@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from services.devices.model import Fme, Inventory, Port, Problem
+from services.devices.model import Card, Fme, Inventory, Port, Problem
 from services.devices.topology import Topology
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import count, plain
@@ -29,17 +29,17 @@ if the record is."""
 class Region:
     """A region of a card."""
 
-    name: str
-    """Its engine's name, which is its device id: `dfl-fme.0`."""
-    driver: str
-    card: str
-    address: str
-    """The card's PCI address, empty where there is none."""
+    card: Card
     engine: Fme
     ports: tuple[Port, ...]
     """Its ports, by number."""
     unread: tuple[Problem, ...] = ()
     """Why virtual functions of its card, and with them some of its ports, can't be read."""
+
+    @property
+    def name(self) -> str:
+        """Its engine's name, which is its device id: `dfl-fme.0`."""
+        return self.engine.name
 
     @property
     def interface_id(self) -> str:
@@ -60,10 +60,7 @@ def regions_of(inventory: Inventory) -> dict[str, Region]:
     node = Topology(inventory.cards)
     return {
         card.fme.name: Region(
-            name=card.fme.name,
-            driver=card.driver,
-            card=card.name,
-            address=card.address,
+            card=card,
             engine=card.fme,
             ports=node.ports(card),
             unread=tuple(each.failure for each in node.members(card) if each.failure),
