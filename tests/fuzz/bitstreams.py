@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from services.bitstreams.model import MAX_FILE, Bitstream, BitstreamKind
+from services.bitstreams.model import Bitstream, BitstreamKind
 from services.bitstreams.parse import parse
 from services.process.errors import InvalidBitstream
 from simulator.bitstreams import (
@@ -45,15 +45,15 @@ def make_input(seed: int, number: int) -> bytes:
     return data
 
 
-def bomb() -> bytes:
-    """An AOCX of 260 KiB whose GBS unpacks to more than is allowed."""
+def bomb(size: int) -> bytes:
+    """A small AOCX whose GBS unpacks to more than a size."""
     packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
 
     def pack(content: bytes) -> bytes:
         return packer.compress(content) + packer.flush(zlib.Z_FULL_FLUSH)
 
     start, zeros = pack(make_gbs(INTERFACE, OPENCL_AFU)), pack(bytes(2**22))
-    return aocx_of(PROGRAM, start + zeros * (MAX_FILE // 2**22 + 1))
+    return aocx_of(PROGRAM, start + zeros * (size // 2**22 + 1))
 
 
 def _gbs(chance: random.Random) -> bytes:

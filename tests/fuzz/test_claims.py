@@ -28,7 +28,7 @@ from tests.dra.test_wants import DEVICES, OTHER
 from tests.fuzz.claims import make_claim
 from tests.support import soak, soaking
 
-NUMBER = 100_000 if soaking() else 400
+NUMBER = 100_000 if soaking() else 200
 SHOWN = 10
 MOST_SECONDS = 2.0
 """Of the processor, for the answer to one claim."""
