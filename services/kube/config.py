@@ -121,8 +121,15 @@ def _explained(what: str, read: Callable[[], Access]) -> Access:
         where = f" ({error.filename})" if error.filename else ""
         raise ClusterError(f"{what} can't be read: {error.strerror or error}{where}") from error
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        reason = plain(" ".join(str(error).split()), 200)
+        reason = plain(_problem(error), 200)
         raise ClusterError(f"{what} is not a kubeconfig: {reason}") from error
+
+
+def _problem(error: Exception) -> str:
+    """The error in one line; of YAML its line and the problem."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
 
 
 def _from_service_account(folder: str, environment: Mapping[str, str]) -> Access:
