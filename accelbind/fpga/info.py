@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from accelbind.fpga.show import as_objects
-from services.devices.hardware.pci import function_folder
+from services.devices.hardware.pci import address_in
 from services.devices.hardware.scan import CLASSES, scan
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.hardware.sysfs import Sysfs
@@ -83,7 +83,7 @@ def _pci(root: Path, card: Card) -> dict[str, Any]:
         return {}
     files = Sysfs(root)
     entry = files.resolve(f"{CLASSES[card.driver]}/{card.name}") or ""
-    _, folder = function_folder(files, entry)
+    _, folder = address_in(entry)
     described = {"address": pci.address, "physicalFunction": pci.physfn, "numaNode": pci.numa_node}
     return described | {
         name: files.text(f"{folder}/{file}") if folder else "" for name, file in _PCI_FILES.items()

@@ -9,12 +9,7 @@ from typing import NamedTuple
 
 from services.devices.hardware.drivers.base import Driver, Register
 from services.devices.hardware.ofs import read_functions
-from services.devices.hardware.pci import (
-    address_in,
-    function_folder,
-    function_of,
-    read_function,
-)
+from services.devices.hardware.pci import address_in, read_function
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import (
     Failure,
@@ -76,18 +71,18 @@ def read_card(files: Sysfs, entry: ClassEntry) -> Card | None:
     folder = files.resolve(entry.path)
     if folder is None:
         return _dangling(files, entry)
+    address, function = address_in(folder)
+    pci = read_function(files, address, function) if address else None
     try:
         names = files.names(folder)
     except FileNotFoundError:
         return _dangling(files, entry)
     except OSError as error:
         failure = Problem("card-unreadable", f"{entry.shown} can't be listed: {error.strerror}")
-        return failed_card(entry, function_of(files, folder), failure)
+        return failed_card(entry, pci, failure)
     engines, port_names = driver.fme.among(names), driver.port.among(names)
     if not engines and not port_names:
         return None
-    address, function = function_folder(files, folder)
-    pci = read_function(files, address, function) if address else None
     remarks: list[Problem] = []
     fme = None
     if engines:

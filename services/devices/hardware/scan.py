@@ -19,7 +19,7 @@ from services.devices.hardware.card import ClassEntry, failed_card, list_entries
 from services.devices.hardware.drivers.base import Driver
 from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.drivers.opae import OPAE
-from services.devices.hardware.pci import DEVICES, accelerators, address_in, read_function
+from services.devices.hardware.pci import DEVICES, address_in, read_function
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Inventory, PciFunction, Problem
 from services.process.blocking import BlockingCalls, Steps
@@ -88,11 +88,7 @@ class Scanner:
                 if card is not None:
                     cards.append(card)
         if not cards and not problems:
-            try:
-                problem = yield DEVICES, partial(self._explain_nothing, files)
-            except HardwareError as error:
-                problem = _folder_hangs(DEVICES, error)
-            problems.append(problem)
+            problems.append(self._explain_nothing(files))
         return Inventory(tuple(cards), tuple(problems))
 
     def _list(self, files: Sysfs, driver: Driver) -> Steps[Problem | None]:
@@ -100,7 +96,7 @@ class Scanner:
         try:
             listing = yield driver.folder, partial(list_entries, files, driver)
         except HardwareError as error:
-            return _folder_hangs(driver.folder, error)
+            return Problem("class-hung", f"listing {driver.folder} hangs: {error}")
         if isinstance(listing, Problem):
             return listing
         if listing is None:
@@ -113,15 +109,13 @@ class Scanner:
         if files.inode("/sys") is None:
             text = f"there is no sys folder below {self._root}: name the host's root with --root"
             return Problem("no-sysfs", text)
-        idle = accelerators(files)
-        seen = f"; accelerators on the PCI bus: {', '.join(idle)}" if idle else ""
         if self._listed:
             listed = [each.folder for each in DRIVERS if each.name in self._listed]
             loaded = " and ".join(listed)
-            return Problem("no-cards", f"{loaded} list no card with a port{seen}")
+            return Problem("no-cards", f"{loaded} list no card with a port")
         folders = " nor ".join(each.folder for each in DRIVERS)
         modules = " or ".join(each.module for each in DRIVERS)
-        text = f"neither {folders} exists: load the driver, {modules}{seen}"
+        text = f"neither {folders} exists: load the driver, {modules}"
         return Problem("no-driver", text)
 
 
@@ -141,10 +135,6 @@ def _read(files: Sysfs, entry: ClassEntry) -> Steps[Card | None]:
         with suppress(HardwareError):
             function = yield f"{DEVICES}/{address}", partial(read_function, files, address)
     return failed_card(entry, function, failure)
-
-
-def _folder_hangs(folder: str, error: HardwareError) -> Problem:
-    return Problem("class-hung", f"listing {folder} hangs: {error}")
 
 
 def scan(root: Path) -> Inventory:

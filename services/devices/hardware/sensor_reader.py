@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from services.devices.hardware.card import part_folder
-from services.devices.hardware.pci import function_folder
+from services.devices.hardware.pci import address_in
 from services.devices.hardware.scan import CLASSES, PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import register_value
@@ -128,7 +128,7 @@ def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
         temperatures=gauges(values["temp"]),
         powers=gauges(values["power"]),
         registers=tuple(registers),
-        bus_errors=_bus_errors(files, function_folder(files, entry)[1]),
+        bus_errors=_bus_errors(files, address_in(entry)[1]),
     )
 
 

@@ -12,7 +12,7 @@ from functools import cache, cached_property, partial
 from typing import Final
 
 from services.devices.hardware.iommu import found_node, read_group
-from services.devices.hardware.pci import DEVICES, address_in, function_folder
+from services.devices.hardware.pci import DEVICES, address_in
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Failure, Reading
 from services.devices.nodes import FoundNode, described_node
@@ -83,14 +83,14 @@ class SysTree:
 
     def _owners(self, folder: str) -> tuple[str, str, str]:
         """The folders of what a class entry is part of: a PCI function, a USB device or another."""
-        other, usb = "", _USB_FOLDER.fullmatch(folder)
-        if not usb and not address_in(folder)[0]:  # of a platform, virtual, or a copy of sysfs
-            other = self.files.resolve(f"{folder}/device") or ""
-            usb = _USB_FOLDER.fullmatch(other)
+        device, usb = folder, _USB_FOLDER.fullmatch(folder)
+        if not usb and not address_in(folder)[0]:  # of a platform, or virtual
+            device = self.files.resolve(f"{folder}/device") or ""
+            usb = _USB_FOLDER.fullmatch(device)
         if usb:
             return "", usb["folder"], ""
-        _, function = function_folder(self.files, folder)
-        return function, "", "" if function else other
+        function = address_in(device)[1]
+        return function, "", "" if function else device
 
     def _listed(self, folder: str) -> list[tuple[str, str]]:
         names = sorted(self.files.names_if_listable(folder), key=natural)
