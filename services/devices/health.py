@@ -42,15 +42,6 @@ class Reading:
     """For a failure, the system's error message."""
 
 
-class DeviceNodeState(Enum):
-    """What stands at the place of a device node."""
-
-    PRESENT = auto()
-    MISSING = auto()
-    UNREADABLE = auto()
-    NOT_A_DEVICE = auto()
-
-
 def evaluate_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
     """The canonical id that a file holds, or an empty string and what is wrong with it.
 
@@ -90,18 +81,10 @@ class RegisterStatus:
     """Set if it is worth reporting but makes nothing unhealthy."""
 
 
-_NOTHING = RegisterStatus()
-_ZERO = RegisterStatus(0)
-_ZEROS = frozenset({"0", "0x0"})
-"""How nearly all registers write zero."""
-
-
 def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> RegisterStatus:
     """Evaluate an error register or an event flag; both are hex text, zero is good."""
-    if reading.failure is None and reading.text in _ZEROS:
-        return _ZERO
     if reading.failure is Failure.MISSING:
-        return _NOTHING
+        return RegisterStatus()
     unreadable = f"{reason}-unreadable"
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
@@ -126,21 +109,6 @@ def register_value(text: str) -> int | None:
 def _shown(reading: Reading) -> str:
     """The content of a file, short enough for a message."""
     return repr(reading.text[:48])
-
-
-_NODE_PROBLEMS = {
-    DeviceNodeState.MISSING: ("node-missing", "there is no {}"),
-    DeviceNodeState.UNREADABLE: ("node-unreadable", "{} can't be read"),
-    DeviceNodeState.NOT_A_DEVICE: ("node-not-a-device", "{} is not a character device"),
-}
-
-
-def evaluate_node(node: str, state: DeviceNodeState) -> Problem | None:
-    """Whether a device node can be handed out."""
-    if state is DeviceNodeState.PRESENT:
-        return None
-    reason, message = _NODE_PROBLEMS[state]
-    return Problem(reason, message.format(f"/dev/{node}"))
 
 
 def no_fme(owner: str, physfn: str | None) -> Problem:

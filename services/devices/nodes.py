@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from services.devices.health import DeviceNodeState, evaluate_node
 from services.devices.model import DeviceNode, Problem
 
 Number: TypeAlias = tuple[int, int]
@@ -23,9 +22,10 @@ class FoundNode:
     name: str
     number: Number | None
     subsystem: str
-    state: DeviceNodeState
-    actual: Number | None
-    """The number of what stands at its place."""
+    problem: Problem | None = None
+    """Why what stands at its place can't be handed out."""
+    actual: Number | None = None
+    """The number of what stands there."""
 
 
 DENIED_SUBSYSTEMS: Final = frozenset(
@@ -142,7 +142,7 @@ def check_node(
     why = "" if is_vfio else denial(found.subsystem, number, name)
     if why:
         return Problem("node-denied", f"/dev/{name}: {why}")
-    problem = evaluate_node(name, found.state)
+    problem = found.problem
     if problem is None and actual is not None and actual != number:
         text = f"/dev/{name} is {actual[0]}:{actual[1]}, and the device is {number[0]}:{number[1]}"
         problem = Problem("node-other-number", text)

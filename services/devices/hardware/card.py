@@ -15,7 +15,6 @@ from services.devices.health import (
     Failure,
     Reading,
     evaluate_id,
-    evaluate_node,
     evaluate_register,
 )
 from services.devices.model import Card, Fme, PciFunction, Port, Problem
@@ -132,7 +131,7 @@ class _PartReader:
 
     def read_engine(self, driver: Driver) -> Fme:
         interface_id = self._read_interface_id(driver)
-        self._note(evaluate_node(self._name, self._files.node(self._name)))
+        self._note(self._files.node_problem(self._name))
         errors = [
             (register.reason, value)
             for register in driver.fme_registers
@@ -144,7 +143,7 @@ class _PartReader:
         reading = self._files.read(f"{self._folder}/afu_id")
         afu_id, problem = evaluate_id("afu-id", "afu_id", self._name, reading)
         self._note(problem)
-        self._note(evaluate_node(self._name, self._files.node(self._name)))
+        self._note(self._files.node_problem(self._name))
         errors, *_ = [self._read_register(each) for each in driver.port_registers]
         number = self._files.text(f"{self._folder}/id")
         return Port(

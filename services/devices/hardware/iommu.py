@@ -5,7 +5,6 @@ from typing import Final
 
 from services.devices.hardware.pci import DEVICES
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import DeviceNodeState
 from services.devices.nodes import FoundNode, Number, described_node
 from services.devices.vfio import Group, GroupMember
 
@@ -14,9 +13,9 @@ _GROUPS: Final = "/sys/kernel/iommu_groups"
 
 def found_node(files: Sysfs, name: str, number: Number | None, subsystem: str) -> FoundNode:
     """What stands at the place of a node that sysfs describes."""
-    state = files.node(name) if name else DeviceNodeState.MISSING
-    actual = files.node_number(name) if name else None
-    return FoundNode(name, number, subsystem, state, actual)
+    if not name:
+        return FoundNode(name, number, subsystem)
+    return FoundNode(name, number, subsystem, files.node_problem(name), files.node_number(name))
 
 
 def group_of(files: Sysfs, function: str) -> str:

@@ -2,12 +2,11 @@
 
 The root is `/` on a host, `/host` in a container that has the host's file system there, or the
 folder of an unpacked snapshot. `resolve` follows links within the root. It is called once for the
-folder of a card and of each of its parts; what is read below them is plain paths, and of an
-attribute that is a link the target is resolved in the same way. It is not `realpath`, which looks
-at each folder of each path again.
+folder of a card and of each of its parts; what is read below them is plain paths. It is not
+`realpath`, which looks at each folder of each path again.
 
 Nothing here raises for what a card's files may be: a missing, unreadable, endless or binary file,
-a folder or FIFO in a file's place, a link to nowhere or to itself are all answers.
+a folder, link or FIFO in a file's place are all answers.
 """
 
 import errno
@@ -16,7 +15,8 @@ import os
 import stat
 from pathlib import Path
 
-from services.devices.health import DeviceNodeState, Failure, Reading
+from services.devices.health import Failure, Reading
+from services.devices.model import Problem
 
 MAX_ATTRIBUTE = 4096
 """Bytes that are read of an attribute: a driver gives one page at most."""
@@ -74,17 +74,9 @@ class Sysfs:
         return self.resolve(target.removeprefix(self._real))
 
     def read(self, path: str) -> Reading:
-        """The content of an attribute; links in its folders must have been resolved before."""
+        """The content of an attribute, which is no link; those in its folders were resolved."""
         try:
             return self._read(path)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                return _failed(error)
-        resolved = self.resolve(path)
-        if resolved is None:
-            return Reading(failure=Failure.UNREADABLE, detail="a link that leads nowhere")
-        try:
-            return self._read(resolved)
         except OSError as error:
             return _failed(error)
 
@@ -137,21 +129,24 @@ class Sysfs:
         except OSError:
             return []
 
-    def node(self, name: str) -> DeviceNodeState:
-        """What stands at the place of a device node, a file below `/dev`."""
+    def node_problem(self, name: str) -> Problem | None:
+        """Why a device node, a file below `/dev`, can't be handed out."""
         path = f"/dev/{name}"
+        missing = Problem("node-missing", f"there is no {path}")
         try:
             kind = stat.S_IFMT(os.lstat(self._root + path).st_mode)
             if kind == stat.S_IFLNK:
                 resolved = self.resolve(path)
                 if resolved is None:
-                    return DeviceNodeState.MISSING
+                    return missing
                 kind = stat.S_IFMT(os.lstat(self._root + resolved).st_mode)
         except OSError as error:
-            return DeviceNodeState.MISSING if error.errno in _GONE else DeviceNodeState.UNREADABLE
+            if error.errno in _GONE:
+                return missing
+            return Problem("node-unreadable", f"{path} can't be read")
         if kind == stat.S_IFCHR or (kind == stat.S_IFREG and not self.is_host):
-            return DeviceNodeState.PRESENT
-        return DeviceNodeState.NOT_A_DEVICE
+            return None
+        return Problem("node-not-a-device", f"{path} is not a character device")
 
     def node_number(self, name: str) -> tuple[int, int] | None:
         """Major and minor of the character device at the place of a node, None if it is none."""

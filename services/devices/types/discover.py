@@ -136,11 +136,7 @@ class SysTree:
                 return below
             folder = below
         file = self._named(folder, last)
-        if isinstance(file, Reading):
-            return file
-        if self.files.link(file):
-            return Reading(failure=Failure.UNREADABLE, detail="a link, not a file of the device")
-        return self.files.read(file)
+        return file if isinstance(file, Reading) else self.files.read(file)
 
     def _step(self, folder: str, step: str) -> str | Reading:
         """The folder one step on; only two links of a device are followed."""

@@ -10,7 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import DeviceNodeState, Reading
+from services.devices.health import Reading
+from services.devices.model import Problem
 
 
 class Barrier:
@@ -58,9 +59,9 @@ class _Files(Sysfs):
         self._barrier(f"list {path}")
         return super().names(path)
 
-    def node(self, name: str) -> DeviceNodeState:
+    def node_problem(self, name: str) -> Problem | None:
         self._barrier(f"look at /dev/{name}")
-        return super().node(name)
+        return super().node_problem(name)
 
 
 def threads() -> int:
