@@ -7,7 +7,7 @@ device lacks is an error, and one error keeps a pod from being scheduled on any 
 The standard attributes are set only where they are true.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -167,18 +167,7 @@ def held_by_plugin(devices: Iterable[DraDevice], allocated: Allocated) -> frozen
     A port may have been given out by its name, its engine's, or its PCI address.
     """
     ids = {device for _, device in allocated}
-    of_fpgas = ids | {each.partition("-")[0] for each in ids}  # `5e:00.0-1` is on `5e:00.0`
+    ids |= {each.partition("-")[0] for each in ids}  # `5e:00.0-1` is on `5e:00.0`
     return frozenset(
-        each.name
-        for each in devices
-        if (each.device.id in ids if each.device.type else not of_fpgas.isdisjoint(_ids(each)))
+        each.name for each in devices if not ids.isdisjoint({each.device.id, *each.device.claims})
     )
-
-
-def _ids(fpga: DraDevice) -> Iterator[str]:
-    """Yield the ids that an FPGA, or a part of it, may have had as a device of the plugin."""
-    yield fpga.device.id
-    for node in fpga.device.nodes:
-        yield node.host
-    for address in (*fpga.device.pci_addresses, str(fpga.attributes["card"])):
-        yield address.removeprefix("0000:")

@@ -13,7 +13,7 @@ from services.devices.allocation import resource_variable
 from services.devices.cdi import DEVICE_KIND
 from services.devices.health import Reading
 from services.devices.model import Device, DeviceNode, Problem, Value
-from services.devices.nodes import VFIO
+from services.devices.nodes import VFIO, FoundNode, check_node
 from services.devices.types.match import unmet
 from services.devices.types.model import MAX_VALUE, Attribute, DeviceType, NodeSource
 from services.process.text import quote
@@ -58,7 +58,7 @@ class Sighting:
     """The kernel's name for it."""
     values: Mapping[str, Value | Problem]
     """Its attributes; what it doesn't have is not in it."""
-    nodes: Sequence[tuple[NodeSource, Sequence[DeviceNode | Problem]]]
+    nodes: Sequence[tuple[NodeSource, Sequence[FoundNode]]]
     addresses: tuple[str, ...] = ()
     claims: frozenset[str] = frozenset()
     """Besides the numbers of its nodes."""
@@ -132,12 +132,15 @@ def _nodes(seen: Sighting) -> tuple[list[DeviceNode], list[Problem]]:
     nodes: list[DeviceNode] = []
     problems: list[Problem] = []
     for source, found in seen.nodes:
-        wrong = [each for each in found if isinstance(each, Problem)]
         if not found and not source.optional:
             what = f"{source.class_}{f', {source.kind}' if source.kind else ''}"
             problems.append(Problem("node-missing", f"it has no node of class {what}"))
-        nodes += (each for each in found if isinstance(each, DeviceNode))
-        problems += (each for each in wrong if not source.optional or each.reason == "node-denied")
+        for each in found:
+            node = check_node(each, permissions=source.permissions, is_vfio=source.vfio)
+            if isinstance(node, DeviceNode):
+                nodes.append(node)
+            elif not source.optional or node.reason == "node-denied":
+                problems.append(node)
     return list(dict.fromkeys(nodes)), problems
 
 

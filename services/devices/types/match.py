@@ -5,7 +5,6 @@ each answer may be a read.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
@@ -16,25 +15,20 @@ from services.process.text import listing, quote
 Fact: TypeAlias = Callable[[str], Value | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """The first field of a term that does not hold."""
+def mismatch(terms: Iterable[Term], fact: Fact) -> str | None:
+    """None if a term holds, else which driver or state of a device that a term names doesn't fit.
 
-    message: str
-    is_near: bool
-    """Whether the device is what the term names, and only its driver or its state is another."""
-
-
-def mismatch(terms: Iterable[Term], fact: Fact) -> Mismatch | None:
-    """None if a term holds, else why the nearest does not."""
-    nearest: Mismatch | None = None
+    It is empty if no term names the device.
+    """
+    nearest = ""
     for term in terms:
-        found = next(_failing(term, fact), None)
-        if found is None:
-            return None
-        if nearest is None or (found.is_near and not nearest.is_near):
-            nearest = found
-    return nearest or Mismatch("no term is about it", is_near=False)
+        serials = term.usb.serial if term.usb else ()
+        if is_named(term, fact) and (not serials or _fits(fact("usbSerial"), serials)):
+            why = next(_failing(term, fact), None)
+            if why is None:
+                return None
+            nearest = nearest or why
+    return nearest
 
 
 def is_named(term: Term, fact: Fact) -> bool:
@@ -42,36 +36,26 @@ def is_named(term: Term, fact: Fact) -> bool:
 
     Reading a serial number waits for the device's lock, as long as somebody has that.
     """
-    return next(_unlike(term, fact), None) is None
+    wanted = term.pci.virtual_function if term.pci else None
+    return all(_fits(fact(name), patterns) for name, patterns in _fields(term) if patterns) and (
+        wanted is None or bool(fact("virtualFunction")) is wanted
+    )
 
 
-def _failing(term: Term, fact: Fact) -> Iterator[Mismatch]:
-    """Yield what does not hold; what identifies the device comes first."""
-    yield from _unlike(term, fact)
-    serials = term.usb.serial if term.usb else ()
-    serial = str(fact("usbSerial") or "") if serials else ""
-    if serials and not any(fnmatchcase(serial, each) for each in serials):
-        yield Mismatch(f"usbSerial is {quote(serial)}", is_near=False)
+def _fits(value: Value | None, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(str(value or ""), each) for each in patterns)
+
+
+def _failing(term: Term, fact: Fact) -> Iterator[str]:
+    """Yield which driver or state of a device does not fit."""
     drivers = (term.pci.driver if term.pci else ()) + (term.class_.driver if term.class_ else ())
-    driver = str(fact("kernelDriver") or "") if drivers else ""
-    if drivers and not any(fnmatchcase(driver, each) for each in drivers):
-        bound = f"it is bound to {driver}" if driver else "it is bound to no driver"
-        yield Mismatch(f"{bound}, not to {listing(drivers, last='or')}", is_near=True)
+    driver = fact("kernelDriver") if drivers else None
+    if drivers and not _fits(driver, drivers):
+        yield f"it is bound to {driver or 'no driver'}, not to {listing(drivers, last='or')}"
     for condition in term.where:
         why = unmet(condition, fact(condition.attribute))
         if why:
-            yield Mismatch(why, is_near=True)
-
-
-def _unlike(term: Term, fact: Fact) -> Iterator[Mismatch]:
-    """Yield which parts of a device's identity are others."""
-    for name, patterns in _fields(term):
-        value = str(fact(name) or "") if patterns else ""
-        if patterns and not any(fnmatchcase(value, each) for each in patterns):
-            yield Mismatch(f"{name} is {quote(value)}", is_near=False)
-    wanted = term.pci.virtual_function if term.pci else None
-    if wanted is not None and bool(fact("virtualFunction")) is not wanted:
-        yield Mismatch(f"it is {'no' if wanted else 'a'} virtual function", is_near=False)
+            yield why
 
 
 def _fields(term: Term) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -16,8 +16,8 @@ from services.devices.hardware.iommu import group_nodes, group_of
 from services.devices.hardware.ofs import engine_of
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.labels import label
-from services.devices.model import Device, DeviceNode, Problem, Value
-from services.devices.nodes import FoundNode, check_node
+from services.devices.model import Device, Problem, Value
+from services.devices.nodes import FoundNode
 from services.devices.ofs import is_ofs
 from services.devices.provider import HELD, Allocated, Found
 from services.devices.types.build import (
@@ -32,7 +32,7 @@ from services.devices.types.build import (
 from services.devices.types.discover import SysTree, natural
 from services.devices.types.facts import Subject, last_step
 from services.devices.types.load import Contents, LoadedTypes, parse_types, read_files
-from services.devices.types.match import Mismatch, is_named, mismatch
+from services.devices.types.match import is_named, mismatch
 from services.devices.types.model import DeviceType, NodeSource
 from services.devices.vfio import group_problem
 from services.process.blocking import BlockingCalls, Steps
@@ -64,8 +64,8 @@ class _Named:
         return self.parts[0]
 
 
-_Read: TypeAlias = Sighting | Mismatch | Problem
-"""A device as it was read, why it isn't of the type after all, or why it can't be had."""
+_Read: TypeAlias = Sighting | Problem | None
+"""A device as it was read, why it can't be had, or nothing if it isn't of the type after all."""
 
 
 class DeviceTypes:
@@ -159,14 +159,14 @@ class DeviceTypes:
             is_of_another = not matched.isdisjoint(part.place for part in named.parts)
             if isinstance(read, Sighting):
                 devices = tuple(make_devices(named.of, read))
-            elif isinstance(read, Problem):
+            elif read is None:
+                continue
+            elif read.reason == NOT_MATCHED:
+                devices = () if is_of_another else (_not_offered(named, read),)
+            else:
                 is_kept = read.reason == DEVICE_HUNG or not is_of_another
                 known = last.get((named.of.name, named.id), ()) if is_kept else ()
                 devices = unhealthy(known, read) or (_not_offered(named, read),)
-            elif read.is_near and not is_of_another:
-                devices = (_not_offered(named, Problem(NOT_MATCHED, read.message)),)
-            else:
-                continue
             offered = [each for each in devices if each.resource]
             self._offered[named.of.name, named.id] = offered
             yield from devices
@@ -294,7 +294,8 @@ def _read(
         problems += health_problems(of, values)
         parts.append((subject, values))
     if not parts:
-        return next((each for each in wrong if each.is_near), wrong[0])
+        near = next(filter(None, wrong), "")
+        return Problem(NOT_MATCHED, near) if near else None
     subjects = [subject for subject, _ in parts]
     addresses = tuple(dict.fromkeys(each.address for each in subjects if each.address))
     claims = {*addresses, _place_of(subjects[0])} - {""}
@@ -308,10 +309,7 @@ def _read(
         found = [group_nodes(tree.files, group.number)]
     else:
         found = [_nodes(tree, subjects, source) for source in of.spec.sources]
-    nodes = [
-        (source, [_checked(each, source) for each in each_found])
-        for source, each_found in zip(of.spec.sources, found, strict=True)
-    ]
+    nodes = [*zip(of.spec.sources, found, strict=True)]
     card, values = subjects[0].name, parts[0][1]
     return Sighting(named.id, card, values, nodes, addresses, frozenset(claims), tuple(problems))
 
@@ -359,7 +357,7 @@ def _values(
 
 def _mismatch(
     tree: SysTree, of: DeviceType, subject: Subject, values: Mapping[str, Value | Problem]
-) -> Mismatch | None:
+) -> str | None:
     def known(name: str) -> Value | None:
         value = values.get(name) if name in values else tree.facts(subject)(name)
         return None if isinstance(value, Problem) else value
@@ -372,10 +370,6 @@ def _nodes(tree: SysTree, parts: Sequence[Subject], source: NodeSource) -> list[
         return [tree.own_node(each) for each in parts]
     nodes = tree.nodes_of_class(parts[0], source.class_ or "")
     return [node for name, node in nodes if source.has_kind(name)]
-
-
-def _checked(node: FoundNode, source: NodeSource) -> DeviceNode | Problem:
-    return check_node(node, permissions=source.permissions, is_vfio=source.vfio)
 
 
 def _not_offered(named: _Named, problem: Problem) -> Device:
