@@ -38,40 +38,20 @@ DENIED_SUBSYSTEMS: Final = frozenset(
 )
 """Classes of sysfs, none of whose nodes is ever handed out; VFIO has a node source of its own."""
 
-_DENIED_MAJORS: Final = {
-    1: "memory",
-    7: "virtual consoles",
-    13: "input devices",
-    21: "SCSI devices",
-    90: "flash memory",
-    162: "disks",
-    202: "model-specific registers",
-    203: "CPU registers",
-}
-_DENIED_MISC: Final = {
-    1: "input devices",
-    130: "the watchdog",
-    144: "NVRAM",
-    196: "VFIO",
-    220: "disks",
-    221: "disks",
-    222: "disks",
-    223: "input devices",
-    224: "the TPM",
-    231: "hibernation",
-    234: "file systems",
-    236: "the device mapper",
-    237: "loop devices",
-    239: "input devices",
-    240: "input devices",
-}
-"""Minors of major 10 (linux/miscdevice.h)."""
+_DENIED_MAJORS: Final = frozenset(
+    # Memory, consoles, input, SCSI devices, flash memory, raw disks, registers, terminals.
+    {1, 7, 13, 21, 90, 162, 202, 203, *range(136, 144)}
+)
 _MISC: Final = 10
 VFIO: Final = (_MISC, 196)
 """The number of `vfio/vfio`, which every container with a group has."""
+_DENIED_MISC: Final = frozenset(
+    # A mouse, the watchdog, NVRAM, VFIO, disks, uinput, the TPM, hibernation, btrfs, the device
+    # mapper, loop devices, uhid, userio (linux/miscdevice.h).
+    {1, 130, 144, 196, 220, 221, 222, 223, 224, 231, 234, 236, 237, 239, 240}
+)
 _TTY, _CONSOLES = 4, 64
 _CONSOLE_MAJOR: Final = 5
-_TERMINALS: Final = range(136, 144)
 
 _DENIED_NAMES: Final = re.compile(
     r"k?mem|kmsg|port|console|tty\d*|vcs.*|sd[a-z]+\d*|vd[a-z]+\d*|xvd[a-z]+\d*|hd[a-z]+\d*|sr\d+"
@@ -109,15 +89,13 @@ def denial(subsystem: str, number: Number | None, name: str) -> str:
     if subsystem in DENIED_SUBSYSTEMS:
         return f"nodes of {subsystem} are never handed out"
     major, minor = number or (0, 0)
-    what = _DENIED_MAJORS.get(major, "")
-    if major == _MISC:
-        what = _DENIED_MISC.get(minor, "")
-    elif (major == _TTY and minor < _CONSOLES) or (major == _CONSOLE_MAJOR and minor < _TTY):
-        what = "consoles"
-    elif major in _TERMINALS:
-        what = "terminals"
-    if what:
-        return f"nodes {major}:{minor} are of {what}, and never handed out"
+    if (
+        major in _DENIED_MAJORS
+        or (major == _MISC and minor in _DENIED_MISC)
+        or (major == _TTY and minor < _CONSOLES)
+        or (major == _CONSOLE_MAJOR and minor < _TTY)
+    ):
+        return f"nodes {major}:{minor} are never handed out"
     return "nodes of this name are never handed out" if denied_name(name) else ""
 
 
