@@ -12,7 +12,6 @@ The state is a value: `choose` gives the next one, and the caller passes it with
 was chosen counts as tried, whether the write works or not, unless the port was busy.
 """
 
-from collections.abc import Mapping
 from typing import TypeAlias
 
 from services.devices.model import Card, Inventory, Port
@@ -27,8 +26,8 @@ ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
 _DEAD = ("-all-f", "-unreadable")
 """Endings of reasons that are likely caused by the card as a whole."""
 
-Tried: TypeAlias = Mapping[tuple[str, str], frozenset[int]]
-"""Values tried on ports that nobody has had since, by the place of a card and the port's name."""
+Tried: TypeAlias = frozenset[tuple[str, str, int]]
+"""Values tried on ports that nobody has had since, behind a card's place and a port's name."""
 
 
 def choose(
@@ -37,30 +36,27 @@ def choose(
     """The ports whose error register to clear now, and what the next call needs."""
     owners = PortOwners(inventory, allocated)
     chosen: list[tuple[Card, Port]] = []
-    there = {(card.place, port.name) for card in inventory.cards for port in card.ports}
     # A card that fails for a while must not have its errors cleared over and over.
     silent = {card.place for card in inventory.cards if card.failure is not None}
-    values = {key: each for key, each in tried.items() if key in there or key[0] in silent}
+    values = {each for each in tried if each[0] in silent}
     for card in inventory.cards:
         for port in card.ports:
-            key = card.place, port.name
-            before, value = values.get(key, frozenset()), _clearable(port)
-            if not before and not value:
-                continue
-            owned = owners.resources(card, port)
+            before = {each for each in tried if each[:2] == (card.place, port.name)}
+            value = _clearable(port)
+            owned = owners.resources(card, port) if before or value else None
             if owned:
-                values.pop(key, None)
-            elif owned is not None and value not in {0, *before} and len(before) < MAX_VALUES:
-                values[key] = before | {value}
+                continue
+            values |= before
+            key = card.place, port.name, value
+            if value and owned is not None and key not in before and len(before) < MAX_VALUES:
+                values.add(key)
                 chosen.append((card, port))
-    return chosen, values
+    return chosen, frozenset(values)
 
 
 def untried(tried: Tried, card: Card, port: Port) -> Tried:
     """The same, without the errors of a port that was busy, so that they could not be cleared."""
-    key = card.place, port.name
-    values = {**tried, key: tried.get(key, frozenset()) - {port.errors}}
-    return {key: each for key, each in values.items() if each}
+    return tried - {(card.place, port.name, port.errors or 0)}
 
 
 def _clearable(port: Port) -> int:

@@ -55,7 +55,7 @@ class ErrorClearing:
         self._on_result = on_result
         self._inventory = Inventory()
         self._due = Due()
-        self._tried: Tried = {}
+        self._tried: Tried = frozenset()
         self._outage = Outage(
             log,
             "errors of ports are not cleared: the holders are unknown",
