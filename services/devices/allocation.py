@@ -60,7 +60,10 @@ def allocate(
     wanted = list(dict.fromkeys(ids))
     unknown = [each for each in wanted if each not in devices]
     if unknown:
-        raise NotAllowed(_no_such_device(unknown, devices))
+        raise NotAllowed(
+            f"no device {', '.join(map(repr, unknown))}: the resource has"
+            f" {', '.join(devices) or 'no devices'} now"
+        )
     chosen = [devices[each] for each in wanted]
     nodes = () if hooked else [node for device in chosen for node in device.nodes]
     before = host_root.rstrip("/")
@@ -92,11 +95,3 @@ def _variables(chosen: Sequence[Device]) -> dict[str, str]:
     names = dict.fromkeys(name for each in of_devices for name in each)
     listed = {name: ",".join(each.get(name, "") for each in of_devices) for name in names}
     return listed | {name: value for device in chosen for name, value in device.fixed_envs}
-
-
-def _no_such_device(unknown: Sequence[str], devices: Mapping[str, Device]) -> str:
-    requested = ", ".join(repr(each) for each in unknown)
-    if not devices:
-        return f"no device {requested}: the resource has no devices now"
-    resource = next(iter(devices.values())).resource
-    return f"no device {requested}: {resource} has {', '.join(devices)}"

@@ -150,6 +150,18 @@ class Card:
         """What distinguishes it on the node: its PCI address, or its name where there is none."""
         return self.address or self.name
 
+    def unoffered(self, key: str, problem: Problem) -> "Device":
+        """A device of the card that can't be offered."""
+        return Device(
+            id=key,
+            resource="",
+            healthy=False,
+            reasons=(problem,),
+            numa_node=self.pci.numa_node if self.pci else None,
+            pci_addresses=(self.address,) if self.address else (),
+            card=self.name,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:

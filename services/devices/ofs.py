@@ -78,13 +78,13 @@ def ofs_devices(
     """Yield the devices of a card in a mode for regions or functions."""
     if mode is PluginMode.REGION:
         text = f"the functions of {card.address} are behind its virtual functions"
-        yield _of_card(card, (Problem("programming-not-supported", text),))
+        yield card.unoffered(_engine(card), Problem("programming-not-supported", text))
     elif not functions:
         text = (
             f"{card.address} has no virtual functions: write their number to"
             f" /sys/bus/pci/devices/{card.address}/sriov_numvfs and bind them to vfio-pci"
         )
-        yield _of_card(card, (Problem("no-virtual-functions", text),))
+        yield card.unoffered(_engine(card), Problem("no-virtual-functions", text))
     elif mode is PluginMode.REGIONDEVEL:
         yield _region(card, functions)
     else:
@@ -130,18 +130,6 @@ def _region(card: Card, functions: Sequence[VirtualFunction]) -> Device:
         card=card.name,
         interface_id=interface,
         afu_ids=tuple(each.afu_id for each in functions),
-    )
-
-
-def _of_card(card: Card, reasons: tuple[Problem, ...]) -> Device:
-    return Device(
-        id=_engine(card),
-        resource="",
-        healthy=False,
-        reasons=reasons,
-        numa_node=card.pci.numa_node if card.pci else None,
-        pci_addresses=(card.address,),
-        card=card.name,
     )
 
 

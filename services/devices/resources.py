@@ -16,7 +16,6 @@ is part of. A device that never had a resource is not offered, but listed with i
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, count
 
 from services.devices.allocation import UNIT_VARIABLES, resource_variable
 from services.devices.cdi import KIND
@@ -266,19 +265,7 @@ def _without_ports(card: Card, node: Topology) -> list[Device]:
     if card.fme is None or card.ports or len(node.members(card)) > 1:
         return []
     problem = Problem("no-port", f"{card.fme.name} has no port: none is enabled, or all released")
-    return [_unoffered(card, card.fme.name, problem)]
-
-
-def _unoffered(card: Card, key: str, problem: Problem) -> Device:
-    return Device(
-        id=key,
-        resource="",
-        healthy=False,
-        reasons=(problem,),
-        numa_node=card.pci.numa_node if card.pci else None,
-        pci_addresses=_addresses([card.pci]),
-        card=card.name,
-    )
+    return [card.unoffered(card.fme.name, problem)]
 
 
 _MAKERS: Mapping[PluginMode, Callable[[Card, Topology], Iterator[Device]]] = {
@@ -295,23 +282,14 @@ _MAKERS: Mapping[PluginMode, Callable[[Card, Topology], Iterator[Device]]] = {
 def _under_known_ids(
     card: Card, units: Iterable[Device], known: Mapping[tuple[str, str], Device]
 ) -> Iterator[Device]:
-    """The units of mode `bdf` under the ids that they had.
+    """The units of mode `bdf` under the ids that they had, these before new ones.
 
-    The first port of a function changes when one is released, or when its number can't be read for
-    a while. But the kubelet identifies by the id which container has which port.
+    A port's number may be unreadable for a while. But the kubelet identifies by the id which
+    container has which port, so a new one that comes to the id of another isn't offered.
     """
-    place, units = card.place, list(units)
-    last = {device.nodes: key for (key, where), device in known.items() if where == place}
-    kept = {device.nodes: last[device.nodes] for device in units if device.nodes in last}
-    taken = set(kept.values())
-    for device in units:
-        if device.nodes not in kept:
-            base = device.id.partition("-")[0]
-            others = (f"{base}-{number}" for number in count(1))
-            key = next(each for each in chain((device.id, base), others) if each not in taken)
-            taken.add(key)
-            kept[device.nodes] = key
-        yield replace(device, id=kept[device.nodes])
+    last = {device.nodes: key for (key, where), device in known.items() if where == card.place}
+    for device in sorted(units, key=lambda device: device.nodes not in last):
+        yield replace(device, id=last.get(device.nodes, device.id))
 
 
 def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device]) -> Device:
@@ -343,7 +321,7 @@ def _carry_over(
             carried.append((place, broken))
     if carried or card.failure is None:
         return carried
-    return [(card.place, _unoffered(card, card.name, card.failure))]
+    return [(card.place, card.unoffered(card.name, card.failure))]
 
 
 def _completed(device: Device, mode: PluginMode, place: str) -> Device:
