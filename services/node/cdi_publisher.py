@@ -103,6 +103,5 @@ class CdiPublisher:
                 removed=[] if file.content else [self._file],
                 devices=len(file.devices),
             )
-        problems = [done.error, *(each.message for each in file.problems)]
-        self._outage.update("; ".join(filter(None, problems)))
+        self._outage.update(done.error)
         return True

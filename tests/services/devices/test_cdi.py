@@ -60,7 +60,7 @@ def test_a_file_describes_each_device_with_its_nodes() -> None:
             described("dfl-port.0", "dfl-port.0"),
         ],
     }
-    assert (file.devices, file.problems) == (("5e:00.0", "dfl-port.0"), ())
+    assert file.devices == ("5e:00.0", "dfl-port.0")
 
 
 @pytest.mark.parametrize("after", PluginMode)
@@ -96,31 +96,8 @@ def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> N
     assert sorted(given_) == [f"{KIND}={each['name']}" for each in parsed(file)["devices"]]
 
 
-@pytest.mark.parametrize(
-    ("device", "reason"),
-    [
-        (replace(FIRST, id="-x", cdi=f"{KIND}=-x"), "cdi-name"),
-        (replace(FIRST, id="a=b", cdi=f"{KIND}=a=b"), "cdi-name"),
-        (replace(FIRST, id="", cdi=f"{KIND}="), "cdi-name"),
-        (replace(FIRST, id="x", cdi=f"{KIND}=x\n"), "cdi-name"),
-        (replace(FIRST, id="x", nodes=nodes("../sda")), "cdi-node"),
-        (replace(FIRST, id="x", nodes=nodes("..")), "cdi-node"),
-        (replace(FIRST, id="x", nodes=nodes("a/../b")), "cdi-node"),
-        (replace(FIRST, id="x", nodes=nodes("")), "cdi-node"),
-        (SECOND, "cdi-duplicate"),
-    ],
-)
-def test_what_a_runtime_would_not_take_is_left_out_and_told(device: Device, reason: str) -> None:
-    file = describe([SECOND, device, FIRST])
-    assert file.devices == ("5e:00.0", "dfl-port.0")
-    assert [problem.reason for problem in file.problems] == [reason]
-    assert file.content == describe([FIRST, SECOND]).content
-
-
 def test_a_file_without_devices_is_none() -> None:
-    file = describe([replace(FIRST, cdi=f"{KIND}=")])
-    assert file.content == b""
-    assert [problem.reason for problem in file.problems] == ["cdi-name"]
+    assert describe([replace(FIRST, nodes=())]) == CdiFile()
 
 
 def reference_name_is_valid(name: str) -> bool:
@@ -193,7 +170,6 @@ def test_the_file_of_a_claim_has_nodes_and_variables() -> None:
     assert claim_file("u") == "accelbind-claim-u.json"
 
 
-@pytest.mark.parametrize("device", [ClaimDevice("u/r"), ClaimDevice("u", (DeviceNode.at("../x"),))])
-def test_a_claim_that_no_runtime_would_take_is_an_error(device: ClaimDevice) -> None:
+def test_a_claim_that_no_runtime_would_take_is_an_error() -> None:
     with pytest.raises(InvalidName):
-        describe_claim([device])
+        describe_claim([ClaimDevice("u/r")])
