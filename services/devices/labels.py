@@ -1,4 +1,4 @@
-"""Ids and names of devices as DNS labels."""
+"""Ids and names of devices: as DNS labels, and in the order of their numbers."""
 
 import hashlib
 import re
@@ -7,7 +7,13 @@ from typing import Final
 MAX_ID: Final = 56
 """Characters of an id: a DNS label has 63, and replicas add some."""
 
+_NUMBERS: Final = re.compile(r"[0-9]+")
 _NOT_IN_LABEL: Final = re.compile(r"[^a-z0-9]+")
+
+
+def by_number(text: str) -> tuple[str, str]:
+    """A key that sorts `ve10` behind `ve2`."""
+    return _NUMBERS.sub(lambda number: number[0].zfill(20), text), text
 
 
 def label(text: str) -> str:

@@ -9,14 +9,10 @@ as being on one card. Ties go to the lower ids, by number (`dfl-port.2` before `
 the answer does not depend on the order in which the kubelet lists the ids.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from services.devices.labels import by_number
 from services.devices.model import Device
-
-_NUMBER = re.compile(r"[0-9]+")
-_DIGITS = 20
-"""Numbers in ids are padded to this length, so that they sort by value."""
 
 _GROUPS: tuple[Callable[[Device], object], ...] = (
     lambda device: device.numa_node,
@@ -39,9 +35,9 @@ def prefer(
     used = [devices[each] for each in kept if each in devices]
     distinct = _distinct(devices, offered, used)
     chosen = _nearest(devices, distinct, used, size - len(kept))
-    replicas = sorted(offered.difference(distinct), key=_by_number)
+    replicas = sorted(offered.difference(distinct), key=by_number)
     chosen += _nearest(devices, replicas, used, size - len(kept) - len(chosen))
-    return kept + sorted(chosen, key=_by_number)
+    return kept + sorted(chosen, key=by_number)
 
 
 def _distinct(
@@ -50,7 +46,7 @@ def _distinct(
     """Of the replicas of a device one at most, and none if another one must be included."""
     taken = set(map(_claims, used))
     distinct: dict[object, str] = {}
-    for key in sorted(offered, key=_by_number):
+    for key in sorted(offered, key=by_number):
         claims = _claims(devices[key])
         if claims not in taken:
             distinct.setdefault(claims, key)
@@ -60,10 +56,6 @@ def _distinct(
 def _claims(device: Device) -> object:
     """What replicas of one device have in common, and no two devices."""
     return (device.type, device.claims) if device.type and device.claims else device.id
-
-
-def _by_number(key: str) -> tuple[str, str]:
-    return _NUMBER.sub(lambda number: number[0].zfill(_DIGITS), key), key
 
 
 def _nearest(

@@ -79,7 +79,9 @@ def merge(founds: Sequence[Found], allocated: Allocated = ()) -> AdvertisedResou
             what = f"type {device.type}" if device.type else device.card
             problem = Problem(DUPLICATE, f"{device.id} of {what} has the name of another device")
         if problem is not None:
-            device = _refused(device, problem)  # noqa: PLW2901 - the same, not offered
+            device = replace(  # noqa: PLW2901 - the same, not offered
+                device, resource="", healthy=False, reasons=(problem,)
+            )
         if device.resource:
             names |= own
             resources.setdefault(device.resource, {})[device.id] = _unless_held(
@@ -150,24 +152,12 @@ def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Prob
             )
             return Problem(CLAIMED_BY_FPGA, text)
         if others:
-            return Problem(CLAIMED_TWICE, _claimed_twice(claim, [device, *others]))
+            both = sorted({f"{each.id} of type {each.type}" for each in (device, *others)})
+            text = f"{claim} is part of {listing(both)}, so none of them is offered"
+            return Problem(CLAIMED_TWICE, text)
     return None
-
-
-def _claimed_twice(claim: str, claimants: Iterable[Device]) -> str:
-    names = sorted({each.type for each in claimants})
-    if len(names) > 1:
-        return (
-            f"types {listing(names)} match {claim}, so none of them offers it: let one type match"
-        )
-    ids = sorted({each.id for each in claimants})
-    return f"{claim} is part of {listing(ids)} of type {names[0]}, so none of them is offered"
 
 
 def _is_replica(one: Device, other: Device) -> bool:
     """Whether both are one device, found once: the same number under two names is no replica."""
     return (one.type, one.card, one.claims) == (other.type, other.card, other.claims)
-
-
-def _refused(device: Device, problem: Problem) -> Device:
-    return replace(device, resource="", healthy=False, reasons=(problem,))

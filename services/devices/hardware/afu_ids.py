@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from services.devices.model import Card, Inventory, Problem, VirtualFunction
+from services.devices.model import Inventory, Problem, VirtualFunction
 from services.devices.ofs import UNREADABLE, afu_id, in_use
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import HardwareError
@@ -134,13 +134,13 @@ def _bars(inventory: Inventory) -> list[Bar]:
 
 
 def _with(inventory: Inventory, answers: Mapping[str, Answer]) -> Inventory:
-    return replace(inventory, cards=tuple(_of_card(card, answers) for card in inventory.cards))
-
-
-def _of_card(card: Card, answers: Mapping[str, Answer]) -> Card:
-    if not card.functions:
-        return card
-    return replace(card, functions=tuple(_of_function(each, answers) for each in card.functions))
+    cards = (
+        replace(card, functions=tuple(_of_function(each, answers) for each in card.functions))
+        if card.functions
+        else card
+        for card in inventory.cards
+    )
+    return replace(inventory, cards=tuple(cards))
 
 
 def _of_function(function: VirtualFunction, answers: Mapping[str, Answer]) -> VirtualFunction:

@@ -7,7 +7,7 @@ nothing here raises.
 import re
 from typing import NamedTuple
 
-from services.devices.hardware.drivers.base import Driver, Register
+from services.devices.hardware.drivers.base import PORT_REGISTERS, Driver, Register
 from services.devices.hardware.ofs import read_functions
 from services.devices.hardware.pci import address_in, read_function
 from services.devices.hardware.sysfs import Sysfs
@@ -86,9 +86,7 @@ def read_card(files: Sysfs, entry: ClassEntry) -> Card | None:
     fme = None
     if engines:
         fme = _PartReader(files, folder, engines[0], remarks).read_engine(driver)
-    ports = [
-        _PartReader(files, folder, name, remarks).read_port(driver, pci) for name in port_names
-    ]
+    ports = [_PartReader(files, folder, name, remarks).read_port(pci) for name in port_names]
     ports.sort(key=lambda port: (port.number is None, port.number))
     functions = None
     if fme is not None and all(has_no_afu(port) for port in ports):
@@ -139,12 +137,12 @@ class _PartReader:
         ]
         return Fme(self._name, interface_id, tuple(self._problems), tuple(errors))
 
-    def read_port(self, driver: Driver, pci: PciFunction | None) -> Port:
+    def read_port(self, pci: PciFunction | None) -> Port:
         reading = self._files.read(f"{self._folder}/afu_id")
         afu_id, problem = evaluate_id("afu-id", "afu_id", self._name, reading)
         self._note(problem)
         self._note(self._files.node_problem(self._name))
-        errors, *_ = [self._read_register(each) for each in driver.port_registers]
+        errors, *_ = [self._read_register(each) for each in PORT_REGISTERS]
         number = self._files.text(f"{self._folder}/id")
         return Port(
             name=self._name,

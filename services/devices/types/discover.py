@@ -15,6 +15,7 @@ from services.devices.hardware.iommu import found_node, read_group
 from services.devices.hardware.pci import DEVICES, address_in
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Failure, Reading
+from services.devices.labels import by_number
 from services.devices.nodes import FoundNode, described_node
 from services.devices.types.facts import Facts, Subject, last_step
 from services.devices.types.model import Term
@@ -23,13 +24,7 @@ USB_DEVICES: Final = "/sys/bus/usb/devices"
 _USB_FOLDER: Final = re.compile(r"(?P<folder>.*/\d+-\d+(?:\.\d+)*)(?:/.*)?")
 _USB_NAME: Final = re.compile(r"\d+-\d+(?:\.\d+)*")
 _HOPS: Final = frozenset({"device", "physfn"})
-_NUMBERS: Final = re.compile(r"\d+")
 _ABSENT: Final = Reading(failure=Failure.MISSING, detail="no such file")
-
-
-def natural(name: str) -> tuple[str, ...]:
-    """A key that sorts `ve10` behind `ve2`."""
-    return tuple(_NUMBERS.sub(lambda each: each[0].zfill(20), name).split("/"))
 
 
 class SysTree:
@@ -93,7 +88,7 @@ class SysTree:
         return function, "", "" if function else device
 
     def _listed(self, folder: str) -> list[tuple[str, str]]:
-        names = sorted(self.files.names_if_listable(folder), key=natural)
+        names = sorted(self.files.names_if_listable(folder), key=by_number)
         found = ((name, self.files.resolve(f"{folder}/{name}")) for name in names)
         return [(name, there) for name, there in found if there]
 
@@ -111,7 +106,7 @@ class SysTree:
         return [each for each in found if each.folder or "*" not in pattern]
 
     def _list_nodes(self, folder: str) -> list[str]:
-        return sorted(self.files.names_if_listable(f"/dev/{folder}"), key=natural)
+        return sorted(self.files.names_if_listable(f"/dev/{folder}"), key=by_number)
 
     def _path(self, name: str) -> Subject:
         number = self.files.node_number(name)

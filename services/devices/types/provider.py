@@ -15,7 +15,7 @@ from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
 from services.devices.hardware.iommu import group_nodes, group_of
 from services.devices.hardware.ofs import engine_of
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.labels import label
+from services.devices.labels import by_number, label
 from services.devices.model import Device, Problem, Value
 from services.devices.nodes import FoundNode
 from services.devices.ofs import is_ofs
@@ -29,7 +29,7 @@ from services.devices.types.build import (
     make_devices,
     unhealthy,
 )
-from services.devices.types.discover import SysTree, natural
+from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject, last_step
 from services.devices.types.load import Contents, LoadedTypes, parse_types, read_files
 from services.devices.types.match import is_named, mismatch
@@ -236,8 +236,8 @@ def _id(tree: SysTree, of: DeviceType, first: Subject) -> str:
     return label(next(iter(addresses), _place_of(first) or first.name))
 
 
-def _order(subject: Subject) -> tuple[str, ...]:
-    return natural(subject.name)
+def _order(subject: Subject) -> tuple[str, str]:
+    return by_number(subject.name)
 
 
 def _place_of(subject: Subject) -> str:

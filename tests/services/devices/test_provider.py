@@ -17,7 +17,7 @@ def device(key: str, type_: str, *claims: str, resource: str = "d.example/r") ->
 CARD = device("dfl-port.0", "", FPGA, resource="fpga.intel.com/af-x")
 VE = device("0000-b1-00-0", "ve", "0000:b1:00.0", "237:0")
 TYPE_CANT = "so type ve can't offer it"
-NEITHER = "so none of them offers it: let one type match"
+NEITHER = "so none of them is offered"
 NO_NODE = Device("x", "", healthy=False, reasons=(Problem("no-node", "x has no node"),), type="ve")
 
 
@@ -41,18 +41,18 @@ NO_NODE = Device("x", "", healthy=False, reasons=(Problem("no-node", "x has no n
         (
             [VE, device("0000-b1-00-0", "accel", "0000:b1:00.0")],
             [],
-            [f"types accel and ve match 0000:b1:00.0, {NEITHER}"],
+            [f"0000:b1:00.0 is part of {VE.id} of type accel and {VE.id} of type ve, {NEITHER}"],
         ),
         # a partner that is also served alone
         (
             [device("card", "alveo", "0000:21:00.0", "189:4"), device("1-2", "jtag", "189:4")],
             [],
-            [f"types alveo and jtag match 189:4, {NEITHER}"] * 2,
+            [f"189:4 is part of 1-2 of type jtag and card of type alveo, {NEITHER}"] * 2,
         ),
         (
             [device("a", "ve", "1:1", "2:2"), device("b", "ve", "1:2", "2:2")],
             [],
-            ["2:2 is part of a and b of type ve, so none of them is offered"] * 2,
+            [f"2:2 is part of a of type ve and b of type ve, {NEITHER}"] * 2,
         ),
         # one type finds one node under two names
         (
@@ -61,7 +61,7 @@ NO_NODE = Device("x", "", healthy=False, reasons=(Problem("no-node", "x has no n
                 replace(device("b", "t", "1:1"), card="y"),
             ],
             [],
-            ["1:1 is part of a and b of type t, so none of them is offered"] * 2,
+            [f"1:1 is part of a of type t and b of type t, {NEITHER}"] * 2,
         ),
         # an id that two devices have
         (

@@ -90,6 +90,7 @@ PORT_REGISTERS = (
     Register("ap1_event", "ap1-event"),
     Register("ap2_event", "ap2-event"),
 )
+"""Of every driver; the first one is the register of the port's errors."""
 PCIE_ERRORS = tuple(
     ErrorFile(file, file) for file in ("errors/pcie0_errors", "errors/pcie1_errors")
 )
@@ -117,5 +118,3 @@ class Driver:
     clearable_fme: tuple[ErrorFile, ...]
     programs_virtual: bool
     """Whether it can program a port that is released to a virtual function."""
-    port_registers: tuple[Register, ...] = PORT_REGISTERS
-    """The first one is the register of the port's errors."""
