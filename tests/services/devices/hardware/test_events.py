@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,17 +42,11 @@ def udev(subsystem: str, devpath: str = f"{CARD}/x") -> bytes:
 @pytest.mark.parametrize(
     ("subsystem", "devpath", "expected"),
     [
-        *(
-            (subsystem, f"{CARD}/x", True)
-            for subsystem in (
-                *("fpga", "fpga_region", "fpga_manager", "fpga_bridge"),
-                *("dfl", "pci"),
-            )
-        ),
+        ("fpga", f"{CARD}/x", True),
+        ("pci", f"{CARD}/x", True),
         ("platform", f"{CARD}/fpga_region/region0/dfl-port.0", True),
         ("platform", f"{CARD}/fpga/intel-fpga-dev.0/intel-fpga-fme.1", True),
         ("platform", "/devices/platform/dfl/serial8250", False),
-        ("platform", "/devices/platform/serial8250", False),
         ("net", f"{CARD}/net/eth0", False),
         ("fpga_other", f"{CARD}/x", False),
     ],
@@ -91,15 +85,6 @@ async def following(source: socket.socket) -> AsyncIterator[Requests]:
     yield requests
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("message", [kernel("fpga"), udev("fpga")])
-async def test_each_event_about_a_card_requests_a_rescan(wire: Wire, message: bytes) -> None:
-    async with following(wire[0]) as requests:
-        for count in (2, 3, 4):
-            wire[1].send(message)
-            await eventually_async(lambda: requests.count == count)  # noqa: B023 - awaited here
 
 
 @pytest.mark.anyio
@@ -151,30 +136,28 @@ async def test_lost_events_may_have_been_about_a_card(wire: Wire) -> None:
 @pytest.mark.anyio
 async def test_a_socket_that_breaks_is_reported_and_closed(wire: Wire) -> None:
     source = Scripted(wire[0], OSError(errno.ENETDOWN, "Network is down"))
-    with capture_logs() as logs:
-        wire[1].send(b".")
-        async with asyncio.timeout(60):
-            await follow_card_events(Requests(), connect=lambda: source)
-    (line,) = [each for each in logs if each["log_level"] == "warning"]
-    assert line["reason"] == "Network is down"
+    wire[1].send(b".")
+    assert await reason_of_the_end(lambda: source) == "Network is down"
     assert source.fileno() == -1
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("code", [errno.EPERM, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT])
-async def test_without_a_socket_the_periodic_scan_is_left(code: int) -> None:
+async def test_without_a_socket_the_periodic_scan_is_left() -> None:
     def connect() -> socket.socket:
-        raise OSError(code, os.strerror(code))
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    requests = Requests()
+    assert await reason_of_the_end(connect) == os.strerror(errno.EPERM)
+
+
+async def reason_of_the_end(connect: Callable[[], socket.socket]) -> str:
+    """Why there are no uevents, as the log has it."""
     with capture_logs() as logs:
-        await follow_card_events(requests, connect=connect)
-    assert requests.count == 0
+        async with asyncio.timeout(60):
+            await follow_card_events(Requests(), connect=connect)
     (line,) = [each for each in logs if each["log_level"] == "warning"]
-    assert (line["event"], line["reason"]) == (
-        "no uevents, new cards are found by the periodic scan",
-        os.strerror(code),
-    )
+    assert line["event"] == "no uevents, new cards are found by the periodic scan"
+    reason: str = line["reason"]
+    return reason
 
 
 def own_socket() -> socket.socket:

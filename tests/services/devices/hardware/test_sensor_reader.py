@@ -1,6 +1,5 @@
 import asyncio
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +11,8 @@ from services.devices.model import Problem
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack, lay_out
-from tests.services.devices.hardware.blocking import Barrier, threads
-from tests.support import eventually
 
 DRIVERS = ["opae", "dfl"]
-PATIENCE = 1.5
-
-
-@pytest.fixture
-def barrier() -> Iterator[Barrier]:
-    made = Barrier()
-    yield made
-    made.release_all()
-    eventually(lambda: threads() == 0)
 
 
 def read(root: Path) -> tuple[CardSensors, ...]:
@@ -89,9 +77,6 @@ def test_what_a_card_lacks_or_garbles_is_left_out(tmp_path: Path, driver: str) -
     write(rack.root / names["function"] / "aer_dev_nonfatal", "\n")
     found = the_one(tmp_path)
     assert (found.temperatures, found.powers, found.problem) == ((), (), None)
-    assert [each.name for each in found.registers if each.name.endswith("_errors")] == [
-        each.name for each in found.registers
-    ]
     assert {each.name for each in found.registers} == {
         "fme_errors",
         "catfatal_errors",
@@ -138,12 +123,10 @@ def test_sensors_of_a_boards_controller_are_found_however_deep_they_are(tmp_path
         "name": "n3000bmc_hwmon",
         "temp1_input": "35000",
         "temp1_label": "Board Temperature",
-        "temp1_max": "85000",
         "temp10_input": "36500",
         "temp2_input": "50000",
         "temp2_label": "FPGA Die Temperature",
         "temp3_input": "",
-        "temp3_label": "QSFP0 Temperature",
         "in0_input": "3300",
         "power1_input": "64709000",
         "power1_average": "1000000",
@@ -165,19 +148,14 @@ def test_sensors_of_a_boards_controller_are_found_however_deep_they_are(tmp_path
     )
 
 
-@pytest.mark.parametrize("board", ["n6000bmc_hwmon", "c6100bmc_hwmon"])
 def test_a_boards_power_is_told_in_watts_though_its_driver_writes_milliwatts(
-    tmp_path: Path, board: str
+    tmp_path: Path,
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl")])
     monitor = engine_of(rack) / "dfl_dev.5/bmc-hwmon.1.auto/hwmon/hwmon9"
-    for file, text in {
-        "name": board,
-        "power1_label": "Board Power",
-        "power1_input": "77593",
-    }.items():
-        write(monitor / file, f"{text}\n")
-    assert Gauge("Board Power", 77.593) in the_one(tmp_path).powers
+    write(monitor / "name", "c6100bmc_hwmon\n")
+    write(monitor / "power1_input", "77593\n")
+    assert Gauge("c6100bmc_hwmon power1", 77.593) in the_one(tmp_path).powers
 
 
 def test_sensors_of_a_controller_under_the_out_of_tree_driver_are_found(tmp_path: Path) -> None:
@@ -210,10 +188,8 @@ def test_sensors_of_a_controller_under_the_out_of_tree_driver_are_found(tmp_path
 def test_links_below_an_engine_are_not_followed(tmp_path: Path) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl")])
     engine = engine_of(rack)
-    elsewhere = tmp_path / "elsewhere/hwmon/hwmon9"
-    write(elsewhere / "temp1_input", "99000\n")
+    write(tmp_path / "elsewhere/hwmon/hwmon9/temp1_input", "99000\n")
     (engine / "linked").symlink_to(tmp_path / "elsewhere")
-    (engine / "hwmon/hwmon9").symlink_to(elsewhere)
     (engine / "loop").symlink_to(".")
     assert hottest(the_one(tmp_path)) == 38.0
 
@@ -234,37 +210,3 @@ def test_a_card_with_endless_sensors_is_read_up_to_a_number(tmp_path: Path) -> N
         write(engine_of(rack) / f"bmc/hwmon9/temp{number}_input", "1000\n")
     found = the_one(tmp_path)
     assert len(found.temperatures) + len(found.powers) == MAX_CHANNELS - 2
-
-
-# Sensors that hang
-
-
-def test_sensors_that_hang_cost_their_card_alone_its_sensors(
-    tmp_path: Path, barrier: Barrier
-) -> None:
-    lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl"), CardSpec("opae")])
-    cards = scan(tmp_path).cards
-    reader = SensorReader(tmp_path, BlockingCalls(), patience=PATIENCE, files=barrier.files)
-
-    def read() -> tuple[CardSensors, ...]:
-        return asyncio.run(reader.read(cards))
-
-    good = eventually(lambda: _if_hung(read(), 0))
-    barrier.hang("hwmon0/temp1_input")
-    hung = eventually(lambda: _if_hung(read(), 1))
-    assert hung[0] == good[0]
-    assert hung[2] == good[2]
-    path = "/sys/class/fpga_region/region0"
-    text = f"reading the sensors of {path} hangs: no answer within {PATIENCE} s"
-    assert hung[1].problem == Problem("sensors-hung", text)
-    assert reader.hanging == ("region0",)
-    for _ in range(5):
-        assert read() == hung
-    assert barrier.arrived["hwmon0/temp1_input"] == 1
-    barrier.release_all()
-    eventually(lambda: reader.hanging == ())
-    assert read() == good
-
-
-def _if_hung(found: tuple[CardSensors, ...], count: int) -> tuple[CardSensors, ...]:
-    return found if sum(each.problem is not None for each in found) == count else ()
