@@ -39,14 +39,10 @@ def told(scans: str, damping: Damping = THREE, spacing: float = 1.0) -> str:
         ("+++++", "+++++"),
         ("+-+++", "+---+"),
         ("+-++-+++", "+------+"),
-        ("+-+-+-+-+++++", "+---------+++"),
         ("+---+++-+++", "+-----+---+"),
         ("---+++", "---+++"),  # never was healthy: nothing to prove
         ("--+-+++", "--+---+"),
         ("+- +", "+- +"),  # vanished: forgotten
-        ("+ -+", "+ -+"),
-        ("+-+ ++", "+-- ++"),
-        ("", ""),
     ],
 )
 def test_a_device_is_trusted_again_after_three_good_scans(scans: str, answers: str) -> None:
@@ -59,39 +55,21 @@ def test_scans_in_a_burst_count_as_one() -> None:
     assert told("+-++++++", burst, spacing=1.0) == "+-----++"
     assert told("+-++++++", burst, spacing=2.0) == "+---++++"
     assert told("+-+++", Damping(good_scans=2, spacing=1.0), spacing=0) == "+----"
-
-
-def test_a_clock_that_goes_back_keeps_nobody_from_recovering() -> None:
-    health = Health()
-    answers = []
-    for now, problems in ((1e9, []), (1e9, [BAD]), (1e9, []), (5.0, []), (10.0, [])):
-        damped, health = damp(
-            tree_of(device(ID, *problems)), health, Damping(3, spacing=4.0), now=now
-        )
-        answers.append(next(damped.devices()).healthy)
-    assert answers == [True, False, False, False, True]
+    assert told("+-+++", Damping(good_scans=2, spacing=4.0), spacing=-5) == "+--++"  # set back
 
 
 def test_a_device_that_is_held_back_says_why_and_keeps_the_rest() -> None:
-    other = device("dfl-port.1")
-    health = Health(
-        frozenset({"dfl-port.1"}), damp(tree_of(device()), Health(), THREE, now=0)[1].recovering
-    )
-    _, health = damp(tree_of(device(), other), health, THREE, now=0)
-    _, health = damp(tree_of(device(ID, BAD), other), health, THREE, now=1)
-    tree = tree_of(device(), other)
-    damped, _ = damp(tree, health, THREE, now=2)
+    good, other = device(), device("dfl-port.1")
+    health = Health()
+    for now, tree in enumerate((tree_of(good, other), tree_of(device(ID, BAD), other))):
+        damped, health = damp(tree, health, THREE, now=now)
+        assert damped is tree, "there is nothing to hold back"
+    damped, _ = damp(tree_of(good, other), health, THREE, now=2)
     devices = damped.resources["fpga.intel.com/af-x"]
     assert devices["dfl-port.1"] is other
-    assert not devices[ID].healthy
     (reason,) = devices[ID].reasons
-    assert reason.reason == RECOVERING
+    assert (devices[ID].healthy, reason.reason) == (False, RECOVERING)
     assert "3 good scans in a row" in reason.message
-
-
-def test_a_tree_with_nothing_to_hold_back_is_the_same_tree() -> None:
-    tree = tree_of(device(), device("dfl-port.1", BAD))
-    assert damp(tree, Health(), THREE, now=0)[0] is tree
 
 
 @given(st.text(alphabet="+- ", max_size=40), st.integers(1, 5), st.floats(0, 10))

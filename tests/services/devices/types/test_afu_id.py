@@ -66,29 +66,6 @@ def test_a_function_in_use_keeps_its_afu_and_is_unknown_after_a_restart(
     assert first(restarted).healthy
 
 
-def test_what_cannot_be_read_is_a_reason_of_its_device(node: OfsNode, tmp_path: Path) -> None:
-    types = Types(tmp_path / "types", node.root, patience=20)
-    types.write("c6100.yaml", of_cards_page())
-    types.scan()
-    types.provider.devices_sync([("r", "0000-b1-00-5")])  # so it is read when it is free
-    (node.folder(FIRST) / "resource0").unlink()
-    first = next(each for each in types.scan().devices if each.id == "0000-b1-00-5")
-    assert (first.resource, first.healthy) == ("device.accelbind.dev/he-mem", False)
-    assert first.reasons[0].reason == "function-unreadable"
-
-
-def test_the_afu_is_a_variable(node: OfsNode, tmp_path: Path) -> None:
-    pci = {"vendor": ["8086"], "device": ["bccf"], "driver": ["vfio-pci"]}
-    spec = {
-        "match": [{"pci": pci}],
-        "nodes": [{"vfio": True}],
-        "env": [{"name": "AFU", "attribute": "afuID"}],
-    }
-    types = Types(tmp_path / "types", node.root, patience=20)
-    types.write("t.yaml", yaml.safe_dump(document(spec)))
-    assert [dict(each.envs)["AFU"] for each in types.scan().devices] == [*AFUS]
-
-
 def test_bars_are_read_for_known_cards_and_types_that_ask(node: OfsNode, tmp_path: Path) -> None:
     """A FIFO in the place of BAR0 would be a reason, if it was read."""
     for number in (5, 6, 7):
