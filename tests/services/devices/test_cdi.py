@@ -1,12 +1,10 @@
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from services.devices.allocation import allocate
 from services.devices.cdi import (
     DEVICE_KIND,
     KIND,
@@ -63,11 +61,7 @@ def test_a_file_describes_each_device_with_its_nodes() -> None:
     assert file.devices == ("5e:00.0", "dfl-port.0")
 
 
-@pytest.mark.parametrize("after", PluginMode)
-@pytest.mark.parametrize("before", PluginMode)
-def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed(
-    before: PluginMode, after: PluginMode
-) -> None:
+def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed() -> None:
     """The kubelet starts a container again with the names that it was given before."""
     inventory = Inventory((card(0, port(), port("dfl-port.1", number=1)),))
 
@@ -78,50 +72,23 @@ def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed(
             for each in (parsed(file)["devices"] if file.content else ())
         }
 
-    old, new = granted(before), granted(after)
-    for name in old.keys() & new.keys():
-        assert new[name] <= old[name]
-    assert bool(new) is after.has_cards
-
-
-@pytest.mark.parametrize("mode", [each for each in PluginMode if each.has_cards])
-def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> None:
-    tree = advertise(Inventory((card(0, port(), port("dfl-port.1", number=1)),)), mode)
-    file = describe(tree.devices())
-    given_ = [
-        name
-        for devices in tree.resources.values()
-        for name in allocate(devices, list(devices), cdi=file.devices).cdi_devices
-    ]
-    assert sorted(given_) == [f"{KIND}={each['name']}" for each in parsed(file)["devices"]]
+    for before, after in itertools.product(PluginMode, PluginMode):
+        old, new = granted(before), granted(after)
+        for name in old.keys() & new.keys():
+            assert new[name] <= old[name]
+        assert bool(new) is after.has_cards
 
 
 def test_a_file_without_devices_is_none() -> None:
     assert describe([replace(FIRST, nodes=())]) == CdiFile()
 
 
-def reference_name_is_valid(name: str) -> bool:
-    """`ValidateDeviceName` of the reference implementation, character by character."""
-
-    def alphanumeric(char: str) -> bool:
-        return char.isascii() and char.isalnum()
-
-    if not name or not alphanumeric(name[0]):
-        return False
-    if len(name) == 1:
-        return True
-    inner = all(alphanumeric(char) or char in "_-.:" for char in name[1:-1])
-    return inner and alphanumeric(name[-1])
-
-
-@given(st.text(alphabet="aZ0_-.:= /\nä\u0660", max_size=6))
-def test_names_are_valid_as_the_reference_has_it(name: str) -> None:
-    try:
+@pytest.mark.parametrize("name", ["", "-x", "x-", "a=b", "a/b", "a b", "\u0660", "x\n"])
+def test_names_are_valid_as_the_reference_implementation_has_it(name: str) -> None:
+    check_name("a")
+    check_name("A0_-.:z")
+    with pytest.raises(InvalidName):
         check_name(name)
-        accepted = True
-    except InvalidName:
-        accepted = False
-    assert accepted == reference_name_is_valid(name)
 
 
 def test_a_hook_is_announced_for_each_device() -> None:

@@ -64,9 +64,7 @@ def link_elsewhere(path: Path) -> None:
     path.symlink_to(elsewhere)
 
 
-@pytest.mark.parametrize(
-    "found", [b"", OLD, NEW[:-1], NEW + b"x", NEW.upper(), wrong_mode, link_elsewhere, os.mkfifo]
-)
+@pytest.mark.parametrize("found", [NEW[:-1], NEW + b"x", wrong_mode, link_elsewhere, os.mkfifo])
 def test_what_is_wrong_is_replaced(tmp_path: Path, found: bytes | Callable[[Path], None]) -> None:
     if isinstance(found, bytes):
         (tmp_path / NAME).write_bytes(found)

@@ -97,8 +97,6 @@ def test_without_an_interface_id_no_function_has_a_resource() -> None:
         ((3 << 60, 1, 1), None),
         ((AFU_HEADER, 0, 0), None),
         ((AFU_HEADER, ONES, ONES), None),
-        ((0, 0, 0), None),
-        ((ONES, ONES, ONES), None),
     ],
 )
 def test_the_guid_counts_behind_the_header_of_an_afu(
