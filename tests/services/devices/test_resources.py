@@ -172,14 +172,8 @@ def test_in_bdf_mode_a_port_without_pci_function_is_not_offered() -> None:
     bare = replace(card(0), pci=None, ports=(port("dfl-port.0"), port("dfl-port.1", number=1)))
     made = offer(BDF, bare)
     assert made.resources == {}
-    assert [(each.id, each.reasons, each.healthy, each.resource) for each in made.not_offered] == [
-        (
-            name,
-            (Problem("no-pci-address", f"{name} is on no PCI function that could name it"),),
-            False,
-            "",
-        )
-        for name in ("dfl-port.0", "dfl-port.1")
+    assert [(each.id, reasons(each)) for each in made.not_offered] == [
+        (name, ["no-pci-address"]) for name in ("dfl-port.0", "dfl-port.1")
     ]
 
 
@@ -196,11 +190,6 @@ def test_two_cards_without_pci_function_are_not_related() -> None:
     second = replace(card(1), pci=None, ports=(port("dfl-port.1"),))
     made = offer(PluginMode.REGION, first, second)
     assert [device.nodes[0].host for device in made.devices()] == ["dfl-port.0", "dfl-port.1"]
-
-
-@pytest.mark.parametrize("mode", CARD_MODES)
-def test_no_card_is_no_resource(mode: PluginMode) -> None:
-    assert not offer(mode).resources
 
 
 def test_units_need_no_card() -> None:
@@ -292,8 +281,6 @@ def test_a_virtual_function_whose_physical_one_can_not_be_read_says_why() -> Non
     bad = offer(AF, unreadable(physical), split, after=good)
     assert ids(bad) == {AF_NLB0: ["dfl-port.1", "dfl-port.0"]}
     assert [device.reasons for device in bad.devices()] == [(UNREADABLE,), (UNREADABLE,)]
-    elsewhere = unreadable(card(3))
-    assert reasons(offer(AF, elsewhere, split).not_offered[0]) == ["no-fme"]
     nowhere = replace(unreadable(physical), pci=None)
     bare = Card("dfl", "region9", None, None, (port("dfl-port.9"),))
     assert reasons(offer(AF, nowhere, bare).not_offered[0]) == ["no-fme"]
@@ -377,26 +364,16 @@ def test_a_device_is_unhealthy_for_the_reasons_that_count_in_its_mode(
 def test_an_engine_without_port_offers_nothing_and_says_so(mode: PluginMode) -> None:
     made = offer(mode, replace(card(0), ports=()))
     assert made.resources == {}
-    (not_offered,) = made.not_offered
-    assert (not_offered.id, reasons(not_offered), not_offered.card) == (
-        "dfl-fme.0",
-        ["no-port"],
-        "region0",
-    )
-    assert not_offered.pci_addresses == ("0000:5e:00.0",)
-    assert not_offered.numa_node == 0
-    message = not_offered.reasons[0].message
-    assert message == "dfl-fme.0 has no port: none is enabled, or all released"
+    problem = Problem("no-port", "dfl-fme.0 has no port: none is enabled, or all released")
+    assert made.not_offered == (card(0).unoffered("dfl-fme.0", problem),)
 
 
 @pytest.mark.parametrize("mode", CARD_MODES)
 def test_an_unreadable_card_offers_nothing_and_says_so(mode: PluginMode) -> None:
     made = offer(mode, replace(unreadable(card(0)), pci=None), card(1))
     assert [device.card for device in made.devices()] == ["region1"]
-    (not_offered,) = made.not_offered
-    assert (not_offered.id, not_offered.reasons) == ("region0", (UNREADABLE,))
-    assert (not_offered.pci_addresses, not_offered.numa_node) == ((), None)
-    assert not_offered.healthy is False
+    unreadable_device = Device("region0", "", healthy=False, reasons=(UNREADABLE,), card="region0")
+    assert made.not_offered == (unreadable_device,)
 
 
 # What was is kept
@@ -417,9 +394,7 @@ def test_a_port_that_goes_bad_keeps_the_resource_it_had_until_it_is_good_again(
 ) -> None:
     good = offer(AF, card(0), card(1))
     bad = offer(AF, spoilt, card(1), after=good)
-    assert ids(bad) == {AF_NLB0: ["dfl-port.0", "dfl-port.1"]} or ids(bad) == {
-        AF_NLB0: ["dfl-port.1", "dfl-port.0"]
-    }
+    assert bad.resources[AF_NLB0].keys() == {"dfl-port.0", "dfl-port.1"}
     assert bad.not_offered == ()
     assert [device.healthy for device in bad.devices() if device.id == "dfl-port.0"] == [False]
     still = offer(AF, spoilt, card(1), after=bad)
@@ -446,20 +421,9 @@ def test_a_region_that_goes_bad_keeps_the_resource_it_had(
     assert ids(bad) == ids(good)
     assert reasons(only(bad)) == [reason]
     assert only(bad).healthy is False
-    if reason == "no-fme":
-        message = "region0 can't be programmed or named: its card has no FME"
-        assert only(bad).reasons[0].message == message
     assert only(bad).nodes == only(good).nodes
     assert offer(mode, spoilt, after=bad) == bad
     assert offer(mode, card(0), after=bad) == good
-
-
-def test_an_unreadable_card_keeps_what_its_devices_were() -> None:
-    good = offer(BDF, card(0, port("dfl-port.0"), port("dfl-port.1", number=1)))
-    bad = offer(BDF, unreadable(card(0)), after=good)
-    assert [device.nodes for device in bad.devices()] == [device.nodes for device in good.devices()]
-    assert all(device.reasons == (UNREADABLE,) for device in bad.devices())
-    assert [device.afu_ids for device in bad.devices()] == [("",), ("",)]
 
 
 NO_ADDRESS = replace(card(0), pci=None, ports=(port("dfl-port.0"),))

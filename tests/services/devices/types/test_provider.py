@@ -11,7 +11,7 @@ import pytest
 
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode
-from services.devices.provider import HELD, merge
+from services.devices.provider import merge
 from simulator.devices import DeviceTree
 from tests.golden.files import as_it_is
 from tests.services.devices.hardware.blocking import Barrier
@@ -107,22 +107,6 @@ def test_types_are_read_again_when_they_change(tree: DeviceTree, types: Types) -
     found = types.scan()
     assert found.devices == (device,)
     assert found.problems[0].reason == "device-types-unreadable"
-
-
-def test_a_mounted_configmap_is_read_again_when_it_changes(tree: DeviceTree, types: Types) -> None:
-    """The kubelet writes a new folder, and renames a link to it."""
-    tree.entry("", "misc", "hw_random", "10:183", "hwrng")
-    (types.folder / "t.yaml").symlink_to("..data/t.yaml")
-    for version, entry in enumerate(("other", "hw_random")):
-        folder = types.folder / f"..{version}"
-        folder.mkdir()
-        spec = {"match": [{"class": {"name": "misc", "entry": [entry]}}]}
-        (folder / "t.yaml").write_text(json.dumps(document(spec, "t")))
-        (types.folder / "..link").symlink_to(folder.name)
-        (types.folder / "..link").rename(types.folder / "..data")
-        found = types.scan()
-        assert found.problems == ()
-        assert len(found.devices) == version
 
 
 def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: DeviceTree, types: Types) -> None:
@@ -226,19 +210,6 @@ def test_entries_of_a_platform_device_are_one_device_without_its_connectors(
     assert device.claims == {"fdab0000.npu", "226:1", "226:129"}
 
 
-def test_what_a_container_has_as_another_resource_is_unhealthy(
-    tree: DeviceTree, types: Types
-) -> None:
-    folder = tree.pci("0000:65:00.0", "1e52:401e")
-    tree.entry(folder, "accel", "accel0", "261:0", "accel/accel0")
-    write(types, {"match": [{"class": {"name": "accel"}}]})
-    (free,) = types.scan().devices
-    for resource, healthy in ((free.resource, True), ("device.accelbind.dev/old", False)):
-        (device,) = merge([types.scan()], [(resource, free.id)]).devices()
-        assert device.healthy is healthy
-        assert [each.reason for each in device.reasons] == ([] if healthy else [HELD])
-
-
 def test_usb_devices_are_named_by_their_ports(tree: DeviceTree, types: Types) -> None:
     tree.usb("3-1", "18d1:9302", "bus/usb/003/002", "189:257", serial="AB_1")
     tree.usb("3-2.4", "18d1:9302", "bus/usb/003/003", "189:258")
@@ -250,7 +221,6 @@ def test_usb_devices_are_named_by_their_ports(tree: DeviceTree, types: Types) ->
     assert [each.id for each in devices] == ["3-1", "3-2-4", "4-1", "4-2"]
     assert devices[0].nodes[0] == DeviceNode("bus/usb/003/002", "bus/usb/003/002", "rw", (189, 257))
     assert devices[0].claims == {"3-1", "189:257"}
-    assert devices[0].pci_addresses == ()
     assert devices[0].envs == (("ACCELBIND_T", "3-1"),)
 
 
@@ -409,10 +379,7 @@ def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
     assert types.reasons()["0000-b1-00-5"] == ["vfio-no-group"]
 
 
-def test_a_group_is_as_well_as_each_of_its_functions(
-    tree: DeviceTree, tmp_path: Path, barrier: Barrier
-) -> None:
-    types = Types(tmp_path / "types", tree.root, patience=0.2, files=barrier.files)
+def test_a_group_is_as_well_as_each_of_its_functions(tree: DeviceTree, types: Types) -> None:
     folders = [tree.pci(f"0000:b1:00.{n}", "8086:0005", ready=1) for n in range(2)]
     for folder in folders:
         tree.group(folder, 12)
@@ -430,24 +397,6 @@ def test_a_group_is_as_well_as_each_of_its_functions(
     assert types.reasons() == {"0000-b1-00-0": []}
     tree.file(f"{folders[1]}/ready", 0)
     assert types.reasons() == {"0000-b1-00-0": ["not-ready"]}
-    barrier.hang("read .*00.0/ready")
-    (device,) = types.scan().devices
-    assert (device.resource, device.reasons[0].reason) == ("device.accelbind.dev/t", "device-hung")
-
-
-def test_a_group_with_a_stranger_is_not_offered(tree: DeviceTree, types: Types) -> None:
-    for number, driver in ((5, "vfio-pci"), (6, "i40e")):
-        folder = tree.pci(f"0000:b1:00.{number}", f"8086:000{number}")
-        tree.group(folder, 12)
-        tree.bind(folder, driver)
-    vfio(tree, 12)
-    write(
-        types,
-        {"match": [{"pci": {"vendor": ["8086"], "device": ["0005"]}}], "nodes": [{"vfio": True}]},
-    )
-    (device,) = types.scan().devices
-    assert (device.resource, device.reasons[0].reason) == ("", "vfio-not-viable")
-    assert "0000:b1:00.6 (i40e)" in device.reasons[0].message
 
 
 def test_a_group_keeps_its_id_whichever_function_of_it_is_matched(
