@@ -36,9 +36,9 @@ class Effect(StrEnum):
 class Reason:
     """The meaning of a code."""
 
-    effect: Effect
     meaning: str
     todo: str
+    effect: Effect = Effect.DEVICE
 
 
 _DEAD: Final = "check dmesg, then reset or reseat the card"
@@ -95,19 +95,19 @@ FLAGS: Final = {
 def _of_ids() -> Iterator[tuple[str, Reason]]:
     for stem, (what, todo) in _IDS.items():
         for state, clause in _STATES.items():
-            yield f"{stem}-{state}", Reason(Effect.DEVICE, f"{what} {clause}", todo)
+            yield f"{stem}-{state}", Reason(f"{what} {clause}", todo)
 
 
 def _of_registers() -> Iterator[tuple[str, Reason]]:
     for stem, (meaning, todo) in (REGISTERS | FLAGS).items():
-        yield stem, Reason(Effect.DEVICE, meaning, todo)
+        yield stem, Reason(meaning, todo)
         yield (
             f"{stem}-unreadable",
             Reason(
-                Effect.REMARK,
                 f"`{stem}` is unknown: its file can't be read; after an I/O error the device is"
                 " unhealthy, since its card doesn't answer",
                 "run it as root, or see dmesg after an I/O error",
+                Effect.REMARK,
             ),
         )
 
@@ -115,196 +115,164 @@ def _of_registers() -> Iterator[tuple[str, Reason]]:
 REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
     {
         "no-sysfs": Reason(
-            Effect.NODE, "there is no /sys below --root", "name the host's root with --root"
+            "there is no /sys below --root", "name the host's root with --root", Effect.NODE
         ),
         "no-driver": Reason(
-            Effect.NODE,
             "neither driver's class folder is there",
             "modprobe dfl-pci (in the kernel) or intel-fpga-pci (OPAE), then look again",
+            Effect.NODE,
         ),
         "no-cards": Reason(
-            Effect.NODE,
             "a driver is loaded and lists no card with a port",
             "lspci -d ::1200 shows whether the card is there, dmesg whether the driver took it",
+            Effect.NODE,
         ),
         "class-hung": Reason(
-            Effect.NODE,
             "listing a driver's class folder hangs",
             "a driver hangs: dmesg; it may take a restart of the node",
+            Effect.NODE,
         ),
         "class-unreadable": Reason(
-            Effect.NODE, "a driver's class folder can't be listed", "run it as root"
+            "a driver's class folder can't be listed", "run it as root", Effect.NODE
         ),
-        "card-hung": Reason(Effect.CARD, "reading the card hangs", _DEAD),
+        "card-hung": Reason("reading the card hangs", _DEAD, Effect.CARD),
         "card-hung-in-driver": Reason(
-            Effect.CARD,
             "a call into the driver, to program or reset a port, was given up and still hangs",
             _DEAD,
+            Effect.CARD,
         ),
         "card-unread": Reason(
-            Effect.CARD, "so many other reads hang that this card isn't read", "fix those that hang"
+            "so many other reads hang that this card isn't read", "fix those that hang", Effect.CARD
         ),
-        "card-unreadable": Reason(Effect.CARD, "its folder can't be listed", _ENTRY),
-        "card-dangling": Reason(Effect.CARD, "its entry leads nowhere", _ENTRY),
+        "card-unreadable": Reason("its folder can't be listed", _ENTRY, Effect.CARD),
+        "card-dangling": Reason("its entry leads nowhere", _ENTRY, Effect.CARD),
         **dict(_of_ids()),
         "afu-id-missing": Reason(
-            Effect.DEVICE,
             "the port has no afu_id: it reaches no AFU, so it isn't offered",
             "on an OFS card the AFUs are behind virtual functions: serve it in mode af or"
             " regiondevel (docs/cards.md)",
         ),
         **dict(_of_registers()),
-        "node-missing": Reason(Effect.DEVICE, "its device node does not exist", _NODE),
-        "node-unreadable": Reason(Effect.DEVICE, "its device node can't be read", _NODE),
-        "node-not-a-device": Reason(
-            Effect.DEVICE, "something else stands where its device node should", _NODE
-        ),
+        "node-missing": Reason("its device node does not exist", _NODE),
+        "node-unreadable": Reason("its device node can't be read", _NODE),
+        "node-not-a-device": Reason("something else stands where its device node should", _NODE),
         "no-fme": Reason(
-            Effect.DEVICE,
             "no engine, neither on its card nor on the physical function",
             "give the port back to the physical function: accelbind fpga assign",
         ),
         "no-port": Reason(
-            Effect.DEVICE,
             "the card has an engine and no port",
             "enable the port, or take back released ones: accelbind fpga assign",
         ),
         "programming-not-supported": Reason(
-            Effect.DEVICE,
             "mode region, and an OFS card, whose functions are behind virtual functions",
             "serve the card in mode af or regiondevel",
         ),
         "no-virtual-functions": Reason(
-            Effect.DEVICE,
             "an OFS card has no virtual functions, and its functions are behind them",
             "write their number to the card's sriov_numvfs, and bind them to vfio-pci",
         ),
         "function-unreadable": Reason(
-            Effect.DEVICE,
             "BAR0 of a virtual function, which says what is behind it, can't be read",
             "run it as root; with Secure Boot the kernel forbids it (lockdown); else see dmesg",
         ),
         "function-invalid": Reason(
-            Effect.DEVICE,
             "BAR0 of a virtual function doesn't start with an AFU's header and GUID",
             "program the card; all f means that the function is off or disabled",
         ),
         "function-in-use": Reason(
-            Effect.DEVICE,
             "a container had the virtual function when accelbind started, so it isn't read",
             "none: it is healthy again when that container has ended",
         ),
         "port-released": Reason(
-            Effect.DEVICE,
             "mode region, and the port is released to a virtual function: the in-tree driver can't"
             " program it",
             "set sriov_numvfs to 0, then give the port back: accelbind fpga assign",
         ),
         "programming-unfinished": Reason(
-            Effect.DEVICE,
             "mode af or bdf, and programming of the port has begun and has not succeeded",
             "program it: accelbind fpga program PORT FILE",
         ),
         "no-pci-address": Reason(
-            Effect.DEVICE,
-            "mode bdf, and the port is on no PCI function",
-            "serve such a card in another mode",
+            "mode bdf, and the port is on no PCI function", "serve such a card in another mode"
         ),
         "duplicate-name": Reason(
-            Effect.DEVICE,
             "another device has the same id, or the same name in DRA: `<type>-<id>`",
             "rename one of the two device types; two drivers that use the same names: unload one",
         ),
         "claimed-by-fpga": Reason(
-            Effect.DEVICE,
             "a device type matches a device that an FPGA driver serves",
             "narrow the type's match, or serve no FPGAs there",
         ),
         "claimed-twice": Reason(
-            Effect.DEVICE,
             "two device types match the device, or a part of it",
             "narrow the match of one of the types that the message names",
         ),
         "recovering": Reason(
-            Effect.DEVICE,
             "it reads well again, but not often enough yet (--healthy-after)",
             "wait: after some good scans in a row it is healthy",
         ),
         "held-as-other-resource": Reason(
-            Effect.DEVICE,
             "a container has it, or a part of it, under another resource or id: a port was"
             " reprogrammed, or the node's mode or device types changed, meanwhile",
             "end that pod (accelbind devices names it); it is healthy again within a minute",
         ),
         "too-hot": Reason(
-            Effect.DEVICE,
             "the card is beyond --max-temperature",
             "check the cooling; --max-temperature is the limit",
         ),
         "too-much-power": Reason(
-            Effect.DEVICE,
-            "the card is beyond --max-power",
-            "check the load; --max-power is the limit",
+            "the card is beyond --max-power", "check the load; --max-power is the limit"
         ),
         "interface-ids-differ": Reason(
-            Effect.REMARK,
             "the engine's regions name different interface ids; the first counts",
             "flash an image whose regions agree",
+            Effect.REMARK,
         ),
-        "sensors-hung": Reason(Effect.DEVICE, "the card's sensors hang, twice in a row", _DEAD),
+        "sensors-hung": Reason("the card's sensors hang, twice in a row", _DEAD),
         "device-types-unreadable": Reason(
-            Effect.NODE,
             "the folder of device types can't be read; those that were read stay in use",
             "see --device-types",
+            Effect.NODE,
         ),
         "device-type-invalid": Reason(
-            Effect.NODE,
             "a device type can't be used; the message names file, line and field",
             "accelbind check device-types DIR shows the same before it is deployed",
+            Effect.NODE,
         ),
         "not-matched": Reason(
-            Effect.DEVICE,
             "a device type names the device, but its driver or its attributes don't fit",
             "bind the driver that the message names, or change the type",
         ),
-        "device-hung": Reason(Effect.DEVICE, "reading a device of a device type hangs", _DEAD),
+        "device-hung": Reason("reading a device of a device type hangs", _DEAD),
         "attribute-unreadable": Reason(
-            Effect.DEVICE,
             "a health rule needs a file that is missing or can't be read",
             "see whether the driver has it: ls below the device's folder in /sys",
         ),
         "attribute-invalid": Reason(
-            Effect.DEVICE,
             "a health rule needs a file that doesn't hold what the device type says",
             "correct the attribute's type",
         ),
         "node-denied": Reason(
-            Effect.DEVICE,
             "a device type leads to a node that is never handed out",
             "no device type can serve it; name another class",
         ),
         "node-other-number": Reason(
-            Effect.DEVICE,
-            "what stands at the place of its device node is another device",
-            _NODE,
+            "what stands at the place of its device node is another device", _NODE
         ),
         "vfio-no-group": Reason(
-            Effect.DEVICE,
             "the function has no IOMMU group, or one that isolates nothing",
             "enable the IOMMU in the firmware and for the kernel (intel_iommu=on, amd_iommu=on)",
         ),
         "vfio-not-bound": Reason(
-            Effect.DEVICE,
             "a function of the group isn't bound to vfio-pci",
             "driverctl set-override ADDRESS vfio-pci",
         ),
         "vfio-group-shared": Reason(
-            Effect.DEVICE,
             "other functions are in the IOMMU group, and a container would get them too",
             "put the card into a slot with ACS",
         ),
         "vfio-not-viable": Reason(
-            Effect.DEVICE,
             "another function of the IOMMU group has a driver of the host",
             "bind it to vfio-pci too, or unbind it",
         ),
