@@ -5,7 +5,7 @@ USB port, or the kernel's name of what has neither.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from services.devices.cdi import DEVICE_KIND
 from services.devices.health import Reading
 from services.devices.model import Device, DeviceNode, Problem, Value
 from services.devices.nodes import VFIO, FoundNode, check_node
-from services.devices.types.match import unmet
+from services.devices.types.match import Fact, unmet
 from services.devices.types.model import MAX_VALUE, Attribute, DeviceType, NodeSource
 from services.process.text import quote
 
@@ -56,8 +56,8 @@ class Sighting:
     id: str
     card: str
     """The kernel's name for it."""
-    values: Mapping[str, Value | Problem]
-    """Its attributes; what it doesn't have is not in it."""
+    fact: Fact
+    """Its attributes."""
     nodes: Sequence[tuple[NodeSource, Sequence[FoundNode]]]
     addresses: tuple[str, ...] = ()
     claims: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
     problems = [*seen.problems, *missing]
     counted = (each.number for each in nodes if each.number and each.number != VFIO)
     numbers = {f"{major}:{minor}" for major, minor in counted}
-    numa = seen.values.get("numaNode")
+    numa = seen.fact("numaNode")
     is_denied = any(each.reason == "node-denied" for each in problems)
     device = Device(
         id=seen.id,
@@ -88,7 +88,7 @@ def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
         envs=tuple(_variables(of, seen)),
         fixed_envs=tuple((each.name, each.value) for each in of.spec.env if each.value is not None),
         claims=seen.claims | numbers,
-        attributes=tuple(_attributes(of, seen.values)),
+        attributes=tuple(_attributes(of, seen.fact)),
     )
     replicas = of.spec.sharing.replicas
     for number in range(replicas):
@@ -99,27 +99,25 @@ def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
 _ZERO: Final[Mapping[str, Value]] = {"bool": False, "int": 0, "string": ""}
 
 
-def _attributes(
-    of: DeviceType, values: Mapping[str, Value | Problem]
-) -> Iterator[tuple[str, Value]]:
+def _attributes(of: DeviceType, fact: Fact) -> Iterator[tuple[str, Value]]:
     """Yield what the type declares, and what the kernel knows.
 
     What can't be read is 0, false or empty: in DRA a selector that names an attribute which a
     device of its type lacks keeps pods from being scheduled at all.
     """
     for each in of.spec.attributes:
-        value = values.get(each.name)
+        value = fact(each.name)
         yield each.name, value if isinstance(value, Value) else _ZERO[each.type]
     for name in PUBLISHED:
-        value = values.get(name)
+        value = fact(name)
         if isinstance(value, Value):
             yield name, value
 
 
-def health_problems(of: DeviceType, values: Mapping[str, Value | Problem]) -> Iterator[Problem]:
+def health_problems(of: DeviceType, fact: Fact) -> Iterator[Problem]:
     """Yield which rules don't hold; one whose file can't be read doesn't."""
     for rule in of.spec.health:
-        value = values.get(rule.attribute)
+        value = fact(rule.attribute)
         if isinstance(value, Problem):
             yield value
             continue
@@ -148,11 +146,6 @@ def _variables(of: DeviceType, seen: Sighting) -> Iterator[tuple[str, str]]:
     """Yield what names the device, and those of its attributes that it has."""
     yield resource_variable(of.resource), "+".join(seen.addresses) or seen.id
     for each in of.spec.env:
-        value = seen.values.get(each.attribute) if each.attribute is not None else None
-        if value is not None and not isinstance(value, Problem):
+        value = seen.fact(each.attribute) if each.attribute is not None else None
+        if isinstance(value, Value):
             yield each.name, str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def unhealthy(known: Iterable[Device], problem: Problem) -> tuple[Device, ...]:
-    """Devices that were offered before, while nothing can be read of them."""
-    return tuple(replace(each, healthy=False, reasons=(problem,)) for each in known)

@@ -1,18 +1,19 @@
 """Whether a device is of a type: terms are alternatives, the fields of a term must all hold.
 
-`fact` gives a device's attribute, None where it has none. It is called only for what decides, since
-each answer may be a read.
+`fact` gives a device's attribute, None where it has none, or why it can't be read. It is called
+only for what decides, since each answer may be a read.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from services.devices.model import Value
+from services.devices.model import Problem, Value
 from services.devices.types.model import Condition, Term
 from services.process.text import listing, quote
 
-Fact: TypeAlias = Callable[[str], Value | None]
+Known: TypeAlias = Value | Problem | None
+Fact: TypeAlias = Callable[[str], Known]
 
 
 def mismatch(terms: Iterable[Term], fact: Fact) -> str | None:
@@ -42,7 +43,7 @@ def is_named(term: Term, fact: Fact) -> bool:
     )
 
 
-def _fits(value: Value | None, patterns: Iterable[str]) -> bool:
+def _fits(value: Known, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(str(value or ""), each) for each in patterns)
 
 
@@ -73,7 +74,7 @@ def _fields(term: Term) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "deviceID", term.usb.product
 
 
-def unmet(condition: Condition, value: Value | None) -> str:
+def unmet(condition: Condition, value: Known) -> str:
     """Why a condition does not hold; empty if it does."""
     if condition.glob is not None:
         if isinstance(value, str) and fnmatchcase(value, condition.glob):
@@ -84,7 +85,7 @@ def unmet(condition: Condition, value: Value | None) -> str:
         if any(value == each and type(value) is type(each) for each in values):
             return ""
         wanted = listing([_shown(each) for each in values], last="or")
-    actual = "missing" if value is None else _shown(value)
+    actual = _shown(value) if isinstance(value, Value) else "missing"
     return f"{condition.attribute} is {actual}, not {wanted}"
 
 

@@ -289,7 +289,8 @@ class Spec(_Strict, frozen=True):
 
     @property
     def used(self) -> Iterator[str]:
-        """Yield the attributes on which health and variables depend."""
+        """Yield the attributes on which matches, health and variables depend."""
+        yield from (each.attribute for term in self.match for each in term.where)
         yield from (each.attribute for each in self.health)
         yield from (each.attribute for each in self.env if each.attribute is not None)
 

@@ -6,7 +6,7 @@ takes nothing from the others.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -22,17 +22,15 @@ from services.devices.ofs import is_ofs
 from services.devices.provider import HELD, Allocated, Found
 from services.devices.types.build import (
     NOT_MATCHED,
-    PUBLISHED,
     Sighting,
     attribute_value,
     health_problems,
     make_devices,
-    unhealthy,
 )
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject, last_step
 from services.devices.types.load import Contents, LoadedTypes, parse_types, read_files
-from services.devices.types.match import is_named, mismatch
+from services.devices.types.match import Fact, is_named, mismatch
 from services.devices.types.model import DeviceType, NodeSource
 from services.devices.vfio import group_problem
 from services.process.blocking import BlockingCalls, Steps
@@ -55,8 +53,6 @@ class _Named:
     id: str
     parts: tuple[Subject, ...]
     """What the type names of it: entries of one function, or functions of one IOMMU group."""
-    wanted: frozenset[str]
-    """Attributes that the type asks for."""
 
     @property
     def first(self) -> Subject:
@@ -64,8 +60,10 @@ class _Named:
         return self.parts[0]
 
 
-_Read: TypeAlias = Sighting | Problem | None
-"""A device as it was read, why it can't be had, or nothing if it isn't of the type after all."""
+_Read: TypeAlias = tuple[Device, ...] | Problem
+"""A device as it was read, its replicas apart, or why it can't be had. It is nothing if it isn't of
+the type after all.
+"""
 
 
 class DeviceTypes:
@@ -151,22 +149,21 @@ class DeviceTypes:
         matched = {
             part.place
             for named, read in reads
-            if isinstance(read, Sighting)
+            if isinstance(read, tuple) and read
             for part in named.parts
         }
         last, self._offered = self._offered, {}
         for named, read in reads:
             is_of_another = not matched.isdisjoint(part.place for part in named.parts)
-            if isinstance(read, Sighting):
-                devices = tuple(make_devices(named.of, read))
-            elif read is None:
-                continue
+            if isinstance(read, tuple):
+                devices = read
             elif read.reason == NOT_MATCHED:
                 devices = () if is_of_another else (_not_offered(named, read),)
             else:
                 is_kept = read.reason == DEVICE_HUNG or not is_of_another
                 known = last.get((named.of.name, named.id), ()) if is_kept else ()
-                devices = unhealthy(known, read) or (_not_offered(named, read),)
+                broken = (replace(each, healthy=False, reasons=(read,)) for each in known)
+                devices = tuple(broken) or (_not_offered(named, read),)
             offered = [each for each in devices if each.resource]
             self._offered[named.of.name, named.id] = offered
             yield from devices
@@ -175,7 +172,7 @@ class DeviceTypes:
         self, tree: SysTree, named: Iterable[_Named], held: Allocated
     ) -> Steps[dict[str, Answer]]:
         """Read which AFUs are behind functions of OFS cards, for the types that ask for it."""
-        asking = [each for each in named if AFU_ID in each.wanted]
+        asking = [each for each in named if AFU_ID in each.of.spec.used]
         if not asking:
             return {}
         ids = {device for _, device in held}
@@ -221,10 +218,8 @@ def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
                 group = group_of(tree.files, subject.pci) if of.spec.is_vfio else ""
                 found.setdefault(group or subject.place, {})[subject] = None
     devices = [sorted(parts, key=_order) for parts in found.values()]
-    conditions = (each.attribute for term in of.spec.match for each in term.where)
-    wanted = frozenset(("numaNode", *PUBLISHED, *of.spec.used, *conditions))
     return [
-        _Named(of, _id(tree, of, first), (first, *others), wanted)
+        _Named(of, _id(tree, of, first), (first, *others))
         for first, *others in sorted(devices, key=lambda parts: _order(parts[0]))
     ]
 
@@ -282,8 +277,8 @@ def _read(
     """
     of, parts, wrong, problems = named.of, [], [], list[Problem]()
     for subject in named.parts:
-        values = _values(tree, named, subject, afu_ids)
-        other, unknown = _mismatch(tree, of, subject, values), values.get(AFU_ID)
+        fact = _facts(tree, of, subject, afu_ids)
+        other, unknown = mismatch(of.spec.match, fact), fact(AFU_ID)
         if other is not None and isinstance(unknown, Problem):
             if (of.resource, named.id) not in held:
                 return unknown
@@ -291,11 +286,11 @@ def _read(
         elif other is not None:
             wrong.append(other)
             continue
-        problems += health_problems(of, values)
-        parts.append((subject, values))
+        problems += health_problems(of, fact)
+        parts.append((subject, fact))
     if not parts:
         near = next(filter(None, wrong), "")
-        return Problem(NOT_MATCHED, near) if near else None
+        return Problem(NOT_MATCHED, near) if near else ()
     subjects = [subject for subject, _ in parts]
     addresses = tuple(dict.fromkeys(each.address for each in subjects if each.address))
     claims = {*addresses, _place_of(subjects[0])} - {""}
@@ -310,8 +305,9 @@ def _read(
     else:
         found = [_nodes(tree, subjects, source) for source in of.spec.sources]
     nodes = [*zip(of.spec.sources, found, strict=True)]
-    card, values = subjects[0].name, parts[0][1]
-    return Sighting(named.id, card, values, nodes, addresses, frozenset(claims), tuple(problems))
+    card, fact = subjects[0].name, parts[0][1]
+    seen = Sighting(named.id, card, fact, nodes, addresses, frozenset(claims), tuple(problems))
+    return tuple(make_devices(of, seen))
 
 
 def _engine_problem(tree: SysTree, subjects: Iterable[Subject]) -> Problem | None:
@@ -337,32 +333,15 @@ def _held_with_engine(
             yield Problem(HELD, f"a container has {key} as {resource}, and its functions with it")
 
 
-def _values(
-    tree: SysTree, named: _Named, subject: Subject, afu_ids: Mapping[str, Answer]
-) -> dict[str, Value | Problem]:
-    """The attributes that a type asks for."""
-    values: dict[str, Value | Problem] = {"type": named.of.name}
-    if AFU_ID in named.wanted and subject.address in afu_ids:
-        values[AFU_ID] = afu_ids[subject.address]
-    for attribute in named.of.spec.attributes:
-        reading = tree.attribute(subject, attribute.file)
-        values[attribute.name] = attribute_value(attribute, reading)
-    fact = tree.facts(subject)
-    for name in named.wanted:
-        value = fact(name)
-        if value is not None:
-            values[name] = value
-    return values
-
-
-def _mismatch(
-    tree: SysTree, of: DeviceType, subject: Subject, values: Mapping[str, Value | Problem]
-) -> str | None:
-    def known(name: str) -> Value | None:
-        value = values.get(name) if name in values else tree.facts(subject)(name)
-        return None if isinstance(value, Problem) else value
-
-    return mismatch(of.spec.match, known)
+def _facts(tree: SysTree, of: DeviceType, subject: Subject, afu_ids: Mapping[str, Answer]) -> Fact:
+    """The attributes of a device: what its type declares, and what the kernel knows."""
+    own: dict[str, Value | Problem] = {"type": of.name}
+    if AFU_ID in of.spec.used and subject.address in afu_ids:
+        own[AFU_ID] = afu_ids[subject.address]
+    for attribute in of.spec.attributes:
+        own[attribute.name] = attribute_value(attribute, tree.attribute(subject, attribute.file))
+    kernel = tree.facts(subject)
+    return lambda name: own[name] if name in own else kernel(name)
 
 
 def _nodes(tree: SysTree, parts: Sequence[Subject], source: NodeSource) -> list[FoundNode]:

@@ -20,6 +20,7 @@ from services.devices.types.model import Attribute, NodeSource
 from tests.services.devices.types.making import type_of
 
 NODE = FoundNode("accel/accel0", (261, 0), "accel")
+NOTHING = dict[str, Value]().get
 ACCEL = {"match": [{"class": {"name": "accel"}}]}
 
 
@@ -71,7 +72,7 @@ def test_optional_nodes_may_be_missing_and_no_node_is_denied() -> None:
     gone = replace(NODE, problem=Problem("node-missing", ""))
 
     def made(*nodes: Any) -> tuple[list[str], int, bool]:
-        (device,) = make_devices(type_of(ACCEL), Sighting("a", "a", {}, nodes))
+        (device,) = make_devices(type_of(ACCEL), Sighting("a", "a", NOTHING, nodes))
         reasons = [each.reason for each in device.reasons]
         return reasons, len(device.nodes), bool(device.resource)
 
@@ -83,7 +84,7 @@ def test_optional_nodes_may_be_missing_and_no_node_is_denied() -> None:
 
 
 def test_replicas_have_ids_of_their_own_and_the_same_claims() -> None:
-    seen = Sighting("a", "a", {}, [(NodeSource(own=True), [NODE])], claims=frozenset({"x"}))
+    seen = Sighting("a", "a", NOTHING, [(NodeSource(own=True), [NODE])], claims=frozenset({"x"}))
     devices = list(make_devices(type_of(ACCEL | {"sharing": {"replicas": 3}}), seen))
     assert [each.id for each in devices] == ["a-r0", "a-r1", "a-r2"]
     assert [each.cdi for each in devices] == [f"accelbind.dev/device=a-r{n}" for n in range(3)]
@@ -104,7 +105,7 @@ def test_variables_are_set_where_the_attribute_is_known() -> None:
         "pciClass": Problem("x", ""),
     }
     addresses = ("0000:b1:00.5", "0000:b1:00.6")
-    seen = Sighting("a", "a", values, (), addresses)
+    seen = Sighting("a", "a", values.get, (), addresses)
     (device,) = make_devices(type_of(ACCEL | {"env": env}, "my-x"), seen)
     assert device.envs == (
         ("ACCELBIND_MY_X", "+".join(addresses)),
@@ -124,7 +125,7 @@ def test_rules_hold_or_give_their_reason() -> None:
     unread = Problem("attribute-unreadable", "")
 
     def reasons(**values: Value | Problem) -> list[str]:
-        return [each.reason for each in health_problems(type_of(ACCEL | spec), values)]
+        return [each.reason for each in health_problems(type_of(ACCEL | spec), values.get)]
 
     assert reasons(state=2, numaNode=0) == []
     assert reasons(state=3) == ["off", "elsewhere"]
