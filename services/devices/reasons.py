@@ -12,7 +12,6 @@ change. A test compares this table with the codes that are made anywhere in the 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 OTHERWISE: Final = "accelbind fpga info DEVICE shows everything that the card reports"
@@ -112,172 +111,168 @@ def _of_registers() -> Iterator[tuple[str, Reason]]:
         )
 
 
-REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
-    {
-        "no-sysfs": Reason(
-            "there is no /sys below --root", "name the host's root with --root", Effect.NODE
-        ),
-        "no-driver": Reason(
-            "neither driver's class folder is there",
-            "modprobe dfl-pci (in the kernel) or intel-fpga-pci (OPAE), then look again",
-            Effect.NODE,
-        ),
-        "no-cards": Reason(
-            "a driver is loaded and lists no card with a port",
-            "lspci -d ::1200 shows whether the card is there, dmesg whether the driver took it",
-            Effect.NODE,
-        ),
-        "class-hung": Reason(
-            "listing a driver's class folder hangs",
-            "a driver hangs: dmesg; it may take a restart of the node",
-            Effect.NODE,
-        ),
-        "class-unreadable": Reason(
-            "a driver's class folder can't be listed", "run it as root", Effect.NODE
-        ),
-        "card-hung": Reason("reading the card hangs", _DEAD, Effect.CARD),
-        "card-hung-in-driver": Reason(
-            "a call into the driver, to program or reset a port, was given up and still hangs",
-            _DEAD,
-            Effect.CARD,
-        ),
-        "card-unread": Reason(
-            "so many other reads hang that this card isn't read", "fix those that hang", Effect.CARD
-        ),
-        "card-unreadable": Reason("its folder can't be listed", _ENTRY, Effect.CARD),
-        "card-dangling": Reason("its entry leads nowhere", _ENTRY, Effect.CARD),
-        **dict(_of_ids()),
-        "afu-id-missing": Reason(
-            "the port has no afu_id: it reaches no AFU, so it isn't offered",
-            "on an OFS card the AFUs are behind virtual functions: serve it in mode af or"
-            " regiondevel (docs/cards.md)",
-        ),
-        **dict(_of_registers()),
-        "node-missing": Reason("its device node does not exist", _NODE),
-        "node-unreadable": Reason("its device node can't be read", _NODE),
-        "node-not-a-device": Reason("something else stands where its device node should", _NODE),
-        "no-fme": Reason(
-            "no engine, neither on its card nor on the physical function",
-            "give the port back to the physical function: accelbind fpga assign",
-        ),
-        "no-port": Reason(
-            "the card has an engine and no port",
-            "enable the port, or take back released ones: accelbind fpga assign",
-        ),
-        "programming-not-supported": Reason(
-            "mode region, and an OFS card, whose functions are behind virtual functions",
-            "serve the card in mode af or regiondevel",
-        ),
-        "no-virtual-functions": Reason(
-            "an OFS card has no virtual functions, and its functions are behind them",
-            "write their number to the card's sriov_numvfs, and bind them to vfio-pci",
-        ),
-        "function-unreadable": Reason(
-            "BAR0 of a virtual function, which says what is behind it, can't be read",
-            "run it as root; with Secure Boot the kernel forbids it (lockdown); else see dmesg",
-        ),
-        "function-invalid": Reason(
-            "BAR0 of a virtual function doesn't start with an AFU's header and GUID",
-            "program the card; all f means that the function is off or disabled",
-        ),
-        "function-in-use": Reason(
-            "a container had the virtual function when accelbind started, so it isn't read",
-            "none: it is healthy again when that container has ended",
-        ),
-        "port-released": Reason(
-            "mode region, and the port is released to a virtual function: the in-tree driver can't"
-            " program it",
-            "set sriov_numvfs to 0, then give the port back: accelbind fpga assign",
-        ),
-        "programming-unfinished": Reason(
-            "mode af or bdf, and programming of the port has begun and has not succeeded",
-            "program it: accelbind fpga program PORT FILE",
-        ),
-        "no-pci-address": Reason(
-            "mode bdf, and the port is on no PCI function", "serve such a card in another mode"
-        ),
-        "duplicate-name": Reason(
-            "another device has the same id, or the same name in DRA: `<type>-<id>`",
-            "rename one of the two device types; two drivers that use the same names: unload one",
-        ),
-        "claimed-by-fpga": Reason(
-            "a device type matches a device that an FPGA driver serves",
-            "narrow the type's match, or serve no FPGAs there",
-        ),
-        "claimed-twice": Reason(
-            "two device types match the device, or a part of it",
-            "narrow the match of one of the types that the message names",
-        ),
-        "recovering": Reason(
-            "it reads well again, but not often enough yet (--healthy-after)",
-            "wait: after some good scans in a row it is healthy",
-        ),
-        "held-as-other-resource": Reason(
-            "a container has it, or a part of it, under another resource or id: a port was"
-            " reprogrammed, or the node's mode or device types changed, meanwhile",
-            "end that pod (accelbind devices names it); it is healthy again within a minute",
-        ),
-        "too-hot": Reason(
-            "the card is beyond --max-temperature",
-            "check the cooling; --max-temperature is the limit",
-        ),
-        "too-much-power": Reason(
-            "the card is beyond --max-power", "check the load; --max-power is the limit"
-        ),
-        "interface-ids-differ": Reason(
-            "the engine's regions name different interface ids; the first counts",
-            "flash an image whose regions agree",
-            Effect.REMARK,
-        ),
-        "sensors-hung": Reason("the card's sensors hang, twice in a row", _DEAD),
-        "device-types-unreadable": Reason(
-            "the folder of device types can't be read; those that were read stay in use",
-            "see --device-types",
-            Effect.NODE,
-        ),
-        "device-type-invalid": Reason(
-            "a device type can't be used; the message names file, line and field",
-            "accelbind check device-types DIR shows the same before it is deployed",
-            Effect.NODE,
-        ),
-        "not-matched": Reason(
-            "a device type names the device, but its driver or its attributes don't fit",
-            "bind the driver that the message names, or change the type",
-        ),
-        "device-hung": Reason("reading a device of a device type hangs", _DEAD),
-        "attribute-unreadable": Reason(
-            "a health rule needs a file that is missing or can't be read",
-            "see whether the driver has it: ls below the device's folder in /sys",
-        ),
-        "attribute-invalid": Reason(
-            "a health rule needs a file that doesn't hold what the device type says",
-            "correct the attribute's type",
-        ),
-        "node-denied": Reason(
-            "a device type leads to a node that is never handed out",
-            "no device type can serve it; name another class",
-        ),
-        "node-other-number": Reason(
-            "what stands at the place of its device node is another device", _NODE
-        ),
-        "vfio-no-group": Reason(
-            "the function has no IOMMU group, or one that isolates nothing",
-            "enable the IOMMU in the firmware and for the kernel (intel_iommu=on, amd_iommu=on)",
-        ),
-        "vfio-not-bound": Reason(
-            "a function of the group isn't bound to vfio-pci",
-            "driverctl set-override ADDRESS vfio-pci",
-        ),
-        "vfio-group-shared": Reason(
-            "other functions are in the IOMMU group, and a container would get them too",
-            "put the card into a slot with ACS",
-        ),
-        "vfio-not-viable": Reason(
-            "another function of the IOMMU group has a driver of the host",
-            "bind it to vfio-pci too, or unbind it",
-        ),
-    }
-)
+REASONS: Final[Mapping[str, Reason]] = {
+    "no-sysfs": Reason(
+        "there is no /sys below --root", "name the host's root with --root", Effect.NODE
+    ),
+    "no-driver": Reason(
+        "neither driver's class folder is there",
+        "modprobe dfl-pci (in the kernel) or intel-fpga-pci (OPAE), then look again",
+        Effect.NODE,
+    ),
+    "no-cards": Reason(
+        "a driver is loaded and lists no card with a port",
+        "lspci -d ::1200 shows whether the card is there, dmesg whether the driver took it",
+        Effect.NODE,
+    ),
+    "class-hung": Reason(
+        "listing a driver's class folder hangs",
+        "a driver hangs: dmesg; it may take a restart of the node",
+        Effect.NODE,
+    ),
+    "class-unreadable": Reason(
+        "a driver's class folder can't be listed", "run it as root", Effect.NODE
+    ),
+    "card-hung": Reason("reading the card hangs", _DEAD, Effect.CARD),
+    "card-hung-in-driver": Reason(
+        "a call into the driver, to program or reset a port, was given up and still hangs",
+        _DEAD,
+        Effect.CARD,
+    ),
+    "card-unread": Reason(
+        "so many other reads hang that this card isn't read", "fix those that hang", Effect.CARD
+    ),
+    "card-unreadable": Reason("its folder can't be listed", _ENTRY, Effect.CARD),
+    "card-dangling": Reason("its entry leads nowhere", _ENTRY, Effect.CARD),
+    **dict(_of_ids()),
+    "afu-id-missing": Reason(
+        "the port has no afu_id: it reaches no AFU, so it isn't offered",
+        "on an OFS card the AFUs are behind virtual functions: serve it in mode af or"
+        " regiondevel (docs/cards.md)",
+    ),
+    **dict(_of_registers()),
+    "node-missing": Reason("its device node does not exist", _NODE),
+    "node-unreadable": Reason("its device node can't be read", _NODE),
+    "node-not-a-device": Reason("something else stands where its device node should", _NODE),
+    "no-fme": Reason(
+        "no engine, neither on its card nor on the physical function",
+        "give the port back to the physical function: accelbind fpga assign",
+    ),
+    "no-port": Reason(
+        "the card has an engine and no port",
+        "enable the port, or take back released ones: accelbind fpga assign",
+    ),
+    "programming-not-supported": Reason(
+        "mode region, and an OFS card, whose functions are behind virtual functions",
+        "serve the card in mode af or regiondevel",
+    ),
+    "no-virtual-functions": Reason(
+        "an OFS card has no virtual functions, and its functions are behind them",
+        "write their number to the card's sriov_numvfs, and bind them to vfio-pci",
+    ),
+    "function-unreadable": Reason(
+        "BAR0 of a virtual function, which says what is behind it, can't be read",
+        "run it as root; with Secure Boot the kernel forbids it (lockdown); else see dmesg",
+    ),
+    "function-invalid": Reason(
+        "BAR0 of a virtual function doesn't start with an AFU's header and GUID",
+        "program the card; all f means that the function is off or disabled",
+    ),
+    "function-in-use": Reason(
+        "a container had the virtual function when accelbind started, so it isn't read",
+        "none: it is healthy again when that container has ended",
+    ),
+    "port-released": Reason(
+        "mode region, and the port is released to a virtual function: the in-tree driver can't"
+        " program it",
+        "set sriov_numvfs to 0, then give the port back: accelbind fpga assign",
+    ),
+    "programming-unfinished": Reason(
+        "mode af or bdf, and programming of the port has begun and has not succeeded",
+        "program it: accelbind fpga program PORT FILE",
+    ),
+    "no-pci-address": Reason(
+        "mode bdf, and the port is on no PCI function", "serve such a card in another mode"
+    ),
+    "duplicate-name": Reason(
+        "another device has the same id, or the same name in DRA: `<type>-<id>`",
+        "rename one of the two device types; two drivers that use the same names: unload one",
+    ),
+    "claimed-by-fpga": Reason(
+        "a device type matches a device that an FPGA driver serves",
+        "narrow the type's match, or serve no FPGAs there",
+    ),
+    "claimed-twice": Reason(
+        "two device types match the device, or a part of it",
+        "narrow the match of one of the types that the message names",
+    ),
+    "recovering": Reason(
+        "it reads well again, but not often enough yet (--healthy-after)",
+        "wait: after some good scans in a row it is healthy",
+    ),
+    "held-as-other-resource": Reason(
+        "a container has it, or a part of it, under another resource or id: a port was"
+        " reprogrammed, or the node's mode or device types changed, meanwhile",
+        "end that pod (accelbind devices names it); it is healthy again within a minute",
+    ),
+    "too-hot": Reason(
+        "the card is beyond --max-temperature", "check the cooling; --max-temperature is the limit"
+    ),
+    "too-much-power": Reason(
+        "the card is beyond --max-power", "check the load; --max-power is the limit"
+    ),
+    "interface-ids-differ": Reason(
+        "the engine's regions name different interface ids; the first counts",
+        "flash an image whose regions agree",
+        Effect.REMARK,
+    ),
+    "sensors-hung": Reason("the card's sensors hang, twice in a row", _DEAD),
+    "device-types-unreadable": Reason(
+        "the folder of device types can't be read; those that were read stay in use",
+        "see --device-types",
+        Effect.NODE,
+    ),
+    "device-type-invalid": Reason(
+        "a device type can't be used; the message names file, line and field",
+        "accelbind check device-types DIR shows the same before it is deployed",
+        Effect.NODE,
+    ),
+    "not-matched": Reason(
+        "a device type names the device, but its driver or its attributes don't fit",
+        "bind the driver that the message names, or change the type",
+    ),
+    "device-hung": Reason("reading a device of a device type hangs", _DEAD),
+    "attribute-unreadable": Reason(
+        "a health rule needs a file that is missing or can't be read",
+        "see whether the driver has it: ls below the device's folder in /sys",
+    ),
+    "attribute-invalid": Reason(
+        "a health rule needs a file that doesn't hold what the device type says",
+        "correct the attribute's type",
+    ),
+    "node-denied": Reason(
+        "a device type leads to a node that is never handed out",
+        "no device type can serve it; name another class",
+    ),
+    "node-other-number": Reason(
+        "what stands at the place of its device node is another device", _NODE
+    ),
+    "vfio-no-group": Reason(
+        "the function has no IOMMU group, or one that isolates nothing",
+        "enable the IOMMU in the firmware and for the kernel (intel_iommu=on, amd_iommu=on)",
+    ),
+    "vfio-not-bound": Reason(
+        "a function of the group isn't bound to vfio-pci", "driverctl set-override ADDRESS vfio-pci"
+    ),
+    "vfio-group-shared": Reason(
+        "other functions are in the IOMMU group, and a container would get them too",
+        "put the card into a slot with ACS",
+    ),
+    "vfio-not-viable": Reason(
+        "another function of the IOMMU group has a driver of the host",
+        "bind it to vfio-pci too, or unbind it",
+    ),
+}
 """All codes, in the order of the reference."""
 
 

@@ -17,7 +17,7 @@ from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Failure, Reading
 from services.devices.labels import by_number
 from services.devices.nodes import FoundNode, described_node
-from services.devices.types.facts import Facts, Subject, last_step
+from services.devices.types.facts import Subject, last_step, read_fact
 from services.devices.types.model import Term
 
 USB_DEVICES: Final = "/sys/bus/usb/devices"
@@ -34,7 +34,8 @@ class SysTree:
         self.files = files
         self._of_class = cache(self._list_class)
         self._nodes_below = cache(self._list_nodes)
-        self.facts = cache(partial(Facts, files))
+        # Each attribute is read when it is first asked for, and once.
+        self.facts = cache(lambda subject: cache(partial(read_fact, files, subject)))
         self.group = cache(partial(read_group, files))
 
     def subjects(self, term: Term) -> list[Subject]:

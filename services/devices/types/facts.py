@@ -1,7 +1,4 @@
-"""What the kernel knows of every device: the attributes that need no declaration.
-
-Each is read when it is first asked for, and once per scan.
-"""
+"""What the kernel knows of every device: the attributes that need no declaration."""
 
 import re
 from collections.abc import Callable
@@ -48,21 +45,11 @@ class Subject:
         return address_in(self.pci)[0] if self.pci else ""
 
 
-class Facts:
-    """The attributes of a device; None for one that it doesn't have."""
-
-    def __init__(self, files: Sysfs, subject: Subject) -> None:
-        self._files = files
-        self._subject = subject
-        self._known: dict[str, Value | None] = {}
-
-    def __call__(self, name: str) -> Value | None:
-        """An attribute by its name."""
-        if name not in self._known:
-            read = _READERS.get(name)
-            value = read(self._files, self._subject) if read else None
-            self._known[name] = None if value == "" else value
-        return self._known[name]
+def read_fact(files: Sysfs, subject: Subject, name: str) -> Value | None:
+    """An attribute of a device by its name; None if the device doesn't have it."""
+    read = _READERS.get(name)
+    value = read(files, subject) if read else None
+    return None if value == "" else value
 
 
 def last_step(path: str) -> str:
