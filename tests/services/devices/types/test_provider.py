@@ -3,7 +3,6 @@
 import json
 import shutil
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from services.devices.model import DeviceNode
 from services.devices.provider import merge
 from simulator.devices import DeviceTree
 from tests.golden.files import as_it_is
-from tests.services.devices.hardware.blocking import Barrier
 from tests.services.devices.types.making import ENGINE, Types, document
-from tests.support import eventually, require_shared
+from tests.support import require_shared
 
 ADDRESS = "0000:b1:00.5"
 ID = "0000-b1-00-5"
@@ -308,42 +306,6 @@ def test_the_physical_function_and_the_device_may_be_read(tree: DeviceTree, type
     )
     (device,) = types.scan().devices
     assert dict(device.envs)["MODE"] == "7"
-
-
-@pytest.fixture
-def barrier() -> Iterator[Barrier]:
-    made = Barrier()
-    yield made
-    made.release_all()
-
-
-def test_a_device_whose_read_hangs_takes_nothing_from_others(
-    tree: DeviceTree, tmp_path: Path, barrier: Barrier
-) -> None:
-    types = Types(tmp_path / "types", tree.root, patience=0.2, files=barrier.files)
-    for number in range(3):
-        folder = tree.pci(f"0000:0{number}:00.0", "1bcf:001c")
-        tree.entry(folder, "ve", f"ve{number}", f"238:{number}")
-        for file, text in (("ve_state", 1), ("os_state", 0)):
-            tree.file(f"{folder}/ve/ve{number}/{file}", text)
-    types.write("ve.yaml", ENGINE)
-    barrier.hang("read .*/ve0/os_state")
-    first, *others = types.scan().devices
-    assert (first.resource, first.reasons[0].reason) == ("", "device-hung")
-    assert all(each.healthy for each in others)
-    assert len(others) == 2
-    barrier.hang("read .*/ve1/ve_state")
-    before = others[0]
-    _, second, third = types.scan().devices
-    assert (second.resource, second.nodes) == (before.resource, before.nodes)
-    assert [each.reason for each in second.reasons] == ["device-hung"]
-    assert third == others[1]
-    barrier.release_all()
-
-    def healthy() -> bool:
-        return all(each.healthy for each in types.scan().devices)
-
-    eventually(healthy)
 
 
 def vfio(tree: DeviceTree, group: int) -> None:
