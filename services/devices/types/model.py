@@ -2,7 +2,7 @@
 
 Everything is checked where it is made, so a `DeviceType` that exists can be used. An error names
 the field by its path: `spec.match[0].pci.vendor`. The JSON Schema for editors is made of the same
-structs (`.parsing`).
+structs.
 """
 
 import re

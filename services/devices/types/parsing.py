@@ -52,8 +52,3 @@ def _invalid(text: str) -> InvalidType:
     if what == "Expected `str`, got `int`":
         what += ": put it into quotes"
     return InvalidType(at.removeprefix("."), what.strip().replace("\n", " ")[:400])
-
-
-def schema() -> dict[str, object]:
-    """The JSON Schema of a file, for editors."""
-    return msgspec.json.schema(DeviceType)
