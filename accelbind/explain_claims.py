@@ -199,7 +199,7 @@ def _want(
     if of is None and not name.endswith(_OF_TYPE):
         return None
     kind = "" if of else name.removesuffix(_OF_TYPE)
-    made = Device("device", "", healthy=True, interface_id=of.interface_id if of else "", type=kind)
+    made = Device("device", "", interface_id=of.interface_id if of else "", type=kind)
     result = {"request": request, "driver": DRIVER, "device": made.id}
     config = [{"source": FROM_CLASS} | opaque(of.parameters)] if of and of.parameters else []
     allocation = {

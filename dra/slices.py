@@ -59,7 +59,7 @@ def device_body(device: DraDevice) -> Body:
     """A device in JSON; one that is unhealthy has a taint."""
     body: Body = {"name": device.name, "attributes": _attributes(device.attributes)}
     if not device.device.healthy:
-        reason = next((each.reason for each in device.device.reasons), "unknown")
+        reason = device.device.reasons[0].reason
         body["taints"] = [{"key": UNHEALTHY, "value": reason, "effect": "NoSchedule"}]
     return body
 

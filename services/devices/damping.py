@@ -92,7 +92,7 @@ def _held_back(device: Device, damping: Damping) -> Device:
         f"{device.id} was unhealthy a moment ago: it is healthy again after"
         f" {damping.good_scans} good scans in a row"
     )
-    return replace(device, healthy=False, reasons=(Problem(RECOVERING, text),))
+    return replace(device, reasons=(Problem(RECOVERING, text),))
 
 
 def _with(advertised: AdvertisedResources, changed: Mapping[str, Device]) -> AdvertisedResources:

@@ -155,7 +155,6 @@ class Card:
         return Device(
             id=key,
             resource="",
-            healthy=False,
             reasons=(problem,),
             numa_node=self.pci.numa_node if self.pci else None,
             pci_addresses=(self.address,) if self.address else (),
@@ -204,8 +203,8 @@ class Device:
     """Full resource name, `fpga.intel.com/af-…`; empty for a device that has never had one and
     therefore isn't offered.
     """
-    healthy: bool
     reasons: tuple[Problem, ...] = ()
+    """Why it is unhealthy; empty if it is healthy."""
     nodes: tuple[DeviceNode, ...] = ()
     numa_node: int | None = None
     pci_addresses: tuple[str, ...] = ()
@@ -233,3 +232,8 @@ class Device:
     """
     attributes: tuple[tuple[str, Value], ...] = ()
     """What its type says of it, and the kernel; an FPGA's are made from its card."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return not self.reasons

@@ -101,7 +101,6 @@ def _function(card: Card, function: VirtualFunction) -> Device:
     return Device(
         id=function.id,
         resource=f"{DOMAIN}/{function_name(interface, function.afu_id)}" if is_known else "",
-        healthy=not reasons,
         reasons=reasons,
         nodes=function.nodes,
         numa_node=function.pci.numa_node,
@@ -122,7 +121,6 @@ def _region(card: Card, functions: Sequence[VirtualFunction]) -> Device:
     return Device(
         id=_engine(card),
         resource="" if of_functions or not interface else f"{DOMAIN}/{region_name(interface)}",
-        healthy=not reasons,
         reasons=reasons,
         nodes=tuple(dict.fromkeys(nodes)),
         numa_node=card.pci.numa_node if card.pci else None,

@@ -95,5 +95,5 @@ def with_held_functions(
             resources = owners.of_function(card, function)
             for resource in resources if is_in_use(function) else ():
                 if resource.startswith(_FUNCTIONS):
-                    held[function.id, card.place] = Device(function.id, resource, healthy=False)
+                    held[function.id, card.place] = Device(function.id, resource)
     return replace(memory, devices=held | {**memory.devices})

@@ -79,9 +79,7 @@ def merge(founds: Sequence[Found], allocated: Allocated = ()) -> AdvertisedResou
             what = f"type {device.type}" if device.type else device.card
             problem = Problem(DUPLICATE, f"{device.id} of {what} has the name of another device")
         if problem is not None:
-            device = replace(  # noqa: PLW2901 - the same, not offered
-                device, resource="", healthy=False, reasons=(problem,)
-            )
+            device = replace(device, resource="", reasons=(problem,))  # noqa: PLW2901 - the same
         if device.resource:
             names |= own
             resources.setdefault(device.resource, {})[device.id] = _unless_held(
@@ -126,7 +124,7 @@ def _unless_held(
     ]
     if not problems:
         return device
-    return replace(device, healthy=False, reasons=(*device.reasons, *problems))
+    return replace(device, reasons=(*device.reasons, *problems))
 
 
 def _claimants(devices: Iterable[Device]) -> dict[str, list[Device]]:

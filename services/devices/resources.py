@@ -123,7 +123,7 @@ def advertise(
 ) -> FpgaOffer:
     """The resources and devices that a node offers; modes without cards ignore the inventory."""
     if mode is PluginMode.UNITS:
-        made = (Device(str(number), UNIT_RESOURCE, healthy=True) for number in range(units))
+        made = (Device(str(number), UNIT_RESOURCE) for number in range(units))
         return _assemble(mode, (("", unit) for unit in made))
     if mode is PluginMode.NONE:
         return _assemble(mode, ())
@@ -168,7 +168,6 @@ def _port_device(card: Card, port: Port, node: Topology, *, key: str, resource: 
     return Device(
         id=key,
         resource=resource,
-        healthy=not reasons,
         reasons=reasons,
         nodes=(DeviceNode.at(port.name),),
         numa_node=port.pci.numa_node if port.pci else None,
@@ -221,7 +220,7 @@ def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
             resource = "" if has_no_afu(port) else UNIT_RESOURCE
             device = _port_device(card, port, node, key=key, resource=resource)
         reasons = tuple(each for each in device.reasons if each.reason != _NO_REGION)
-        yield replace(device, healthy=not reasons, reasons=reasons)
+        yield replace(device, reasons=reasons)
 
 
 def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device]:
@@ -248,7 +247,6 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
     yield Device(
         id=fme.name,
         resource=f"{DOMAIN}/{region_name(interface)}" if interface and is_reached else "",
-        healthy=not reasons,
         reasons=reasons,
         nodes=tuple(map(DeviceNode.at, nodes)),
         numa_node=card.pci.numa_node if card.pci else None,
@@ -317,7 +315,7 @@ def _carry_over(
     for (_, place), device in known.items():
         if place == card.place or (device.card == card.name and not card.address):
             unknown = ("",) * len(device.afu_ids)
-            broken = replace(device, healthy=False, reasons=(problem,), afu_ids=unknown)
+            broken = replace(device, reasons=(problem,), afu_ids=unknown)
             carried.append((place, broken))
     if carried or card.failure is None:
         return carried
@@ -352,7 +350,7 @@ def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> FpgaOffer:
         elif device.id in seen:
             text = f"{device.id} on {device.card or place} has the name of another device"
             reasons = (*device.reasons, Problem("duplicate-name", text))
-            not_offered.append(replace(device, resource="", healthy=False, reasons=reasons))
+            not_offered.append(replace(device, resource="", reasons=reasons))
         else:
             device = _completed(device, mode, place)  # noqa: PLW2901 - the same, with its names
             seen.add(device.id)

@@ -55,7 +55,7 @@ def test_a_device_with_another_name_is_still_the_claims(
     book: ClaimBook, now: dict[str, set[str]], others: set[str]
 ) -> None:
     devices = {
-        each: DraDevice(each, Device(each, "r", healthy=True, claims=frozenset(claims)), {})
+        each: DraDevice(each, Device(each, "r", claims=frozenset(claims)), {})
         for each, claims in now.items()
     }
     had = msgspec.structs.replace(WANT, devices=("nec-1",), claims=(("1", "240:0"),))

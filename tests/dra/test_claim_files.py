@@ -13,7 +13,7 @@ def want(request: str, *devices: str, resource: str = RESOURCE) -> Want:
 
 
 def device(name: str) -> DraDevice:
-    made = Device(name, RESOURCE, healthy=True, type="ve", envs=(("ACCELBIND_VE", name),))
+    made = Device(name, RESOURCE, type="ve", envs=(("ACCELBIND_VE", name),))
     return DraDevice(name, made, {})
 
 

@@ -277,7 +277,7 @@ async def all_devices() -> dict[str, DraDevice]:
     return {
         each: DraDevice(
             each,
-            Device(f"dfl-fme.{n}", REGION, healthy=True, interface_id=INTERFACE),
+            Device(f"dfl-fme.{n}", REGION, interface_id=INTERFACE),
             {},
         )
         for n, each in enumerate(DEVICES)

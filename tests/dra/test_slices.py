@@ -26,10 +26,8 @@ from services.devices.model import Device, Problem
 NODE = "node-1"
 
 
-def device(name: str, *reasons: str, healthy: bool | None = None, **attributes: Any) -> DraDevice:
-    is_healthy = not reasons if healthy is None else healthy
-    problems = tuple(Problem(reason, "a sentence") for reason in reasons)
-    made = Device(name, "r", is_healthy, problems)
+def device(name: str, *reasons: str, **attributes: Any) -> DraDevice:
+    made = Device(name, "r", tuple(Problem(reason, "a sentence") for reason in reasons))
     return DraDevice(name, made, {"type": "fpga", **attributes})
 
 
@@ -54,10 +52,9 @@ def test_a_device_has_typed_attributes() -> None:
     assert read_attributes({}) == {}
 
 
-@pytest.mark.parametrize(("reasons", "value"), [(("hot", "dead"), "hot"), ((), "unknown")])
-def test_an_unhealthy_device_has_one_taint(reasons: tuple[str, ...], value: str) -> None:
-    (taint,) = device_body(device("a", *reasons, healthy=False))["taints"]
-    assert taint == {"key": UNHEALTHY, "value": value, "effect": "NoSchedule"}
+def test_an_unhealthy_device_has_one_taint() -> None:
+    (taint,) = device_body(device("a", "hot", "dead"))["taints"]
+    assert taint == {"key": UNHEALTHY, "value": "hot", "effect": "NoSchedule"}
 
 
 @pytest.mark.parametrize(

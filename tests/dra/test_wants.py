@@ -47,7 +47,7 @@ AF = f"{DOMAIN}/{function_name(A10_INTERFACE, NLB0)}"
 
 def device(name: str, interface: str = A10_INTERFACE, kind: str = "") -> DraDevice:
     resource = "device.accelbind.dev/ve" if kind else REGION
-    made = Device(f"id-{name}", resource, healthy=True, interface_id=interface, type=kind)
+    made = Device(f"id-{name}", resource, interface_id=interface, type=kind)
     return DraDevice(name, made, {})
 
 

@@ -17,8 +17,8 @@ from services.node.metrics import CardCollector, DeviceCollector
 from services.node.state import NodeState
 from services.process.http import new_registry
 
-OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)
-BAD = replace(OK, id="p1", healthy=False, reasons=(Problem("a", "m"), Problem("b", "m")))
+OK = Device("p0", "d/r", card="region0", numa_node=1)
+BAD = replace(OK, id="p1", reasons=(Problem("a", "m"), Problem("b", "m")))
 CARD = Card("dfl", "region0", PciFunction("0000:5e:00.0", numa_node=1), None)
 SENSORS = CardSensors(
     "region0",
@@ -84,7 +84,7 @@ def test_devices_are_counted_as_a_scrape_finds_them(node: Node) -> None:
     assert count("d/r", "Healthy", "") == 2
     assert count("d/r", "Unhealthy", "a") == 1
     assert count("", "Unhealthy", "a") == 2
-    node.offer(replace(BAD, healthy=True, reasons=()))
+    node.offer(replace(BAD, reasons=()))
     assert count("d/r", "Healthy", "") == 1
     assert count("d/r", "Unhealthy", "a") is None
 

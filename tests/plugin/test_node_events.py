@@ -55,7 +55,7 @@ def told() -> Told:
 
 
 def device(*reasons: Problem, resource: str = RESOURCE) -> Device:
-    return Device("port.0", resource, healthy=not reasons, reasons=reasons, card="region0")
+    return Device("port.0", resource, reasons=reasons, card="region0")
 
 
 def card(failure: Problem | None = None) -> Inventory:

@@ -25,8 +25,8 @@ from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
-ONE = {"p0": Device("p0", "d/r", healthy=True)}
-BROKEN = Device("p0", "", healthy=False, reasons=(Problem("no-fme", "p0 has no FME"),))
+ONE = {"p0": Device("p0", "d/r")}
+BROKEN = Device("p0", "", reasons=(Problem("no-fme", "p0 has no FME"),))
 
 
 @dataclass

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 def device(key: str, resource: str) -> Device:
-    return Device(key, resource, healthy=True)
+    return Device(key, resource)
 
 
 def tree(**resources: str) -> NodeState:

@@ -31,7 +31,6 @@ def device(key: str, *, healthy: bool = True, numa_node: int | None = None) -> D
     return Device(
         id=key,
         resource=RESOURCE,
-        healthy=healthy,
         reasons=() if healthy else (Problem("r", "m"),),
         nodes=(DeviceNode.at(key),),
         numa_node=numa_node,
@@ -128,7 +127,7 @@ async def test_what_does_not_change_the_list_is_not_streamed(short_dir: Path) ->
     async with serving(short_dir, device("a", healthy=False)) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
-        other = Device("a", RESOURCE, healthy=False, reasons=(Problem("q", "other"),))
+        other = Device("a", RESOURCE, reasons=(Problem("q", "other"),))
         server.update(devices(other))
         server.update(devices(device("a")))
         assert told(await stream.read()) == [("a", "Healthy", [])]

@@ -77,7 +77,6 @@ def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
     device = Device(
         id=seen.id,
         resource="" if is_denied else of.resource,
-        healthy=not problems,
         reasons=tuple(problems),
         nodes=tuple(nodes),
         numa_node=numa if isinstance(numa, int) else None,

@@ -162,7 +162,7 @@ class DeviceTypes:
             else:
                 is_kept = read.reason == DEVICE_HUNG or not is_of_another
                 known = last.get((named.of.name, named.id), ()) if is_kept else ()
-                broken = (replace(each, healthy=False, reasons=(read,)) for each in known)
+                broken = (replace(each, reasons=(read,)) for each in known)
                 devices = tuple(broken) or (_not_offered(named, read),)
             offered = [each for each in devices if each.resource]
             self._offered[named.of.name, named.id] = offered
@@ -353,6 +353,4 @@ def _nodes(tree: SysTree, parts: Sequence[Subject], source: NodeSource) -> list[
 
 def _not_offered(named: _Named, problem: Problem) -> Device:
     """A device that is listed with a reason, and offered under no resource."""
-    return Device(
-        named.id, "", healthy=False, reasons=(problem,), card=named.first.name, type=named.of.name
-    )
+    return Device(named.id, "", reasons=(problem,), card=named.first.name, type=named.of.name)

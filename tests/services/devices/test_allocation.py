@@ -89,7 +89,7 @@ def test_where_a_hook_programs_devices_are_given_by_their_cdi_names_alone(
 def test_a_variable_has_a_value_for_each_device_in_their_order_and_a_fixed_one_its_value() -> None:
     def device(key: str, **envs: str) -> Device:
         fixed = (("FIXED", "a,b"),)
-        return Device(key, AF_NLB0, healthy=True, envs=tuple(envs.items()), fixed_envs=fixed)
+        return Device(key, AF_NLB0, envs=tuple(envs.items()), fixed_envs=fixed)
 
     made = [device("0", NODE="1", ID="x"), device("1", NODE="0"), device("2", NODE="1", ID="z")]
     answer = allocate({each.id: each for each in made}, ["2", "1", "0"])

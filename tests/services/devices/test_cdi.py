@@ -29,7 +29,6 @@ def nodes(*names: str) -> tuple[DeviceNode, ...]:
 FIRST = Device(
     id="dfl-port.0",
     resource="fpga.intel.com/af-x",
-    healthy=True,
     nodes=nodes("dfl-port.0"),
     cdi=f"{KIND}=dfl-port.0",
 )

@@ -19,7 +19,7 @@ def tree_of(*devices: Device) -> AdvertisedResources:
 
 
 def device(key: str = ID, *problems: Problem, resource: str = "fpga.intel.com/af-x") -> Device:
-    return Device(id=key, resource=resource, healthy=not problems, reasons=problems)
+    return Device(id=key, resource=resource, reasons=problems)
 
 
 def told(scans: str, damping: Damping = THREE, spacing: float = 1.0) -> str:

@@ -116,7 +116,6 @@ def test_a_card_without_an_address_has_the_name_of_its_folder() -> None:
 NEC = Device(
     "0000-b1-00-0",
     "device.accelbind.dev/nec-ve",
-    healthy=True,
     numa_node=1,
     pci_addresses=("0000:b1:00.0",),
     card="ve0",

@@ -15,9 +15,7 @@ Devices = dict[str, Device]
 
 
 def device(number: int, card: str = "region0", node: int | None = 0) -> Device:
-    return Device(
-        id=f"dfl-port.{number}", resource=RESOURCE, healthy=True, card=card, numa_node=node
-    )
+    return Device(id=f"dfl-port.{number}", resource=RESOURCE, card=card, numa_node=node)
 
 
 def rack(*cards: tuple[int | None, int]) -> Devices:
@@ -148,9 +146,7 @@ def test_examples(
 )
 def test_distinct_devices_come_before_replicas_of_one(must: str, size: int, chosen: str) -> None:
     devices = {
-        f"{card}-r{number}": Device(
-            f"{card}-r{number}", "d/r", healthy=True, type="t", claims=frozenset({card})
-        )
+        f"{card}-r{number}": Device(f"{card}-r{number}", "d/r", type="t", claims=frozenset({card}))
         for card in "ab"
         for number in range(2)
     }

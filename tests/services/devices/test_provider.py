@@ -11,14 +11,14 @@ FPGA = "0000:5e:00.0"
 
 
 def device(key: str, type_: str, *claims: str, resource: str = "d.example/r") -> Device:
-    return Device(key, resource, healthy=True, type=type_, claims=frozenset(claims))
+    return Device(key, resource, type=type_, claims=frozenset(claims))
 
 
 CARD = device("dfl-port.0", "", FPGA, resource="fpga.intel.com/af-x")
 VE = device("0000-b1-00-0", "ve", "0000:b1:00.0", "237:0")
 TYPE_CANT = "so type ve can't offer it"
 NEITHER = "so none of them is offered"
-NO_NODE = Device("x", "", healthy=False, reasons=(Problem("no-node", "x has no node"),), type="ve")
+NO_NODE = Device("x", "", reasons=(Problem("no-node", "x has no node"),), type="ve")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_device_is_offered_once_or_the_reason_says_who_else_has_it(
     made = merge([Found((CARD,)), Found(tuple(found))])
     assert [each.id for each in made.devices()] == ["dfl-port.0", *offered]
     assert [each.reasons[0].message for each in made.not_offered] == reasons
-    assert not any(each.healthy or each.resource for each in made.not_offered)
+    assert not any(each.resource for each in made.not_offered)
 
 
 ALONE = [device("ve-0", "ve", "237:0")]

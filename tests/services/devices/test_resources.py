@@ -81,7 +81,6 @@ def test_in_af_mode_a_device_is_a_port_under_the_function_in_it() -> None:
     assert made.resources[AF_NLB3]["dfl-port.1"] == Device(
         id="dfl-port.1",
         resource=AF_NLB3,
-        healthy=True,
         nodes=(DeviceNode.at("dfl-port.1"),),
         numa_node=1,
         pci_addresses=("0000:5f:00.0",),
@@ -103,7 +102,6 @@ def test_in_the_region_modes_a_device_is_an_engine(mode: PluginMode) -> None:
     assert made.resources[REGION]["dfl-fme.0"] == Device(
         id="dfl-fme.0",
         resource=REGION,
-        healthy=True,
         nodes=tuple(map(DeviceNode.at, ("dfl-port.0", "dfl-port.1", *engine))),
         numa_node=0,
         pci_addresses=("0000:5e:00.0",),
@@ -253,7 +251,6 @@ def test_a_region_is_unhealthy_while_a_virtual_function_of_it_can_not_be_read(
     device = only(offer(mode, physical, lost))
     assert reasons(device) == ["card-unreadable"]
     assert device.afu_ids == (NLB0, "")
-    assert not device.healthy
 
 
 @pytest.mark.parametrize("mode", [AF, *REGIONS])
@@ -264,7 +261,7 @@ def test_a_virtual_function_without_its_physical_one_offers_nothing_and_says_so(
     made = offer(mode, orphan, card(1))
     assert [device.card for device in made.devices()] == ["region1"]
     (not_offered,) = made.not_offered
-    assert (not_offered.id, not_offered.resource, not_offered.healthy) == ("dfl-port.1", "", False)
+    assert (not_offered.id, not_offered.resource) == ("dfl-port.1", "")
     assert not_offered.reasons == (
         Problem(
             "no-fme",
@@ -356,7 +353,6 @@ def test_a_device_is_unhealthy_for_the_reasons_that_count_in_its_mode(
         made = offer(mode, found, card(2))
         devices = [each for each in (*made.devices(), *made.not_offered) if each.card == "region0"]
         assert [reasons(each) for each in devices] == expected
-        assert [each.healthy for each in devices] == [not each for each in expected]
         assert [each.healthy for each in made.devices() if each.card == "region2"] == [True]
 
 
@@ -372,7 +368,7 @@ def test_an_engine_without_port_offers_nothing_and_says_so(mode: PluginMode) -> 
 def test_an_unreadable_card_offers_nothing_and_says_so(mode: PluginMode) -> None:
     made = offer(mode, replace(unreadable(card(0)), pci=None), card(1))
     assert [device.card for device in made.devices()] == ["region1"]
-    unreadable_device = Device("region0", "", healthy=False, reasons=(UNREADABLE,), card="region0")
+    unreadable_device = Device("region0", "", reasons=(UNREADABLE,), card="region0")
     assert made.not_offered == (unreadable_device,)
 
 
@@ -420,7 +416,6 @@ def test_a_region_that_goes_bad_keeps_the_resource_it_had(
     bad = offer(mode, spoilt, after=good)
     assert ids(bad) == ids(good)
     assert reasons(only(bad)) == [reason]
-    assert only(bad).healthy is False
     assert only(bad).nodes == only(good).nodes
     assert offer(mode, spoilt, after=bad) == bad
     assert offer(mode, card(0), after=bad) == good
@@ -484,7 +479,7 @@ def test_of_two_devices_with_one_name_the_second_is_not_offered() -> None:
     made = offer(AF, card(0), twin)
     assert only(made).card == "region0"
     (not_offered,) = made.not_offered
-    assert (not_offered.resource, not_offered.card, not_offered.healthy) == ("", "region1", False)
+    assert (not_offered.resource, not_offered.card) == ("", "region1")
     message = "dfl-port.0 on region1 has the name of another device"
     assert not_offered.reasons == (Problem("duplicate-name", message),)
 
@@ -539,10 +534,8 @@ def test_whatever_cards_there_are_the_tree_holds_together(
         for key, device in of_resource.items():
             assert (device.id, device.resource) == (key, resource)
             assert len(key) <= 63
-            assert device.healthy is not bool(device.reasons)
             assert device.nodes
     for each in made.not_offered:
         assert each.resource == ""
         assert each.reasons
-        assert not each.healthy
     assert offer(mode, *later, after=made) == made

@@ -24,7 +24,7 @@ UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
 
 
 def device(*nodes: str) -> Device:
-    return Device("0000-b1-00-0", RESOURCE, healthy=True, nodes=tuple(map(DeviceNode.at, nodes)))
+    return Device("0000-b1-00-0", RESOURCE, nodes=tuple(map(DeviceNode.at, nodes)))
 
 
 class Setting:
