@@ -68,9 +68,8 @@ def dra_devices(
         if device.type:
             name, attributes = dra_name(device.type, device.id), _of_type(device)
         else:
-            place = _place(device, cards.get(device.card))
-            name = label(f"{FPGA}-{place}")
-            attributes = _of_fpga(device, cards.get(device.card), programmed, place)
+            name = label(f"{FPGA}-{device.place}")
+            attributes = _of_fpga(device, cards.get(device.card), programmed)
             attributes["programmable"] = programmable
         made = DraDevice(name, device, {key: _fitting(attributes[key]) for key in attributes})
         # A pool in which a name is twice is not used at all. `merge` has said so of the second one.
@@ -78,16 +77,7 @@ def dra_devices(
     return tuple(found[name] for name in sorted(found))
 
 
-def _place(device: Device, card: Card | None) -> str:
-    """What tells an FPGA from the others of its node, also while its card can't be read."""
-    if card is not None and card.address:
-        return card.address
-    return next(iter(device.pci_addresses), device.card)
-
-
-def _of_fpga(
-    device: Device, card: Card | None, programmed: Programmed, place: str
-) -> dict[str, Value]:
+def _of_fpga(device: Device, card: Card | None, programmed: Programmed) -> dict[str, Value]:
     pci = card.pci if card else None
     functions = [programmed.get(node.host) for node in device.nodes]
     program = _common([each or "" for each in functions])
@@ -96,7 +86,7 @@ def _of_fpga(
         "interfaceID": device.interface_id,
         "afuID": "" if "" in functions else _common(device.afu_ids),
         "program": program if len(program) == PROGRAM_DIGITS else "",
-        "card": place,
+        "card": device.place,
         "programmable": False,
         "vendorID": pci.vendor if pci else "",
         "deviceID": pci.device if pci else "",

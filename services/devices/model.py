@@ -159,6 +159,7 @@ class Card:
             numa_node=self.pci.numa_node if self.pci else None,
             pci_addresses=(self.address,) if self.address else (),
             card=self.name,
+            place=self.place,
         )
 
 
@@ -211,6 +212,8 @@ class Device:
     """The PCI functions behind its nodes, in their order, each once."""
     card: str = ""
     """Name of the card that it is (a part of)."""
+    place: str = ""
+    """What distinguishes an FPGA's card on the node, also while it can't be read: `Card.place`."""
     interface_id: str = ""
     """Interface id of its region, empty if unknown."""
     afu_ids: tuple[str, ...] = ()

@@ -1,20 +1,17 @@
 """Which ports containers have, and which lock and key of calls a card has."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from services.devices.model import (
     Card,
     Device,
     Inventory,
-    PluginMode,
     Port,
     VirtualFunction,
 )
 from services.devices.ofs import is_in_use
 from services.devices.provider import Allocated
-from services.devices.resources import OfferMemory
 from services.devices.topology import Topology, physical_address
 from services.names import DOMAIN
 
@@ -80,20 +77,20 @@ def held_functions(inventory: Inventory, allocated: Allocated) -> frozenset[str]
 
 
 def with_held_functions(
-    memory: OfferMemory | None, inventory: Inventory, allocated: Allocated
-) -> OfferMemory:
+    last: Iterable[Device], inventory: Inventory, allocated: Allocated
+) -> list[Device]:
     """What mode af offered last, with functions that containers had before this process started.
 
     Which AFU is behind one can't be read meanwhile. It stays, unhealthy, under the resource that
     the kubelet knows it by: without that resource its container could not start again.
     """
-    memory = memory or OfferMemory(PluginMode.AF)
     owners = PortOwners(inventory, allocated)
-    held: dict[tuple[str, str], Device] = {}
-    for card in inventory.cards:
-        for function in card.functions or ():
-            resources = owners.of_function(card, function)
-            for resource in resources if is_in_use(function) else ():
-                if resource.startswith(_FUNCTIONS):
-                    held[function.id, card.place] = Device(function.id, resource)
-    return replace(memory, devices=held | {**memory.devices})
+    held = [
+        Device(function.id, resource, place=card.place)
+        for card in inventory.cards
+        for function in card.functions or ()
+        if is_in_use(function)
+        for resource in owners.of_function(card, function)
+        if resource.startswith(_FUNCTIONS)
+    ]
+    return [*held, *last]

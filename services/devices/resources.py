@@ -2,9 +2,8 @@
 
 `advertise` is a function of what a scan found, the node's mode and what was offered before. Because
 of that memory, a port whose ids turn bad stays, unhealthy, under the resource it had: the kubelet
-stops using it, and users find it where they expect it. The memory is a value that the caller passes
-to the next `advertise`. It identifies a device by its id and its place (the PCI address), so that
-another card with the same name does not inherit.
+stops using it, and users find it where they expect it. A device is identified by its id and its
+place (the PCI address), so that another card with the same name does not inherit.
 
 Ports on virtual functions belong to the engine of their physical function. Problems of an engine
 are problems of each of its ports, in every mode; problems of a port are problems of the region it
@@ -14,7 +13,7 @@ is part of. A device that never had a resource is not offered, but listed with i
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from services.devices.allocation import UNIT_VARIABLES, resource_variable
@@ -42,15 +41,6 @@ _REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
 
 
 @dataclass(frozen=True, slots=True)
-class OfferMemory:
-    """What was offered last in a mode, by device id and place."""
-
-    mode: PluginMode
-    devices: Mapping[tuple[str, str], Device] = field(default_factory=dict)
-    """Every device that had a resource."""
-
-
-@dataclass(frozen=True, slots=True)
 class AdvertisedResources:
     """What a node offers."""
 
@@ -67,14 +57,6 @@ class AdvertisedResources:
 
 NOTHING_ADVERTISED = AdvertisedResources({}, ())
 """What a node offers before its first scan."""
-
-
-@dataclass(frozen=True, slots=True)
-class FpgaOffer(AdvertisedResources):
-    """What a node offers of its FPGAs."""
-
-    memory: OfferMemory
-    """What the next `advertise` needs to know of this one."""
 
 
 def with_problems(
@@ -119,38 +101,37 @@ def advertise(
     mode: PluginMode,
     *,
     units: int = DEFAULT_UNITS,
-    previous: OfferMemory | None = None,
-) -> FpgaOffer:
-    """The resources and devices that a node offers; modes without cards ignore the inventory."""
+    previous: Iterable[Device] = (),
+) -> AdvertisedResources:
+    """The resources and devices that a node offers; modes without cards ignore the inventory.
+
+    `previous` are the devices that were offered last in this mode.
+    """
     if mode is PluginMode.UNITS:
-        made = (Device(str(number), UNIT_RESOURCE) for number in range(units))
-        return _assemble(mode, (("", unit) for unit in made))
+        return _assemble(mode, (Device(str(number), UNIT_RESOURCE) for number in range(units)))
     if mode is PluginMode.NONE:
         return _assemble(mode, ())
-    known = previous.devices if previous is not None and previous.mode is mode else {}
+    known = {(device.id, device.place): device for device in previous}
     node = Topology(inventory.cards)
-    placed: list[_Placed] = []
+    found: list[Device] = []
     for card in inventory.cards:
         if card.failure is None:
             devices = _devices_of(card, mode, node)
             if mode is PluginMode.BDF:
                 devices = _under_known_ids(card, devices, known)
-            placed.extend((card.place, _remember(card, device, known)) for device in devices)
-    present = {device.id for _, device in placed}
+            placed = (replace(device, place=card.place) for device in devices)
+            found.extend(_remember(device, known) for device in placed)
+    present = {device.id for device in found}
     for card in inventory.cards:
         carried = _carry_over(card, mode, known)
-        placed.extend(each for each in carried if each[1].id not in present)
-    return _assemble(mode, placed)
+        found.extend(each for each in carried if each.id not in present)
+    return _assemble(mode, found)
 
 
 def _devices_of(card: Card, mode: PluginMode, node: Topology) -> Iterable[Device]:
     if card.functions is not None and mode is not PluginMode.BDF:
         return ofs_devices(card, card.functions, mode)
     return _without_ports(card, node) or _MAKERS[mode](card, node)
-
-
-_Placed = tuple[str, Device]
-"""A device and its place."""
 
 
 def _addresses(functions: Iterable[PciFunction | None]) -> tuple[str, ...]:
@@ -285,14 +266,14 @@ def _under_known_ids(
     A port's number may be unreadable for a while. But the kubelet identifies by the id which
     container has which port, so a new one that comes to the id of another isn't offered.
     """
-    last = {device.nodes: key for (key, where), device in known.items() if where == card.place}
+    last = {device.nodes: device.id for device in known.values() if device.place == card.place}
     for device in sorted(units, key=lambda device: device.nodes not in last):
         yield replace(device, id=last.get(device.nodes, device.id))
 
 
-def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device]) -> Device:
+def _remember(device: Device, known: Mapping[tuple[str, str], Device]) -> Device:
     """A device that has no resource now, under the one it had."""
-    last = known.get((device.id, card.place))
+    last = known.get((device.id, device.place))
     if device.resource or last is None:
         return device
     return replace(device, resource=last.resource, nodes=device.nodes or last.nodes)
@@ -300,7 +281,7 @@ def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device
 
 def _carry_over(
     card: Card, mode: PluginMode, known: Mapping[tuple[str, str], Device]
-) -> list[_Placed]:
+) -> list[Device]:
     """The devices that a card had while it could be read, or while it had an engine.
 
     Which functions are in them is unknown now. A card whose address can't be read is identified by
@@ -312,17 +293,16 @@ def _carry_over(
     if problem is None:
         return []
     carried = []
-    for (_, place), device in known.items():
-        if place == card.place or (device.card == card.name and not card.address):
+    for device in known.values():
+        if device.place == card.place or (device.card == card.name and not card.address):
             unknown = ("",) * len(device.afu_ids)
-            broken = replace(device, reasons=(problem,), afu_ids=unknown)
-            carried.append((place, broken))
+            carried.append(replace(device, reasons=(problem,), afu_ids=unknown))
     if carried or card.failure is None:
         return carried
-    return [(card.place, card.unoffered(card.name, card.failure))]
+    return [card.unoffered(card.name, card.failure)]
 
 
-def _completed(device: Device, mode: PluginMode, place: str) -> Device:
+def _completed(device: Device, mode: PluginMode) -> Device:
     """A device that is offered, with what follows from its id and its resource.
 
     The kubelet keeps the CDI names that a container was given, also while the node's mode changes.
@@ -333,27 +313,24 @@ def _completed(device: Device, mode: PluginMode, place: str) -> Device:
     else:
         envs = ((resource_variable(device.resource), ",".join(device.pci_addresses)),)
     name = f"{mode.value}-{device.id}" if mode is PluginMode.REGIONDEVEL else device.id
-    functions = [each for each in (place, *device.pci_addresses) if each]
+    functions = [each for each in (device.place, *device.pci_addresses) if each]
     ids = (each.removeprefix("0000:") for each in functions)  # those of mode bdf
     claims = device.claims.union(functions, ids)
     return replace(device, cdi=f"{KIND}={name}", envs=envs, claims=claims)
 
 
-def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> FpgaOffer:
+def _assemble(mode: PluginMode, found: Iterable[Device]) -> AdvertisedResources:
     resources: dict[str, dict[str, Device]] = {}
     not_offered: list[Device] = []
-    memory: dict[tuple[str, str], Device] = {}
     seen: set[str] = set()
-    for place, device in placed:
+    for device in found:
         if not device.resource:
             not_offered.append(device)
         elif device.id in seen:
-            text = f"{device.id} on {device.card or place} has the name of another device"
+            text = f"{device.id} on {device.card} has the name of another device"
             reasons = (*device.reasons, Problem("duplicate-name", text))
             not_offered.append(replace(device, resource="", reasons=reasons))
         else:
-            device = _completed(device, mode, place)  # noqa: PLW2901 - the same, with its names
             seen.add(device.id)
-            resources.setdefault(device.resource, {})[device.id] = device
-            memory[device.id, place] = device
-    return FpgaOffer(resources, tuple(not_offered), OfferMemory(mode, memory))
+            resources.setdefault(device.resource, {})[device.id] = _completed(device, mode)
+    return AdvertisedResources(resources, tuple(not_offered))

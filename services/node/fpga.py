@@ -15,7 +15,7 @@ from services.containers.holders import Holders
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
 from services.devices.limits import Limits
-from services.devices.model import Card, Inventory, PluginMode, Problem
+from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.port_owners import (
     card_key,
     held_functions,
@@ -23,7 +23,7 @@ from services.devices.port_owners import (
     with_held_functions,
 )
 from services.devices.provider import Found
-from services.devices.resources import OfferMemory, advertise, with_problems
+from services.devices.resources import advertise, with_problems
 from services.process.blocking import BlockingCalls
 
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
@@ -66,7 +66,8 @@ class FpgaProvider:
         self._observe_seconds = observe_seconds
         self._last: dict[tuple[str, str], Card] = {}
         """The cards as they counted last."""
-        self._memory: OfferMemory | None = None
+        self._offered: Sequence[Device] = ()
+        """The devices that were offered last."""
 
     async def devices(self) -> Found:
         """As `Provider` says."""
@@ -79,10 +80,10 @@ class FpgaProvider:
             holders = await self._holders()
             in_use = held_functions(inventory, holders)
             inventory = await self._afu_ids.identify(inventory, in_use)
-            self._memory = with_held_functions(self._memory, inventory, holders)
-        offer = advertise(inventory, self._mode, units=self._units, previous=self._memory)
-        self._memory = offer.memory
-        devices = (*offer.devices(), *offer.not_offered)
+            self._offered = with_held_functions(self._offered, inventory, holders)
+        offer = advertise(inventory, self._mode, units=self._units, previous=self._offered)
+        self._offered = tuple(offer.devices())
+        devices = (*self._offered, *offer.not_offered)
         return Found(devices, inventory.problems, inventory.cards)
 
     async def _read_cards(self) -> Inventory:

@@ -17,7 +17,7 @@ from services.admission.pod_review import answer
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, Inventory, PluginMode
-from services.devices.resources import AdvertisedResources, OfferMemory, advertise
+from services.devices.resources import NOTHING_ADVERTISED, AdvertisedResources, advertise
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import read_entry
 from services.process.blocking import BlockingCalls
@@ -94,7 +94,7 @@ class Node:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._afu_ids = AfuIds(root, BlockingCalls())
-        self._before: dict[PluginMode, OfferMemory] = {}
+        self._before: dict[PluginMode, AdvertisedResources] = {}
 
     def offered(self) -> dict[str, Any]:
         """What it offers now in each mode, as plain values."""
@@ -102,8 +102,8 @@ class Node:
         identified = asyncio.run(self._afu_ids.identify(scanned, ()))
         for mode in (each for each in PluginMode if each is not PluginMode.NONE):
             inventory = identified if mode is PluginMode.AF else scanned
-            tree = advertise(inventory, mode, previous=self._before.get(mode))
-            self._before[mode] = tree.memory
+            before = self._before.get(mode, NOTHING_ADVERTISED)
+            tree = self._before[mode] = advertise(inventory, mode, previous=before.devices())
             tables[str(mode)] = _table(inventory, tree)
         return tables
 

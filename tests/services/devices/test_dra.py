@@ -99,7 +99,7 @@ def test_a_card_that_can_not_be_read_any_more_keeps_its_name() -> None:
     for pci in (working.pci, None):
         broken = replace(working, fme=None, ports=(), failure=HUNG, pci=pci)
         inventory = Inventory((broken,))
-        now = advertise(inventory, PluginMode.REGION, previous=offer.memory)
+        now = advertise(inventory, PluginMode.REGION, previous=offer.devices())
         (found,) = dra_devices(now, inventory, {})
         assert found.name == "fpga-0000-5e-00-0"
         assert not found.device.healthy

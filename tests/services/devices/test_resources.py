@@ -14,7 +14,7 @@ from services.devices.model import (
     Port,
     Problem,
 )
-from services.devices.resources import FpgaOffer, advertise
+from services.devices.resources import AdvertisedResources, advertise
 from tests.services.cards import (
     AF_NLB0,
     BAD,
@@ -42,11 +42,13 @@ ID_EMPTY = Problem("interface-id-empty", "compat_id of dfl-fme.0 is empty")
 UNREADABLE = Problem("card-unreadable", "region0 can't be listed")
 
 
-def offer(mode: PluginMode, *cards: Card, after: FpgaOffer | None = None) -> FpgaOffer:
-    return advertise(Inventory(cards), mode, previous=after.memory if after else None)
+def offer(
+    mode: PluginMode, *cards: Card, after: AdvertisedResources | None = None
+) -> AdvertisedResources:
+    return advertise(Inventory(cards), mode, previous=after.devices() if after else ())
 
 
-def ids(made: FpgaOffer) -> dict[str, list[str]]:
+def ids(made: AdvertisedResources) -> dict[str, list[str]]:
     return {resource: list(devices) for resource, devices in made.resources.items()}
 
 
@@ -54,7 +56,7 @@ def reasons(device: Device) -> list[str]:
     return [problem.reason for problem in device.reasons]
 
 
-def only(made: FpgaOffer) -> Device:
+def only(made: AdvertisedResources) -> Device:
     (device,) = made.devices()
     return device
 
@@ -85,6 +87,7 @@ def test_in_af_mode_a_device_is_a_port_under_the_function_in_it() -> None:
         numa_node=1,
         pci_addresses=("0000:5f:00.0",),
         card="region1",
+        place="0000:5f:00.0",
         interface_id=INTERFACE,
         afu_ids=(NLB3,),
         cdi="intel.cdi.k8s.io/fpga=dfl-port.1",
@@ -106,6 +109,7 @@ def test_in_the_region_modes_a_device_is_an_engine(mode: PluginMode) -> None:
         numa_node=0,
         pci_addresses=("0000:5e:00.0",),
         card="region0",
+        place="0000:5e:00.0",
         interface_id=INTERFACE,
         afu_ids=(NLB0, NLB3),
         cdi=f"intel.cdi.k8s.io/fpga={'regiondevel-' if engine else ''}dfl-fme.0",
@@ -132,7 +136,7 @@ def test_in_bdf_mode_further_ports_of_a_function_are_told_apart_by_number() -> N
     assert ids(made) == {UNIT: ["5e:00.0", "5e:00.0-3", "5e:00.0-2"]}
 
 
-def unit_nodes(made: FpgaOffer) -> dict[str, str]:
+def unit_nodes(made: AdvertisedResources) -> dict[str, str]:
     return {key: device.nodes[0].host for key, device in made.resources[UNIT].items()}
 
 
@@ -197,7 +201,6 @@ def test_units_need_no_card() -> None:
     assert made.resources[UNIT]["7"].healthy
     assert not made.resources[UNIT]["7"].nodes
     assert advertise(Inventory(), UNITS, units=0).resources == {}
-    assert made.memory.mode is UNITS
 
 
 # Virtual functions
@@ -368,8 +371,9 @@ def test_an_engine_without_port_offers_nothing_and_says_so(mode: PluginMode) -> 
 def test_an_unreadable_card_offers_nothing_and_says_so(mode: PluginMode) -> None:
     made = offer(mode, replace(unreadable(card(0)), pci=None), card(1))
     assert [device.card for device in made.devices()] == ["region1"]
-    unreadable_device = Device("region0", "", reasons=(UNREADABLE,), card="region0")
-    assert made.not_offered == (unreadable_device,)
+    assert made.not_offered == (
+        Device("region0", "", reasons=(UNREADABLE,), card="region0", place="region0"),
+    )
 
 
 # What was is kept
@@ -466,12 +470,6 @@ def test_what_was_offered_is_kept_for_the_same_card_only(
         resource: [(each.id, each.healthy) for each in devices.values()]
         for resource, devices in made.resources.items()
     } == expected
-
-
-def test_what_was_offered_in_another_mode_does_not_count() -> None:
-    good = offer(AF, card(0)).memory
-    (lost,) = advertise(Inventory((unreadable(card(0)),)), BDF, previous=good).not_offered
-    assert (lost.id, lost.resource) == ("region0", "")
 
 
 def test_of_two_devices_with_one_name_the_second_is_not_offered() -> None:

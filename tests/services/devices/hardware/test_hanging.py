@@ -7,7 +7,7 @@ import pytest
 
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import FpgaOffer, advertise
+from services.devices.resources import AdvertisedResources, advertise
 from services.process.blocking import BlockingCalls
 from simulator.cards import NLB3, CardSpec, Rack, lay_out
 from tests.services.devices.hardware.blocking import Barrier, threads
@@ -28,8 +28,8 @@ def scanner_of(rack: Rack, barrier: Barrier) -> Scanner:
     return Scanner(rack.root, BlockingCalls(), patience=PATIENCE, files=barrier.files)
 
 
-def tree_of(inventory: Inventory, after: FpgaOffer | None = None) -> FpgaOffer:
-    return advertise(inventory, PluginMode.AF, previous=after.memory if after else None)
+def tree_of(inventory: Inventory, after: AdvertisedResources | None = None) -> AdvertisedResources:
+    return advertise(inventory, PluginMode.AF, previous=after.devices() if after else ())
 
 
 def failures(inventory: Inventory) -> dict[str, str]:

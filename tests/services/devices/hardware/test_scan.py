@@ -8,7 +8,7 @@ import pytest
 
 from services.devices.hardware.scan import Scanner, scan
 from services.devices.model import Card, Fme, Inventory, PluginMode, Port, Problem
-from services.devices.resources import FpgaOffer, advertise
+from services.devices.resources import AdvertisedResources, advertise
 from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
@@ -16,8 +16,10 @@ from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
 DRIVERS = ["opae", "dfl"]
 
 
-def tree(root: Path, mode: PluginMode = PluginMode.AF, after: FpgaOffer | None = None) -> FpgaOffer:
-    return advertise(scan(root), mode, previous=after.memory if after else None)
+def tree(
+    root: Path, mode: PluginMode = PluginMode.AF, after: AdvertisedResources | None = None
+) -> AdvertisedResources:
+    return advertise(scan(root), mode, previous=after.devices() if after else ())
 
 
 def the_card(inventory: Inventory) -> Card:
