@@ -11,7 +11,6 @@ Sensors are read apart from the scan: a controller answers in milliseconds, a re
 microseconds. A read that hangs holds up no other card (`services.process.blocking`).
 """
 
-import itertools
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,9 +40,6 @@ from services.process.errors import HardwareError
 
 MAX_FOLDERS: Final = 512
 """Folders below an engine that are searched; some sixty on an N6000."""
-
-MAX_CHANNELS: Final = 128
-"""Sensors of a card that are read; some forty on an N6000."""
 
 KEY: Final = "sensors"
 """The key under which sensors are read; that of a card has its path behind it."""
@@ -116,7 +112,7 @@ def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
     registers: list[ErrorRegister] = []
     if card.fme is not None:
         engine = part_folder(files, entry, card.fme.name)
-        for kind, name, value in itertools.islice(_search(files, engine), MAX_CHANNELS):
+        for kind, name, value in _search(files, engine):
             values[kind].append((name, value))
         registers.extend(_engine_registers(files, engine, card.fme.name))
     for port in card.ports:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from services.devices.hardware.iommu import group_of
 from services.devices.hardware.pci import address_in, pcie_root
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Value
@@ -87,10 +88,6 @@ def _numa_node(files: Sysfs, subject: Subject) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _group(files: Sysfs, subject: Subject) -> str:
-    return last_step(files.link(f"{subject.pci}/iommu_group")) if subject.pci else ""
-
-
 def _is_virtual(files: Sysfs, subject: Subject) -> bool | None:
     return bool(files.link(f"{subject.pci}/physfn")) if subject.pci else None
 
@@ -107,7 +104,7 @@ _READERS: Final[dict[str, Callable[[Sysfs, Subject], Value | None]]] = {
     "pcieRoot": lambda _, subject: pcie_root(subject.pci),
     "virtualFunction": _is_virtual,
     "numaNode": _numa_node,
-    "iommuGroup": _group,
+    "iommuGroup": lambda files, of: group_of(files, of.pci) if of.pci else "",
     "usbSerial": lambda files, of: files.text(f"{of.usb}/serial") if of.usb else "",
     "usbPath": lambda _, subject: last_step(subject.usb),
 }

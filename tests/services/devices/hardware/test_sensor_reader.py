@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.devices.hardware.scan import scan
-from services.devices.hardware.sensor_reader import MAX_CHANNELS, SensorReader
+from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.model import Problem
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from services.process.blocking import BlockingCalls
@@ -202,11 +202,3 @@ def test_a_card_with_endless_folders_is_read_all_the_same(tmp_path: Path) -> Non
     for number in range(600):
         (engine / f"wide{number:03}").mkdir()
     assert [each.value for each in the_one(tmp_path).temperatures] == [38.0]
-
-
-def test_a_card_with_endless_sensors_is_read_up_to_a_number(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    for number in range(200):
-        write(engine_of(rack) / f"bmc/hwmon9/temp{number}_input", "1000\n")
-    found = the_one(tmp_path)
-    assert len(found.temperatures) + len(found.powers) == MAX_CHANNELS - 2
