@@ -150,7 +150,7 @@ def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Prob
             )
             return Problem(CLAIMED_BY_FPGA, text)
         if others:
-            both = sorted({f"{each.id} of type {each.type}" for each in (device, *others)})
+            both = sorted({f"{each.card} of type {each.type}" for each in (device, *others)})
             text = f"{claim} is part of {listing(both)}, so none of them is offered"
             return Problem(CLAIMED_TWICE, text)
     return None

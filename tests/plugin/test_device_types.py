@@ -133,7 +133,7 @@ async def test_two_types_and_a_card_share_no_device(bed: Bed, engines: Engines) 
         state = serving(plugin).node.state
         await eventually_async(lambda: len(state.advertised.not_offered) == 3)
         reasons = {each.id: each.reasons[0].message for each in state.advertised.not_offered}
-        assert "of type other and 0000-b0-00-0 of type vector-engine" in reasons["0000-b0-00-0"]
+        assert "of type other and 0000:b0:00.0 of type vector-engine" in reasons["0000-b0-00-0"]
         named = [text for text in reasons.values() if text.startswith(address)]
         assert named == [
             f"{address} belongs to the FPGA device dfl-port.0 ({AF}), so type pac can't offer it"

@@ -11,7 +11,7 @@ FPGA = "0000:5e:00.0"
 
 
 def device(key: str, type_: str, *claims: str, resource: str = "d.example/r") -> Device:
-    return Device(key, resource, type=type_, claims=frozenset(claims))
+    return Device(key, resource, type=type_, card="x", claims=frozenset(claims))
 
 
 CARD = device("dfl-port.0", "", FPGA, resource="fpga.intel.com/af-x")
@@ -41,27 +41,27 @@ NO_NODE = Device("x", "", reasons=(Problem("no-node", "x has no node"),), type="
         (
             [VE, device("0000-b1-00-0", "accel", "0000:b1:00.0")],
             [],
-            [f"0000:b1:00.0 is part of {VE.id} of type accel and {VE.id} of type ve, {NEITHER}"],
+            [f"0000:b1:00.0 is part of x of type accel and x of type ve, {NEITHER}"],
         ),
         # a partner that is also served alone
         (
             [device("card", "alveo", "0000:21:00.0", "189:4"), device("1-2", "jtag", "189:4")],
             [],
-            [f"189:4 is part of 1-2 of type jtag and card of type alveo, {NEITHER}"] * 2,
+            [f"189:4 is part of x of type alveo and x of type jtag, {NEITHER}"] * 2,
         ),
         (
-            [device("a", "ve", "1:1", "2:2"), device("b", "ve", "1:2", "2:2")],
+            [device("a", "ve", "1:1", "2:2"), replace(device("b", "ve", "1:2", "2:2"), card="y")],
             [],
-            [f"2:2 is part of a of type ve and b of type ve, {NEITHER}"] * 2,
+            [f"2:2 is part of x of type ve and y of type ve, {NEITHER}"] * 2,
         ),
         # one type finds one node under two names
         (
             [
-                replace(device("a", "t", "1:1"), card="x"),
+                device("a", "t", "1:1"),
                 replace(device("b", "t", "1:1"), card="y"),
             ],
             [],
-            [f"1:1 is part of a of type t and b of type t, {NEITHER}"] * 2,
+            [f"1:1 is part of x of type t and y of type t, {NEITHER}"] * 2,
         ),
         # an id that two devices have
         (
