@@ -188,7 +188,7 @@ def test_eight_vector_engines_are_allocated_beside_fpgas() -> None:
         if each.name == "nec-vector-engine"
     )
     engines = [
-        Device(str(n), of.resource, True, type=of.name, attributes=(("state", 1), ("osState", 0)))
+        Device(str(n), of.resource, type=of.name, attributes=(("state", 1), ("osState", 0)))
         for n in range(8)
     ]
     inventory = Inventory((card(0), card(1)))

@@ -70,7 +70,7 @@ def requests(draw: st.DrawFn, most: int = 9) -> tuple[Devices, list[str], list[s
 
 
 @given(requests())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_other_set_is_on_fewer_numa_nodes_nor_on_one_of_these_on_fewer_cards(
     request: tuple[Devices, list[str], list[str], int],
 ) -> None:
@@ -95,7 +95,7 @@ def test_the_order_in_which_ids_are_offered_changes_nothing(
     assert again == prefer(devices, available, must, size)
 
 
-@given(requests(), st.lists(st.text(max_size=3)), st.integers(-(2**31), 2**31 - 1))
+@given(requests(), st.lists(st.text("a-0", max_size=3), max_size=3), st.integers(-9, 99))
 def test_whatever_is_asked_is_answered(
     request: tuple[Devices, list[str], list[str], int], strange: list[str], size: int
 ) -> None:

@@ -63,7 +63,7 @@ def test_what_is_no_error_or_no_answer_is_not_cleared(card_: Card) -> None:
     "mode", [PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL, PluginMode.BDF]
 )
 def test_the_ids_of_every_mode_are_understood(mode: PluginMode) -> None:
-    physical = card(0, broken("dfl-port.0"), broken("dfl-port.2"))
+    physical = card(0, broken("dfl-port.0"), replace(broken("dfl-port.2"), number=1))
     cards = physical, virtual(physical, 1, broken("dfl-port.1")), card(2, broken("dfl-port.3"))
     devices = list(advertise(Inventory(cards), mode).devices())
     assert len(devices) >= 2
@@ -118,7 +118,7 @@ def test_no_port_is_cleared_twice_of_a_value_while_nobody_has_it_nor_ever_while_
                 expected = {f"dfl-port.{n}={value:#x}"} - done[n] if value else set()
                 assert set(mine) == expected
                 done[n] |= expected
-    assert len(node.tried) <= 3
+    assert len({(place, name) for place, name, _ in node.tried}) <= 3
 
 
 def test_what_could_not_be_tried_is_chosen_again() -> None:

@@ -96,7 +96,7 @@ def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("opae") for _ in range(4)])
     calls = BlockingCalls(max_threads=3)
-    scanner = Scanner(rack.root, calls, patience=PATIENCE, files=barrier.files)
+    scanner = Scanner(rack.root, calls, patience=0.5, files=barrier.files)
     barrier.hang("intel-fpga-port.")
     inventory = scanner.scan_sync()
     assert list(failures(inventory).values()) == ["card-hung"] * 3 + ["card-unread"]
