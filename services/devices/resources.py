@@ -15,6 +15,7 @@ is part of. A device that never had a resource is not offered, but listed with i
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, count
 
 from services.devices.allocation import UNIT_VARIABLES, resource_variable
 from services.devices.cdi import KIND
@@ -261,14 +262,23 @@ _MAKERS: Mapping[PluginMode, Callable[[Card, Topology], Iterator[Device]]] = {
 def _under_known_ids(
     card: Card, units: Iterable[Device], known: Mapping[tuple[str, str], Device]
 ) -> Iterator[Device]:
-    """The units of mode `bdf` under the ids that they had, these before new ones.
+    """The units of mode `bdf` under the ids that they had.
 
-    A port's number may be unreadable for a while. But the kubelet identifies by the id which
-    container has which port, so a new one that comes to the id of another isn't offered.
+    The first port of a function changes when one is released, or when its number can't be read for
+    a while. But the kubelet identifies by the id which container has which port.
     """
+    units = list(units)
     last = {device.nodes: device.id for device in known.values() if device.place == card.place}
-    for device in sorted(units, key=lambda device: device.nodes not in last):
-        yield replace(device, id=last.get(device.nodes, device.id))
+    kept = {device.nodes: last[device.nodes] for device in units if device.nodes in last}
+    taken = set(kept.values())
+    for device in units:
+        if device.nodes not in kept:
+            base = device.id.partition("-")[0]
+            others = (f"{base}-{number}" for number in count(1))
+            key = next(each for each in chain((device.id, base), others) if each not in taken)
+            taken.add(key)
+            kept[device.nodes] = key
+        yield replace(device, id=kept[device.nodes])
 
 
 def _remember(device: Device, known: Mapping[tuple[str, str], Device]) -> Device:
