@@ -6,7 +6,9 @@ nodes. Names and files as in the specification, version 0.5.0, the first one wit
 (github.com/cncf-tags/container-device-interface, `SPEC.md`; what names may hold, `pkg/parser`).
 
 All devices of a node and kind are in one file, because a runtime refuses a name that two files
-define: a device that moves to another resource would be in both for a moment.
+define: a device that moves to another resource would be in both for a moment. A runtime also
+refuses a file as a whole for one bad device in it, so a device that it wouldn't take is left out
+and reported.
 """
 
 import json
@@ -15,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from services.devices.model import Device, DeviceNode
+from services.devices.model import Device, DeviceNode, Problem
 from services.process.errors import InvalidName
 
 CDI_VERSION = "0.5.0"
@@ -30,6 +32,7 @@ CLAIM_KIND = "accelbind.dev/claim"
 """That of what a DRA claim gives a container; each claim has a file of its own."""
 
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+_NODE = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class CdiFile:
     """Empty if there should be no file, since one without devices is invalid."""
     devices: tuple[str, ...] = ()
     """Ids of the devices in it."""
+    problems: tuple[Problem, ...] = ()
+    """What was left out, and why."""
 
 
 def check_name(name: str) -> None:
@@ -69,22 +74,28 @@ def describe(
 ) -> CdiFile:
     """The file about a node's devices of a kind: the same bytes in whatever order they come.
 
-    Health plays no part: a container that has a device restarts with it. Each id is one device's,
-    and is made of what runtimes take in a name. Devices without nodes are not in it: there is
-    nothing to edit. `host_root` is the folder below which the host's `dev/` is, as the host sees
-    it. Runtimes start the hook once the container's namespaces exist.
+    Health plays no part: a container that has a device restarts with it. Devices without nodes are
+    not in it, since there is nothing to edit. `host_root` is the folder below which the host's
+    `dev/` is, as the host sees it. Runtimes start the hook once the container's namespaces exist.
     """
     entries: dict[str, dict[str, Any]] = {}
+    problems: list[Problem] = []
     for device in devices:
-        of, _, name = device.cdi.partition("=")
-        if of != kind or not device.nodes:
+        if not device.nodes or not device.cdi.startswith(f"{kind}="):
+            continue
+        problem = _problem(device, entries)
+        if problem:
+            problems.append(problem)
             continue
         edits: dict[str, Any] = {"deviceNodes": [_node(node, host_root) for node in device.nodes]}
         if hook is not None:
             edits["hooks"] = [_hook(hook, device.id)]
-        entries[device.id] = {"name": name, "containerEdits": edits}
-    ids = tuple(sorted(entries))
-    return CdiFile(_file(kind, [entries[each] for each in ids]), ids)
+        entries[device.id] = {"name": _name(device), "containerEdits": edits}
+    names = tuple(sorted(entries))
+    if not names:
+        return CdiFile(problems=tuple(problems))
+    content = _file(kind, [entries[name] for name in names])
+    return CdiFile(content, names, tuple(problems))
 
 
 def claim_file(uid: str) -> str:
@@ -111,11 +122,16 @@ def describe_claim(devices: Iterable[ClaimDevice], *, host_root: str = "/") -> b
     """The file of a claim; empty if there is nothing to edit.
 
     Raises:
-        InvalidName: A name is none that runtimes take.
+        InvalidName: A name or node is none that runtimes take.
     """
     entries = []
     for device in devices:
         check_name(device.name)
+        bad = [node for node in device.nodes if not _fits(node)]
+        if bad:
+            raise InvalidName(
+                f"{device.name} has a node that no container can have: {bad[0].host!r:.200}"
+            )
         edits: dict[str, Any] = {}
         if device.nodes:
             edits["deviceNodes"] = [_node(node, host_root) for node in device.nodes]
@@ -123,12 +139,10 @@ def describe_claim(devices: Iterable[ClaimDevice], *, host_root: str = "/") -> b
             edits["env"] = [f"{name}={value}" for name, value in device.envs]
         if device.cdi:
             entries.append({"name": device.name, "containerEdits": edits})
-    return _file(CLAIM_KIND, entries)
+    return _file(CLAIM_KIND, entries) if entries else b""
 
 
 def _file(kind: str, entries: list[dict[str, Any]]) -> bytes:
-    if not entries:
-        return b""
     text = json.dumps({"cdiVersion": CDI_VERSION, "kind": kind, "devices": entries}, indent=1)
     return f"{text}\n".encode()
 
@@ -139,6 +153,29 @@ def _node(node: DeviceNode, host_root: str) -> dict[str, str]:
         "hostPath": f"{host_root.rstrip('/')}/dev/{node.host}",
         "permissions": node.permissions,
     }
+
+
+def _fits(node: DeviceNode) -> bool:
+    return bool(_NODE.fullmatch(node.host) and _NODE.fullmatch(node.inside))
+
+
+def _problem(device: Device, known: Iterable[str]) -> Problem | None:
+    """Why a device can't be in a file, if it can't."""
+    if device.id in known:
+        return Problem("cdi-duplicate", f"two devices are called {device.id}")
+    try:
+        check_name(_name(device))
+    except InvalidName as error:
+        return Problem("cdi-name", str(error))
+    for node in device.nodes:
+        if not _fits(node):
+            text = f"{device.id} has a node that no container can have: {node.host!r:.200}"
+            return Problem("cdi-node", text)
+    return None
+
+
+def _name(device: Device) -> str:
+    return device.cdi.partition("=")[2]
 
 
 def _hook(hook: CdiHook, device: str) -> dict[str, Any]:

@@ -27,6 +27,8 @@ class Effect(StrEnum):
     """The card can't be read: the devices that it had stay, unhealthy."""
     DEVICE = "unhealthy"
     """The device is unhealthy; if it never had a resource, it isn't offered at all."""
+    LEFT_OUT = "not in CDI"
+    """The device isn't described in the CDI file; it is offered all the same."""
     REMARK = "none"
     """It is reported, and makes nothing unhealthy."""
 
@@ -50,6 +52,7 @@ _PROGRAM: Final = (
 _NODE: Final = (
     "udev makes it when the driver loads: udevadm trigger; in a pod, mount the host's /dev"
 )
+_RENAME: Final = "a bug in the driver or in accelbind: the message says what can't be written"
 _IDS: Final = {
     "afu-id": ("the port's afu_id", _PROGRAM),
     "interface-id": ("the engine's interface id", _STATIC),
@@ -272,6 +275,9 @@ REASONS: Final[Mapping[str, Reason]] = {
         "another function of the IOMMU group has a driver of the host",
         "bind it to vfio-pci too, or unbind it",
     ),
+    "cdi-duplicate": Reason("two devices have one name", _RENAME, Effect.LEFT_OUT),
+    "cdi-name": Reason("its id is not a valid CDI name", _RENAME, Effect.LEFT_OUT),
+    "cdi-node": Reason("a container can't have one of its nodes", _RENAME, Effect.LEFT_OUT),
 }
 """All codes, in the order of the reference."""
 

@@ -103,5 +103,6 @@ class CdiPublisher:
                 removed=[] if file.content else [self._file],
                 devices=len(file.devices),
             )
-        self._outage.update(done.error)
+        problems = [done.error, *(each.message for each in file.problems)]
+        self._outage.update("; ".join(filter(None, problems)))
         return True

@@ -57,7 +57,7 @@ def test_a_file_describes_each_device_with_its_nodes() -> None:
             described("dfl-port.0", "dfl-port.0"),
         ],
     }
-    assert file.devices == ("5e:00.0", "dfl-port.0")
+    assert (file.devices, file.problems) == (("5e:00.0", "dfl-port.0"), ())
 
 
 def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed() -> None:
@@ -78,8 +78,26 @@ def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed() ->
         assert bool(new) is after.has_cards
 
 
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        (replace(FIRST, id="-x", cdi=f"{KIND}=-x"), "cdi-name"),
+        (replace(FIRST, id="x", nodes=nodes("../sda")), "cdi-node"),
+        (replace(FIRST, id="x", nodes=nodes("a/../b")), "cdi-node"),
+        (SECOND, "cdi-duplicate"),
+    ],
+)
+def test_what_a_runtime_would_not_take_is_left_out_and_told(device: Device, reason: str) -> None:
+    file = describe([SECOND, device, FIRST])
+    assert file.devices == ("5e:00.0", "dfl-port.0")
+    assert [problem.reason for problem in file.problems] == [reason]
+    assert file.content == describe([FIRST, SECOND]).content
+
+
 def test_a_file_without_devices_is_none() -> None:
-    assert describe([replace(FIRST, nodes=())]) == CdiFile()
+    file = describe([replace(FIRST, cdi=f"{KIND}=")])
+    assert file.content == b""
+    assert [problem.reason for problem in file.problems] == ["cdi-name"]
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a=b", "a/b", "a b", "\u0660", "x\n"])
@@ -136,6 +154,7 @@ def test_the_file_of_a_claim_has_nodes_and_variables() -> None:
     assert claim_file("u") == "accelbind-claim-u.json"
 
 
-def test_a_claim_that_no_runtime_would_take_is_an_error() -> None:
+@pytest.mark.parametrize("device", [ClaimDevice("u/r"), ClaimDevice("u", (DeviceNode.at("../x"),))])
+def test_a_claim_that_no_runtime_would_take_is_an_error(device: ClaimDevice) -> None:
     with pytest.raises(InvalidName):
-        describe_claim([ClaimDevice("u/r")])
+        describe_claim([device])
