@@ -30,8 +30,7 @@ from services.admission.mutate import Policy
 from services.kube.connection import connector
 from services.mappings import folder as folders
 from services.mappings.index import EMPTY_INDEX, MappingIndex
-from services.mappings.kinds import ACCELERATOR
-from services.mappings.schema import unknown_fields, wrong_types
+from services.mappings.schema import SPECS, unknown_fields, wrong_type
 from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import count, plain
 
@@ -174,7 +173,7 @@ def _check_folder(
         ],
         problems=snapshot.problems,
     )
-    findings += _of_schema(folder)
+    findings += _of_schema(folder, index)
     for pod in found_pods:
         of = pod.namespace or namespace or "default"
         for hint in misspelt_resources(pod, index, policy, namespace=of):
@@ -182,20 +181,19 @@ def _check_folder(
     return index, findings, unchecked
 
 
-def _of_schema(folder: Path) -> Iterator[Finding]:
+def _of_schema(folder: Path, index: MappingIndex) -> Iterator[Finding]:
     """Yield what an API server would refuse or drop, though the webhook reads it in a folder."""
     for where, obj in folders.read_folder(folder, types=True):
-        if not isinstance(obj, dict):
+        if not isinstance(obj, dict) or (kind := str(obj.get("kind"))) not in SPECS:
             continue
-        problems = wrong_types(obj)
-        if obj.get("kind") != ACCELERATOR:  # the others are invalid with such a field
-            problems = chain(problems, unknown_fields(obj))
         metadata = obj.get("metadata")
         named = metadata if isinstance(metadata, dict) else {}
-        namespace, name = (str(named.get(key) or "") for key in ("namespace", "name"))
-        for problem in problems:
-            of = f"{obj['kind']} {plain(name)}"
-            yield Finding(Code.SCHEMA, namespace or "default", of, f"{where}: {problem}")
+        namespace, name = str(named.get("namespace") or "default"), str(named.get("name"))
+        if any(name in table.rejected for table in index.namespace(namespace).tables):
+            continue  # it is invalid anyway
+        wrong = wrong_type(kind, obj)
+        for problem in [wrong] if wrong else unknown_fields(kind, obj):
+            yield Finding(Code.SCHEMA, namespace, f"{kind} {plain(name)}", f"{where}: {problem}")
 
 
 def _within(

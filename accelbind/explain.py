@@ -363,7 +363,7 @@ def _brings(resolution: Resolution) -> Iterator[str]:
     yield f"{resolution.count} of {resolution.resource} for each unit"
     effects = resolution.effects or Effects()
     for also in effects.also:
-        yield f"{also.count} of {also.resource} for each {'unit' if also.per_unit else 'container'}"
+        yield f"{also.count} of {also.resource} for each {also.per.lower()}"
     for name, _ in effects.env:
         yield f"variable {name}"
     for key, value in effects.node_selector:

@@ -163,7 +163,7 @@ def _amounts(mapped: Sequence[ResourceRequest]) -> dict[str, int]:
     for request in mapped:
         amounts[request.resource] = amounts.get(request.resource, 0) + request.amount
         for also in request.effects.also if request.effects else ():
-            if also.per_unit:
+            if also.per == "Unit":
                 amounts[also.resource] = amounts.get(also.resource, 0) + also.count * request.units
             else:
                 once[also.resource] = max(once.get(also.resource, 0), also.count)

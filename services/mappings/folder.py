@@ -10,7 +10,6 @@ import collections.abc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
@@ -29,8 +28,6 @@ WHAT: Final = "mappings"
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Bytes of all files together: 100,000 mappings have about 25 MiB, which take a minute to read."""
 MAX_LOGGED: Final = 100
-MAX_SHOWN: Final = 4
-"""Unknown fields that the reason of a mapping names."""
 INTERVAL: Final = 0.25
 MAX_WAIT: Final = 5.0
 """Seconds after which a folder that keeps changing is loaded as it is."""
@@ -139,9 +136,9 @@ class _Loading:
 def _parse(value: object) -> Mapping:
     """Read a custom resource; no API server has dropped a misspelt field of it."""
     mapping = parse(value)
-    unknown = unknown_fields(value) if mapping.kind == ACCELERATOR else ()
-    if problems := [*islice(unknown, MAX_SHOWN)]:
-        raise InvalidMapping(f"{mapping.label}: {'; '.join(problems)}")
+    if mapping.kind == ACCELERATOR and isinstance(value, dict):
+        for problem in unknown_fields(ACCELERATOR, value):
+            raise InvalidMapping(f"{mapping.label}: {problem}")
     return mapping
 
 

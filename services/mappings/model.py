@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from services import names
-from services.mappings.accelerator import Effects, read_effects, read_target
+from services.mappings.accelerator import Effects, read_spec
 from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION, TABLE, Family
 from services.process.errors import InvalidMapping, InvalidName
 from services.process.text import clip, listing, plain, quote
@@ -226,8 +226,8 @@ def _resolve_region(spec: dict[str, object]) -> Resolution:
 
 
 def _resolve_accelerator(spec: dict[str, object]) -> Resolution:
-    resource, count = read_target(spec)
-    return Resolution(sys.intern(resource), count=count, effects=read_effects(spec))
+    resource, count, effects = read_spec(spec)
+    return Resolution(sys.intern(resource), count=count, effects=effects)
 
 
 _RESOLVERS: dict[str, Callable[[dict[str, object]], Resolution]] = {

@@ -1,91 +1,72 @@
-"""What the custom resource definitions say of fields and their types, for objects from a folder.
+"""What an API server would refuse or drop of an object that comes from a folder.
 
-An API server refuses an object with a value of another type, and drops fields that it does not
-know; kubectl refuses those too. `manifests/crd` has the whole schema.
+It refuses a value of another type, and drops fields that the definition doesn't have.
+`manifests/crd` has the whole schema.
 """
 
-import difflib
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
+import msgspec
+
+from services.mappings.accelerator import AcceleratorSpec, problem
 from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION
 from services.process.text import plain, quote
 
-Shape: TypeAlias = "type | dict[str, Shape] | list[Shape]"
-"""A type of scalars, the fields of an object (`*` is any), or the shape of a list's items."""
 
-_TARGET: Final[dict[str, Shape]] = {"resource": str, "count": int}
-SPECS: Final[dict[str, dict[str, Shape]]] = {
-    ACCELERATOR_FUNCTION: {"afuId": str, "interfaceId": str, "mode": str},
-    FPGA_REGION: {"interfaceId": str, "mode": str},
-    ACCELERATOR: {
-        "target": _TARGET,
-        "alsoRequest": [_TARGET | {"per": str}],
-        "env": [{"name": str, "value": str}],
-        "nodeSelector": {"*": str},
-        "tolerations": [{"key": str, "operator": str, "value": str, "effect": str}],
-        "runtimeClassName": str,
-    },
+class _Function(msgspec.Struct, rename="camel"):
+    afu_id: str = ""
+    interface_id: str = ""
+    mode: str = ""
+
+
+class _Region(msgspec.Struct, rename="camel"):
+    interface_id: str = ""
+    mode: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+SPECS: Final[dict[str, type[msgspec.Struct]]] = {
+    ACCELERATOR_FUNCTION: _Function,
+    FPGA_REGION: _Region,
+    ACCELERATOR: AcceleratorSpec,
 }
-"""The spec of each kind."""
+"""The spec of each kind, as far as types go."""
 
-_METADATA: Final[Shape] = {
-    "name": str,
-    "namespace": str,
-    "labels": {"*": str},
-    "annotations": {"*": str},
-}
-_OPEN: Final = frozenset({"metadata", "status"})
-"""Fields that have more than is listed here."""
-_NAMES: Final = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
+_FIELDS: Final = dict.fromkeys(("apiVersion", "kind", "metadata", "spec", "status"))
 
 
-def unknown_fields(obj: object) -> Iterator[str]:
-    """Yield a sentence for each field that no mapping of this kind has."""
-    return (problem for problem, is_type in _problems(obj) if not is_type)
+def wrong_type(kind: str, obj: dict[str, object]) -> str:
+    """Return the first value of another type, as decoded from typed YAML; empty if none is."""
+    for part, shape in (("metadata", _Metadata), ("spec", SPECS[kind])):
+        try:
+            msgspec.convert(obj.get(part, {}), shape)
+        except msgspec.ValidationError as error:
+            return problem(error, part)
+    return ""
 
 
-def wrong_types(obj: object) -> Iterator[str]:
-    """Yield a sentence for each value of another type, as decoded from typed YAML or JSON."""
-    return (problem for problem, is_type in _problems(obj) if is_type)
+def unknown_fields(kind: str, obj: dict[str, object]) -> Iterator[str]:
+    """Yield a sentence for each field that the kind hasn't; the values must be of its types."""
+    spec = msgspec.convert(obj["spec"], SPECS[kind], strict=False)
+    kept = _FIELDS | {"spec": msgspec.to_builtins(spec)}
+    return (f"there is no field {quote(path)}" for path in _dropped(obj, kept, ""))
 
 
-def _problems(obj: object) -> Iterator[tuple[str, bool]]:
-    """Yield each problem, and whether it is one of types."""
-    spec = SPECS.get(str(obj.get("kind"))) if isinstance(obj, dict) else None
-    if spec is None:
-        return
-    root: Shape = {
-        "apiVersion": str,
-        "kind": str,
-        "metadata": _METADATA,
-        "spec": spec,
-        "status": {},
-    }
-    todo: list[tuple[str, object, Shape]] = [("", obj, root)]
-    for path, value, shape in todo:  # it grows
-        kind = shape if isinstance(shape, type) else type(shape)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            yield f"{path} must be {_NAMES[kind]}{_advice(value, kind)}", True
-        elif isinstance(shape, list) and isinstance(value, list):
-            todo += [(f"{path}[{place}]", each, shape[0]) for place, each in enumerate(value)]
-        elif isinstance(shape, dict) and isinstance(value, dict):
-            for name, each in value.items():
-                at = f"{path}.{plain(name)}" if path else plain(name)
-                if (inner := shape.get(name, shape.get("*"))) is not None:
-                    todo.append((at, each, inner))
-                elif path not in _OPEN:
-                    yield f"there is no field {quote(at)}{_meant(name, shape)}", False
-
-
-def _advice(value: object, kind: type) -> str:
-    if kind is str and isinstance(value, bool | int | float):
-        return ": put it into quotes"
-    if kind is int and isinstance(value, str) and value.isdecimal():
-        return ": write it without quotes"
-    return ": remove it, or give it a value" if value is None else ""
-
-
-def _meant(name: str, shape: dict[str, Shape]) -> str:
-    near = difflib.get_close_matches(name, shape, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(shape)}"
+def _dropped(written: object, kept: object, at: str) -> Iterator[str]:
+    if isinstance(written, dict) and isinstance(kept, dict):
+        for name, value in written.items():
+            path = f"{at}.{plain(str(name))}".removeprefix(".")
+            if name in kept:
+                yield from _dropped(value, kept[name], path)
+            else:
+                yield path
+    elif isinstance(written, list) and isinstance(kept, tuple):
+        for number, (value, read) in enumerate(zip(written, kept, strict=True)):
+            yield from _dropped(value, read, f"{at}[{number}]")

@@ -496,7 +496,7 @@ def amounts(limits: Object) -> Counter[str]:
         resolution = KNOWN.namespace("default").accelerators.by_name[name].resolution
         total[resolution.resource] += int(count) * resolution.count
         for also in resolution.effects.also if resolution.effects and int(count) else ():
-            if also.per_unit:
+            if also.per == "Unit":
                 total[also.resource] += int(count) * also.count
             else:
                 once[also.resource] = max(also.count, once.get(also.resource, 0))

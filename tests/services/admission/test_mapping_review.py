@@ -168,7 +168,7 @@ def test_an_accelerator_is_checked_and_clashes_with_no_fpga() -> None:
     assert accelerators(accelerator("x", "nvidia.com/gpu"), known).reason == "usable"
     answer = accelerators(accelerator("x", "cpu"))
     assert (answer.outcome, answer.reason) == (ReviewOutcome.DENIED, "invalid-mapping")
-    assert "spec.target.resource" in answer.message
+    assert 'spec.target: resource "cpu"' in answer.message
     assert warnings(function("x", "af"), index(accelerator("x", "nvidia.com/gpu"))) == []
 
 

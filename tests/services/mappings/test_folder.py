@@ -165,9 +165,7 @@ def test_an_accelerator_with_an_unknown_field_is_none(tmp_path: Path) -> None:
     snapshot = load(tmp_path, a__yaml=f"{head}spec: {spec}\n")
     (problem,) = snapshot.problems
     assert problem.startswith("a.yaml, line 1 (document 1): Accelerator default/a: there is no ")
-    assert (
-        '"spec.nodeselector"; did you mean nodeSelector?; there is no field "spec.envs"' in problem
-    )
+    assert problem.endswith('field "spec.nodeselector"')
     assert "a" in snapshot.index.namespace("default").accelerators.rejected
 
 
