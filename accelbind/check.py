@@ -171,7 +171,7 @@ def _check_folder(
             for use in resource_uses(pod, policy.prefixes, namespace=namespace or "default")
             if namespace in (None, use.namespace)
         ],
-        problems=snapshot.problems,
+        problems=snapshot.nameless,
     )
     findings += _of_schema(folder, index)
     for pod in found_pods:

@@ -26,9 +26,6 @@ from services.process.text import listing, plain
 _USUAL = Policy()
 _SHOWN = 4  # names that a message lists
 
-_Problems = collections.abc.Mapping[str, list[str]]
-"""What the reader of the mappings reported, by the reason that the index has for it."""
-
 
 class Code(StrEnum):
     """The kinds of findings, in the order in which they are shown."""
@@ -136,19 +133,15 @@ def check(
         advertised: how many units of each resource nodes can allocate, as `add_advertised` counts
             them with `others`; None if unknown.
         uses: what pods and workloads request.
-        problems: what the reader of the mappings reported of those that can't be used, with more
-            detail than the index has, such as file and line.
+        problems: why objects without a kind and name can't be used.
     """
-    reported: dict[str, list[str]] = {}
-    for problem in dict.fromkeys(problems):
-        reported.setdefault(problem.partition(": ")[2], []).append(problem)
     findings = [
-        *_unread(index, reported),
+        *(Finding(Code.INVALID, "", "", problem) for problem in problems),
         *(
             finding
             for namespace in index.namespaces
             for table in index.namespace(namespace).tables
-            for finding in _of_table(table, policy, reported, advertised)
+            for finding in _of_table(table, policy, advertised)
         ),
         *_of_uses(index, policy, uses),
     ]
@@ -163,29 +156,13 @@ def _count(amount: object) -> int:
         return 0
 
 
-def _unread(index: MappingIndex, reported: _Problems) -> Iterator[Finding]:
-    """Yield the problems of objects without a kind and name."""
-    reasons = {
-        reason
-        for namespace in index.namespaces
-        for table in index.namespace(namespace).tables
-        for reason in table.rejected.values()
-    }
-    for reason, places in reported.items():
-        for problem in places:
-            if reason not in reasons and problem not in reasons:
-                yield Finding(Code.INVALID, "", "", problem)
-
-
 def _of_table(
     mappings: NameTable,
     policy: Policy,
-    reported: _Problems,
     advertised: collections.abc.Mapping[str, int] | None,
 ) -> Iterator[Finding]:
     for name, reason in mappings.rejected.items():
-        for problem in reported.get(reason, [reason]):
-            yield _of_rejected(mappings.namespace, name, reason, problem)
+        yield _of_rejected(mappings.namespace, name, reason)
     yield from _duplicates(mappings)
     for mapping in mappings.by_name.values():
         logical = logical_target(mapping, policy.prefixes)
@@ -196,13 +173,13 @@ def _of_table(
             yield from _of_resource(mapping, advertised)
 
 
-def _of_rejected(namespace: str, name: str, reason: str, problem: str) -> Finding:
+def _of_rejected(namespace: str, name: str, reason: str) -> Finding:
     if reason == clash(namespace, name):
         return Finding(Code.CLASH, namespace, plain(name), reason)
-    kinds = [kind for kind in TABLE if reason.startswith(f"{label(kind, namespace, name)}")]
+    kinds = [kind for kind in TABLE if label(kind, namespace, name) in reason]
     again = any(reason == repeated(kind, namespace, name) for kind in kinds)
     code = Code.DUPLICATE if again else Code.INVALID
-    return Finding(code, namespace, " ".join([*kinds, plain(name)]), problem)
+    return Finding(code, namespace, " ".join([*kinds, plain(name)]), reason)
 
 
 def _duplicates(mappings: NameTable) -> Iterator[Finding]:

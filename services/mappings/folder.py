@@ -9,7 +9,7 @@ import asyncio
 import collections.abc
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
@@ -17,7 +17,7 @@ import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.kinds import ACCELERATOR, TABLE
-from services.mappings.model import Entry, Mapping, Rejected, parse, reject
+from services.mappings.model import Entry, Mapping, parse, reject
 from services.mappings.schema import unknown_fields
 from services.process.errors import ExternalFailure, InvalidMapping
 from services.process.folder import read_file, yaml_files
@@ -42,24 +42,40 @@ class FolderSnapshot:
     """The mappings of a folder at one moment."""
 
     index: MappingIndex = EMPTY_INDEX
-    problems: tuple[str, ...] = ()
-    """A sentence for each document or mapping that can't be used."""
+    nameless: tuple[str, ...] = ()
+    """A sentence for each document that is no mapping with a name."""
     unread: tuple[str, ...] = ()
     """A sentence for each file that can't be read."""
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each document or mapping that can't be used."""
+        return *self.nameless, *self.index.reasons
+
 
 def load_folder(directory: Path) -> FolderSnapshot:
-    """Read the mappings of a folder.
+    """Read the mappings of a folder; the reason of one that can't be used begins with its place.
 
     Raises:
         ExternalFailure: The folder doesn't exist or can't be listed.
     """
-    loading = _Loading()
+    entries: list[Entry] = []
+    nameless, unread = [], []
     for where, value in read_folder(directory):
-        loading.add(where, value)
-    index = build_index(loading.entries)
-    loading.problems += _clashes(index, loading.entries)
-    return FolderSnapshot(index, tuple(loading.problems), tuple(loading.unread))
+        if isinstance(value, Unread):
+            unread.append(f"{where}: {value.reason}")
+        elif isinstance(value, BrokenDocument):
+            nameless.append(f"{where}: {value.message}")
+        else:
+            try:
+                entries.append(_parse(value))
+            except InvalidMapping as error:
+                reason = f"{where}: {error}"
+                if (refused := reject(value, reason)) is not None:
+                    entries.append(refused)
+                else:
+                    nameless.append(reason)
+    return FolderSnapshot(build_index(entries), tuple(nameless), tuple(unread))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,41 +112,6 @@ def read_folder(directory: Path, *, types: bool = False) -> Iterator[tuple[str, 
             else:
                 for number, item in enumerate(items, start=1):
                     yield f"{where}, item {number}", item
-
-
-def _clashes(index: MappingIndex, entries: list[Entry]) -> Iterator[str]:
-    """Yield the problems that show only when all mappings are compared."""
-    rejected = [entry for entry in entries if isinstance(entry, Rejected)]
-    known = {(entry.namespace, entry.name, entry.reason) for entry in rejected}
-    for namespace in index.namespaces:
-        for name, reason in index.namespace(namespace).rejected.items():
-            if (namespace, name, reason) not in known:
-                yield reason
-
-
-@dataclass(slots=True)
-class _Loading:
-    """The objects and problems found so far."""
-
-    entries: list[Entry] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-
-    def add(self, where: str, value: object) -> None:
-        """Add what `read_folder` yields: a custom resource, or the reason why it can't be used."""
-        if isinstance(value, Unread):
-            self.unread.append(f"{where}: {value.reason}")
-            return
-        if isinstance(value, BrokenDocument):
-            self.problems.append(f"{where}: {value.message}")
-            return
-        try:
-            self.entries.append(_parse(value))
-        except InvalidMapping as error:
-            self.problems.append(f"{where}: {error}")
-            refused = reject(value, str(error))
-            if refused is not None:
-                self.entries.append(refused)
 
 
 def _parse(value: object) -> Mapping:
@@ -185,7 +166,6 @@ class FolderSource:
         self._confirmed = time.monotonic()
         self._signature: Signature | None = None
         self._pending: Signature | None = None
-        self._logged: frozenset[str] = frozenset()
 
     @property
     def error(self) -> str:
@@ -253,12 +233,10 @@ class FolderSource:
             problems=self.rejected,
         )
         problems = (*snapshot.unread, *snapshot.problems)
-        new = [problem for problem in problems if problem not in self._logged]
-        for problem in new[:MAX_LOGGED]:
+        for problem in problems[:MAX_LOGGED]:
             log.warning("mapping skipped", reason=problem)
-        if len(new) > MAX_LOGGED:
-            log.warning("more mappings skipped", number=len(new) - MAX_LOGGED)
-        self._logged = frozenset(problems)
+        if len(problems) > MAX_LOGGED:
+            log.warning("more mappings skipped", number=len(problems) - MAX_LOGGED)
 
 
 def _signature(directory: Path) -> Signature:

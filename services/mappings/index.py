@@ -113,15 +113,12 @@ class MappingIndex:
         """The namespaces with a mapping, or with an object that can't be used."""
         return tuple(self._by_namespace)
 
-    def new_reasons(self, before: "MappingIndex") -> Iterator[str]:
-        """Yield the reasons of rejected names that an earlier index hasn't."""
-        for name, mappings in self._by_namespace.items():
-            old = before.namespace(name)
-            if old is not mappings:
-                for table, table_before in zip(mappings.tables, old.tables, strict=True):
-                    for rejected, reason in table.rejected.items():
-                        if table_before.rejected.get(rejected) != reason:
-                            yield reason
+    @property
+    def reasons(self) -> Iterator[str]:
+        """Why objects can't be used."""
+        for mappings in self._by_namespace.values():
+            for table in mappings.tables:
+                yield from table.rejected.values()
 
     def with_namespaces(self, changed: Iterable[NamespaceMappings]) -> "MappingIndex":
         """Return an index that differs in some namespaces and shares all others.

@@ -22,6 +22,7 @@ from services.mappings.kinds import TABLE
 from services.mappings.model import Entry, Rejected, parse
 from services.process.due import Due
 from services.process.errors import InvalidMapping
+from services.process.outage import Outage
 
 INTERVAL: Final = 0.01
 """Seconds from one index to the next, at least."""
@@ -58,7 +59,7 @@ class ApiServerSource:
         self._connection = ApiConnection(connect)
         self._interval = interval
         self._clock = timing.clock
-        self._problem_log = ProblemLog(self._clock)
+        self._unusable = Outage(log, "mapping can't be used", "all mappings can be used")
         self._changed = Due()
         self._reflectors: dict[str, Reflector[Entry]] = {}
         for name, kind in TABLE.items():
@@ -111,7 +112,7 @@ class ApiServerSource:
         await asyncio.sleep((time.thread_time() - begun) / MAX_SHARE)
 
     def _swap(self, index: MappingIndex) -> None:
-        before, self.index = self.index, index
+        self.index = index
         if not self.loaded:
             self.loaded = True
             log.info(
@@ -122,8 +123,7 @@ class ApiServerSource:
             )
             if self.error == NO_DEFINITIONS:
                 log.warning("no name can be used", reason=NO_DEFINITIONS)
-        for reason in index.new_reasons(before):
-            self._problem_log.log(reason)
+        self._unusable.update(next(index.reasons, ""), mappings=index.rejected)
 
 
 def indexed(before: MappingIndex, stores: Collection[Store[Entry]]) -> MappingIndex:
@@ -161,28 +161,3 @@ def _decoded(raw: msgspec.Raw) -> object:
 
 
 _ANY: Final = msgspec.json.Decoder()
-
-
-class ProblemLog:
-    """Logs at most `most` problems in `window` seconds, and the number of the others."""
-
-    def __init__(
-        self, clock: Callable[[], float], *, most: int = 100, window: float = 60.0
-    ) -> None:
-        self._clock = clock
-        self._most = most
-        self._window = window
-        self._until = clock() + window
-        self._count = 0
-
-    def log(self, problem: str) -> None:
-        """Log a new problem."""
-        now = self._clock()
-        if now >= self._until:
-            self._until = now + self._window
-            if self._count > self._most:
-                log.warning("more mappings can't be used", number=self._count - self._most)
-            self._count = 0
-        self._count += 1
-        if self._count <= self._most:
-            log.warning("mapping can't be used", reason=problem)

@@ -61,11 +61,11 @@ def test_a_refused_object_is_told_until_it_is_right_or_gone() -> None:
     found = stores()
     found[FPGA_REGION].upsert(item(region("x", interface="bad")))
     first = snapshot(found)
-    (reason,) = first.new_reasons(EMPTY_INDEX)
+    (reason,) = first.reasons
     assert first.namespace("default").rejected == {"x": reason}
     found[ACCELERATOR_FUNCTION].upsert(item(function("y", "af")))
     second = snapshot(found, first)
-    assert list(second.new_reasons(first)) == []
+    assert list(second.reasons) == [reason]
     found[FPGA_REGION].upsert(item(region("x")))
     third = snapshot(found, second)
     assert set(third.namespace("default").by_name) == {"x", "y"}
