@@ -151,7 +151,7 @@ def check(
 
 def _count(amount: object) -> int:
     try:
-        return parse_count(amount) if isinstance(amount, str | int | float) else 0
+        return parse_count(amount) if isinstance(amount, str) else 0
     except InvalidQuantity:
         return 0
 

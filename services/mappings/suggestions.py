@@ -13,7 +13,7 @@ LISTED = 8
 """How many names a message lists."""
 
 COMPARED = 512
-"""How many names are compared with the requested one: at most 4 ms."""
+"""How many names are compared with the requested one, in 5 ms at most."""
 
 _LIKE = 0.5  # share of common pairs of letters above which two names are similar
 _LONGEST = 63

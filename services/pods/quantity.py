@@ -7,7 +7,6 @@ Devices are counted, so ``2``, ``2000m``, ``0.002k`` and ``2e0`` are the same, a
 invalid. Lengths and exponents are checked before anything is calculated, so no text is slow.
 """
 
-import math
 import re
 from fractions import Fraction
 
@@ -31,26 +30,12 @@ _SCALE: dict[str | None, Fraction] = {
 }
 
 
-def parse_count(value: str | float) -> int:
+def parse_count(text: str) -> int:
     """Return the number of units, 0 to `MAX_COUNT`, that a quantity requests.
 
     Raises:
         InvalidQuantity: it is no quantity, negative, not whole, or too large for Kubernetes.
     """
-    if isinstance(value, str):
-        return _from_text(value)
-    if isinstance(value, bool):
-        raise InvalidQuantity("a boolean is not a quantity")
-    if isinstance(value, int):
-        # str() of an int with thousands of digits is slow, and refused from 4300 digits on.
-        shown = str(value) if abs(value) <= MAX_COUNT else "a number of more than 19 digits"
-        return _checked(Fraction(value), shown)
-    if not math.isfinite(value):  # no JSON, but YAML
-        raise InvalidQuantity(f"{value} is not a quantity")
-    return _checked(Fraction(value), str(value))
-
-
-def _from_text(text: str) -> int:
     if len(text) < 10 and text.isascii() and text.isdecimal():
         return int(text)  # nearly all of them, and much faster
     match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
@@ -60,14 +45,11 @@ def _from_text(text: str) -> int:
     # A larger exponent is more than the digits of such a text could make up for.
     limit = 2 * _LONGEST
     exponent = max(-limit, min(int(match["exponent"] or 0), limit))
-    return _checked(number * Fraction(10) ** exponent * _SCALE[match["suffix"]], quote(text))
-
-
-def _checked(count: Fraction, shown: str) -> int:
+    count = number * Fraction(10) ** exponent * _SCALE[match["suffix"]]
     if count < 0:
-        raise InvalidQuantity(f"{shown} is negative")
+        raise InvalidQuantity(f"{quote(text)} is negative")
     if count > MAX_COUNT:
-        raise InvalidQuantity(f"{shown} is larger than any Kubernetes quantity")
+        raise InvalidQuantity(f"{quote(text)} is larger than any Kubernetes quantity")
     if count.denominator != 1:
-        raise InvalidQuantity(f"{shown} is not a whole number of devices")
+        raise InvalidQuantity(f"{quote(text)} is not a whole number of devices")
     return count.numerator

@@ -142,7 +142,7 @@ def _container(
         init=init,
         sidecar=init and container.get("restartPolicy") == ALWAYS,
         limits=tuple(
-            (str(name), parse_count(value))
+            (str(name), parse_count(str(value)))
             for name, value in limits.items()
             if is_extended_resource(str(name)) and name not in served
         ),

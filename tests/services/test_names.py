@@ -1,6 +1,5 @@
 import base64
 import string
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 from services.names import (
     AFU_LENGTHS,
     DOMAIN,
-    INTERFACE_LENGTHS,
     UNIT_RESOURCE,
     FunctionName,
     RegionName,
@@ -56,9 +54,6 @@ def test_the_names_that_clusters_hold_never_change() -> None:
 def test_known_functions_have_their_known_names(interface: str, afu: str, name: str) -> None:
     assert function_name(interface, afu) == name
     assert decode(name) == FunctionName(interface, afu)
-    assert decode(f"fpga.intel.com/{name}") == FunctionName(interface, afu)
-    assert is_physical(name)
-    assert is_name_part(name)
 
 
 @pytest.mark.parametrize(
@@ -136,23 +131,16 @@ def test_pairs_without_a_name_are_refused(interface: str, afu: str, message: str
 def test_ids_of_all_lengths_have_names_that_fit_kubernetes(interface: str, afu: str) -> None:
     name = function_name(interface, afu)
     assert len(name) <= 59
-    assert decode(name) == FunctionName(interface, afu)
     assert decode(region_name(interface)) == RegionName(interface)
+    assert decode(f"{DOMAIN}/{region_name(interface)}") == RegionName(interface)
 
 
-def outcome(function: Callable[..., object], *args: str) -> object:
-    """What a function returns, or what it says when it refuses."""
+@given(st.text(HEX, min_size=32, max_size=32), hex_ids(AFU_LENGTHS))
+def test_a_name_spells_its_ids(interface: str, afu: str) -> None:
     try:
-        return function(*args)
+        name = function_name(interface, afu)
     except InvalidName as error:
-        return str(error)
-
-
-@given(hex_ids(INTERFACE_LENGTHS), hex_ids(AFU_LENGTHS))
-def test_a_name_spells_its_ids_or_says_that_it_could_be_others(interface: str, afu: str) -> None:
-    name = str(outcome(function_name, interface, afu))
-    if "there is no resource name" in name or "Kubernetes allows none" in name:
-        assert len(interface + afu) % 2 or name.partition(",")[0][-1] in "-_"
+        assert len(afu) % 2 or str(error).partition(",")[0][-1] in "-_"  # noqa: PT017 - either
         return
     assert is_physical(name)
     assert is_name_part(name)
@@ -160,26 +148,7 @@ def test_a_name_spells_its_ids_or_says_that_it_could_be_others(interface: str, a
     assert name[:11] == f"af-{interface[:3]}.{afu[:3]}."
     text = name[11:].replace("-", "+").replace("_", "/")
     assert base64.b64decode(text + "=" * (-len(text) % 4)).hex() == interface + afu
-    spelled = outcome(decode, name)
-    if spelled != FunctionName(interface, afu):
-        # Only where ids are shorter than the hardware's can it be read in another way as well.
-        assert len(interface) != 32
-        assert "could spell" in str(spelled) or (interface + afu)[32:35] == afu[:3]
-
-
-@given(st.text(HEX, min_size=32, max_size=32), hex_ids(AFU_LENGTHS))
-def test_a_name_with_a_whole_interface_id_is_never_ambiguous(interface: str, afu: str) -> None:
-    whole_groups = (16 + len(afu) // 2) % 3 == 0
-    if len(afu) % 2 == 0 and not (whole_groups and int(afu[-2:], 16) % 64 >= 62):
-        assert decode(function_name(interface, afu)) == FunctionName(interface, afu)
-
-
-@given(hex_ids(INTERFACE_LENGTHS))
-def test_a_region_name_spells_its_id(interface: str) -> None:
-    name = region_name(interface)
-    assert is_physical(name)
-    assert decode(name) == RegionName(interface)
-    assert decode(f"{DOMAIN}/{name}") == RegionName(interface)
+    assert decode(f"{DOMAIN}/{name}") == FunctionName(interface, afu)
 
 
 NOT_PHYSICAL = (
@@ -193,78 +162,36 @@ NOT_PHYSICAL = (
     [
         "",
         "nlb0",
+        "region-",
+        "region-a10",
         f"region-{ARRIA}0",
-        "region-1234567",
         f"region-{ARRIA.upper()}",
         f"region-{ARRIA}\n",
-        f"xregion-{ARRIA}",
         f"other.com/region-{ARRIA}",
         f"fpga.intel.com/fpga.intel.com/region-{ARRIA}",
-        "af-ce4.d84.",
+        "af-nlb0",
         "af-ce4.d84." + "A" * 10,
         "af-ce4.d84." + "A" * 49,
         "af-ce4.d84." + "A" * 10 + "-",
-        "af-ce4.d84." + "A" * 10 + "_",
         "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BA=",
         "af-ce4.d8.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
         "af-CE4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
-        "b-com.com/accelerator",
     ],
 )
 def test_what_has_no_form_of_a_physical_name_is_refused(resource: str) -> None:
+    assert not is_physical(resource)
     with pytest.raises(InvalidName, match=NOT_PHYSICAL):
         decode(resource)
-
-
-def spelled(digits: str) -> str:
-    """A name of ids that start with abc, with these digits behind it."""
-    return "af-abc.abc." + base64.urlsafe_b64encode(bytes.fromhex(digits)).decode().rstrip("=")
-
-
-@pytest.mark.parametrize(
-    ("digits", "interface_length"),
-    [
-        ("abc" + "0" * 5 + "abc" + "0" * 21, 8),  # the shortest interface id
-        ("abc" + "0" * 21 + "abc" + "0" * 5, 24),  # the shortest AFU id behind it
-        ("abc" + "0" * 29 + "abc" + "0" * 37, 32),  # the longest of both
-        ("abc" + "0" * 28 + "abc" + "0" * 36, 31),
-    ],
-)
-def test_names_are_cut_where_both_starts_fit(digits: str, interface_length: int) -> None:
-    ids = decode(spelled(digits))
-    assert ids == FunctionName(digits[:interface_length], digits[interface_length:])
 
 
 @pytest.mark.parametrize(
     ("resource", "message"),
     [
-        (
-            "af-ce5.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
-            r"^af-ce5\.d84\..*s contradicts itself: its ids start with ce4$",
-        ),
-        (
-            "af-ce4.fff.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
-            r"^af-ce4\.fff\..*s contradicts itself: no AFU id in it starts with fff$",
-        ),
-        (
-            "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAt",
-            r"^the end of af-.*BAt is not canonical base64url: bits are left over$",
-        ),
-        ("af-ce4.d84.zkiWk5jwXzOUb", r"^the end of af-.* is not base64url: "),
-        (
-            "af-000.000." + "A" * 15 + "BAAAAAAA",
-            r"^af-000.*A could spell \d+ different pairs of ids$",
-        ),
-        (
-            spelled("abc" + "0" * 5 + "abc" + "0" * 5 + "abc" + "0" * 11),
-            "could spell 2 different pairs of ids$",
-        ),
-        # an AFU id that begins there would have 7 digits only
-        (spelled("abc" + "0" * 22 + "abc" + "0" * 4), "no AFU id in it starts with abc$"),
-        # an interface id that ends there would have 7 digits only
-        (spelled("abc" + "0" * 4 + "abc" + "0" * 22), "no AFU id in it starts with abc$"),
-        # an AFU id that begins there would have 41 digits
-        (spelled("abc" + "0" * 28 + "abc" + "0" * 38), "no AFU id in it starts with abc$"),
+        ("af-ce5.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs", "spells no interface id"),
+        ("af-ce4.fff.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs", "spells no interface id"),
+        ("af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAt", "spells no interface id"),
+        (function_name("a" * 8, "b" * 8), "spells no interface id of 32 digits and AFU id"),
+        ("af-ce4.d84.zkiWk5jwXzOUb", "is not base64url: "),
     ],
 )
 def test_names_that_no_ids_have_are_refused(resource: str, message: str) -> None:
@@ -290,8 +217,3 @@ def test_kubernetes_allows_63_characters_that_begin_and_end_alphanumeric() -> No
         assert is_name_part(name)
     for name in ("", "-a", "a-", ".a", "a_", "0" * 64, "a b", "a/b", "ä", "a\n"):
         assert not is_name_part(name)
-
-
-def test_logical_names_may_begin_like_physical_ones() -> None:
-    for name in ("nlb0", "region-", "region-a10", "af-nlb0", "af-123.nlb"):
-        assert not is_physical(name)

@@ -32,99 +32,60 @@ SUFFIXES = {
 @pytest.mark.parametrize(
     ("quantity", "count"),
     [
-        ("0", 0),
-        ("1", 1),
         ("007", 7),
-        ("0" * 30 + "1", 1),
         ("0" * 127 + "1", 1),
         ("1." + "0" * 70, 1),
         ("1e" + "0" * 20 + "3", 1000),
-        ("+3", 3),
         ("-0", 0),
         ("5.", 5),
-        ("5.000", 5),
         (".0", 0),
-        ("0.002k", 2),
-        ("2000m", 2),
-        ("3000000000n", 3),
-        ("1k", 1000),
-        ("1Ki", 1024),
-        ("1.5Ki", 1536),
         ("0.0009765625Ki", 1),
-        ("1e3", 1000),
         ("1E3", 1000),
-        ("1000e-3", 1),
         ("1E", 10**18),
-        ("1Ei", 2**60),
         ("0e9999999999999999999", 0),
         ("0.00e-9999999999999999999", 0),
         ("9223372036854775807", MAX_COUNT),
         ("123456789", 123456789),
         ("1234567890", 1234567890),
-        (0, 0),
-        (MAX_COUNT, MAX_COUNT),
-        (2.0, 2),
-        (-0.0, 0),
-        (1e3, 1000),
     ],
 )
-def test_whole_quantities_are_counted(quantity: str | float, count: int) -> None:
+def test_whole_quantities_are_counted(quantity: str, count: int) -> None:
     assert parse_count(quantity) == count
 
 
 @pytest.mark.parametrize(
-    ("quantity", "message"),
+    ("quantity", "problem"),
     [
-        ("", '"" is not a quantity'),
-        (".", '"." is not a quantity'),
-        ("+", '"+" is not a quantity'),
-        ("k", '"k" is not a quantity'),
-        ("1 ", '"1 " is not a quantity'),
-        ("1\n", '"1\\n" is not a quantity'),
-        ("1K", '"1K" is not a quantity'),
-        ("1e", '"1e" is not a quantity'),
-        ("1e1.5", '"1e1.5" is not a quantity'),
-        ("1e3k", '"1e3k" is not a quantity'),
-        ("0x10", '"0x10" is not a quantity'),
-        ("1_000", '"1_000" is not a quantity'),
-        ("٣", '"٣" is not a quantity'),
-        ("²", '"²" is not a quantity'),
-        ("NaN", '"NaN" is not a quantity'),
-        ("-1", '"-1" is negative'),
-        ("-0.5", '"-0.5" is negative'),
-        (-1, "-1 is negative"),
-        (-2.0, "-2.0 is negative"),
-        pytest.param(-(10**5000), "a number of more than 19 digits is negative", id="-10^5000"),
-        ("0.5", '"0.5" is not a whole number of devices'),
-        ("1500m", '"1500m" is not a whole number of devices'),
-        ("1n", '"1n" is not a whole number of devices'),
-        ("1e-1", '"1e-1" is not a whole number of devices'),
-        ("1e-999999999", '"1e-999999999" is not a whole number of devices'),
-        ("1e-99999999999999999999", '"1e-99999999999999999999" is not a whole number of devices'),
-        (0.5, "0.5 is not a whole number of devices"),
-        ("9223372036854775808", '"9223372036854775808" is larger than any Kubernetes quantity'),
-        ("10E", '"10E" is larger than any Kubernetes quantity'),
-        ("1e999999999", '"1e999999999" is larger than any Kubernetes quantity'),
-        (
-            "1e99999999999999999999",
-            '"1e99999999999999999999" is larger than any Kubernetes quantity',
+        *(
+            (each, "is not a quantity")
+            for each in (
+                "",
+                ".",
+                "+",
+                "k",
+                "1 ",
+                "1K",
+                "1e",
+                "1e1.5",
+                "1e3k",
+                "0x10",
+                "1_000",
+                "NaN",
+            )
         ),
-        (MAX_COUNT + 1, "a number of more than 19 digits is larger than any Kubernetes quantity"),
-        pytest.param(
-            10**5000,
-            "a number of more than 19 digits is larger than any Kubernetes quantity",
-            id="10^5000",
-        ),
-        (1e300, "1e+300 is larger than any Kubernetes quantity"),
-        (float("inf"), "inf is not a quantity"),
-        (float("nan"), "nan is not a quantity"),
-        (True, "a boolean is not a quantity"),
+        ("٣", "is not a quantity"),
+        ("²", "is not a quantity"),
+        ("-0.5", "is negative"),
+        ("1500m", "is not a whole number of devices"),
+        ("1e-99999999999999999999", "is not a whole number of devices"),
+        ("9223372036854775808", "is larger than any Kubernetes quantity"),
+        ("1e99999999999999999999", "is larger than any Kubernetes quantity"),
     ],
 )
-def test_what_is_no_count_is_refused_with_the_reason(quantity: str | float, message: str) -> None:
+def test_what_is_no_count_is_refused_with_the_reason(quantity: str, problem: str) -> None:
     with pytest.raises(InvalidQuantity) as caught:
         parse_count(quantity)
-    assert str(caught.value) == message
+    assert str(caught.value) == f'"{quantity}" {problem}'
 
 
 @given(
