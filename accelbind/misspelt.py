@@ -33,7 +33,7 @@ def misspelt_resources(
     """
     mappings, shared = index.namespace(namespace), policy.shared(index)
     families = (
-        _Names(policy.domains, [*mappings.by_name], [*mappings.by_resource], unique=True),
+        _Names(policy.domains, [*mappings.by_name], [*mappings.modes], unique=True),
         _Names(policy.accelerator_domains, [*mappings.accelerators.by_name, *shared.by_name]),
     )
     spec = found.pod.spec

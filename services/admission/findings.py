@@ -240,7 +240,7 @@ def _of_uses(index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse]) -
         elif name in mappings.rejected:
             message = f"{requested}, which can't be used: {mappings.rejected[name]}"
             yield Finding(Code.UNMAPPED, use.namespace, use.user, message)
-        elif mappings is not namespace or name not in namespace.by_resource:
+        elif mappings is not namespace or name not in namespace.modes:
             why = (
                 "a physical resource that no mapping of the namespace resolves to"
                 if names.is_physical(name)

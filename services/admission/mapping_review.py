@@ -19,7 +19,7 @@ from services.admission import review as reviews
 from services.admission.accelerators import logical_target
 from services.admission.mutate import Policy
 from services.admission.pod_warnings import MAX_WARNING
-from services.admission.review import Review, ReviewResponse, UnreadableReview, admit, decode, deny
+from services.admission.review import Review, ReviewResponse, admit, decode, deny
 from services.mappings.index import MappingIndex, NamespaceMappings, clash
 from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, TABLE, Family
 from services.mappings.model import DEPRECATED, Mapping, label, parse
@@ -49,8 +49,6 @@ class MappingReason(StrEnum):
 
 
 _OTHER_KIND = {ACCELERATOR_FUNCTION: FPGA_REGION, FPGA_REGION: ACCELERATOR_FUNCTION}
-_GENERATED = "00000"  # the API server appends five characters to generateName
-_MAX_GENERATED = 58  # characters of generateName that the API server keeps
 
 MAX_SPEC: Final = 256 * 1024
 """Bytes of a spec that is decoded: lists within lists take 50 times as much memory. The largest
@@ -62,8 +60,7 @@ class _Annotations(msgspec.Struct, rename={"deprecated": DEPRECATED}):
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
-    name: str | None = None
-    generate_name: str | None = None
+    name: str | None = None  # an API server generates it before it validates
     annotations: _Annotations | None = None
     deletion_timestamp: str | None = None
 
@@ -79,17 +76,15 @@ class _Object(msgspec.Struct, rename="camel"):
     def parse(self, namespace: str) -> Mapping:
         """Read the mapping; raises as `services.mappings.model.parse`."""
         metadata = self.metadata or _Metadata()
-        name = metadata.name
-        if not name and metadata.generate_name:
-            name = metadata.generate_name[:_MAX_GENERATED] + _GENERATED
         note = metadata.annotations.deprecated if metadata.annotations else None
-        identity = {"name": name, "namespace": namespace, "annotations": {DEPRECATED: note}}
+        annotations = {DEPRECATED: note}
+        identity = {"name": metadata.name, "namespace": namespace, "annotations": annotations}
         return parse(
             {
                 "apiVersion": self.api_version,
                 "kind": self.kind,
                 "metadata": identity,
-                "spec": self._spec(f"{self.kind} {plain(namespace)}/{plain(name or '')}"),
+                "spec": self._spec(f"{self.kind} {plain(namespace)}/{plain(metadata.name or '')}"),
             }
         )
 
@@ -134,8 +129,6 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
     """Return the mapping that is created or changed, or an answer if there is nothing to check."""
     kind = TABLE.get(review.kind.kind)
     if kind is None or review.kind.group != kind.group:
-        if isinstance(review, UnreadableReview) and review.is_about_pod:
-            return reviews.unreadable(review, MappingReason.UNREADABLE_MAPPING, review.problem)
         return admit(review, MappingReason.NOT_A_MAPPING)
     if review.operation not in ("CREATE", "UPDATE") or review.sub_resource:
         return admit(review, MappingReason.NOT_WRITTEN)
@@ -192,11 +185,6 @@ def _clashes(mapping: Mapping, mappings: NamespaceMappings) -> bool:
 
 def _warnings(mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
     """Yield the warnings about a mapping that pods can use."""
-    if mapping.family is Family.FPGA:
-        reason = mappings.rejected.get(mapping.name, "")
-        other = label(_OTHER_KIND[mapping.kind], mapping.namespace, mapping.name)
-        if reason.startswith(f"{other}:"):
-            yield f"neither can be used once this one is fixed: {reason}"
     if mapping.deprecated is not None:
         advice = plain(mapping.deprecated)
         yield f"deprecated: pods that use it get a warning{advice and ': '}{advice}"

@@ -340,4 +340,4 @@ def _refuse_sharing(
 
 def _function_name(function: Function, mappings: NamespaceMappings) -> str:
     """Return a logical name of a function; at this point every function has one."""
-    return plain(next(iter(mappings.functions[function])).name)
+    return plain(mappings.functions[function].name)

@@ -60,9 +60,9 @@ def _resource_operations(plan: ContainerPlan) -> list[Operation]:
     for resource in dict.fromkeys([each.resource for each in plan.mapped]):
         of_resource = [each for each in plan.mapped + plan.direct if each.resource == resource]
         units, member = str(plan.units[resource]), escaped(resource)
-        changes.append(_add(limits + member, units))
+        changes.append(add(limits + member, units))
         if any(each.in_requests for each in of_resource):
-            changes.append(_add(requests + member, units))
+            changes.append(add(requests + member, units))
     return changes
 
 
@@ -73,10 +73,10 @@ def _accelerator_operations(plan: ContainerPlan) -> list[Operation]:
     amounts = {key: str(amount) for key, amount in plan.accelerators.amounts.items()}
     resources = plan.ref.container.resources
     has_requests = resources is not None and resources.requests is not None
-    changes = [] if has_requests else [_add(f"{plan.ref.path}/resources/requests", amounts)]
+    changes = [] if has_requests else [add(f"{plan.ref.path}/resources/requests", amounts)]
     for part in ("limits", "requests") if has_requests else ("limits",):
         path = f"{plan.ref.path}/resources/{part}"
-        changes += [_add(f"{path}/{escaped(key)}", amount) for key, amount in amounts.items()]
+        changes += [add(f"{path}/{escaped(key)}", amount) for key, amount in amounts.items()]
     return changes
 
 
@@ -88,13 +88,14 @@ def _annotation_operation(pod: Pod, plans: Sequence[ContainerPlan]) -> Operation
         noted[name] = _requested(plan, noted.get(name, {}))
     text = _NOTE.encode(noted).decode()
     if pod.metadata is None:
-        return _add("/metadata", {"annotations": {REQUESTED_ANNOTATION: text}})
+        return add("/metadata", {"annotations": {REQUESTED_ANNOTATION: text}})
     if pod.metadata.annotations is None:
-        return _add("/metadata/annotations", {REQUESTED_ANNOTATION: text})
-    return _add(_NOTE_PATH, text)
+        return add("/metadata/annotations", {REQUESTED_ANNOTATION: text})
+    return add(_NOTE_PATH, text)
 
 
-def _add(path: str, value: object) -> Operation:
+def add(path: str, value: object) -> Operation:
+    """Return the operation that sets a member of an object, or appends to a list."""
     return {"op": "add", "path": path, "value": value}
 
 
@@ -104,8 +105,8 @@ def _env_operations(plan: ContainerPlan) -> list[Operation]:
     variables += plan.accelerators.variables if plan.accelerators else []
     path = f"{plan.ref.path}/env"
     if not plan.env_is_empty:
-        return [_add(f"{path}/-", each) for each in variables]
-    return [_add(path, variables)] if variables else []
+        return [add(f"{path}/-", each) for each in variables]
+    return [add(path, variables)] if variables else []
 
 
 def read_note(pod: Pod) -> dict[str, dict[str, int]]:

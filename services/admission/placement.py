@@ -5,13 +5,12 @@ What the pod has already stays. A value that contradicts it is refused; affinity
 
 from collections.abc import Iterable, Iterator
 
+from services.admission.patch import Operation, add, escaped
 from services.admission.requested import ResourceRequest
 from services.mappings.accelerator import Effects, Toleration
 from services.pods.pod import ContainerRef, Placement, Pod, read_placement
 from services.pods.refusals import RefusalReason, Refusals
 from services.process.text import plain, quote
-
-Operation = dict[str, object]
 
 
 def placement_operations(
@@ -35,16 +34,12 @@ def placement_operations(
     runtime_class = _runtime_class(before, asking, refusals)
     operations = [*_selector_operations(before, selector), *_tolerations(before, asking)]
     if runtime_class != before.runtime_class:
-        operations.append(_add("/spec/runtimeClassName", runtime_class))
+        operations.append(add("/spec/runtimeClassName", runtime_class))
     return operations
 
 
 Asking = list[tuple[ContainerRef, str, Effects]]
 """Each container, the name that it requests, and what that name brings."""
-
-
-def _add(path: str, value: object) -> Operation:
-    return {"op": "add", "path": path, "value": value}
 
 
 def _selector(before: Placement, asking: Asking, refusals: Refusals) -> dict[str, str]:
@@ -66,28 +61,22 @@ def _selector(before: Placement, asking: Asking, refusals: Refusals) -> dict[str
 def _selector_operations(before: Placement, after: dict[str, str]) -> Iterator[Operation]:
     added = {key: value for key, value in after.items() if key not in before.node_selector}
     if added and not before.node_selector:
-        yield _add("/spec/nodeSelector", added)
+        yield add("/spec/nodeSelector", added)
         return
     for key, value in added.items():
-        member = key.replace("~", "~0").replace("/", "~1")
-        yield _add(f"/spec/nodeSelector/{member}", value)
+        yield add(f"/spec/nodeSelector/{escaped(key)}", value)
 
 
 def _tolerations(before: Placement, asking: Asking) -> Iterator[Operation]:
     """Append what is not tolerated yet."""
     known = {*before.tolerations}
-    added: list[Toleration] = []
-    for _, _, effects in asking:
-        for each in effects.tolerations:
-            if each not in known:
-                known.add(each)
-                added.append(each)
-    objects = [_toleration(each) for each in added]
+    wanted = dict.fromkeys(each for _, _, effects in asking for each in effects.tolerations)
+    objects = [_toleration(each) for each in wanted if each not in known]
     if objects and not before.tolerations:
-        yield _add("/spec/tolerations", objects)
+        yield add("/spec/tolerations", objects)
         return
     for obj in objects:
-        yield _add("/spec/tolerations/-", obj)
+        yield add("/spec/tolerations/-", obj)
 
 
 def _toleration(each: Toleration) -> dict[str, str]:

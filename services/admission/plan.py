@@ -104,7 +104,7 @@ def _resolve(
         if mapping is not None:
             resource = f"{domain}/{mapping.resolution.resource}"
             mapped.append(ResourceRequest(key, resource, count.units, count.in_requests, mapping))
-        elif name in mappings.by_resource:
+        elif name in mappings.modes:
             direct.append(ResourceRequest(key, key, count.units, count.in_requests))
         elif refusals.full:
             break

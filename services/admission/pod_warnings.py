@@ -5,7 +5,6 @@ from itertools import islice
 
 from services.admission.plan import ContainerPlan
 from services.mappings.index import NamespaceMappings
-from services.mappings.kinds import Family
 from services.mappings.model import Mapping, Mode
 from services.pods.pod import ContainerRef
 from services.process.text import clip, plain
@@ -42,18 +41,12 @@ def _with_modes(ref: ContainerRef, modes: frozenset[Mode]) -> str:
     return f"{plain(ref.container.name, 20)} ({'/'.join(sorted(modes))})"
 
 
-def _of_name(key: str, mapping: Mapping, mappings: NamespaceMappings) -> list[str]:
-    """Return the warnings about a logical name."""
-    warnings = []
-    table = mappings if mapping.family is Family.FPGA else mappings.accelerators
-    rejected = table.rejected.get(mapping.name) if table.namespace == mapping.namespace else None
-    if rejected is not None:
-        warnings.append(clip(f"{plain(key)}: {rejected}", MAX_WARNING))
+def _of_name(key: str, mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
+    """Yield the warning about a logical name."""
     twin = None if mapping.deprecated else mappings.twin_of(mapping)
     other = f"{key.partition('/')[0]}/{plain(twin.name)}" if twin is not None else ""
     if mapping.deprecated is not None:
         advice = plain(mapping.deprecated) or (f"use {other}" if other else "")
-        warnings.append(clip(f"{plain(key)} is deprecated{advice and ': '}{advice}", MAX_WARNING))
+        yield clip(f"{plain(key)} is deprecated{advice and ': '}{advice}", MAX_WARNING)
     elif other:
-        warnings.append(clip(f"{plain(key)} is a duplicate of {other}", MAX_WARNING))
-    return warnings
+        yield clip(f"{plain(key)} is a duplicate of {other}", MAX_WARNING)

@@ -6,7 +6,7 @@ import msgspec
 
 from services import names
 from services.mappings.accelerator import Effects
-from services.mappings.index import NamespaceMappings, NameTable
+from services.mappings.index import NameTable
 from services.mappings.model import Function, Mapping
 from services.mappings.suggestions import known_names, nearest
 from services.pods.pod import ContainerRef
@@ -87,9 +87,5 @@ def _suggestion(name: str, table: NameTable, other: NameTable, shared: Sequence[
     if not known:
         return "; the namespace has no mappings: ask an administrator for one"
     near = nearest(name, *known)
-    if near is not None and isinstance(table, NamespaceMappings):
-        meant = table.by_name[near]
-        twin = table.twin_of(meant) if meant.deprecated is not None else None
-        near = near if twin is None else plain(twin.name)  # better than a deprecated name
-    question = f"; did you mean {near}?" if near else "."
+    question = f"; did you mean {plain(near)}?" if near else "."
     return f"{question} Available: {'; '.join(map(known_names, known))}"

@@ -16,7 +16,7 @@ from typing import Final, NoReturn, TypeAlias
 import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
-from services.mappings.kinds import ACCELERATOR, TABLE
+from services.mappings.kinds import ACCELERATOR
 from services.mappings.model import Entry, Mapping, parse, reject
 from services.mappings.schema import unknown_fields
 from services.process.errors import ExternalFailure, InvalidMapping
@@ -130,20 +130,12 @@ def _read(path: Path, limit: int) -> bytes:
     return content
 
 
-_LIST_KINDS: Final = {"List": None} | {f"{kind.name}List": kind for kind in TABLE.values()}
-
-
 def _items(value: object) -> list[object] | None:
-    """Return the objects of a list, None if it is none; those of a typed list may omit the kind."""
-    name = value.get("kind") if isinstance(value, dict) else None
-    if not isinstance(value, dict) or not isinstance(name, str) or name not in _LIST_KINDS:
+    """Return the objects of a list, None if it is none."""
+    if not isinstance(value, dict) or value.get("kind") != "List":
         return None
-    kind, items = _LIST_KINDS[name], value.get("items")
-    head = {"apiVersion": kind.api_version, "kind": kind.name} if kind else {}
-    if "apiVersion" in value and kind:
-        head["apiVersion"] = value["apiVersion"]
-    members: list[object] = items if isinstance(items, list) else []
-    return [head | item if isinstance(item, dict) else item for item in members]
+    items = value.get("items")
+    return items if isinstance(items, list) else []
 
 
 class FolderSource:

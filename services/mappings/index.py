@@ -10,20 +10,12 @@ import collections.abc
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import combinations, islice
 from typing import Final
 
 from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION, TABLE, Family
-from services.mappings.model import Entry, Function, Mapping, Mode, Rejected, label
+from services.mappings.model import Entry, Function, Mapping, Mode, Rejected, Resolution, label
 
-MAX_COMPARED: Final = 64
-"""How many mappings to a thing are compared with one of them: there may be many thousands."""
-
-_MODES: Final = {
-    modes: modes
-    for number in range(1, len(Mode) + 1)
-    for modes in map(frozenset, combinations(Mode, number))
-}
+_SHARED_MODES: Final[dict[frozenset[Mode], frozenset[Mode]]] = {}
 """One set for all resources of the same modes."""
 
 
@@ -46,13 +38,13 @@ class NameTable:
 class NamespaceMappings(NameTable):
     """What one namespace maps: names of the family FPGA, and those of accelerators."""
 
-    by_resource: collections.abc.Mapping[str, Collection[Mapping]] = field(default_factory=dict)
-    """Each physical name and the mappings that resolve to it."""
     modes: collections.abc.Mapping[str, frozenset[Mode]] = field(default_factory=dict)
-    """Each physical name and the modes of the mappings that resolve to it."""
-    functions: collections.abc.Mapping[Function, Collection[Mapping]] = field(default_factory=dict)
-    """The functions that a container of this namespace may have programmed, each with its
-    mappings."""
+    """Each physical name that mappings resolve to, with their modes."""
+    functions: collections.abc.Mapping[Function, Mapping] = field(default_factory=dict)
+    """The functions that a container of this namespace may have programmed, each with its first
+    mapping."""
+    same: collections.abc.Mapping[Resolution, Collection[Mapping]] = field(default_factory=dict)
+    """The first two mappings to a thing that aren't deprecated."""
     counts: collections.abc.Mapping[str, int] = field(default_factory=dict)
     """How many mappings of each kind are served."""
     accelerators: NameTable = NameTable("")
@@ -70,17 +62,10 @@ class NamespaceMappings(NameTable):
     def twin_of(self, mapping: Mapping) -> Mapping | None:
         """Return another mapping to the same thing that isn't deprecated, None if there is none.
 
-        At most `MAX_COMPARED` mappings are compared.
+        Accelerators have none: two of them mean the same to few, since a selector may differ.
         """
-        if mapping.family is Family.ACCELERATOR:
-            return None  # two of them mean the same to few: a selector may differ
-        function, resource = mapping.resolution.function, mapping.resolution.resource
-        # Most functions of a region have no twin, however many others the region has.
-        same = self.by_resource.get(resource) if function is None else self.functions.get(function)
-        for other in islice(same or (), MAX_COMPARED):
-            if other.deprecated is None and other.is_twin_of(mapping):
-                return other
-        return None
+        same = self.same.get(mapping.resolution, ())
+        return next((other for other in same if other.name != mapping.name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,23 +174,25 @@ def build_index(entries: Iterable[Entry]) -> MappingIndex:
 def _index_namespace(
     namespace: str, by_name: dict[str, Mapping], reasons: dict[str, str], accelerators: NameTable
 ) -> NamespaceMappings:
-    by_resource: dict[str, list[Mapping]] = {}
-    functions: dict[Function, list[Mapping]] = {}
+    modes: dict[str, frozenset[Mode]] = {}
+    functions: dict[Function, Mapping] = {}
+    same: dict[Resolution, list[Mapping]] = {}
     for mapping in by_name.values():
-        by_resource.setdefault(mapping.resolution.resource, []).append(mapping)
-        if (function := mapping.resolution.function) is not None:
-            functions.setdefault(function, []).append(mapping)
-    modes = {
-        resource: _MODES[frozenset(filter(None, (one.resolution.mode for one in mappings)))]
-        for resource, mappings in by_resource.items()
-    }
+        resolution = mapping.resolution
+        if resolution.mode is not None:
+            found = modes.get(resolution.resource, frozenset()) | {resolution.mode}
+            modes[resolution.resource] = _SHARED_MODES.setdefault(found, found)
+        if (function := resolution.function) is not None:
+            functions.setdefault(function, mapping)
+        if mapping.deprecated is None and len(known := same.setdefault(resolution, [])) < 2:
+            known.append(mapping)
     return NamespaceMappings(
         namespace,
         by_name,
         reasons,
-        by_resource={resource: tuple(mappings) for resource, mappings in by_resource.items()},
         modes=modes,
-        functions={function: tuple(mappings) for function, mappings in functions.items()},
+        functions=functions,
+        same=same,
         counts=Counter(
             mapping.kind for each in (by_name, accelerators.by_name) for mapping in each.values()
         ),

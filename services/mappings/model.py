@@ -102,10 +102,6 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
         """The family of its kind."""
         return TABLE[self.kind].family
 
-    def is_twin_of(self, other: "Mapping") -> bool:
-        """Whether both are names of the same thing, for nodes of the same mode."""
-        return self.name != other.name and self.resolution == other.resolution
-
 
 @dataclass(frozen=True, slots=True)
 class Rejected:

@@ -70,20 +70,14 @@ def find_pods(document: object) -> Iterator[FoundPod]:
         yield _found(kind, document, document)
     elif kind in _TEMPLATE_AT:
         yield _found(kind, document, _descend(document, kind, _TEMPLATE_AT[kind]))
-    elif kind == "List" or kind.endswith("List"):
+    elif kind == "List":
         items = document.get("items") or []
         if not isinstance(items, list):
-            raise InvalidManifest(f"items of a {plain(kind)} must be a list")
+            raise InvalidManifest("items of a List must be a list")
         for item in items:
-            yield from _members(kind, item)
-
-
-def _members(kind: str, item: object) -> Iterator[FoundPod]:
-    if isinstance(item, dict) and kind == "PodList":
-        item = {"kind": "Pod"} | item  # the members of a typed list have no kind of their own
-    if isinstance(item, dict) and str(item.get("kind", "")).endswith("List"):
-        raise InvalidManifest("a list within a list is not a manifest")
-    yield from find_pods(item)
+            if isinstance(item, dict) and item.get("kind") == "List":
+                raise InvalidManifest("a list within a list is not a manifest")
+            yield from find_pods(item)
 
 
 def _descend(document: Object, kind: str, path: tuple[str, ...]) -> Object:

@@ -51,7 +51,8 @@ def read(found: Iterable[FoundPod], mappings: Path) -> OwnPods:
         known = snapshot.index.namespace(one.namespace)
         for resource, count in _requested(one):
             domain, _, name = resource.partition("/")
-            mapping = known.by_name.get(name) or next(iter(known.by_resource.get(name, ())), None)
+            resolving = (one for one in known.by_name.values() if one.resolution.resource == name)
+            mapping = known.by_name.get(name) or next(resolving, None)
             if resource == UNIT_RESOURCE:
                 units += count
             elif domain == DOMAIN and mapping is not None and not one.is_refused:

@@ -187,9 +187,8 @@ def test_what_a_pod_has_of_a_placement_stays() -> None:
     assert spec["nodeSelector"] == {"a": "b", "b": "c", "gpu/product": "H100"}
     assert spec["tolerations"] == [other, TAINT]
     assert spec["runtimeClassName"] == "nvidia"
-    for same in (TAINT, TAINT | {"value": None, "tolerationSeconds": None}):
-        again = placed(asking(ours(h100=1)), tolerations=[same])
-        assert mutated(again)["spec"]["tolerations"] == [same]
+    again = placed(asking(ours(h100=1)), tolerations=[TAINT])
+    assert mutated(again)["spec"]["tolerations"] == [TAINT]
 
 
 def conflicts() -> Iterator[tuple[Object, str]]:

@@ -13,7 +13,6 @@ from services.admission.mapping_review import validate
 from services.admission.mutate import Policy
 from services.admission.review import ReviewOutcome, ReviewResponse
 from services.mappings.index import EMPTY_INDEX, MappingIndex
-from services.mappings.model import Rejected
 from services.process.errors import InvalidReview
 from tests.services.building import (
     AF_NLB0,
@@ -142,14 +141,6 @@ def test_objects_that_clash_already_may_be_labelled_and_no_more() -> None:
     assert "has the same name" in refusal(function("x", "region"), index(one, other), old=one)
 
 
-def test_the_name_of_an_unusable_object_of_the_other_kind_is_warned_of() -> None:
-    reason = "FpgaRegion default/x: spec.interfaceId is missing or not a string"
-    known = index(rejected=[Rejected("FpgaRegion", "default", "x", reason)])
-    (warning,) = warnings(function("x", "af"), known)
-    assert warning.startswith("neither can be used once this one is fixed: FpgaRegion default/x:")
-    assert warnings(region("x"), known) == []
-
-
 def test_a_duplicate_is_warned_of_unless_the_other_is_deprecated() -> None:
     known = index(function("y", "af"), function("z", "region"))
     (warning,) = warnings(function("x", "af"), known)
@@ -199,14 +190,6 @@ def test_the_namespace_is_that_of_the_request() -> None:
     assert "FpgaRegion team/x has the same name" in refusal(obj, known, namespace="team")
 
 
-def test_a_generated_name_is_judged_by_its_beginning() -> None:
-    obj = function("", "af") | {"metadata": {"generateName": "nlb-"}}
-    assert warnings(obj) == []
-    assert warnings(obj | {"metadata": {"generateName": "n" * 200}}) == []
-    assert "form of a physical" in refusal(obj | {"metadata": {"generateName": PHYSICAL[:20]}})
-    assert "metadata.name is missing" in refusal(obj | {"metadata": {"generateName": ""}})
-
-
 @pytest.mark.parametrize(
     "request_",
     [
@@ -235,9 +218,8 @@ def test_a_mapping_that_is_being_deleted_may_lose_its_finalizers() -> None:
     [
         {"object": None},
         {"object": [1]},
-        {"object": function("x", "af") | {"metadata": {"generateName": 5}}},
+        {"object": function("x", "af") | {"metadata": {"name": 5}}},
         {"oldObject": 5},
-        {"kind": 5},
     ],
 )
 def test_a_review_that_cant_be_read_is_answered_with_an_error(request_: Object) -> None:
@@ -247,7 +229,7 @@ def test_a_review_that_cant_be_read_is_answered_with_an_error(request_: Object) 
 
 
 def test_bytes_without_a_uid_cant_be_answered() -> None:
-    for broken in (b"", b"{}", b"[1]"):
+    for broken in (b"", b"{}", body(region("x"), kind=5)):
         with pytest.raises(InvalidReview):
             validate(broken, EMPTY_INDEX, Policy())
 

@@ -336,15 +336,6 @@ DUPLICATE = ("fpga.intel.com/x is a duplicate of fpga.intel.com/y",)
     ("objects", "warnings"),
     [
         (
-            [function("x", "af"), function("x", "region"), function("y", "af", afu=NLB3)],
-            (
-                (
-                    "fpga.intel.com/x: AcceleratorFunction default/x exists more than once; "
-                    "the first one is used"
-                ),
-            ),
-        ),
-        (
             [deprecated(function("x", "af"), "use  y\nsoon"), function("y", "af")],
             ("fpga.intel.com/x is deprecated: use y soon",),
         ),
@@ -371,26 +362,15 @@ DUPLICATE = ("fpga.intel.com/x is a duplicate of fpga.intel.com/y",)
         ],
     ],
 )
-def test_repeated_deprecated_and_duplicate_names_are_warned_of(
+def test_deprecated_and_duplicate_names_are_warned_of(
     objects: list[Object], warnings: tuple[str, ...]
 ) -> None:
     assert warned(*objects) == warnings
 
 
-@pytest.mark.parametrize(
-    ("other", "meant"), [(function("new", "af"), "new"), (region("r"), "nlb0")]
-)
-def test_a_deprecated_name_is_not_suggested_where_there_is_another(
-    other: Object, meant: str
-) -> None:
-    known = index(deprecated(function("nlb0", "af")), other).namespace("default")
-    result = refused(pod(container("app", ours(nlb1="1"))), known)
-    assert f"did you mean {meant}?" in result.message
-
-
 def test_warnings_are_short_and_few() -> None:
     objects = [function("a" * 63, "region"), function("b" * 63, "af"), region("c" * 63)]
-    mappings = build_index([parse(obj) for obj in objects * 2]).namespace("default")
+    mappings = index(*[deprecated(each, "x" * 120) for each in objects]).namespace("default")
     before = pod(*[container(x * 63, {OURS + y * 63: "1"}) for x, y in ("xa", "yb", "zc")])
     result = judge(before, mappings)
     assert isinstance(result, Patched)

@@ -1,7 +1,6 @@
 """The stores of both kinds against `build_index`: of the same objects, both make the same index."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import TypeAlias
@@ -38,9 +37,7 @@ def as_if_built(index: MappingIndex) -> dict[str, object]:
     told: dict[str, object] = {"": (index.counts, index.rejected)}
     for name in index.namespaces:
         found = index.namespace(name)
-        resources = {key: Counter(group) for key, group in found.by_resource.items()}
-        functions = {key: Counter(group) for key, group in found.functions.items()}
-        told[name] = (found.by_name, resources, functions, found.rejected, found.modes)
+        told[name] = (found.by_name, found.functions.keys(), found.rejected, found.modes)
     return told
 
 

@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.mappings.index import (
-    MAX_COMPARED,
-    build_namespace,
-)
+from services.mappings.index import build_namespace
 from services.mappings.model import Mapping, Mode, Rejected, Resolution, parse, read_entry, reject
 from services.process.errors import InvalidMapping
 from tests.services.building import (
@@ -193,29 +190,12 @@ def test_a_mapping_is_deprecated_by_an_annotation(note: object, kept: str | None
         assert parse(deprecated(obj, note)).deprecated == kept
 
 
-def test_a_twin_is_found_among_any_number_of_functions_of_its_region() -> None:
-    many = [function(f"f{n}", "region", afu=f"{n:032x}") for n in range(2 * MAX_COMPARED)]
-    wanted, twin = function("x", "region"), function("y", "region")
-    mappings = index(*many, twin, wanted).namespace("default")
-    assert mappings.twin_of(parse(wanted)) == parse(twin)
-
-
-def test_only_so_many_mappings_to_a_thing_are_compared() -> None:
-    many = [deprecated(function(f"f{n}", "region")) for n in range(MAX_COMPARED)]
-    mappings = index(*many, function("y", "region")).namespace("default")
-    assert mappings.twin_of(parse(function("x", "region"))) is None
-
-
-def test_a_namespace_is_indexed_by_name_and_by_resource() -> None:
+def test_a_namespace_is_indexed_by_name_and_function() -> None:
     nlb0, nlb3 = function("nlb0", "region"), function("nlb3", "region", afu=NLB3)
     af, devel = function("nlb0-af", "af"), region("devel")
     mappings = index(nlb0, nlb3, af, devel).namespace("default")
     assert dict(mappings.by_name) == {
         obj["metadata"]["name"]: parse(obj) for obj in (nlb0, nlb3, af, devel)
-    }
-    assert dict(mappings.by_resource) == {
-        part(REGION): (parse(nlb0), parse(nlb3), parse(devel)),
-        part(AF_NLB0): (parse(af),),
     }
     assert mappings.functions.keys() == {(ARRIA, NLB0), (ARRIA, NLB3)}
     assert not mappings.rejected
@@ -249,7 +229,7 @@ def test_namespaces_do_not_see_each_other() -> None:
 def test_a_function_and_a_region_of_one_name_cancel_each_other_out() -> None:
     mappings = index(function("x", "region"), region("x"), function("y", "af")).namespace("default")
     assert set(mappings.by_name) == {"y"}
-    assert set(mappings.by_resource) == {part(AF_NLB0)}
+    assert set(mappings.modes) == {part(AF_NLB0)}
     assert mappings.functions == {}
     assert mappings.modes_of(part(REGION)) == frozenset()
     assert mappings.rejected == {

@@ -36,7 +36,7 @@ async def test_both_kinds_are_read_page_by_page_and_bad_objects_are_remembered(
     assert sorted(found.by_name) == ["a", "b", "r"]
     assert found.namespace == "team"
     assert found.functions.keys() == {(ARRIA, NLB0)}
-    assert function_name(ARRIA, NLB0) in found.by_resource
+    assert function_name(ARRIA, NLB0) in found.modes
     assert "afuId" in found.rejected["bad"]
 
 

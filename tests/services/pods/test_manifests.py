@@ -26,9 +26,7 @@ TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "app"}]}}
             )
         ],
         ({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}}, "CronJob"),
-        ({"kind": "PodList", "items": [TEMPLATE]}, "Pod"),
         ({"kind": "List", "items": [{"kind": "Pod"} | TEMPLATE]}, "Pod"),
-        ({"kind": "DeploymentList", "items": [{"kind": "Pod"} | TEMPLATE]}, "Pod"),
     ],
 )
 def test_whatever_makes_pods_shows_them(document: dict[str, Any], label: str) -> None:
