@@ -213,7 +213,7 @@ def admit(
         audit: for the audit log; without a prefix, which the API server adds.
     """
     response = _Response(review.uid, allowed=True, warnings=warnings, audit_annotations=audit)
-    return _respond(review, response, ReviewOutcome.ALLOWED, reason, "")
+    return ReviewResponse(_encoded(response), review, ReviewOutcome.ALLOWED, reason, "")
 
 
 def patch(
@@ -233,52 +233,38 @@ def patch(
         warnings=warnings,
         audit_annotations=audit,
     )
-    return _respond(review, response, ReviewOutcome.PATCHED, "", "", rewrites=rewrites)
+    return ReviewResponse(
+        _encoded(response), review, ReviewOutcome.PATCHED, "", "", rewrites=rewrites
+    )
 
 
 def deny(
     review: Review, reason: str, message: str, *, audit: Mapping[str, str] | None = None
 ) -> ReviewResponse:
     """Refuse the object; kubectl shows the message after ``denied the request: ``."""
-    response = _refusal(review, 403, reason, message, audit)
-    return _respond(review, response, ReviewOutcome.DENIED, reason, message)
+    body = _refusal(review, 403, message, audit or {REASON: reason})
+    return ReviewResponse(body, review, ReviewOutcome.DENIED, reason, message)
 
 
 def unreadable(review: Review, reason: str, problem: str) -> ReviewResponse:
     """Refuse an object that can't be read."""
     message = plain(problem, _MAX_UNREADABLE)
-    response = _refusal(review, 400, reason, message)
-    return _respond(review, response, ReviewOutcome.ERRORED, reason, message)
+    body = _refusal(review, 400, message, {REASON: reason})
+    return ReviewResponse(body, review, ReviewOutcome.ERRORED, reason, message)
 
 
 def fail(review: Review, error: Exception) -> ReviewResponse:
     """Refuse an object because of an error in accelbind itself."""
     message = "internal error of accelbind: see the webhook's log and metrics"
-    response = _refusal(review, 500, INTERNAL_ERROR, message)
-    return _respond(review, response, ReviewOutcome.ERRORED, INTERNAL_ERROR, message, error=error)
+    body = _refusal(review, 500, message, {REASON: INTERNAL_ERROR})
+    return ReviewResponse(body, review, ReviewOutcome.ERRORED, INTERNAL_ERROR, message, error=error)
 
 
-def _refusal(
-    review: Review,
-    code: int,
-    reason: str,
-    message: str,
-    audit: Mapping[str, str] | None = None,
-) -> _Response:
+def _refusal(review: Review, code: int, message: str, audit: Mapping[str, str]) -> bytes:
     status = _Status(code, message, _STATUS_REASONS[code])
-    audit = audit or {REASON: reason}
-    return _Response(review.uid, allowed=False, status=status, audit_annotations=audit)
+    response = _Response(review.uid, allowed=False, status=status, audit_annotations=audit)
+    return _encoded(response)
 
 
-def _respond(
-    review: Review,
-    response: _Response,
-    outcome: ReviewOutcome,
-    reason: str,
-    message: str,
-    *,
-    rewrites: tuple[Rewrite, ...] = (),
-    error: Exception | None = None,
-) -> ReviewResponse:
-    body = _ENCODER.encode(_Reply(response))
-    return ReviewResponse(body, review, outcome, reason, message, rewrites, error)
+def _encoded(response: _Response) -> bytes:
+    return _ENCODER.encode(_Reply(response))

@@ -45,13 +45,6 @@ class Mode(StrEnum):
 
 
 _FUNCTION_MODES = {mode.value: mode for mode in (Mode.AF, Mode.REGION)}
-_JSON_TYPES: dict[type, str] = {
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    list: "a list",
-    dict: "an object",
-}
 
 
 class Resolution(msgspec.Struct, frozen=True, gc=False):
@@ -247,11 +240,9 @@ def _id(spec: dict[str, object], key: str, lengths: range) -> str:
 def _deprecation(metadata: object) -> str | None:
     """Return the hint of a deprecated mapping, None if it isn't deprecated."""
     note = _member(_member(metadata, "annotations"), DEPRECATED)
-    if note is None or note is False:
+    if not isinstance(note, str) or note.lower() == "false":
         return None
-    text = " ".join(note.split()) if isinstance(note, str) else ""
-    if text.lower() == "false":
-        return None
+    text = " ".join(note.split())
     return sys.intern("" if text.lower() == "true" else clip(text, MAX_NOTE))
 
 
@@ -259,4 +250,4 @@ def _but_is(value: object) -> str:
     """Return the end of a sentence that began with what a value must be."""
     if isinstance(value, str):
         return f"not {quote(value)}"
-    return "and is missing" if value is None else f"not {_JSON_TYPES.get(type(value), 'this')}"
+    return "and is missing" if value is None else f"not of type {type(value).__name__}"

@@ -38,9 +38,7 @@ async def list_entries(
     for kind in kinds:
         path = f"/apis/{kind.api_version}{within}/{kind.plural}"
         try:
-            entries += await list_objects(
-                client, path, partial(_read, kind=kind, namespace=namespace)
-            )
+            entries += await list_objects(client, path, partial(_read, kind))
             served = True
         except BadStatus as error:
             if error.status != NOT_FOUND:
@@ -54,10 +52,6 @@ async def list_entries(
     return entries
 
 
-def _read(item: dict[str, Any], kind: MappingKind, namespace: str | None) -> Entry | None:
-    # kind and namespace are those of the list, whatever the item says
-    metadata = item.get("metadata")
-    if namespace and isinstance(metadata, dict):
-        metadata = metadata | {"namespace": namespace}
-    identity = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
-    return read_entry(item | identity)
+def _read(kind: MappingKind, item: dict[str, Any]) -> Entry | None:
+    # The items of a list don't say what they are.
+    return read_entry(item | {"kind": kind.name, "apiVersion": kind.api_version})

@@ -118,7 +118,9 @@ def test_a_bad_document_is_named_and_skipped_and_the_rest_serve(tmp_path: Path) 
     snapshot = load(tmp_path, m__yaml=text)
     assert served(snapshot) == ["default/fine", "default/good"]
     broken, namespace, scalar, unnamed, invalid = snapshot.problems
-    assert "kind must be AcceleratorFunction, FpgaRegion or Accelerator, not a list" in unnamed
+    assert (
+        "kind must be AcceleratorFunction, FpgaRegion or Accelerator, not of type list" in unnamed
+    )
     assert broken.startswith("m.yaml, line 11 (document 2): not YAML: ")
     assert invalid.startswith(
         "m.yaml, line 12 (document 3): AcceleratorFunction default/bad: spec.mode must be"
