@@ -1,11 +1,11 @@
-"""`make docs`: generate pages, the NFD rule and lists from code, definitions and chart."""
+"""`make docs`: generate pages and lists from code, definitions and chart."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from services.process.files import replace_file
-from tools.docs import chart, crds, dashboard, device_types, flags, node_rule, reference
+from tools.docs import chart, crds, dashboard, device_types, flags, reference
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
@@ -15,7 +15,6 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     crds.PATH: crds.page,
     dashboard.PATH: dashboard.page,
     device_types.PATH: device_types.page,
-    node_rule.PATH: node_rule.page,
     flags.PATH: flags.page,
 }
 """Path in the repository → its generator."""
