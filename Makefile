@@ -53,7 +53,7 @@ format: setup ## Format the code and fix what can be fixed
 bench: setup ## Measure, and print medians and ratios (BENCHES='plugin scan': some of it)
 	@$(PYTHON_IN_VENV) -m tools.bench $(BENCHES)
 
-docs: setup ## Generate reference, CRD and dashboard pages
+docs: setup ## Generate reference and CRD pages
 	@$(PYTHON_IN_VENV) -m tools.docs
 
 golden: setup ## Regenerate tests/golden/files: what must not change unnoticed

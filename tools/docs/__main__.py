@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from services.process.files import replace_file
-from tools.docs import chart, crds, dashboard, device_types, flags, reference
+from tools.docs import chart, crds, device_types, flags, reference
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
@@ -13,7 +13,6 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     reference.PATH: reference.page,
     chart.PATH: chart.page,
     crds.PATH: crds.page,
-    dashboard.PATH: dashboard.page,
     device_types.PATH: device_types.page,
     flags.PATH: flags.page,
 }

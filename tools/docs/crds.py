@@ -57,15 +57,6 @@ def _section(name: str) -> str:
     spec = definition(name)["spec"]
     names, (version,) = spec["names"], spec["versions"]
     schema = version["schema"]["openAPIV3Schema"]
-    columns = (
-        (
-            column["name"],
-            code(column["jsonPath"]),
-            "with `-o wide`" if column.get("priority") else "always",
-            column.get("description", ""),
-        )
-        for column in version["additionalPrinterColumns"]
-    )
     short = ", ".join(map(code, names["shortNames"]))
     parts = [
         f"## {names['kind']}\n",
@@ -74,8 +65,6 @@ def _section(name: str) -> str:
         table(("field", "type", "required", "description"), _fields(schema, "")),
         "Further rules:\n",
         table(("field", "message of a refusal"), _rules(schema, "")),
-        "Columns of `kubectl get`:\n",
-        table(("column", "value", "shown", "description"), columns),
     ]
     return "\n".join(parts)
 
