@@ -48,14 +48,9 @@ def plan_accelerators(
 ) -> AcceleratorPlan:
     """Plan what is to be done for a container's names of accelerators.
 
-    Args:
-        ref: the container.
-        counts: what it requests in the domains of accelerators.
-        tables: the names of its namespace, then those of the shared one.
-        prefixes: all logical domains, each with its slash: no target may be in them.
-        refusals: receives its problems; the plan then holds the rest.
-        others: the names of FPGAs, which are requested in other domains.
-        earlier: the units of each name of accelerators that an earlier mutation noted.
+    `counts` is what it requests in the domains of accelerators, `tables` are the names of its
+    namespace and then the shared ones. No target may begin with one of the `prefixes`. `others`
+    are the names of FPGAs, and `earlier` has the units of each name that was noted before.
 
     Raises:
         InvalidReview: its env can't be read.

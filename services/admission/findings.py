@@ -127,13 +127,9 @@ def check(
 ) -> list[Finding]:
     """Return the problems of mappings.
 
-    Args:
-        index: the mappings to check.
-        policy: the webhook's.
-        advertised: how many units of each resource nodes can allocate, as `add_advertised` counts
-            them with `others`; None if unknown.
-        uses: what pods and workloads request.
-        problems: why objects without a kind and name can't be used.
+    `advertised` is how many units of each resource nodes can allocate, as `add_advertised` counts
+    them with `others`; None if unknown. `problems` says why objects without a kind and name can't
+    be used.
     """
     findings = [
         *(Finding(Code.INVALID, "", "", problem) for problem in problems),

@@ -26,13 +26,7 @@ _NAMES_SHOWN: Final = 4
 def guard(
     pod: Pod, mappings: NamespaceMappings, policy: Policy, shared: NameTable | None = None
 ) -> Refused | None:
-    """Return why a pod may not have its guarded resources, None if it may.
-
-    Args:
-        pod: the pod after all mutation.
-        mappings: those of its namespace.
-        policy: its `guard` says what is guarded.
-        shared: the names that all namespaces may use.
+    """Return why a pod, after all mutation, may not have its guarded resources; None if it may.
 
     Raises:
         InvalidReview: the pod's node selector can't be read.

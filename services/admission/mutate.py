@@ -1,10 +1,7 @@
 """What the webhook does to a pod: rewrite logical names to physical ones, or refuse the pod.
 
-`mutate` is a function of the pod, the mappings of its namespace and the policy. For each container
-that requests a resource of our domains, `plan` finds out what its names resolve to and whether it
-may have that.
-`sharing` compares the containers, `placement` merges node selectors and the like, `pod_warnings`
-finds problems that don't prevent admission, and `patch` returns the operations:
+For each container that requests a resource of our domains, `plan` finds out what its names resolve
+to and whether it may have that. `patch` returns the operations:
 
 1. Each logical name is removed, and its units are added to the physical name.
 2. Functions of mode region get the variables that tell the node what to program.
@@ -226,15 +223,10 @@ def plan_containers(
     *,
     note: ReadOnly[str, dict[str, int]],
 ) -> list[ContainerPlan]:
-    """Plan each container, until there are enough problems.
+    """Plan each container, until there are enough problems: then there are fewer plans.
 
-    Args:
-        requesting: the containers, in the kubelet's start order.
-        mappings: those of the pod's namespace.
-        tables: the names of accelerators: of the namespace, then the shared ones.
-        policy: the limits.
-        refusals: receives the problems; there may be fewer plans than containers then.
-        note: what an earlier mutation noted: container, logical name, units.
+    `tables` are the names of accelerators: of the namespace, then the shared ones. `note` is what
+    an earlier mutation noted: container, logical name, units.
 
     Raises:
         InvalidReview: a container's env can't be read.

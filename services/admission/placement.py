@@ -16,12 +16,7 @@ from services.process.text import plain, quote
 def placement_operations(
     pod: Pod, requests: Iterable[tuple[ContainerRef, ResourceRequest]], refusals: Refusals
 ) -> list[Operation]:
-    """Return the JSON Patch for the placement of a pod; contradictions go to `refusals`.
-
-    Args:
-        pod: the pod.
-        requests: each request by a name of an accelerator, with its container.
-        refusals: receives the problems.
+    """Return the JSON Patch for the placement that names of accelerators ask for.
 
     Raises:
         InvalidReview: the pod's node selector, tolerations or runtime class can't be read.

@@ -62,14 +62,7 @@ def plan_container(
     refusals: Refusals,
     accelerators: AcceleratorPlan | None = None,
 ) -> ContainerPlan:
-    """Plan what is to be done to a container that requests something of our domains.
-
-    Args:
-        ref: the container.
-        counts: what it requests of the domains of FPGAs.
-        mappings: those of its namespace.
-        refusals: receives its problems; the plan then holds the rest.
-        accelerators: the plan for its names of accelerators.
+    """Plan what is to be done to a container; `counts` is what it requests of FPGAs' domains.
 
     Raises:
         InvalidReview: its env can't be read.

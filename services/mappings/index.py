@@ -134,15 +134,11 @@ def build_namespace(namespace: str, entries: Iterable[Entry]) -> NamespaceMappin
     """
     by_kind: dict[str, dict[str, Mapping]] = {kind: {} for kind in TABLE}
     reasons: dict[Family, dict[str, str]] = {family: {} for family in Family}
-    rejected: list[Rejected] = []
     for entry in entries:
         if isinstance(entry, Rejected):
-            rejected.append(entry)
+            reasons[entry.family].setdefault(entry.name, entry.reason)
         elif by_kind[entry.kind].setdefault(entry.name, entry) is not entry:
             reasons[entry.family][entry.name] = repeated(entry.kind, namespace, entry.name)
-    kinds = list(TABLE)
-    for refused in sorted(rejected, key=lambda entry: kinds.index(entry.kind)):
-        reasons[refused.family].setdefault(refused.name, refused.reason)
     functions, regions = by_kind[ACCELERATOR_FUNCTION], by_kind[FPGA_REGION]
     for name in functions.keys() & regions.keys():
         reasons[Family.FPGA][name] = clash(namespace, name)

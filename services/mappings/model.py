@@ -5,9 +5,9 @@ interface ID, in a mode), an FpgaRegion names a region that its workload program
 Accelerator names any resource. An object's name is the name that pods of its namespace request.
 Mappings are the access control of a namespace: its pods can use only what is mapped in it.
 
-`parse` reads one object; `services.mappings.index` decides which of many are served. Each kind
-turns its spec into a `Resolution`. Pods are admitted by resolutions alone, so a new kind needs a
-row in `services.mappings.kinds` and a function in `_RESOLVERS`.
+`parse` reads one object; `services.mappings.index` decides which of many are served. Pods are
+admitted by resolutions alone: a new kind needs a row in `services.mappings.kinds` and a function in
+`_RESOLVERS`.
 """
 
 import sys
