@@ -1,6 +1,6 @@
 """Names of all kinds in one pod, other webhooks after ours, and the guard at the end.
 
-What the guard decides is compared with what the note stands for, counted by the tests themselves.
+What a patch and the guard do is compared with what names stand for, counted by the tests.
 """
 
 import copy
@@ -20,7 +20,15 @@ from tests.services.building import REGION, Object, apply, container, decode, po
 DOMAIN = "accelbind.dev/"
 POLICY = Policy(guard=("nvidia.com/*", "a/*", "rdma/hca"), max_units=6)
 NOTE = "accelbind.dev/requested"
-NAMES = [DOMAIN + name for name in accelerators.NAMES]
+NAMES = [
+    DOMAIN + name
+    for name in (
+        *("gpu-small", "gpu-same", "gpu-rdma", "nic", "tier-a", "tier-b"),
+        *("h100", "other-h100", "a100", "nvidia", "kata"),
+    )
+]
+OTHERS = [accelerators.MIG, accelerators.RDMA, "a/x", "cpu"]
+PLACEMENT = ("nodeSelector", "tolerations", "runtimeClassName")
 FPGA = ["fpga.intel.com/gpu-small", REGION]
 GUARDED = [accelerators.MIG, accelerators.RDMA, "nvidia.com/gpu", "a/x", "a/y", "a/b"]
 ENV = [{"name": "TIER", "value": "own"}, {"name": "TIER", "value": "a"}, {"name": "A"}]
@@ -29,7 +37,7 @@ few = st.sampled_from(["0", "1", "2"])
 
 @st.composite
 def containers(draw: st.DrawFn, name: str) -> Object:
-    limits = draw(st.dictionaries(st.sampled_from(NAMES + FPGA), few, max_size=3))
+    limits = draw(st.dictionaries(st.sampled_from(NAMES + FPGA + OTHERS), few, max_size=3))
     env = draw(st.lists(st.sampled_from(ENV), max_size=1))
     return container(name, limits, requests=dict(limits), env=copy.deepcopy(env))
 
@@ -38,6 +46,12 @@ def containers(draw: st.DrawFn, name: str) -> Object:
 def pods(draw: st.DrawFn) -> Object:
     made = pod(*[draw(containers(name)) for name in "ab"], init=[draw(containers("init"))])
     made["metadata"]["annotations"] = {}
+    spec: Any = {
+        "nodeSelector": draw(st.sampled_from([None, {}, {"b": "c"}, {"x": "y"}])),
+        "tolerations": draw(st.sampled_from([None, [], [accelerators.TAINT]])),
+        "runtimeClassName": draw(st.sampled_from([None, "nvidia"])),
+    }
+    made["spec"] |= {key: value for key, value in spec.items() if value is not None}
     return made
 
 
@@ -65,23 +79,67 @@ def change(data: st.DataObject, obj: Object) -> None:
             spec["containers"].append(data.draw(containers(f"more-{len(spec['containers'])}")))
 
 
+def all_containers(obj: Object) -> list[Object]:
+    return [*obj["spec"]["containers"], *obj["spec"]["initContainers"]]
+
+
 def resolution(key: str) -> Resolution:
     known = accelerators.KNOWN.namespace("default").accelerators
     return known.by_name[key.removeprefix(DOMAIN)].resolution
+
+
+def amounts(limits: Object) -> Counter[str]:
+    """What a container's limits come to, by the mappings; without FPGAs."""
+    total: Counter[str] = Counter()
+    once: dict[str, int] = {}
+    for key, count in limits.items():
+        if not key.startswith(DOMAIN):
+            total[key] += 0 if key.startswith("fpga.intel.com/") else int(count)
+            continue
+        found = resolution(key)
+        total[found.resource] += int(count) * found.count
+        for also in found.effects.also if found.effects and int(count) else ():
+            if also.per == "Unit":
+                total[also.resource] += int(count) * also.count
+            else:
+                once[also.resource] = max(also.count, once.get(also.resource, 0))
+    return total + Counter(once)
+
+
+def bare(obj: Object) -> Object:
+    """A pod without what ours may change."""
+    spec = {key: value for key, value in obj["spec"].items() if key not in PLACEMENT}
+    for kind in ("containers", "initContainers"):
+        spec[kind] = [each | {"resources": None, "env": None} for each in spec[kind]]
+    return obj | {"spec": spec, "metadata": obj["metadata"] | {"annotations": None}}
+
+
+def check_patched(before: Object, after: Object) -> None:
+    """Check that a patch changed nothing but what mappings may, and leaves nothing to do."""
+    assert isinstance(accelerators.judge(after, POLICY), Unchanged)
+    assert bare(after) == bare(before)
+    for one, other in zip(all_containers(before), all_containers(after), strict=True):
+        assert not {*NAMES, FPGA[0]} & {*other["resources"]["limits"]}
+        own = one.get("env") or []
+        assert (other.get("env") or [])[: len(own)] == own
+    spec, was = after["spec"], before["spec"]
+    assert spec.get("nodeSelector", {}).items() >= was.get("nodeSelector", {}).items()
+    known = was.get("tolerations", [])
+    assert spec.get("tolerations", [])[: len(known)] == known
 
 
 def within_names(obj: Object) -> bool:
     """Whether all that a pod holds of guarded resources follows from its note."""
     noted: Any = json.loads(obj["metadata"]["annotations"].get(NOTE, "{}"))
     selector = obj["spec"].get("nodeSelector", {})
-    for one in [*obj["spec"]["containers"], *obj["spec"]["initContainers"]]:
+    for one in all_containers(obj):
         limits = {key: int(n) for key, n in one["resources"]["limits"].items() if key in GUARDED}
         names = {key: n for key, n in noted.get(one["name"], {}).items() if key in NAMES}
         if not limits:
             continue
         if any(n < 0 for n in names.values()) or sum(names.values()) > POLICY.max_units:
             return False
-        if Counter(limits) - accelerators.amounts(names):
+        if Counter(limits) - amounts(names):
             return False
         for key in filter(names.get, names):  # no unit, no selector
             effects = resolution(key).effects
@@ -94,17 +152,20 @@ def within_names(obj: Object) -> bool:
 
 
 @given(st.data())
-def test_whatever_other_webhooks_do_the_guard_admits_what_follows_from_the_names(
+def test_only_what_mappings_say_changes_and_the_guard_admits_what_follows_from_names(
     data: st.DataObject,
 ) -> None:
     made = data.draw(pods())
-    for _ in range(data.draw(st.integers(1, 4))):
+    for step in range(data.draw(st.integers(1, 4))):
         result = accelerators.judge(made, POLICY)
         if isinstance(result, Refused):
             return
         if isinstance(result, Patched):
-            made = apply(made, result)
-            assert isinstance(accelerators.judge(made, POLICY), Unchanged)
+            before, made = made, apply(made, result)
+            check_patched(before, made)
+            for one, other in zip(all_containers(before), all_containers(made), strict=True):
+                counted = amounts(other["resources"]["limits"])
+                assert step or +counted == +amounts(one["resources"]["limits"])
         mappings = accelerators.KNOWN.namespace("default")
         refused = guard(decode(made), mappings, POLICY)
         if contradict(made):
@@ -117,7 +178,7 @@ def test_whatever_other_webhooks_do_the_guard_admits_what_follows_from_the_names
 def contradict(obj: Object) -> bool:
     """Whether names of a note set a variable differently: the guard refuses that too."""
     noted: Any = json.loads(obj["metadata"]["annotations"].get(NOTE, "{}"))
-    for one in [*obj["spec"]["containers"], *obj["spec"]["initContainers"]]:
+    for one in all_containers(obj):
         own = {each["name"] for each in one.get("env") or ()}
         names = +Counter(noted.get(one["name"], {}))
         if {DOMAIN + "tier-a", DOMAIN + "tier-b"} <= names.keys() and "TIER" not in own:

@@ -5,8 +5,6 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from services.admission import mapping_review
 from services.admission.mapping_review import validate
@@ -86,33 +84,21 @@ def relabelled(obj: Object) -> Object:
 
 BROKEN = [
     (function("x", "af", interface="123"), 'spec.interfaceId "123" is not 8 to 32 hex digits'),
-    (function("x", "af", afu="0" * 41), "is not 8 to 40 hex digits"),
-    (function("x", "regiondevel"), 'spec.mode must be af or region, not "regiondevel"'),
-    (function("x", "af", afu="0" * 9), "no whole bytes"),
-    (function("x", "af", afu="0" * 38 + "7f"), "ends in '-' or '_'"),
-    (function(PHYSICAL, "af"), "has the form of a physical name"),
     (region(AF_NLB0.partition("/")[2].lower()), "has the form of a physical name"),
-    (region("x" * 64), "pods can't request a resource of this name"),
-    (region("x", interface="no"), 'spec.interfaceId "no" is not'),
     (function("x", "af") | {"spec": None}, "spec is missing"),
-    (function("x", "af") | {"metadata": {}}, "metadata.name is missing"),
     (function("x", "af") | {"metadata": None}, "metadata.name is missing"),
 ]
 
 
 @pytest.mark.parametrize(("obj", "problem"), BROKEN)
-def test_what_no_pod_could_use_is_refused_when_it_is_made(obj: Object, problem: str) -> None:
+def test_what_no_pod_could_use_is_refused_unless_it_was_no_better_before(
+    obj: Object, problem: str
+) -> None:
     assert problem in refusal(obj)
     assert problem in refusal(obj, old=function("x", "region"))
-
-
-@pytest.mark.parametrize(("obj", "problem"), BROKEN)
-def test_what_was_no_better_before_may_be_labelled(obj: Object, problem: str) -> None:
-    if obj["metadata"]:
-        obj = relabelled(obj)
-    (warning,) = warnings(obj, old=obj)
+    after = relabelled(obj) if obj["metadata"] else obj
+    (warning,) = warnings(after, old=obj)
     assert warning.startswith("pods can't use it: ")
-    assert problem
 
 
 def test_a_mapping_that_serves_passes_without_a_word() -> None:
@@ -122,16 +108,13 @@ def test_a_mapping_that_serves_passes_without_a_word() -> None:
         assert warnings(obj, known, old=function("x", "region", afu=NLB3)) == []
 
 
-@pytest.mark.parametrize(
-    ("new", "other"),
-    [(function("x", "af"), region("x")), (region("x"), function("x", "region"))],
-)
-def test_a_name_that_the_other_kind_has_is_refused(new: Object, other: Object) -> None:
-    for known in (index(other), index(other, new)):
-        message = refusal(new, known)
-        assert f"{other['kind']} default/x has the same name" in message
-        assert ask(new, known).reason == "name-clash"
-    assert warnings(new, index(new)) == []
+def test_a_name_that_the_other_kind_has_is_refused() -> None:
+    for new, other in ((function("x", "af"), region("x")), (region("x"), function("x", "region"))):
+        for known in (index(other), index(other, new)):
+            message = refusal(new, known)
+            assert f"{other['kind']} default/x has the same name" in message
+            assert ask(new, known).reason == "name-clash"
+        assert warnings(new, index(new)) == []
 
 
 def test_objects_that_clash_already_may_be_labelled_and_no_more() -> None:
@@ -194,10 +177,8 @@ def test_the_namespace_is_that_of_the_request() -> None:
     "request_",
     [
         {"operation": "DELETE", "object": None},
-        {"operation": "CONNECT"},
         {"subResource": "status", "operation": "UPDATE"},
         {"kind": {"group": "", "version": "v1", "kind": "Pod"}},
-        {"kind": {"group": "fpga.intel.com", "version": "v2", "kind": "Else"}},
         {"kind": {"group": "example.org", "version": "v2", "kind": "FpgaRegion"}},
     ],
 )
@@ -243,20 +224,6 @@ def test_a_crash_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (answer.outcome, answer.reason) == (ReviewOutcome.ERRORED, "internal-error")
     assert isinstance(answer.error, ZeroDivisionError)
     assert response_of(answer)["status"]["code"] == 500
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(st.sampled_from(["metadata", "spec", "apiVersion"]), JSON), JSON)
-def test_no_object_is_left_without_an_answer(new: Object, old: object) -> None:
-    answer = ask(new | {"kind": "FpgaRegion"}, old=old)
-    assert answer.reason != "internal-error"
-    response_of(answer)
 
 
 @pytest.mark.parametrize(

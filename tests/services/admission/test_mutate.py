@@ -298,17 +298,11 @@ def test_a_quantity_that_can_not_be_read_is_refused() -> None:
 @pytest.mark.parametrize(
     ("env", "problem"),
     [
-        (b"{}", "Expected `array | null`, got `object` in /spec/containers/0/env"),
         (b"[1]", "Expected `object`, got `int` - at `$[0]` in /spec/containers/0/env"),
-        (
-            b'[{"name":"FPGA_AFU_1","value":1}]',
-            "Expected `str | null`, got `int` - at `$[0].value`",
-        ),
         (b'[{"name":"FPGA_\xff"}]', ""),
-        (b'[{"name":"\\ud800"}]', ""),
         (b"[" * 100_000 + b"]" * 100_000, ""),
     ],
-    ids=["object", "number", "value", "utf-8", "surrogate", "deep"],
+    ids=["number", "utf-8", "deep"],
 )
 def test_an_env_that_can_not_be_read_is_refused(env: bytes, problem: str) -> None:
     obj = pod(container("app", ours(nlb0="1"), env=[{"name": "@"}]))

@@ -83,35 +83,21 @@ def patch_of(answered: ReviewResponse) -> Any:
 # What a review is read as
 
 
-@pytest.mark.parametrize(
-    ("metadata", "name"),
-    [
-        ({"name": "p"}, "p"),
-        ({"generateName": "p-"}, "p-"),
-        ({"name": "", "generateName": "p-"}, "p-"),
-        ({}, ""),
-        (None, ""),
-    ],
-)
-def test_a_pod_is_called_by_what_it_has_of_a_name(metadata: Object | None, name: str) -> None:
-    obj = ASKING | {"metadata": metadata}
-    assert ask(review(obj)).review.name == name
+def test_a_pod_is_called_by_what_it_has_of_a_name() -> None:
+    for metadata, name in (({"name": "p"}, "p"), ({"generateName": "p-"}, "p-"), (None, "")):
+        assert ask(review(ASKING | {"metadata": metadata})).review.name == name
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", "the body can't be read as an AdmissionReview: "),
-        (b"{", "the body can't be read as an AdmissionReview: "),
         (b"[]", "the body can't be read as an AdmissionReview: Expected `object`, got `array`"),
-        (b"null", "the body can't be read as an AdmissionReview: "),
         (b"\xff\xfe", "the body can't be read as an AdmissionReview: "),
         (b"{}", "Object missing required field `request`"),
         (body(review(uid=None)), r"Expected `str`, got `null` - at `\$.request.uid`"),
-        (body(review(uid=7)), r"Expected `str`, got `int` - at `\$.request.uid`"),
         (body(review(uid="")), "^the AdmissionReview has no request.uid to answer to$"),
         (body(review()) + b"x", "trailing characters"),
-        (b'{"request":' * 100_000, "the body can't be read as an AdmissionReview: "),
         (
             body(review() | {"apiVersion": "admission.k8s.io/v1beta1"}),
             (
@@ -122,7 +108,6 @@ def test_a_pod_is_called_by_what_it_has_of_a_name(metadata: Object | None, name:
         ),
         (body(review() | {"kind": "Pod"}), 'not "Pod" of "admission.k8s.io/v1"'),
         (body({"request": {"uid": UID}}), 'not "" of ""'),
-        (body({"request": {"uid": UID, "object": {"metadata": 1}}}), 'not "" of ""'),
         (body({"request": {"uid": UID, "operation": 1}}), "Expected `str`, got `int`"),
     ],
 )
@@ -141,14 +126,12 @@ def test_moderate_nesting_is_skipped_and_deep_nesting_is_refused() -> None:
 # What is admitted as it is
 
 
-@pytest.mark.parametrize(
-    "obj", [{"spec": "text"}, {"spec": {"containers": {}}}, [], "x", {"metadata": []}, 7]
-)
-def test_other_kinds_may_have_any_shape(obj: Any) -> None:
+def test_other_kinds_may_have_any_shape() -> None:
     kind = {"group": "example.org", "version": "v1", "kind": "Thing"}
-    answered = ask(review(obj, kind=kind))
-    assert response(answered) == {"uid": UID, "allowed": True}
-    assert answered.reason == "not-a-pod"
+    for obj in ({"spec": {"containers": {}}}, [], 7):
+        answered = ask(review(obj, kind=kind))
+        assert response(answered) == {"uid": UID, "allowed": True}
+        assert answered.reason == "not-a-pod"
 
 
 def test_versions_and_fields_of_the_future_are_no_obstacle() -> None:

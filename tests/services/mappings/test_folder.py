@@ -214,24 +214,7 @@ async def shows(source: FolderSource, wanted: list[str]) -> None:
     assert source.index is source.snapshot.index
 
 
-async def test_changes_are_followed_and_old_indexes_stay_as_they_were(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(function("one"))
-
-    async with following(tmp_path) as source:
-        old = source.index
-        (tmp_path / "b.yaml").write_text(function("two"))
-        await shows(source, ["default/one", "default/two"])
-        (tmp_path / "a.yaml").write_text(function("six"))
-        await shows(source, ["default/six", "default/two"])
-        (tmp_path / "new").write_text(function("new"))
-        (tmp_path / "new").replace(tmp_path / "a.yaml")
-        await shows(source, ["default/new", "default/two"])
-        (tmp_path / "b.yaml").unlink()
-        await shows(source, ["default/new"])
-        assert list(old.namespace("default").by_name) == ["one"]
-
-
-async def test_a_mounted_configmap_is_followed(tmp_path: Path) -> None:
+async def test_changes_are_followed_also_in_a_mounted_configmap(tmp_path: Path) -> None:
     def publish(version: str, text: str) -> None:
         (tmp_path / version).mkdir()
         (tmp_path / version / "m.yaml").write_text(text)
@@ -242,9 +225,16 @@ async def test_a_mounted_configmap_is_followed(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").symlink_to("..data/m.yaml")
 
     async with following(tmp_path) as source:
+        old = source.index
         assert names(source) == ["default/one"]
         publish("..v2", function("two"))
         await shows(source, ["default/two"])
+        (tmp_path / "new").write_text(function("six"))
+        (tmp_path / "new").replace(tmp_path / "b.yaml")
+        await shows(source, ["default/six", "default/two"])
+        (tmp_path / "b.yaml").unlink()
+        await shows(source, ["default/two"])
+        assert list(old.namespace("default").by_name) == ["one"]
 
 
 async def test_a_folder_that_vanishes_leaves_its_mappings_and_grows_old(

@@ -37,11 +37,10 @@ def test_mappings_stand_for_a_function_or_a_region() -> None:
     assert parse(region("r", namespace="t")) == Mapping("FpgaRegion", "t", "r", by_workload)
 
 
-@pytest.mark.parametrize("metadata", [{}, {"namespace": None}, {"namespace": ""}])
-def test_an_object_without_namespace_gets_the_default_one(metadata: Object) -> None:
-    obj = function("nlb0", "region")
-    obj["metadata"] |= metadata
-    assert parse(obj).namespace == "default"
+def test_an_object_without_namespace_gets_the_default_one() -> None:
+    for metadata in ({}, {"namespace": None}, {"namespace": ""}):
+        obj = function("nlb0", "region")
+        assert parse(obj | {"metadata": obj["metadata"] | metadata}).namespace == "default"
 
 
 def test_ids_are_read_in_any_spelling() -> None:
@@ -70,15 +69,10 @@ KIND = "kind must be AcceleratorFunction, FpgaRegion or Accelerator"
         ({"kind": []}, f"{KIND}, not of type list"),
         ({"kind": "ConfigMap"}, f'{KIND}, not "ConfigMap"'),
         (
-            {"kind": "FpgaRegion"},
-            "FpgaRegion: apiVersion must be fpga.intel.com/v2, and is missing",
-        ),
-        (
             function("x", "af") | {"apiVersion": "fpga.intel.com/v1"},
             'AcceleratorFunction: apiVersion must be fpga.intel.com/v2, not "fpga.intel.com/v1"',
         ),
         (region("x") | {"metadata": None}, "FpgaRegion: metadata.name is missing or not a string"),
-        (region("") | {}, "FpgaRegion: metadata.name is missing or not a string"),
         (
             region("x") | {"metadata": {"name": "x", "namespace": 3}},
             "FpgaRegion x: metadata.namespace must be a string",
@@ -86,10 +80,6 @@ KIND = "kind must be AcceleratorFunction, FpgaRegion or Accelerator"
         (region("x" * 64), f"FpgaRegion default/{'x' * 64}: {NAME_RULE}"),
         (function("a\nb", "af"), f"AcceleratorFunction default/a\\nb: {NAME_RULE}"),
         (region(f"region-{ARRIA}"), f"FpgaRegion default/region-{ARRIA}: {PHYSICAL}"),
-        (
-            function(part(AF_NLB0), "af"),
-            f"AcceleratorFunction default/{part(AF_NLB0)}: {PHYSICAL}",
-        ),
         (region("x") | {"spec": []}, "FpgaRegion default/x: spec is missing or not an object"),
         (
             region("x") | {"spec": {}},
@@ -114,21 +104,12 @@ def test_what_can_not_serve_is_refused_with_a_sentence(obj: object, message: str
         ({"mode": None}, "spec.mode must be af or region, and is missing"),
         # what the public pattern ^af|region$ lets through
         ({"mode": "afoo"}, 'spec.mode must be af or region, not "afoo"'),
-        ({"mode": "my-region"}, 'spec.mode must be af or region, not "my-region"'),
         ({"mode": ["af"]}, "spec.mode must be af or region, not of type list"),
-        ({"interfaceId": "xyz"}, 'spec.interfaceId "xyz" is not 8 to 32 hex digits'),
         ({"afuId": "a" * 41}, f'spec.afuId "{"a" * 41}" is not 8 to 40 hex digits'),
         # YAML reads an id of digits as a number
         (
             {"interfaceId": 12345678},
             "spec.interfaceId must be a string, but is a number; put it into quotes",
-        ),
-        (
-            {"mode": "af", "afuId": "a" * 9},
-            (
-                f"interface id {ARRIA} and AFU id aaaaaaaaa have 41 hex digits together, which "
-                "are no whole bytes: there is no resource name for them"
-            ),
         ),
     ],
 )
