@@ -51,10 +51,6 @@ def test_a_command_shows_examples_of_itself_with_flags_that_it_has(name: str) ->
         known = {flag for each in LEAVES[meant].params for flag in each.opts + each.secondary_opts}
         given = {word.partition("=")[0] for word in call if re.match(r"--?[a-z]", word)}
         assert given <= known
-
-
-@pytest.mark.parametrize("name", LEAVES)
-def test_examples_name_the_namespace_of_the_manifests(name: str) -> None:
     shown = examples(LEAVES[name])
     named = re.findall(r"-n (accelbind\S*)|accelbind-webhook\.(\S+)\.svc", shown)
     assert {first or second for first, second in named} <= {NAMESPACE}

@@ -28,7 +28,7 @@ from tests.manifests.rendering import (
     rendered,
     workloads,
 )
-from tests.manifests.rights import asked, beyond, idle, rights_of
+from tests.manifests.rights import Access, asked, beyond, idle, rights_of
 from tests.plugin.support import AF, REGION, container, functions, pod
 from tests.support import Process, Processes, eventually_async
 
@@ -167,9 +167,7 @@ class Served(NamedTuple):
 
 
 SERVED = {
-    "overlays/af": Served("af", AF, NLB0),
     "components/enforce-mappings": Served("af", AF, NLB0),
-    "overlays/regiondevel": Served("regiondevel", REGION, ""),
     "overlays/region": Served("region", REGION, NLB3),
 }
 
@@ -210,6 +208,16 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
         await eventually_async(partial(reported, api, "ModeAnnotationInvalid"), timeout=PATIENCE)
         await eventually_async(lambda: not idle(rights, asked(api)), timeout=PATIENCE)
         assert beyond(rights, asked(api)) == set()
+
+
+def test_other_overlays_give_the_plugin_those_rights_or_less(tmp_path: Path) -> None:
+    def rights(items: list[Json]) -> set[Access]:
+        return rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
+
+    af, develop, region = (
+        rights(rendered(f"overlays/{name}")) for name in ("af", "regiondevel", "region")
+    )
+    assert af < develop == rights(own_overlay(tmp_path, "enforce-mappings")) < region
 
 
 def begin(

@@ -96,15 +96,10 @@ def test_names_and_version_are_those_of_existing_clusters() -> None:
 
 
 GOOD = [
-    function(),
     function("a" * 63),
-    function("af-x"),
     function("region-cursor"),
-    function(afuId="0" * 8, interfaceId="0" * 8),
     function(afuId=f"{OPENCL}7f", mode="region"),
-    function(afuId="0" * 9, mode="region"),
     function() | {"status": {}},
-    region(),
     region(mode="regiondevel"),
 ]
 BAD = [
@@ -112,21 +107,16 @@ BAD = [
     (region("region-00000000"), "metadata.name"),
     (function("a" * 64), "metadata.name"),
     (function(mode="afregion"), "spec.mode"),
-    (function(mode="myregion"), "spec.mode"),
-    (function(mode="regiondevel"), "spec.mode"),
     (function(mode=None), "spec.mode"),
     (function(afuId=AFU.upper()), "spec.afuId"),
-    (function(afuId="0" * 7), "spec.afuId"),
-    (function(afuId="0" * 41), "spec.afuId"),
     (function(afuId=f"{AFU}\n"), "spec.afuId"),
     (function(afuId=12345678), "spec.afuId"),
     (function(interfaceId="0" * 33), "spec.interfaceId"),
-    (function(interfaceId=f"x{INTERFACE[1:]}"), "spec.interfaceId"),
     (function(afuId="0" * 9), "spec"),
     (function(afuId=f"{OPENCL}7f"), "spec"),
     (region(interfaceId="0" * 7), "spec.interfaceId"),
     (region(mode="region"), "spec.mode"),
-    *((without(function(), field), f"spec.{field}") for field in ("afuId", "interfaceId", "mode")),
+    (without(function(), "afuId"), "spec.afuId"),
     (without(region(), "interfaceId"), "spec.interfaceId"),
     ({name: value for name, value in region().items() if name != "spec"}, "spec"),
 ]

@@ -5,7 +5,6 @@ unknown flag or variable, or a value that can't be, ends it.
 """
 
 import os
-import re
 from collections.abc import Callable
 from pathlib import PurePath
 
@@ -15,8 +14,7 @@ import yaml
 from accelbind.cli import main
 from services.devices.dra import DRIVER
 from tests.manifests.rendering import OVERLAYS, Json, one, ours, rendered
-from tests.support import REPOSITORY, clean_environment
-from tools.docs.settings import MODELS
+from tests.support import clean_environment
 
 MODES = {
     "region": "region",
@@ -88,6 +86,8 @@ def test_the_plugin_understands_its_settings(overlay: str, settings: Read) -> No
     assert beneath(found["bitstreams"], container) == (found["mode"] == "region")
     assert found["programming"] == ("oci-hook" if overlay == "region-hook" else "prestart")
     assert found["cdi-dir"] is None or beneath(found["cdi-dir"], container)
+    (sys,) = [mount for mount in container["volumeMounts"] if mount["name"] == "sys"]
+    assert found["clear-errors"] is not sys.get("readOnly", False)
 
 
 def test_the_dra_driver_understands_its_settings(settings: Read) -> None:
@@ -103,15 +103,6 @@ def test_the_dra_driver_understands_its_settings(settings: Read) -> None:
         assert beneath(f"{found['kubelet-dir']}/{folder}", container)
     for setting in ("pod-logs-dir", "state-dir", "bitstreams", "cdi-dir"):
         assert beneath(found[setting], container), setting
-
-
-@pytest.mark.parametrize("overlay", PLUGINS)
-def test_errors_are_cleared_only_where_sysfs_can_be_written_to(
-    overlay: str, settings: Read
-) -> None:
-    container = container_of(overlay, "accelbind-plugin")
-    (sys,) = [mount for mount in container["volumeMounts"] if mount["name"] == "sys"]
-    assert settings(container)["clear-errors"] is not sys.get("readOnly", False)
 
 
 def test_the_webhook_understands_its_settings_and_listens_where_the_service_leads(
@@ -152,15 +143,3 @@ def test_the_hook_is_where_the_plugin_tells_the_runtime_to_find_it(settings: Rea
     assert (
         str(PurePath(volume["hostPath"]["path"]) / target / "accelbind-hook") == found["hook-path"]
     )
-
-
-def test_every_variable_in_the_manifests_and_in_compose_is_a_setting() -> None:
-    files = [*(REPOSITORY / "manifests").rglob("*.yaml"), REPOSITORY / "docker-compose.yml"]
-    named = {
-        name
-        for file in files
-        for name in re.findall(r"(?<![${\w])ACCELBIND_([A-Z_]+)(?=\s*[:\n])", file.read_text())
-    }
-    fields = {name.upper() for model in MODELS.values() for name in model.model_fields}
-    assert len(named) > 8
-    assert named <= fields

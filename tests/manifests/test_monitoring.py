@@ -2,7 +2,6 @@
 
 import json
 import re
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -49,15 +48,8 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield variable["name"], variable["definition"]
 
 
-def scraped(port: int) -> dict[str, str]:
-    """The families of a process and their types."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
-    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
-
-
 def known() -> set[str]:
-    """The series of the three processes; tests/docs compares them with what real processes show."""
+    """The series of the processes."""
     return {
         f"{each.name}{suffix}"
         for make in metrics.PROCESSES.values()

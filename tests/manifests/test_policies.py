@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from accelbind.doctor.pools import untolerated_taints
-from services.kube.client import MAX_BODY
 from services.mappings.kinds import TABLE
 from tests.manifests.rendering import (
     DEFAULT,
@@ -260,15 +259,6 @@ def test_pods_say_what_they_take_and_how_to_see_whether_they_live() -> None:
             ):
                 assert container[probe]["httpGet"]["path"] == path
                 assert container[probe]["httpGet"]["port"] in ports
-
-
-def test_the_largest_page_and_what_comes_of_it_are_within_the_webhook_s_memory() -> None:
-    (container,) = ours(DEFAULT)["accelbind-webhook"]["containers"]
-    least, most = (
-        int(container["resources"][which]["memory"].removesuffix("Mi")) * 1024 * 1024
-        for which in ("requests", "limits")
-    )
-    assert least + 2 * MAX_BODY <= most
 
 
 def test_the_webhook_is_there_twice_apart_and_never_away_as_a_whole() -> None:

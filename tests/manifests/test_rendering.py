@@ -127,25 +127,6 @@ def test_pools_have_selectors_nodes_and_accounts_of_their_own() -> None:
     assert sorted(chosen) == [("accelbind-plugin", "a"), ("accelbind-plugin-region", "b")]
 
 
-def test_pools_of_one_mode_and_of_one_component_compose(tmp_path: Path) -> None:
-    for name in ("regiondevel", "region"):
-        (tmp_path / name).mkdir()
-        label = {"app.kubernetes.io/name": f"accelbind-plugin-{name}"}
-        own_overlay(
-            tmp_path / name,
-            resources=(f"pools/{name}",),
-            nameSuffix=f"-{name}",
-            labels=[{"pairs": label, "includeSelectors": True}],
-        )
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    folders = [str(tmp_path / name) for name in ("regiondevel", "region")]
-    items = own_overlay(whole, resources=("base", "pools/regiondevel", *folders))
-    assert {each["metadata"]["name"] for each in of_kind(items, "DaemonSet")} == {
-        *("accelbind-plugin", "accelbind-plugin-regiondevel", "accelbind-plugin-region")
-    }
-
-
 @pytest.mark.parametrize("folder", ["overlays/cert-manager", TWO_POOLS])
 def test_one_setting_moves_everything_to_another_namespace(folder: str, tmp_path: Path) -> None:
     moved = own_overlay(

@@ -123,13 +123,6 @@ def test_who_asks_for_a_deprecated_name_is_found() -> None:
     ]
 
 
-def test_findings_have_an_order() -> None:
-    known = index(region("b"), region("a"), region("a", namespace="a"))
-    codes = [one.code for one in check(known, advertised={}, uses=[use("x")])]
-    assert codes == sorted(codes, key=list(Code).index)
-    assert len(set(codes)) == 3
-
-
 def test_what_a_pod_asks_for_is_read_from_limits_and_requests() -> None:
     asks = {"fpga.intel.com/b": "1", "cpu": "1"}
     init = container("init", {"fpga.intel.com/a": "1"}, requests={"fpga.intel.com/c": "1"})

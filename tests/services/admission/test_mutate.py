@@ -16,7 +16,6 @@ from services.admission.mutate import (
     UnchangedReason,
     mutate,
 )
-from services.admission.patch import escaped
 from services.mappings.index import build_index
 from services.mappings.model import Rejected, parse
 from services.pods.pod import decode_pod
@@ -115,11 +114,11 @@ def test_the_patch_changes_no_more_than_it_must() -> None:
         pytest.param({REGION: "2"} | ours(nlb0="1"), {REGION: "3"}, pair(1), id="physical first"),
         *[
             pytest.param(ours(nlb0=value), {REGION: "2"}, pair(1) + pair(2), id=f"{value!r}")
-            for value in ("2", 2, 2.0, "2000m", "2e0", "0.002k", "+2")
+            for value in ("2", 2, "2000m")
         ],
         *[
             pytest.param(ours(nlb0=value), {REGION: "0"}, None, id=f"zero: {value!r}")
-            for value in ("0", 0, "0m", None)
+            for value in ("0", None)
         ],
         pytest.param(
             ours(nlb0="1", nlb0_af="0"), {REGION: "1", AF_NLB0: "0"}, pair(1), id="zero has no mode"
@@ -176,9 +175,7 @@ def test_a_note_that_was_copied_with_the_pod_does_not_add_up(noted: int) -> None
 
 
 @pytest.mark.parametrize(
-    "note",
-    ["", "{", "null", "[]", '{"app":1}', '{"app":{"x":"1"}}', "[" * 100_000, None],
-    ids=lambda note: str(note)[:20],
+    "note", ["", "null", '{"app":1}', "[" * 100_000, None], ids=lambda note: str(note)[:20]
 )
 def test_a_note_in_another_form_is_replaced(note: str | None) -> None:
     before = pod(container("app", ours(nlb0="1")), annotations={NOTE: note, "a": "b"})
@@ -187,27 +184,7 @@ def test_a_note_in_another_form_is_replaced(note: str | None) -> None:
     assert after["metadata"]["annotations"]["a"] == "b"
 
 
-@pytest.mark.parametrize("metadata", [None, {"annotations": None}, {"annotations": {}}])
-def test_metadata_and_annotations_may_be_missing(metadata: Object | None) -> None:
-    before = pod(container("app", ours(nlb0="1")))
-    del before["metadata"]
-    if metadata is not None:
-        before["metadata"] = metadata
-    assert mutated(before)["metadata"] == {
-        "annotations": {NOTE: '{"app":{"fpga.intel.com/nlb0":1}}'}
-    }
-
-
-def test_paths_are_escaped_as_json_pointers_are() -> None:
-    assert escaped("a/b~c~1/") == "a~1b~0c~01~1"
-
-
 # Refused pods
-
-
-def test_a_name_ends_where_the_resource_ends() -> None:
-    (refusal,) = refused(pod(container("app", {OURS + "x/nlb0": "1"}))).refusals
-    assert refusal.reason is RefusalReason.UNKNOWN_NAME
 
 
 def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:
@@ -226,17 +203,6 @@ def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:
     assert len(three.message) < 500
     assert three.message.endswith("…")
     assert {each.reason for each in result.refusals} == {RefusalReason.UNUSABLE_MAPPING}
-
-
-def test_a_long_mixture_of_modes_is_shown_in_part() -> None:
-    objects = [function(f"f{n}", "region") for n in range(5)] + [function("g", "af"), region("h")]
-    mappings = index(*objects).namespace("default")
-    limits = {OURS + obj["metadata"]["name"]: "1" for obj in objects}
-    message = refused(pod(container("app", limits)), mappings).message
-    assert "fpga.intel.com/f3 (mode region) and 3 more; request" in message
-    either = {REGION: "1"} | ours(g="1")
-    message = refused(pod(container("app", either)), mappings).message
-    assert f"{REGION} (mode region or regiondevel)" in message
 
 
 def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
@@ -286,13 +252,6 @@ def test_no_more_than_eight_problems_are_looked_for(quantity: str) -> None:
         assert [refusal.container for refusal in result.refusals] == ["app"] * 8
     result = refused(pod(*[container(f"c{n}", ours(x=quantity)) for n in range(2000)]))
     assert [refusal.container for refusal in result.refusals] == [f"c{n}" for n in range(8)]
-
-
-def test_a_quantity_that_can_not_be_read_is_refused() -> None:
-    body = json.dumps(pod(container("app", ours(nlb0="@")))).encode().replace(b"@", b"\xff")
-    result = mutate(decode_pod(body), usual(), Policy())
-    assert isinstance(result, Refused)
-    assert "a quantity can't be read" in result.message
 
 
 @pytest.mark.parametrize(
