@@ -13,6 +13,7 @@ from services.pods.refusals import RefusalReason
 from services.process.errors import InvalidReview
 from tests.services.building import (
     NLB0,
+    NLB3,
     REGION,
     Object,
     accelerator,
@@ -47,6 +48,8 @@ KNOWN = index(
     accelerator("plain", "a/x", namespace="shared"),
     accelerator("gpu-small", "a/shared", namespace="shared"),
     function("gpu-small", "region"),
+    function("nlb3", "region", afu=NLB3),
+    function("nlb0-af", "af"),
     rejected=[Rejected("Accelerator", "default", "bad", "Accelerator default/bad: it is bad")],
 )
 USUAL = Policy()

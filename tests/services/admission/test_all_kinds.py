@@ -15,7 +15,17 @@ from services.admission.guard import guard
 from services.admission.mutate import Patched, Policy, Refused, Unchanged
 from services.mappings.model import Resolution
 from tests.services.admission import test_accelerators as accelerators
-from tests.services.building import REGION, Object, apply, container, decode, pod
+from tests.services.building import (
+    AF_NLB0,
+    NLB0,
+    NLB3,
+    REGION,
+    Object,
+    apply,
+    container,
+    decode,
+    pod,
+)
 
 DOMAIN = "accelbind.dev/"
 POLICY = Policy(guard=("nvidia.com/*", "a/*", "rdma/hca"), max_units=6)
@@ -29,7 +39,8 @@ NAMES = [
 ]
 OTHERS = [accelerators.MIG, accelerators.RDMA, "a/x", "cpu"]
 PLACEMENT = ("nodeSelector", "tolerations", "runtimeClassName")
-FPGA = ["fpga.intel.com/gpu-small", REGION]
+FPGA = [f"fpga.intel.com/{name}" for name in ("gpu-small", "nlb3", "nlb0-af")]
+PHYSICAL = [REGION, AF_NLB0]
 GUARDED = [accelerators.MIG, accelerators.RDMA, "nvidia.com/gpu", "a/x", "a/y", "a/b"]
 ENV = [{"name": "TIER", "value": "own"}, {"name": "TIER", "value": "a"}, {"name": "A"}]
 few = st.sampled_from(["0", "1", "2"])
@@ -37,7 +48,8 @@ few = st.sampled_from(["0", "1", "2"])
 
 @st.composite
 def containers(draw: st.DrawFn, name: str) -> Object:
-    limits = draw(st.dictionaries(st.sampled_from(NAMES + FPGA + OTHERS), few, max_size=3))
+    keys = st.sampled_from(NAMES + FPGA + FPGA + PHYSICAL + OTHERS)
+    limits = draw(st.dictionaries(keys, few, max_size=3))
     env = draw(st.lists(st.sampled_from(ENV), max_size=1))
     return container(name, limits, requests=dict(limits), env=copy.deepcopy(env))
 
@@ -46,6 +58,8 @@ def containers(draw: st.DrawFn, name: str) -> Object:
 def pods(draw: st.DrawFn) -> Object:
     made = pod(*[draw(containers(name)) for name in "ab"], init=[draw(containers("init"))])
     made["metadata"]["annotations"] = {}
+    if not draw(st.integers(0, 9)):
+        del made["metadata"]
     spec: Any = {
         "nodeSelector": draw(st.sampled_from([None, {}, {"b": "c"}, {"x": "y"}])),
         "tolerations": draw(st.sampled_from([None, [], [accelerators.TAINT]])),
@@ -74,9 +88,14 @@ def change(data: st.DataObject, obj: Object) -> None:
             spec["nodeSelector"] = data.draw(st.sampled_from([{}, {"gpu/product": "A100"}]))
         case "note":
             forged = data.draw(st.dictionaries(st.sampled_from(NAMES), st.integers(-1, 9)))
-            obj["metadata"]["annotations"][NOTE] = json.dumps({one["name"]: forged})
+            annotations = obj.setdefault("metadata", {}).setdefault("annotations", {})
+            annotations[NOTE] = json.dumps({one["name"]: forged})
         case "more":
             spec["containers"].append(data.draw(containers(f"more-{len(spec['containers'])}")))
+
+
+def note_of(obj: Object) -> Any:
+    return json.loads(obj.get("metadata", {}).get("annotations", {}).get(NOTE, "{}"))
 
 
 def all_containers(obj: Object) -> list[Object]:
@@ -106,12 +125,35 @@ def amounts(limits: Object) -> Counter[str]:
     return total + Counter(once)
 
 
+def units(one: Object) -> Counter[str]:
+    """How many units of each physical name of FPGAs a container's limits come to."""
+    found: Counter[str] = Counter()
+    for key, count in one["resources"]["limits"].items():
+        if key in (*FPGA, *PHYSICAL):
+            found[key if key in PHYSICAL else AF_NLB0 if key.endswith("-af") else REGION] += int(
+                count
+            )
+    return +found
+
+
+def spelled(one: Object) -> Counter[str]:
+    """The AFU IDs that a container's variables name."""
+    env = one.get("env") or ()
+    return Counter(each["value"] for each in env if each["name"].startswith("FPGA_AFU_"))
+
+
+def wanted(one: Object) -> Counter[str]:
+    """The AFU IDs that its names ask to be programmed."""
+    limits = one["resources"]["limits"]
+    return +Counter({NLB0: int(limits.get(FPGA[0], 0)), NLB3: int(limits.get(FPGA[1], 0))})
+
+
 def bare(obj: Object) -> Object:
     """A pod without what ours may change."""
     spec = {key: value for key, value in obj["spec"].items() if key not in PLACEMENT}
     for kind in ("containers", "initContainers"):
         spec[kind] = [each | {"resources": None, "env": None} for each in spec[kind]]
-    return obj | {"spec": spec, "metadata": obj["metadata"] | {"annotations": None}}
+    return obj | {"spec": spec, "metadata": obj.get("metadata", {}) | {"annotations": None}}
 
 
 def check_patched(before: Object, after: Object) -> None:
@@ -119,9 +161,11 @@ def check_patched(before: Object, after: Object) -> None:
     assert isinstance(accelerators.judge(after, POLICY), Unchanged)
     assert bare(after) == bare(before)
     for one, other in zip(all_containers(before), all_containers(after), strict=True):
-        assert not {*NAMES, FPGA[0]} & {*other["resources"]["limits"]}
+        assert not {*NAMES, *FPGA} & {*other["resources"]["limits"]}
+        assert units(other) == units(one)
         own = one.get("env") or []
         assert (other.get("env") or [])[: len(own)] == own
+        assert spelled(other) == spelled(one) + wanted(one)
     spec, was = after["spec"], before["spec"]
     assert spec.get("nodeSelector", {}).items() >= was.get("nodeSelector", {}).items()
     known = was.get("tolerations", [])
@@ -130,7 +174,7 @@ def check_patched(before: Object, after: Object) -> None:
 
 def within_names(obj: Object) -> bool:
     """Whether all that a pod holds of guarded resources follows from its note."""
-    noted: Any = json.loads(obj["metadata"]["annotations"].get(NOTE, "{}"))
+    noted = note_of(obj)
     selector = obj["spec"].get("nodeSelector", {})
     for one in all_containers(obj):
         limits = {key: int(n) for key, n in one["resources"]["limits"].items() if key in GUARDED}
@@ -177,7 +221,7 @@ def test_only_what_mappings_say_changes_and_the_guard_admits_what_follows_from_n
 
 def contradict(obj: Object) -> bool:
     """Whether names of a note set a variable differently: the guard refuses that too."""
-    noted: Any = json.loads(obj["metadata"]["annotations"].get(NOTE, "{}"))
+    noted = note_of(obj)
     for one in all_containers(obj):
         own = {each["name"] for each in one.get("env") or ()}
         names = +Counter(noted.get(one["name"], {}))
