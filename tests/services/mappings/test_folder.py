@@ -75,20 +75,6 @@ def test_files_of_all_suffixes_are_read_and_others_are_not(tmp_path: Path) -> No
     assert snapshot.problems == ()
 
 
-def test_numbers_of_accelerators_are_read_from_yaml_and_json(tmp_path: Path) -> None:
-    target = {"resource": "nvidia.com/gpu", "count": 2}
-    also = [{"resource": "rdma/hca", "count": 3}]
-    metadata = {"name": "gpu", "namespace": "a"}
-    version = "accelbind.dev/v1alpha1"
-    item = {"apiVersion": version, "kind": "Accelerator", "metadata": metadata}
-    text = json.dumps(item | {"spec": {"target": target, "alsoRequest": also}})
-    for written in (text, text.replace('"', "")):
-        snapshot = load(tmp_path, gpu__yaml=written.encode())
-        resolution = snapshot.index.namespace("a").accelerators.by_name["gpu"].resolution
-        assert resolution.effects is not None
-        assert (resolution.count, resolution.effects.also[0].count) == (2, 3)
-
-
 def test_a_file_as_clusters_have_it_works_unchanged(tmp_path: Path) -> None:
     text = (
         "# the mappings of our lab\n---\n"
@@ -157,9 +143,13 @@ def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
 
 
 def test_an_accelerator_with_an_unknown_field_is_none(tmp_path: Path) -> None:
-    spec = "{target: {resource: a/b}, nodeselector: {x: y}, envs: [], z: 1}"
+    spec = "{target: {resource: a/b, count: 2}, nodeselector: {x: y}}"
     head = "apiVersion: accelbind.dev/v1alpha1\nkind: Accelerator\nmetadata: {name: a}\n"
-    snapshot = load(tmp_path, a__yaml=f"{head}spec: {spec}\n")
+    good = f"{head}spec: {spec}\n".replace("name: a", "name: b").replace(
+        "nodeselector", "nodeSelector"
+    )
+    snapshot = load(tmp_path, a__yaml=f"{head}spec: {spec}\n---\n{good}")
+    assert snapshot.index.namespace("default").accelerators.by_name["b"].resolution.count == 2
     (problem,) = snapshot.problems
     assert problem.startswith("a.yaml, line 1 (document 1): Accelerator default/a: there is no ")
     assert problem.endswith('field "spec.nodeselector"')

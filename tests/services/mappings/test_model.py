@@ -13,7 +13,6 @@ from tests.services.building import (
     NLB0,
     NLB3,
     REGION,
-    STRATIX,
     Object,
     deprecated,
     function,
@@ -175,22 +174,10 @@ def test_a_namespace_is_indexed_by_name_and_function() -> None:
         obj["metadata"]["name"]: parse(obj) for obj in (nlb0, nlb3, af, devel)
     }
     assert mappings.functions.keys() == {(ARRIA, NLB0), (ARRIA, NLB3)}
+    assert mappings.modes_of(part(REGION)) == {Mode.REGION, Mode.REGIONDEVEL}
+    assert mappings.modes_of(part(AF_NLB0)) == {Mode.AF}
     assert not mappings.rejected
     assert len(mappings) == 4
-
-
-def test_the_modes_of_a_resource_are_those_of_its_mappings() -> None:
-    mappings = index(
-        function("nlb0", "region"),
-        function("nlb3", "region", afu=NLB3),
-        function("af", "af"),
-        region("devel"),
-        region("other", interface=STRATIX),
-    ).namespace("default")
-    assert mappings.modes_of(part(REGION)) == {Mode.REGION, Mode.REGIONDEVEL}
-    assert mappings.modes_of(f"region-{STRATIX}") == {Mode.REGIONDEVEL}
-    assert mappings.modes_of(part(AF_NLB0)) == {Mode.AF}
-    assert mappings.modes_of("region-00000000") == frozenset()
 
 
 def test_namespaces_do_not_see_each_other() -> None:
