@@ -60,7 +60,8 @@ def load_folder(directory: Path) -> FolderSnapshot:
         ExternalFailure: The folder doesn't exist or can't be listed.
     """
     entries: list[Entry] = []
-    nameless, unread = [], []
+    nameless: list[str] = []
+    unread: list[str] = []
     for where, value in read_folder(directory):
         if isinstance(value, Unread):
             unread.append(f"{where}: {value.reason}")

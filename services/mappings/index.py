@@ -8,7 +8,7 @@ namespaces with the one before.
 
 import collections.abc
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,7 +43,7 @@ class NamespaceMappings(NameTable):
     functions: collections.abc.Mapping[Function, Mapping] = field(default_factory=dict)
     """The functions that a container of this namespace may have programmed, each with its first
     mapping."""
-    same: collections.abc.Mapping[Resolution, Collection[Mapping]] = field(default_factory=dict)
+    same: collections.abc.Mapping[Resolution, tuple[Mapping, ...]] = field(default_factory=dict)
     """The first two mappings to a thing that aren't deprecated."""
     counts: collections.abc.Mapping[str, int] = field(default_factory=dict)
     """How many mappings of each kind are served."""
@@ -172,7 +172,7 @@ def _index_namespace(
 ) -> NamespaceMappings:
     modes: dict[str, frozenset[Mode]] = {}
     functions: dict[Function, Mapping] = {}
-    same: dict[Resolution, list[Mapping]] = {}
+    same: dict[Resolution, tuple[Mapping, ...]] = {}
     for mapping in by_name.values():
         resolution = mapping.resolution
         if resolution.mode is not None:
@@ -180,8 +180,9 @@ def _index_namespace(
             modes[resolution.resource] = _SHARED_MODES.setdefault(found, found)
         if (function := resolution.function) is not None:
             functions.setdefault(function, mapping)
-        if mapping.deprecated is None and len(known := same.setdefault(resolution, [])) < 2:
-            known.append(mapping)
+        known = same.get(resolution, ())
+        if mapping.deprecated is None and len(known) < 2:
+            same[resolution] = (*known, mapping)
     return NamespaceMappings(
         namespace,
         by_name,
