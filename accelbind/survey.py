@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from services.admission.domains import check_domains, check_guard, check_together
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.admission.mutate import Policy
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
@@ -161,27 +160,16 @@ def policy_of(
         InvalidSettings: no webhook would start with them.
     """
     usual = Policy()
-    policy = Policy(
-        tuple(domains or usual.domains),
-        max_units,
-        tuple(accelerator_domains or usual.accelerator_domains),
-        shared_namespace,
-        tuple(guard or ()),
-    )
-    for flag, values, check in (
-        ("--domain", policy.domains, check_domains),
-        ("--accelerator-domain", policy.accelerator_domains, check_domains),
-        ("--guard", policy.guard, check_guard),
-    ):
-        try:
-            check(values)
-        except ValueError as error:
-            raise InvalidSettings(f"{flag}: {error}") from error
     try:
-        check_together(policy.domains, policy.accelerator_domains, policy.guard)
+        return Policy(
+            tuple(domains or usual.domains),
+            max_units,
+            tuple(accelerator_domains or usual.accelerator_domains),
+            shared_namespace,
+            tuple(guard or ()),
+        )
     except ValueError as error:
         raise InvalidSettings(str(error)) from error
-    return policy
 
 
 def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:

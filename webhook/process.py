@@ -18,7 +18,6 @@ from typing import Any
 
 import structlog
 
-from services.admission.mutate import Policy
 from services.process import logging
 from services.process.errors import ExternalFailure
 from services.process.http import MetricsServer, build_info, new_registry
@@ -66,13 +65,7 @@ class Webhook:
         metrics = AdmissionMetrics()
         self.handler = AdmissionHandler(
             self.mappings,
-            Policy(
-                settings.domain,
-                settings.max_units,
-                settings.accelerator_domain,
-                settings.shared_namespace,
-                settings.guard,
-            ),
+            settings.policy(),
             metrics,
             max_body=settings.max_body,
         )

@@ -6,8 +6,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from services.admission.domains import check_domains, check_guard, check_together
-from services.admission.mutate import MAX_POD_UNITS
+from services.admission.mutate import MAX_POD_UNITS, Policy
 from services.names import ACCELERATOR_DOMAIN, DOMAIN
 from services.process.listening import ALL_ADDRESSES
 from services.process.settings import TIME, CommaSeparated, Flag, Port, ProcessSettings, Seconds
@@ -34,13 +33,7 @@ def _bytes(value: object) -> object:
 def _domains(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("at least one domain is needed")
-    check_domains(value)
-    return tuple(dict.fromkeys(value))
-
-
-def _guarded(value: tuple[str, ...]) -> tuple[str, ...]:
-    check_guard(value)
-    return tuple(dict.fromkeys(value))
+    return value
 
 
 class WebhookSettings(ProcessSettings):
@@ -79,9 +72,7 @@ class WebhookSettings(ProcessSettings):
     """Domain of the names of Accelerators."""
     shared_namespace: Annotated[str, Field(pattern=_NAMESPACE), Flag("NAME", REVIEWS, "none")] = ""
     """Namespace whose Accelerators serve names that the pod's namespace doesn't map."""
-    guard: Annotated[
-        CommaSeparated, AfterValidator(_guarded), Flag("RESOURCE", REVIEWS, "none")
-    ] = ()
+    guard: Annotated[CommaSeparated, Flag("RESOURCE", REVIEWS, "none")] = ()
     """Resource that pods of guarded namespaces get by names of Accelerators only, such as
     nvidia.com/*."""
     max_body: Annotated[
@@ -101,5 +92,15 @@ class WebhookSettings(ProcessSettings):
                 "--mappings and --kubeconfig exclude each other: mappings come from a folder, or"
                 " from the API server"
             )
-        check_together(self.domain, self.accelerator_domain, self.guard)
+        self.policy()
         return self
+
+    def policy(self) -> Policy:
+        """Return what reviews are answered by; raises as `Policy`."""
+        return Policy(
+            self.domain,
+            self.max_units,
+            self.accelerator_domain,
+            self.shared_namespace,
+            self.guard,
+        )

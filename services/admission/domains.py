@@ -1,4 +1,4 @@
-"""What may be a domain of names, and what may be guarded: the webhook and the command line ask."""
+"""What may be a domain of names, and what may be guarded."""
 
 import re
 from collections.abc import Iterable
@@ -10,34 +10,17 @@ _PATTERN = re.compile(r"[^/*]+/([-A-Za-z0-9_.]+\*?|\*)")
 _RESERVED = ("kubernetes.io", "k8s.io")
 
 
-def check_domains(domains: Iterable[str]) -> None:
-    """Check domains of names.
-
-    Raises:
-        ValueError: one can't be a domain of names.
-    """
-    for domain in domains:
-        if not _DOMAIN.fullmatch(domain) or len(domain) > 253:
-            raise ValueError(f"{domain!r:.80} is not a DNS name")
-        if domain in _RESERVED or domain.endswith(tuple(f".{name}" for name in _RESERVED)):
-            raise ValueError(f"resources of {domain} belong to Kubernetes itself")
-
-
-def check_guard(patterns: Iterable[str]) -> None:
-    """Check what is guarded; raises as `check_domains`."""
-    for pattern in patterns:
-        if not _PATTERN.fullmatch(pattern):
-            raise ValueError(
-                f"{pattern!r:.80} is not a resource such as nvidia.com/gpu or nvidia.com/*"
-            )
-        if not pattern.startswith(DEVICE_CLASS):
-            check_domains([pattern.partition("/")[0]])
-
-
-def check_together(
+def check_names(
     domains: Iterable[str], accelerator_domains: Iterable[str], guard: Iterable[str]
 ) -> None:
-    """Check that no domain has two meanings; raises as `check_domains`."""
+    """Check domains of names and what is guarded.
+
+    Raises:
+        ValueError: one can't be that, or a domain has two meanings; the message names the flag.
+    """
+    for flag, named in (("--domain", domains), ("--accelerator-domain", accelerator_domains)):
+        for domain in named:
+            _check_domain(flag, domain)
     if both := {*domains} & {*accelerator_domains}:
         raise ValueError(
             f"{min(both)} is in --domain and in --accelerator-domain: a domain has names of FPGAs"
@@ -45,8 +28,21 @@ def check_together(
         )
     prefixes = tuple(f"{domain}/" for domain in (*domains, *accelerator_domains))
     for pattern in guard:
+        if not _PATTERN.fullmatch(pattern):
+            raise ValueError(
+                f"--guard: {pattern!r:.80} is not a resource such as nvidia.com/gpu or nvidia.com/*"
+            )
         if pattern.startswith(prefixes):
             raise ValueError(
                 f"--guard {pattern}: this domain has names that are always reviewed; guard what"
                 " Accelerators stand for"
             )
+        if not pattern.startswith(DEVICE_CLASS):
+            _check_domain("--guard", pattern.partition("/")[0])
+
+
+def _check_domain(flag: str, domain: str) -> None:
+    if not _DOMAIN.fullmatch(domain) or len(domain) > 253:
+        raise ValueError(f"{flag}: {domain!r:.80} is not a DNS name")
+    if domain in _RESERVED or domain.endswith(tuple(f".{name}" for name in _RESERVED)):
+        raise ValueError(f"{flag}: resources of {domain} belong to Kubernetes itself")

@@ -23,6 +23,7 @@ import msgspec
 from services import names
 from services.admission import patch, sharing
 from services.admission.accelerators import plan_accelerators
+from services.admission.domains import check_names
 from services.admission.patch import Operation
 from services.admission.placement import placement_operations
 from services.admission.plan import ContainerPlan, plan_container
@@ -60,7 +61,11 @@ AGAIN: Final = "-again"
 
 @dataclass(frozen=True)
 class Policy:
-    """The settings of the administrator."""
+    """The settings of the administrator.
+
+    Raises:
+        ValueError: no webhook would start with them; the message names the flag.
+    """
 
     domains: tuple[str, ...] = (names.DOMAIN,)
     """The domains of FPGAs: both logical and physical names."""
@@ -72,6 +77,9 @@ class Policy:
     """The namespace whose Accelerators all namespaces may use; empty if there is none."""
     guard: tuple[str, ...] = ()
     """Resources that pods of guarded namespaces get by names only; a `*` at the end is any rest."""
+
+    def __post_init__(self) -> None:
+        check_names(self.domains, self.accelerator_domains, self.guard)
 
     @cached_property
     def fpga_prefixes(self) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def test_a_domain_has_names_of_fpgas_or_of_accelerators() -> None:
 
 
 def test_guarded_resources_are_names_or_all_names_that_begin_so() -> None:
-    listed = "nvidia.com/*, rdma/hca,deviceclass.resource.kubernetes.io/gpu-*,rdma/hca"
+    listed = "nvidia.com/*, rdma/hca,deviceclass.resource.kubernetes.io/gpu-*"
     assert of(guard=listed).guard == (
         *("nvidia.com/*", "rdma/hca", "deviceclass.resource.kubernetes.io/gpu-*"),
     )
