@@ -366,37 +366,29 @@ def test_the_package_has_what_templates_read_and_no_more(package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("modes", "warned"),
+    ("pools", "said", "warned"),
     [
-        ((), False),
-        (("af", "regiondevel"), False),
-        (("region", "regiondevel"), True),
+        ([], "kind: Accelerator\n", False),
+        ([{"mode": "af"}, {"mode": "regiondevel"}], "kind: AcceleratorFunction", False),
+        ([{"mode": "region"}, {"mode": "regiondevel"}], "kind: AcceleratorFunction", True),
+        ([{"driver": "dra"}], "accelbind dra classes", False),
     ],
 )
-def test_notes_warn_of_two_modes_that_share_a_resource(
-    modes: tuple[str, ...], warned: bool, tmp_path: Path
+def test_notes_say_what_is_next_and_warn_of_modes_that_share_a_resource(
+    pools: list[Json], said: str, warned: bool, tmp_path: Path
 ) -> None:
-    pools = [
-        {"name": f"pool-{mode}", "mode": mode, "nodeSelector": {"mode": mode}} for mode in modes
+    named = [
+        {"name": f"b{number}", "nodeSelector": {"pool": str(number)}} | each
+        for number, each in enumerate(pools)
     ]
-    values = tmp_path / "values.yaml"
-    values.write_text(json.dumps({"pools": pools}))
-    done = run_helm("install", "x", CHART, "--dry-run=client", "--values", values)
+    (tmp_path / "values.yaml").write_text(json.dumps({"pools": named}))
+    values = ("--values", tmp_path / "values.yaml")
+    done = run_helm("install", "x", CHART, "--dry-run=client", *values)
     assert done.returncode == 0, done.stderr
     notes = done.stdout.rpartition("NOTES:")[2]
-    assert ("kind: AcceleratorFunction" in notes) is bool(modes)
-    assert ("kind: Accelerator\n" in notes) is not bool(modes)
+    assert said in notes
+    assert ("ds/accelbind-plugin-b0 -- accelbind fpga list" in notes) is bool(pools)
     assert ("WARNING" in notes) is ("--enforce-mappings=never" in notes) is warned
-
-
-@pytest.mark.parametrize("driver", ["plugin", "dra"])
-def test_notes_name_the_pool_and_say_that_dra_needs_classes(driver: str) -> None:
-    value = f"pools[0].name=b,pools[0].driver={driver}"
-    done = run_helm("install", "x", CHART, "--dry-run=client", "--set", value)
-    assert done.returncode == 0, done.stderr
-    notes = done.stdout.rpartition("NOTES:")[2]
-    assert "ds/accelbind-plugin-b -- accelbind fpga list" in notes
-    assert ("accelbind dra classes" in notes) is (driver == "dra")
 
 
 def test_commands_of_the_documents_name_flags_that_helm_has() -> None:

@@ -40,16 +40,6 @@ async def test_both_kinds_are_read_page_by_page_and_bad_objects_are_remembered(
     assert "afuId" in found.rejected["bad"]
 
 
-@pytest.mark.parametrize("body", [b"{}", b"[", b'{"metadata": {}, "items": [1]}'])
-async def test_an_answer_that_is_no_list_is_an_error(tmp_path: Path, body: bytes) -> None:
-    async with MappingServer(tmp_path) as server:
-        with (
-            server.faults.replaying(body, matches=lambda _: True),
-            pytest.raises(ClusterError, match=r"GET .*/acceleratorfunctions can't be read"),
-        ):
-            await read(server)
-
-
 @pytest.mark.parametrize(
     ("status", "text"), [(404, "definitions of fpga.intel.com installed"), (403, "answers 403")]
 )
