@@ -1,13 +1,11 @@
 """`make docs`: generate pages and lists from code, definitions and chart."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from services.process.files import replace_file
 from tools.docs import chart, crds, device_types, flags, reference
-
-REPOSITORY: Final = Path(__file__).parents[2]
+from tools.docs.texts import REPOSITORY
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     reference.PATH: reference.page,

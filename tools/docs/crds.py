@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from tools.docs.texts import cell, code, table
+from tools.docs.texts import cell, code, table, written_part
 
 Json = dict[str, Any]
 
@@ -14,37 +14,10 @@ PATH: Final = "docs/crds.md"
 FOLDER: Final = Path(__file__).parents[2] / "manifests" / "crd"
 KINDS: Final = ("acceleratorfunctions", "fpgaregions", "accelerators")
 
-_HEAD: Final = """\
-<!-- Generated from `manifests/crd` by `make docs`. -->
-
-# Custom resources
-
-All kinds are namespaced. Pods of the same namespace
-request an object by its name: `fpga.intel.com/<metadata.name>`, or
-`accelbind.dev/<metadata.name>` for an Accelerator. Accelerators of the
-[shared namespace](accelerators.md#one-definition-for-many-namespaces) can be requested in all
-namespaces.
-
-```yaml
-{example}```
-
-See [how to create a mapping](administrators.md#5-map-functions-for-a-namespace) and the
-[annotations](reference.md#annotations-and-variables).
-"""
-
-_EXAMPLE: Final = (
-    Path(__file__).parents[2] / "examples" / "team-a" / "mappings" / "arria10-nlb0.yaml"
-)
-
 
 def page() -> str:
-    """Return the whole page."""
-    example = "".join(
-        f"{line}\n"
-        for line in _EXAMPLE.read_text(encoding="utf-8").splitlines()
-        if not line.startswith("#")
-    )
-    return "\n".join([_HEAD.format(example=example), *map(_section, KINDS)])
+    """Return the page: what is written by hand, and a section for each kind."""
+    return written_part(PATH, "## ") + "\n".join(map(_section, KINDS))
 
 
 def definition(name: str) -> Json:

@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
+
+REPOSITORY: Final = Path(__file__).parents[2]
 
 
 def attribute_docstrings(of: type[Any] | ModuleType) -> dict[str, str]:
@@ -35,6 +38,12 @@ def members(kind: type[Enum]) -> Iterator[tuple[Any, str]]:
     said = attribute_docstrings(kind)
     for member in kind:
         yield member, said[member.name]
+
+
+def written_part(path: str, heading: str) -> str:
+    """Return what is written by hand in a page: all before a line that begins so."""
+    before, _, _ = (REPOSITORY / path).read_text(encoding="utf-8").partition(f"\n{heading}")
+    return f"{before}\n"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
