@@ -59,8 +59,8 @@ def plan_accelerators(
     for count in counts:
         if refusals.full:
             break
-        mapping = _find(ref, count.key, tables, others, refusals)
-        if mapping is not None and _is_usable(ref, count.key, mapping, prefixes, refusals):
+        mapping = _find(ref, count.key, tables, prefixes, refusals, others=others)
+        if mapping is not None:
             resource = mapping.resolution.resource
             mapped.append(
                 ResourceRequest(count.key, resource, count.units, count.in_requests, mapping)
@@ -91,36 +91,29 @@ def _find(
     ref: ContainerRef,
     key: str,
     tables: Sequence[NameTable],
-    others: NameTable,
+    prefixes: tuple[str, ...],
     refusals: Refusals,
+    *,
+    others: NameTable,
 ) -> Mapping | None:
     """Return the mapping of the first table that has the name; one that can't be used counts."""
     name = key.partition("/")[2]
     for table in tables:
         if (mapping := table.by_name.get(name)) is not None:
-            return mapping
+            logical = logical_target(mapping, prefixes)
+            if logical is None:
+                return mapping
+            message = (
+                f"{plain(key)} can't be used: {mapping.label} stands for {logical}, whose domain "
+                "has logical names only"
+            )
+            refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
+            return None
         if name in table.rejected:
             refuse_name(ref, key, table, others, refusals)
             return None
     refuse_name(ref, key, tables[0], others, refusals, *tables[1:])
     return None
-
-
-def _is_usable(
-    ref: ContainerRef,
-    key: str,
-    mapping: Mapping,
-    prefixes: tuple[str, ...],
-    refusals: Refusals,
-) -> bool:
-    logical = logical_target(mapping, prefixes)
-    if logical is not None:
-        message = (
-            f"{plain(key)} can't be used: {mapping.label} stands for {logical}, whose domain has "
-            "logical names only"
-        )
-        refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
-    return logical is None
 
 
 def _earlier(
