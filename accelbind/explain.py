@@ -39,11 +39,11 @@ from services.admission.mutate import (
     MAX_POD_UNITS,
     Patched,
     Refused,
-    Rewrite,
     Unchanged,
     UnchangedReason,
 )
 from services.admission.preview import Explained, explain_pod, mutated_manifest
+from services.admission.requested import ResourceRequest
 from services.kube.client import ClusterClient
 from services.kube.config import NO_KUBECONFIG, Access, load_config
 from services.mappings.accelerator import Effects
@@ -240,11 +240,11 @@ def _as_object(one: Explained, claims: Iterable[ExplainedClaim]) -> dict[str, An
         return facts | {"outcome": "unchanged", "reasons": [reason]}
     rewrites = [
         {
-            "container": rewrite.container,
-            "init": rewrite.init,
-            "logical": rewrite.logical,
+            "container": rewrite.ref.container.name,
+            "init": rewrite.ref.init,
+            "logical": rewrite.key,
             "resource": rewrite.resource,
-            "count": rewrite.count,
+            "count": rewrite.units,
             "mode": rewrite.mapping.resolution.mode,
             "mapping": rewrite.mapping.label,
         }
@@ -340,10 +340,10 @@ def _claim_line(one: ExplainedClaim) -> Line:
     return "  ", Text(f"{where}: {one.message}")
 
 
-def _rewrite_lines(rewrite: Rewrite) -> Iterator[Line]:
-    kind = "init container" if rewrite.init else "container"
-    text = Text(f"{kind} {plain(rewrite.container)}: ")
-    text.append(f"{rewrite.logical}: {rewrite.count}", style="red").append(" becomes ")
+def _rewrite_lines(rewrite: ResourceRequest) -> Iterator[Line]:
+    kind = "init container" if rewrite.ref.init else "container"
+    text = Text(f"{kind} {plain(rewrite.ref.container.name)}: ")
+    text.append(f"{rewrite.key}: {rewrite.units}", style="red").append(" becomes ")
     yield "  ", text.append(rewrite.resource, style="green")
     yield "    ", Text(_why(rewrite.mapping), style="dim")
 

@@ -204,7 +204,7 @@ def _log_review(endpoint: Endpoint, found: ReviewResponse) -> None:
     refused = found.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED)
     more: dict[str, object] = {"message": found.message, "exc_info": found.error}
     if not refused:
-        rewrites = {rewrite.logical: rewrite.resource for rewrite in found.rewrites}
+        rewrites = {rewrite.key: rewrite.resource for rewrite in found.rewrites}
         more = {"outcome": found.outcome, "rewrites": rewrites}
     write = log.error if found.error else log.info if refused else log.debug
     write(

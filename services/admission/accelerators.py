@@ -63,14 +63,14 @@ def plan_accelerators(
         if mapping is not None:
             resource = mapping.resolution.resource
             mapped.append(
-                ResourceRequest(count.key, resource, count.units, count.in_requests, mapping)
+                ResourceRequest(ref, count.key, resource, count.units, count.in_requests, mapping)
             )
     noted = {each.key: each.units for each in mapped}
     kept = _earlier(ref, earlier, tables)
     before, amounts = _amounts(kept), _amounts(mapped)
     if kept:
         noted = {key: noted.get(key, 0) + earlier.get(key, 0) for key in [*earlier, *noted]}
-        amounts = _amounts(_resolve(noted, tables) or ())
+        amounts = _amounts(_resolve(ref, noted, tables) or ())
     stale = [key for key in earlier if key not in noted]
     amounts = {
         resource: amount - before.get(resource, 0) + _own(ref, resource, refusals)
@@ -123,14 +123,14 @@ def _earlier(
 
     The pod may be an edited copy of another one, or somebody wrote the note.
     """
-    requests = _resolve(earlier, tables) if earlier else None
+    requests = _resolve(ref, earlier, tables) if earlier else None
     amounts = _amounts(requests or ())
     there = all(amount <= _own(ref, each, Refusals()) for each, amount in amounts.items())
     return requests if requests and there else []
 
 
 def _resolve(
-    noted: ReadOnly[str, int], tables: Sequence[NameTable]
+    ref: ContainerRef, noted: ReadOnly[str, int], tables: Sequence[NameTable]
 ) -> list[ResourceRequest] | None:
     """Return the requests of a note, None if it has a name that can't be used."""
     requests = []
@@ -140,7 +140,9 @@ def _resolve(
         if mapping is None or units < 0:
             return None
         resource = mapping.resolution.resource
-        requests.append(ResourceRequest(key, resource, units, in_requests=False, mapping=mapping))
+        requests.append(
+            ResourceRequest(ref, key, resource, units, in_requests=False, mapping=mapping)
+        )
     return requests
 
 

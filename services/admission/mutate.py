@@ -11,8 +11,8 @@ to and whether it may have that. `patch` returns the operations:
 A mutated pod is unchanged by a second mutation: the validating webhook relies on that.
 """
 
-from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as ReadOnly
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -31,7 +31,7 @@ from services.admission.pod_warnings import find_warnings
 from services.admission.requested import ResourceRequest
 from services.mappings.accelerator import ENTRY
 from services.mappings.index import MappingIndex, NamespaceMappings, NameTable
-from services.mappings.model import Function, Mapping
+from services.mappings.model import Function
 from services.pods.pod import ContainerRef, Pod
 from services.pods.refusals import Refusal, RefusalReason, Refusals, label, summary
 from services.pods.requests import read_counts, requesting_containers
@@ -115,21 +115,6 @@ class Policy:
         return index.namespace(self.shared_namespace).accelerators
 
 
-class Rewrite(msgspec.Struct, frozen=True):
-    """One logical name of one container and what it was rewritten to."""
-
-    container: str
-    init: bool
-    """Whether it is an init container."""
-    logical: str
-    """The requested name, with domain."""
-    resource: str
-    """The physical name that replaces it, with domain."""
-    count: int
-    """How many units were requested by the logical name."""
-    mapping: Mapping
-
-
 class UnchangedReason(StrEnum):
     """Why a pod isn't changed; the values are metric labels."""
 
@@ -151,7 +136,7 @@ class Patched(msgspec.Struct, frozen=True):
 
     operations: list[Operation]
     """The JSON Patch, in order."""
-    rewrites: tuple[Rewrite, ...]
+    rewrites: tuple[ResourceRequest, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -187,14 +172,15 @@ def mutate(
     plans = plan_containers(requesting, mappings, tables, policy, refusals, note=note)
     if not refusals.listed and requesting[0].init:
         _refuse_sharing(plans, mappings, refusals)
-    placed = placement_operations(pod, _accelerators(plans), refusals)
+    rewrites = tuple([each for plan in plans for each in plan.rewritten])
+    placed = placement_operations(pod, rewrites, refusals)
     if refusals.listed:
         return Refused(tuple(refusals.listed))
     warnings = find_warnings(plans, mappings)
     changed = [plan for plan in plans if plan.rewritten]
     if not changed:
         return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)
-    return Patched(patch.operations(pod, changed, placed), _rewrites(changed), warnings)
+    return Patched(patch.operations(pod, changed, placed), rewrites, warnings)
 
 
 def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, str] | None:
@@ -212,7 +198,7 @@ def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, s
     if isinstance(decision, Patched):
         rewrites = "; ".join(
             [
-                f"{plain(each.container)}: {each.logical}={each.count} as {each.resource}"
+                f"{plain(each.ref.container.name)}: {each.key}={each.units} as {each.resource}"
                 for each in decision.rewrites
             ]
         )
@@ -297,27 +283,6 @@ def _refuse_units(ref: ContainerRef, units: int, policy: Policy, refusals: Refus
             "container (--max-units of the webhook)"
         )
         refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
-
-
-def _accelerators(
-    plans: Sequence[ContainerPlan],
-) -> Iterator[tuple[ContainerRef, ResourceRequest]]:
-    """Yield each request by a name of an accelerator, with its container."""
-    for plan in plans:
-        for each in plan.accelerators.mapped if plan.accelerators else ():
-            yield plan.ref, each
-
-
-def _rewrites(plans: Sequence[ContainerPlan]) -> tuple[Rewrite, ...]:
-    return tuple(
-        [
-            Rewrite(ref.container.name, ref.init, each.key, each.resource, each.units, each.mapping)
-            for plan in plans
-            for ref in (plan.ref,)
-            for each in plan.rewritten
-            if each.mapping is not None
-        ]
-    )
 
 
 def _refuse_sharing(

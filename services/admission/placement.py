@@ -14,14 +14,14 @@ from services.process.text import plain, quote
 
 
 def placement_operations(
-    pod: Pod, requests: Iterable[tuple[ContainerRef, ResourceRequest]], refusals: Refusals
+    pod: Pod, requests: Iterable[ResourceRequest], refusals: Refusals
 ) -> list[Operation]:
     """Return the JSON Patch for the placement that names of accelerators ask for.
 
     Raises:
         InvalidReview: the pod's node selector, tolerations or runtime class can't be read.
     """
-    asking = [(ref, each.key, each.effects) for ref, each in requests if each.effects]
+    asking = [(each.ref, each.key, each.effects) for each in requests if each.effects]
     if not asking:
         return []
     before = read_placement(pod)

@@ -17,7 +17,7 @@ from services.process.text import listing, plain
 
 _REQUESTS_SHOWN = 4  # names that a message about modes lists
 
-_ONE_MODE = {mode: frozenset({mode}) for mode in Mode}
+_ONE_MODE: dict[Mode | None, frozenset[Mode]] = {mode: frozenset({mode}) for mode in Mode}
 
 
 class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
@@ -26,7 +26,7 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
     ref: ContainerRef
     mapped: list[ResourceRequest]
     """The requests by logical name; sorted by name."""
-    direct: list[ResourceRequest]
+    direct: list[ResourceCount]
     """The requests by physical name; sorted by name."""
     units: dict[str, int]
     """How many units of each physical name, with domain, the container gets."""
@@ -69,12 +69,16 @@ def plan_container(
     """
     mapped, direct = _resolve(ref, counts, mappings, refusals)
     units: dict[str, int] = {}
-    for request in direct + mapped:
+    for count in direct:
+        units[count.key] = count.units
+    for request in mapped:
         units[request.resource] = units.get(request.resource, 0) + request.units
     written, env_is_empty = _written_functions(ref, counts, direct, mappings, refusals)
-    programmed = {f"region-{interface_id}" for interface_id, _ in written.values()}
-    modes = _common_modes(ref, mapped + direct, mappings, programmed, refusals)
-    return ContainerPlan(ref, mapped, direct, units, modes, written, env_is_empty, accelerators)
+    modes = _modes(mapped, direct, written, mappings)
+    common = frozenset.intersection(*modes.values()) if modes else None
+    if modes and not common:
+        _refuse_modes(ref, modes, refusals)
+    return ContainerPlan(ref, mapped, direct, units, common, written, env_is_empty, accelerators)
 
 
 def _name(key: str) -> str:
@@ -84,10 +88,10 @@ def _name(key: str) -> str:
 
 def _resolve(
     ref: ContainerRef, counts: list[ResourceCount], mappings: NamespaceMappings, refusals: Refusals
-) -> tuple[list[ResourceRequest], list[ResourceRequest]]:
+) -> tuple[list[ResourceRequest], list[ResourceCount]]:
     """Return the requests by logical name, with their mappings, and those by physical name."""
     mapped: list[ResourceRequest] = []
-    direct: list[ResourceRequest] = []
+    direct: list[ResourceCount] = []
     for count in counts:
         key = count.key
         if key == names.UNIT_RESOURCE:
@@ -96,9 +100,11 @@ def _resolve(
         mapping = mappings.by_name.get(name)
         if mapping is not None:
             resource = f"{domain}/{mapping.resolution.resource}"
-            mapped.append(ResourceRequest(key, resource, count.units, count.in_requests, mapping))
+            mapped.append(
+                ResourceRequest(ref, key, resource, count.units, count.in_requests, mapping)
+            )
         elif name in mappings.modes:
-            direct.append(ResourceRequest(key, key, count.units, count.in_requests))
+            direct.append(count)
         elif refusals.full:
             break
         else:
@@ -107,51 +113,37 @@ def _resolve(
 
 
 def _modes(
-    request: ResourceRequest, mappings: NamespaceMappings, programmed: set[str]
-) -> frozenset[Mode]:
-    """Return the modes in which a node could serve a request."""
-    if request.mapping is not None and request.mapping.resolution.mode is not None:
-        return _ONE_MODE[request.mapping.resolution.mode]
-    name = _name(request.key)
-    return _ONE_MODE[Mode.REGION] if name in programmed else mappings.modes_of(name)
-
-
-def _common_modes(
-    ref: ContainerRef,
-    requests: list[ResourceRequest],
+    mapped: list[ResourceRequest],
+    direct: list[ResourceCount],
+    written: dict[int, Function],
     mappings: NamespaceMappings,
-    programmed: set[str],
-    refusals: Refusals,
-) -> frozenset[Mode] | None:
-    """Return the modes in which a node could serve all requests; a node runs one mode.
+) -> dict[str, frozenset[Mode]]:
+    """Return the modes in which a node could serve each request; a node runs one mode."""
+    modes = {each.key: _ONE_MODE[each.mapping.resolution.mode] for each in mapped if each.units}
+    # An earlier mutation rewrote functions of mode region to these.
+    programmed = {f"region-{interface_id}" for interface_id, _ in written.values()}
+    for each in direct:
+        if each.units:
+            name = _name(each.key)
+            in_region = name in programmed
+            modes[each.key] = _ONE_MODE[Mode.REGION] if in_region else mappings.modes_of(name)
+    return modes
 
-    `programmed` are the regions, by physical name, that env names functions for: an earlier
-    mutation rewrote functions of mode region to them.
-    """
-    common: frozenset[Mode] | None = None
-    for request in requests:
-        if request.units:
-            modes = _modes(request, mappings, programmed)
-            common = modes if common is None else common & modes
-    if common is not None and not common:
-        shown = [
-            f"{plain(each.key)} (mode {' or '.join(sorted(_modes(each, mappings, programmed)))})"
-            for each in sorted(requests, key=lambda each: each.key)
-            if each.units
-        ]
-        message = (
-            "resources of different modes are requested, but a node runs one mode: "
-            f"{listing(shown[:_REQUESTS_SHOWN], more=len(shown[_REQUESTS_SHOWN:]))}; "
-            "request them in different pods"
-        )
-        refusals.add(RefusalReason.MIXED_MODES, ref, message)
-    return common
+
+def _refuse_modes(ref: ContainerRef, modes: dict[str, frozenset[Mode]], refusals: Refusals) -> None:
+    shown = [f"{plain(key)} (mode {' or '.join(sorted(modes[key]))})" for key in sorted(modes)]
+    message = (
+        "resources of different modes are requested, but a node runs one mode: "
+        f"{listing(shown[:_REQUESTS_SHOWN], more=len(shown[_REQUESTS_SHOWN:]))}; "
+        "request them in different pods"
+    )
+    refusals.add(RefusalReason.MIXED_MODES, ref, message)
 
 
 def _written_functions(
     ref: ContainerRef,
     counts: list[ResourceCount],
-    direct: list[ResourceRequest],
+    direct: list[ResourceCount],
     mappings: NamespaceMappings,
     refusals: Refusals,
 ) -> tuple[dict[int, Function], bool]:

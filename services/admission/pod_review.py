@@ -123,7 +123,7 @@ def _guard_pod(review: Review, pod: Pod, index: MappingIndex, policy: Policy) ->
 
 def _not_mutated(result: Patched) -> str:
     shown = [
-        f'{plain(rewrite.logical)} in container "{plain(rewrite.container)}"'
+        f'{plain(rewrite.key)} in container "{plain(rewrite.ref.container.name)}"'
         for rewrite in result.rewrites[:_REWRITES_SHOWN]
     ]
     names = listing(shown, more=len(result.rewrites) - len(shown))

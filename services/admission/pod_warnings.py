@@ -22,8 +22,8 @@ def find_warnings(plans: Sequence[ContainerPlan], mappings: NamespaceMappings) -
     seen: dict[frozenset[Mode], ContainerRef] = {}
     for plan in plans:
         warnings += _mixed_modes(plan, seen)
-        for key, mapping in [(each.key, each.mapping) for each in plan.rewritten if each.mapping]:
-            warnings += _of_name(key, mapping, mappings)
+        for each in plan.rewritten:
+            warnings += _of_name(each.key, each.mapping, mappings)
     return tuple(islice(dict.fromkeys(warnings), MAX_WARNINGS)) if warnings else ()
 
 

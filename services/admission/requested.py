@@ -17,32 +17,32 @@ _REASON_SHOWN = 400  # characters of a mapping's error within a message
 
 
 class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
-    """One resource that a container requests, and what the name resolves to."""
+    """One logical name that a container requests, and what replaces it."""
 
+    ref: ContainerRef
     key: str
     """The full name that is requested, as in limits."""
     resource: str
-    """The physical name, with domain."""
+    """The physical name that replaces it, with domain."""
     units: int
     in_requests: bool
     """Whether the name is in requests too."""
-    mapping: Mapping | None = None
-    """None for a request by physical name."""
+    mapping: Mapping
 
     @property
     def amount(self) -> int:
         """How many of the resource the units are."""
-        return self.units * (self.mapping.resolution.count if self.mapping else 1)
+        return self.units * self.mapping.resolution.count
 
     @property
     def effects(self) -> Effects | None:
         """What else the pod gets; None if nothing, or if no unit is requested."""
-        return self.mapping.resolution.effects if self.mapping and self.units else None
+        return self.mapping.resolution.effects if self.units else None
 
     @property
     def function(self) -> Function | None:
         """What is to be programmed into each unit, None if nothing is."""
-        return self.mapping.resolution.function if self.mapping else None
+        return self.mapping.resolution.function
 
     def functions(self) -> list[Function]:
         """Return the function of each unit that is to be programmed."""

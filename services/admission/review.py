@@ -12,8 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
-from services.admission.mutate import REASON, Rewrite
+from services.admission.mutate import REASON
 from services.admission.patch import Operation
+from services.admission.requested import ResourceRequest
 from services.pods.pod import Pod
 from services.process.errors import InvalidReview
 from services.process.text import plain, quote
@@ -113,7 +114,7 @@ class ReviewResponse(msgspec.Struct, frozen=True):
     """A code of `RefusalReason` or `UnchangedReason`, or a `Reason` constant; empty if patched."""
     message: str
     """The text for the client; empty if admitted."""
-    rewrites: tuple[Rewrite, ...] = ()
+    rewrites: tuple[ResourceRequest, ...] = ()
     error: Exception | None = None
     """The exception behind an internal error, for the log."""
 
@@ -220,7 +221,7 @@ def patch(
     review: Review,
     operations: Sequence[Operation],
     *,
-    rewrites: tuple[Rewrite, ...] = (),
+    rewrites: tuple[ResourceRequest, ...] = (),
     warnings: tuple[str, ...] = (),
     audit: Mapping[str, str] | None = None,
 ) -> ReviewResponse:

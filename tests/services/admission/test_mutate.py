@@ -11,7 +11,6 @@ from services.admission.mutate import (
     Patched,
     Policy,
     Refused,
-    Rewrite,
     Unchanged,
     UnchangedReason,
     mutate,
@@ -83,7 +82,9 @@ def test_the_patch_changes_no_more_than_it_must() -> None:
         },
     ]
     nlb0 = usual().by_name["nlb0"]
-    assert result.rewrites == (Rewrite("app", False, OURS + "nlb0", REGION, 2, nlb0),)
+    (made,) = result.rewrites
+    assert (made.ref.container.name, made.key, made.resource) == ("app", OURS + "nlb0", REGION)
+    assert (made.units, made.mapping) == (2, nlb0)
     assert result.warnings == ()
     expected = copy.deepcopy(before)
     expected["metadata"]["annotations"][NOTE] = '{"app":{"fpga.intel.com/nlb0":2}}'
