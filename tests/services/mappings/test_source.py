@@ -8,7 +8,6 @@ from structlog.testing import capture_logs
 
 from services.kube.connection import connector
 from services.kube.list_watch import WatchTiming
-from services.mappings.index import MappingIndex
 from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION
 from services.mappings.source import ApiServerSource
 from services.process.errors import ClusterError
@@ -23,7 +22,6 @@ from tests.services.kube.following import (
     names,
     until,
     until_watching,
-    watching,
 )
 
 pytestmark = pytest.mark.anyio
@@ -122,24 +120,6 @@ async def test_objects_of_any_shape_keep_no_others_from_serving(tmp_path: Path) 
                 rejected = source.index.namespace("default").rejected
                 assert set(rejected) == {f"odd-{number}" for number in range(len(specs))}
     assert [entry["number"] for entry in logs if "objects without" in entry["event"]] == [4]
-
-
-async def test_many_changes_at_once_are_few_indexes(tmp_path: Path) -> None:
-    published: set[int] = set()
-    indexes: list[MappingIndex] = []
-    async with watching(tmp_path) as (server, source):
-        for number in range(2000):
-            server.put_function(f"f{number % 500}", afu=f"{number:032x}")
-
-        def is_last() -> bool:
-            if id(source.index) not in published:
-                published.add(id(source.index))
-                indexes.append(source.index)
-            return (ARRIA, f"{1999:032x}") in source.index.namespace("default").functions
-
-        await until(is_last)
-        assert len(source.index) == 500
-    assert len(indexes) < 500
 
 
 async def test_a_kubeconfig_that_is_no_good_ends_the_start(tmp_path: Path) -> None:
