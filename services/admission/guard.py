@@ -5,7 +5,7 @@ says which names a pod requested. They are evaluated again, as if each container
 annotation that somebody else wrote gives a pod no more than requesting its names.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
@@ -14,6 +14,7 @@ import msgspec
 from services.admission.mutate import Policy, Refused, plan_containers
 from services.admission.patch import MAX_NAME, read_note
 from services.admission.plan import ContainerPlan
+from services.mappings.accelerator import Effects
 from services.mappings.index import NamespaceMappings, NameTable
 from services.pods.pod import Container, ContainerRef, Pod, Resources, read_placement
 from services.pods.refusals import RefusalReason, Refusals
@@ -122,20 +123,14 @@ def _check_selector(
     plan: ContainerPlan, held: set[str], selector: dict[str, str], refusals: Refusals
 ) -> None:
     """Refuse a pod without the node selectors of the names that its resources come from."""
-    for key, label, value in _labels(plan, held):
-        if selector.get(label) != value:
-            message = (
-                f"{plain(key)} needs nodes with {label}={value}, but the pod's node selector "
-                "lacks it: was it removed after accelbind's mutating webhook?"
-            )
-            refusals.add(RefusalReason.GUARDED_SELECTOR, plan.ref, message)
-
-
-def _labels(plan: ContainerPlan, held: set[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield each name that stands for what is held, with each label of its node selector."""
     for request in plan.accelerators.mapped if plan.accelerators else ():
-        if effects := request.effects:
-            resources = {request.resource, *(also.resource for also in effects.also)}
-            if not held.isdisjoint(resources):
-                for label, value in effects.node_selector:
-                    yield request.key, label, value
+        effects = request.effects or Effects()
+        if held.isdisjoint({request.resource, *(also.resource for also in effects.also)}):
+            continue
+        for label, value in effects.node_selector:
+            if selector.get(label) != value:
+                message = (
+                    f"{plain(request.key)} needs nodes with {label}={value}, but the pod's node "
+                    "selector lacks it: was it removed after accelbind's mutating webhook?"
+                )
+                refusals.add(RefusalReason.GUARDED_SELECTOR, plan.ref, message)

@@ -63,8 +63,8 @@ def load_folder(directory: Path) -> FolderSnapshot:
     nameless: list[str] = []
     unread: list[str] = []
     for where, value in read_folder(directory):
-        if isinstance(value, Unread):
-            unread.append(f"{where}: {value.reason}")
+        if isinstance(value, ExternalFailure):
+            unread.append(f"{where}: {value}")
         elif isinstance(value, BrokenDocument):
             nameless.append(f"{where}: {value.message}")
         else:
@@ -79,17 +79,10 @@ def load_folder(directory: Path) -> FolderSnapshot:
     return FolderSnapshot(build_index(entries), tuple(nameless), tuple(unread))
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """A file that can't be read, and why."""
-
-    reason: str
-
-
 def read_folder(directory: Path, *, types: bool = False) -> Iterator[tuple[str, object]]:
     """Yield the objects of a folder, each with its place.
 
-    A document that is no YAML is a `BrokenDocument`, and a file that can't be read an `Unread`.
+    What is no YAML is a `BrokenDocument`, a file that can't be read an `ExternalFailure`.
     Scalars are texts; `types` is that of `read_documents`.
 
     Raises:
@@ -101,7 +94,7 @@ def read_folder(directory: Path, *, types: bool = False) -> Iterator[tuple[str, 
             content = _read(path, bytes_left)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            yield path.name, Unread(str(reason))
+            yield path.name, ExternalFailure(str(reason))
             continue
         bytes_left -= len(content)
         for document in read_documents(content, types=types):  # JSON is YAML too
