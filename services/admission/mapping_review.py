@@ -21,8 +21,8 @@ from services.admission.mutate import Policy
 from services.admission.pod_warnings import MAX_WARNING
 from services.admission.review import Review, ReviewResponse, admit, decode, deny
 from services.mappings.index import MappingIndex, NamespaceMappings, clash
-from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, TABLE, Family
-from services.mappings.model import DEPRECATED, Mapping, label, parse
+from services.mappings.kinds import TABLE, Family
+from services.mappings.model import DEPRECATED, Mapping, parse
 from services.process.errors import InvalidMapping
 from services.process.text import clip, plain
 
@@ -47,8 +47,6 @@ class MappingReason(StrEnum):
     UNREADABLE_MAPPING = "unreadable-mapping"
     """The review has no mapping, or the mapping can't be read."""
 
-
-_OTHER_KIND = {ACCELERATOR_FUNCTION: FPGA_REGION, FPGA_REGION: ACCELERATOR_FUNCTION}
 
 MAX_SPEC: Final = 256 * 1024
 """Bytes of a spec that is decoded: lists within lists take 50 times as much memory. The largest
@@ -154,11 +152,7 @@ def _evaluate(
         message = f"{mapping.label}: {logical} is a logical name itself, which nothing rewrites"
         return _object_to(review, change, MappingReason.INVALID_MAPPING, message)
     if _clashes(mapping, mappings):
-        other = label(_OTHER_KIND[mapping.kind], mapping.namespace, mapping.name)
-        message = (
-            f"{mapping.label}: {other} has the same name, so neither could be used: choose another "
-            "name, or delete the other object first (if you just did, try again in a moment)"
-        )
+        message = clash(mapping.namespace, mapping.name)
         return _object_to(review, change, MappingReason.NAME_CLASH, message)
     warnings = tuple(clip(text, MAX_WARNING) for text in _warnings(mapping, mappings))
     return admit(review, MappingReason.USABLE, warnings=warnings)

@@ -41,7 +41,7 @@ def test_mappings_are_judged_by_the_index_that_serves() -> None:
     status, _, answer = bench.ask("/validate-mapping", body(region))
     response = response_of(answer)
     assert (status, response["allowed"]) == (200, False)
-    assert f"AcceleratorFunction default/{NAME} has the same name" in response["status"]["message"]
+    assert f"AcceleratorFunction default/{NAME} and FpgaRegion" in response["status"]["message"]
     assert bench.figures.requests == {
         ("validate-mapping", "allowed", "usable"): 1,
         ("validate-mapping", "denied", "name-clash"): 1,
