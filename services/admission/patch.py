@@ -58,11 +58,11 @@ def _resource_operations(plan: ContainerPlan) -> list[Operation]:
         if each.in_requests:
             changes.append({"op": "remove", "path": requests + member})
     for resource in dict.fromkeys([each.resource for each in plan.mapped]):
-        written = [each for each in plan.mapped if each.resource == resource]
-        written += [each for each in plan.direct if each.key == resource]
+        in_requests = [each.in_requests for each in plan.mapped if each.resource == resource]
+        in_requests += [each.in_requests for each in plan.direct if each.key == resource]
         units, member = str(plan.units[resource]), escaped(resource)
         changes.append(add(limits + member, units))
-        if any(each.in_requests for each in written):
+        if any(in_requests):
             changes.append(add(requests + member, units))
     return changes
 

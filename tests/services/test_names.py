@@ -163,7 +163,6 @@ NOT_PHYSICAL = (
         "af-nlb0",
         "af-ce4.d84." + "A" * 10,
         "af-ce4.d84." + "A" * 49,
-        "af-ce4.d84." + "A" * 10 + "-",
         "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BA=",
         "af-ce4.d8.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
         "af-CE4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
@@ -183,6 +182,7 @@ def test_what_has_no_form_of_a_physical_name_is_refused(resource: str) -> None:
         ("af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAt", "spells no interface id"),
         (function_name("a" * 8, "b" * 8), "spells no interface id of 32 digits and AFU id"),
         ("af-ce4.d84.zkiWk5jwXzOUb", "is not base64url: "),
+        ("af-ce4.d84." + "A" * 10 + "-", "is not a physical resource name"),
     ],
 )
 def test_names_that_no_ids_have_are_refused(resource: str, message: str) -> None:

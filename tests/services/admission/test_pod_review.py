@@ -128,7 +128,8 @@ def test_moderate_nesting_is_skipped_and_deep_nesting_is_refused() -> None:
 
 def test_other_kinds_may_have_any_shape() -> None:
     kind = {"group": "example.org", "version": "v1", "kind": "Thing"}
-    for obj in ({"spec": {"containers": {}}}, [], 7):
+    objects: list[Any] = [{"spec": {"containers": {}}}, [], 7]
+    for obj in objects:
         answered = ask(review(obj, kind=kind))
         assert response(answered) == {"uid": UID, "allowed": True}
         assert answered.reason == "not-a-pod"

@@ -97,9 +97,9 @@ async def test_mappings_that_can_not_be_used_are_refused_with_the_reason(tmp_pat
                 server.put_function("y", "team")
                 await until(lambda: names(source, "team") == {"y"})
                 assert source.index.namespace("default") is before.namespace("default")
-        (logged,) = [entry for entry in logs if entry["event"] == "mapping can't be used"]
-        assert logged["mappings"] == 3
-        assert logged["reason"] in rejected.values()
+        logged = next(entry for entry in logs if entry["event"] == "mapping can't be used")
+        assert logged["log_level"] == "warning"
+        assert (logged["mappings"], logged["reason"] in rejected.values()) == (3, True)
 
 
 async def test_objects_of_any_shape_keep_no_others_from_serving(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ KNOWN = dict.fromkeys(["nlb0", "nlb3", "arria10.dcp1.0-nlb0-orchestrated", "cryp
     ("asked", "near"),
     [
         ("nlb", "nlb0"),  # a letter less
-        ("nlb30", "nlb3"),  # a letter more
+        ("nlb30", "nlb0"),  # a letter more
         ("arria10.dcp1.0-nbl0-orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),  # swapped
         ("nlx3", "nlb3"),  # another letter
         ("NLB0", "nlb0"),  # another case
