@@ -19,7 +19,7 @@ from services.admission import review as reviews
 from services.admission.accelerators import logical_target
 from services.admission.mutate import Policy
 from services.admission.pod_warnings import MAX_WARNING
-from services.admission.review import Review, ReviewResponse, admit, decode, deny
+from services.admission.review import Review, ReviewResponse, UnreadableReview, admit, decode, deny
 from services.mappings.index import MappingIndex, NamespaceMappings, clash
 from services.mappings.kinds import TABLE, Family
 from services.mappings.model import DEPRECATED, Mapping, parse
@@ -127,6 +127,8 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
     """Return the mapping that is created or changed, or an answer if there is nothing to check."""
     kind = TABLE.get(review.kind.kind)
     if kind is None or review.kind.group != kind.group:
+        if isinstance(review, UnreadableReview) and review.is_about_pod:
+            return reviews.unreadable(review, MappingReason.UNREADABLE_MAPPING, review.problem)
         return admit(review, MappingReason.NOT_A_MAPPING)
     if review.operation not in ("CREATE", "UPDATE") or review.sub_resource:
         return admit(review, MappingReason.NOT_WRITTEN)

@@ -1,9 +1,9 @@
 """AdmissionReview v1: what the bytes of a request say, and the bytes of the answer.
 
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
-`decode` reads as much of a review as its answer needs: whatever is wrong with its object, it is
-answered with its uid. `admit`, `patch`, `deny` and `fail` are the only places where answers are
-made. `services.admission.pod_review` and
+`decode` reads as much of a review as its answer needs: a review with a uid is always answered with
+that uid, whatever else is wrong with it. `admit`, `patch`, `deny` and `fail` are the only places
+where answers are made. `services.admission.pod_review` and
 `services.admission.mapping_review` decide which.
 """
 
@@ -131,6 +131,16 @@ class _AnyEnvelope(msgspec.Struct, rename="camel"):
     api_version: str = ""
 
 
+class _UidRequest(msgspec.Struct):
+    uid: str
+
+
+class _UidEnvelope(msgspec.Struct, rename="camel"):
+    request: _UidRequest
+    kind: str = ""
+    api_version: str = ""
+
+
 class _Status(msgspec.Struct):
     code: int
     message: str
@@ -157,6 +167,7 @@ class _Reply(msgspec.Struct, rename="camel"):
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Envelope)
 _ANY_DECODER = msgspec.json.Decoder(_AnyEnvelope)
+_UID_DECODER = msgspec.json.Decoder(_UidEnvelope)
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -178,11 +189,18 @@ def decode(body: bytes) -> Review:
 
 
 def _decode_leniently(body: bytes, problem: str) -> Review:
-    """Read a review without its object."""
+    """Read a review without its object, or at least its uid."""
     try:
         envelope = _ANY_DECODER.decode(body)
-    except _UNREADABLE as error:
-        raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
+    except _UNREADABLE:
+        try:
+            uid_only = _UID_DECODER.decode(body)
+        except _UNREADABLE as error:
+            raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
+        _check(uid_only.kind, uid_only.api_version, uid_only.request.uid)
+        # Its kind is unknown, so it is treated as what these webhooks are called for.
+        pod = GroupVersionKind(version="v1", kind="Pod")
+        return UnreadableReview(uid_only.request.uid, pod, "CREATE", problem=problem)
     _check(envelope.kind, envelope.api_version, envelope.request.uid)
     return UnreadableReview(**msgspec.structs.asdict(envelope.request), problem=problem)
 

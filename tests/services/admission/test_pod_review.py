@@ -108,7 +108,7 @@ def test_a_pod_is_called_by_what_it_has_of_a_name() -> None:
         ),
         (body(review() | {"kind": "Pod"}), 'not "Pod" of "admission.k8s.io/v1"'),
         (body({"request": {"uid": UID}}), 'not "" of ""'),
-        (body({"request": {"uid": UID, "operation": 1}}), "Expected `str`, got `int`"),
+        (body({"request": {"uid": UID, "operation": 1}}), 'not "" of ""'),
     ],
 )
 def test_what_can_not_be_answered_is_refused_with_a_reason(data: bytes, message: str) -> None:
