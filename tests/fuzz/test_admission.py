@@ -18,7 +18,7 @@ from tests.support import soak, soaking
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import NAME
 
-NUMBER = 100_000 if soaking() else 200
+NUMBER = 100_000 if soaking() else 150
 MAX_BODY = 3 * 1024 * 1024
 """Bytes that the webhook takes; the longest cases are longer."""
 SHOWN = 10

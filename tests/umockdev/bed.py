@@ -42,10 +42,6 @@ class Node(UMockdev.IoctlBase):  # type: ignore[misc] # has no types
         request = client.get_request()
         call: dict[str, Any] = {"node": self.name, "request": request}
         self.bed.calls.append(call)
-        result = self.bed.answers.get(f"{self.name}:{request:#x}")
-        if result is not None:
-            client.complete(-1, result)
-            return True
         self._take(client, request, call)
         return True
 
@@ -88,7 +84,6 @@ class Bed:
         self.root = Path(self.testbed.get_root_dir())
         self.rack = Rack(self.root)
         self.calls: list[dict[str, Any]] = []
-        self.answers: dict[str, int] = {}
         self.behaviour: dict[str, dict[str, Any]] = {}
         self._hanging: list[Any] = []
         self._nodes: dict[str, Node] = {}
@@ -171,9 +166,6 @@ class Bed:
             return taken
         if what == "behave":
             self.behaviour[request.pop("address")] = request
-            return None
-        if what == "answer":
-            self.answers = request["answers"]
             return None
         return getattr(self, what)(**request)
 

@@ -1,6 +1,5 @@
 """Programming from real processes, with drivers behind the nodes that take the real ioctls."""
 
-import errno
 import hashlib
 import json
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ class Host:
 
     def flags(self, command: str) -> tuple[str | Path, ...]:
         """Flags that keep records out of this machine's own folders."""
-        state = ("--state-dir", self.folder / "state") if command in STATEFUL else ()
+        state = ("--state-dir", self.folder / "state")
         if command != "program":
             return state
         kubelet = self.folder / "kubelet"
@@ -69,9 +68,6 @@ class Host:
         path = self.folder / f"{afu_id}-{len(list(self.folder.iterdir()))}.gbs"
         path.write_bytes(gbs_of(metadata, raw(afu_id)))
         return path
-
-
-STATEFUL = {"program", "reset", "release", "assign"}
 
 
 def raw(afu_id: str) -> bytes:
@@ -115,8 +111,6 @@ def test_a_function_is_programmed_by_the_drivers_own_ioctl(host: Host, driver: s
     assert calls[0]["sha256"] == hashlib.sha256(content).hexdigest()
     assert host.done("program", port, bitstream)["outcome"] == "present"
     assert numbers(host.bed.calls(), driver) == [("port", RESET)]
-    assert host.done("reset", port) == {"device": port, "outcome": "reset"}
-    assert numbers(host.bed.calls(), driver) == [("port", RESET)]
 
 
 def test_ports_are_moved_with_the_drivers_own_structures(host: Host, driver: str) -> None:
@@ -129,9 +123,6 @@ def test_ports_are_moved_with_the_drivers_own_structures(host: Host, driver: str
         (call,) = host.bed.calls()
         assert call["request"] == request
         assert call["fields"] == ([12, 0, 1] if driver == "opae" else [1])
-    host.bed.ask("answer", answers={f"{card['fme']}:{requests[0]:#x}": errno.EINVAL})
-    code, _, err = host.fpga("release", card["fme"], "--port", "1")
-    assert (code, "can't be released: Invalid argument" in err) == (1, True)
 
 
 def test_a_port_on_a_virtual_function_is_programmed_out_of_tree(host: Host) -> None:
