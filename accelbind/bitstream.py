@@ -220,8 +220,6 @@ def _described(bitstream: Bitstream) -> dict[str, Any]:
         "powerWatts": metadata.power,
         "clockHighMhz": metadata.clock_high,
         "clockLowMhz": metadata.clock_low,
-        "contexts": metadata.contexts,
-        "magic": metadata.magic,
         "rawBytes": bitstream.size,
     }
     if opencl is not None:

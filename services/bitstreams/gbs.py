@@ -39,7 +39,6 @@ _LARGEST_POWER: Final = 10_000.0  # W
 class _Cluster(msgspec.Struct, rename="kebab"):
     accelerator_type_uuid: str
     name: str | None = None
-    total_contexts: Any = 0
 
 
 class _Image(msgspec.Struct, rename="kebab"):
@@ -48,7 +47,6 @@ class _Image(msgspec.Struct, rename="kebab"):
     power: Any = 0
     clock_frequency_high: Any = None
     clock_frequency_low: Any = None
-    magic_no: Any = 0
 
 
 class _Metadata(msgspec.Struct, rename="kebab"):
@@ -108,12 +106,10 @@ def _read_metadata(text: bytes) -> BitstreamMetadata:
         afu_id=_id(clusters[0].accelerator_type_uuid, "accelerator-type-uuid"),
         name=clusters[0].name or "",
         platform=decoded.platform_name or "",
-        version=_whole(decoded.version, "version"),
+        version=int(_number(decoded.version, "version", 2.0**64) or 0),
         power=_number(image.power, "power", _LARGEST_POWER) or 0,
         clock_high=_clock(image.clock_frequency_high, "clock-frequency-high"),
         clock_low=_clock(image.clock_frequency_low, "clock-frequency-low"),
-        contexts=_whole(clusters[0].total_contexts, "total-contexts"),
-        magic=_whole(image.magic_no, "magic-no"),
     )
 
 
@@ -134,10 +130,6 @@ def _clock(value: object, key: str) -> float | None:
     if isinstance(value, str) and _AUTO.fullmatch(value.strip()):
         return None
     return _number(value, key, _LARGEST_CLOCK) or None
-
-
-def _whole(value: object, key: str) -> int:
-    return int(_number(value, key, 2.0**64) or 0)
 
 
 def _number(value: object, key: str, largest: float) -> float | None:

@@ -46,9 +46,6 @@ class BitstreamMetadata:
     """MHz of the user clock."""
     clock_low: float | None = None
     """MHz of the user clock's slower half."""
-    contexts: int = 0
-    magic: int = 0
-    """The format's number for the AFU image."""
 
 
 @dataclass(frozen=True, slots=True)
