@@ -4,7 +4,7 @@ import pytest
 
 from services.devices.model import Card, Device, DeviceNode, PluginMode, Problem, VirtualFunction
 from services.devices.ofs import afu_id, in_use, is_ofs, is_shell, ofs_devices
-from services.devices.vfio import Group, GroupMember, has_groups, shared_problem
+from services.devices.vfio import has_groups
 from tests.services.cards import BAD, INTERFACE, card, function, port
 from tests.services.ofs_cards import AFU_HEADER, HE_HSSI, HE_MEM
 
@@ -114,15 +114,6 @@ def test_ofs_cards_are_known_by_their_ids() -> None:
     assert is_ofs("8086:bccf", "8086:17d4")
     assert not is_ofs("8086:bccf", "1af4:1771")
     assert not is_ofs("1af4:1000", "8086:1771")
-
-
-def test_a_function_that_shares_its_group_is_not_given_alone() -> None:
-    members = tuple(GroupMember(f"0000:b1:00.{number}", "120000", "vfio-pci") for number in (5, 6))
-    problem = shared_problem(Group("12", "", members), "0000:b1:00.5")
-    assert problem is not None
-    assert problem.reason == "vfio-group-shared"
-    assert "would have 0000:b1:00.6 too" in problem.message
-    assert shared_problem(Group("12", "", members[:1]), "0000:b1:00.5") is None
 
 
 def test_groups_are_known_by_their_nodes() -> None:

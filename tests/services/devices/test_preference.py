@@ -70,7 +70,7 @@ def requests(draw: st.DrawFn, most: int = 9) -> tuple[Devices, list[str], list[s
 
 
 @given(requests())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_other_set_is_on_fewer_numa_nodes_nor_on_one_of_these_on_fewer_cards(
     request: tuple[Devices, list[str], list[str], int],
 ) -> None:
@@ -86,6 +86,7 @@ def test_no_other_set_is_on_fewer_numa_nodes_nor_on_one_of_these_on_fewer_cards(
 
 
 @given(requests(), st.data())
+@settings(max_examples=30)
 def test_the_order_in_which_ids_are_offered_changes_nothing(
     request: tuple[Devices, list[str], list[str], int], data: st.DataObject
 ) -> None:

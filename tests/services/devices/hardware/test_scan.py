@@ -120,18 +120,6 @@ def test_an_entry_whose_target_is_gone_still_tells_the_card_by_its_address(tmp_p
 # Cards that are not as usual
 
 
-def test_regions_without_engine_and_port_are_no_cards(tmp_path: Path) -> None:
-    lay_out(tmp_path, [CardSpec("dfl")])
-    devices = tmp_path / "sys/devices/pci0000:01/0000:01:00.1/fpga_region/region7"
-    devices.mkdir(parents=True)
-    (devices / "compat_id").write_text("\0" * 1024)
-    link = tmp_path / "sys/class/fpga_region/region7"
-    link.symlink_to("../../devices/pci0000:01/0000:01:00.1/fpga_region/region7")
-    inventory = scan(tmp_path)
-    assert [card.name for card in inventory.cards] == ["region0"]
-    assert inventory.problems == ()
-
-
 def absolute_links(root: Path) -> None:
     for entry in sorted((root / "sys/class").glob("*/*")):
         target = entry.resolve()
