@@ -2,7 +2,8 @@
 
 The kubelet doesn't tell its plugins that it restarts. It leaves its socket behind when it stops,
 deletes all other sockets in the folder when it starts, and creates its own again. So twice a second
-its socket and ours are checked.
+its socket is checked. If only ours is deleted, the kubelet keeps its connection, and `/healthz`
+fails.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -77,7 +78,6 @@ class KubeletFolder:
         self._had_links = bool(_links(folder))
         """Whether the folder ever had links: some file systems always count none."""
         self._changed = asyncio.Event()
-        self._guarded: dict[Path, tuple[Identity | None, asyncio.Event]] = {}
         self._names = f"accelbind-{secrets.token_hex(4)}"
         """Random: a plugin that was killed and restarted must not use its old names either."""
         self._sockets = 0
@@ -98,9 +98,6 @@ class KubeletFolder:
         self._check_removed()
         self._check_kubelet()
         self._check_lock()
-        for path, (_, news) in self._guarded.items():
-            if self.kubelet != before[0] or not self.has(path):
-                news.set()
         if before != self._present():
             self._changed.set()
             self._changed = asyncio.Event()
@@ -142,20 +139,6 @@ class KubeletFolder:
 
     def _socket_path(self, number: int) -> Path:
         return self.path / f"{self._names}-{number}.sock"
-
-    @contextlib.contextmanager
-    def guard(self, path: Path, news: asyncio.Event) -> Iterator[None]:
-        """Set an event when our socket at a path is gone, and when the kubelet has another one."""
-        self._guarded[path] = identify(path), news
-        try:
-            yield
-        finally:
-            del self._guarded[path]
-
-    def has(self, path: Path) -> bool:
-        """Whether a guarded socket is there, and still the same."""
-        identity, _ = self._guarded[path]
-        return identity is not None and identity == identify(path)
 
     # The lock
 

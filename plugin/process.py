@@ -17,7 +17,7 @@ rest; a scan that hangs delays nothing.
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import structlog
@@ -37,6 +37,7 @@ from services.process.errors import AccelbindError, HardwareError, KubeletError
 from services.process.http import MetricsServer
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
+from services.process.waits import Waits, first_of
 from services.programming.ioctls import KERNEL, DriverCalls
 
 READY: Final = "ready"
@@ -52,9 +53,6 @@ END_SECONDS: Final = 4.0
 
 WITHDRAW_SECONDS: Final = 2.0
 """For the kubelet to learn that no devices are left."""
-
-Waits = Mapping[str, Coroutine[Any, Any, object]]
-"""What to wait for, by name."""
 
 log = structlog.get_logger(component="plugin")
 
@@ -224,23 +222,6 @@ class Plugin:
                 async with asyncio.timeout(END_SECONDS):
                     await self.serving.resources.close()
         return reason
-
-
-async def first_of(waits: Waits) -> str:
-    """Wait for the first of several to finish, cancel the others, and return its name.
-
-    Earlier ones count first if several finish together. What the first one raised is raised.
-    """
-    tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
-    try:
-        await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-        first = next(name for name, task in tasks.items() if task.done())
-        tasks[first].result()
-        return first
-    finally:
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
 def _innermost(group: ExceptionGroup[Exception]) -> Exception:

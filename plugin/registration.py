@@ -4,9 +4,7 @@
          ▲                                                                           │
          └──────────────── close the server, wait a little ◄─────────────────────────┘
 
-A registration is lost when the kubelet has a new socket (it restarted), when our socket is gone
-from its folder (the kubelet or someone else deleted it), or when its stream ends though the folder
-hasn't changed.
+A registration is lost when the kubelet has a new socket (it restarted), or when its stream ends.
 """
 
 import asyncio
@@ -15,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -32,6 +30,7 @@ from services.process.errors import KubeletError
 from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.process.text import plain
+from services.process.waits import first_of
 
 REGISTER_FIRST_SECONDS: Final = 0.1
 """The first pause after a registration that failed or was lost. A kubelet that restarts ends any
@@ -53,7 +52,7 @@ STABLE_SECONDS: Final = 10.0
 NO_ANSWER: Final = "nothing answers"
 """Start of the error while the kubelet is away."""
 
-T = TypeVar("T")
+RESTARTED: Final = "the kubelet restarted"
 
 log = structlog.get_logger(component="plugin")
 
@@ -128,9 +127,8 @@ class Registration:
                 # The old server and its stream have ended: a kubelet would take the end of an old
                 # stream for that of the new one.
                 async with self._serving() as server:
-                    with self._folder.guard(server.path, server.news):
-                        await self._register(server, identity)
-                        reason = await self._until_lost(server, identity)
+                    await self._register(server, identity)
+                    reason = await self._until_lost(server, identity)
                 self.state = RegistrationState.WAITING
                 log.info(
                     "registration lost, will register again", resource=self.resource, reason=reason
@@ -154,7 +152,7 @@ class Registration:
         # registered with at once.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._backoff.pause()):
-                await self._folder.until(lambda: self._folder.kubelet != identity)
+                await self._restarted(identity)
                 self._backoff.reset()
 
     @contextlib.asynccontextmanager
@@ -185,22 +183,18 @@ class Registration:
             resource_name=self.resource,
             options=server.options,
         )
-        async with dial(self._folder.socket) as channel:
-            seconds = REGISTER_SECONDS * min(1 + self._backoff.failures, MAX_PATIENCE)
-            call = rpc.RegistrationStub(channel).Register(request, timeout=seconds)
-            call.add_done_callback(lambda _: server.news.set())
-            await _until(server.news, lambda: call.done() or self._folder.kubelet != identity)
-            if call.done():
-                try:
-                    await call
-                except grpc.aio.AioRpcError as error:
-                    late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-                    if late and server.opened.is_set():
-                        return  # its stream is worth more than an answer
-                    raise KubeletError(explain(error, self._folder.socket)) from error
-                return
-            call.cancel()
-        raise KubeletError("the kubelet restarted during the registration")
+        seconds = REGISTER_SECONDS * min(1 + self._backoff.failures, MAX_PATIENCE)
+
+        async def answer() -> None:
+            async with dial(self._folder.socket) as channel:
+                await rpc.RegistrationStub(channel).Register(request, timeout=seconds)
+
+        try:
+            first = await first_of({"answer": answer(), RESTARTED: self._restarted(identity)})
+        except grpc.aio.AioRpcError as error:
+            raise KubeletError(explain(error, self._folder.socket)) from error
+        if first == RESTARTED:
+            raise KubeletError(f"{RESTARTED} during the registration")
 
     async def _until_lost(self, server: ResourceServer, identity: Identity) -> str:
         """Wait until the registration is lost, and return why.
@@ -208,25 +202,27 @@ class Registration:
         Raises:
             KubeletError: The kubelet never opened its stream.
         """
-
-        def loss() -> str:
-            if self._folder.kubelet != identity:
-                return "the kubelet restarted"
-            if not self._folder.has(server.path):
-                return "our socket was removed"
-            return "the kubelet ended its stream" if server.cut.is_set() else ""
-
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(OPEN_SECONDS):
-                await _until(server.news, lambda: server.opened.is_set() or loss())
-        if server.opened.is_set():
-            self._succeeded(server.path)
-        elif not loss():
+                opened = {"opened": server.opened.wait(), RESTARTED: self._restarted(identity)}
+                first = await first_of(opened)
+        except TimeoutError as error:
             raise KubeletError(
                 "the kubelet accepted the registration but hasn't asked for the devices within"
                 f" {OPEN_SECONDS:g} s"
-            )
-        return await _until(server.news, loss)
+            ) from error
+        if first == RESTARTED:
+            return RESTARTED
+        self._succeeded(server.path)
+        return await first_of(
+            {
+                RESTARTED: self._restarted(identity),
+                "the kubelet ended its stream": server.cut.wait(),
+            }
+        )
+
+    async def _restarted(self, identity: Identity) -> None:
+        await self._folder.until(lambda: self._folder.kubelet != identity)
 
     def _succeeded(self, path: Path) -> None:
         self.state = RegistrationState.REGISTERED
@@ -243,23 +239,6 @@ class Registration:
 def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
     """A sentence for a registration that failed on the kubelet's socket."""
     detail = plain(error.details() or "", 300)
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "the kubelet doesn't answer a registration in time"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        if "Permission denied" in detail:
-            return f"this user may not write to {socket}, as who connects to it must ({detail})"
         return f"{NO_ANSWER} on {socket}: is the kubelet running? ({detail})"
-    if "version" in detail and "not supported" in detail:
-        return (
-            f"this kubelet doesn't speak {API_VERSION} of the device plugin protocol, the only"
-            f" version that accelbind has: upgrade whichever of the two is older ({detail})"
-        )
-    return f"the kubelet refuses the registration: {error.code().name}: {detail}"
-
-
-async def _until(news: asyncio.Event, met: Callable[[], T]) -> T:
-    """Wait until a condition is met, and return its value; nobody else may wait for the news."""
-    while not (value := met()):
-        news.clear()
-        await news.wait()
-    return value
+    return f"the kubelet does not accept the registration: {error.code().name}: {detail}"

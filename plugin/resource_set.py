@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import structlog
 
@@ -11,9 +10,6 @@ from plugin.counted import CountedResources
 from plugin.registration import Registration
 from services.devices.model import Device
 from services.node.state import NodeState
-
-LINGER_SECONDS: Final = 60.0
-"""How long a registration without devices stays."""
 
 Devices = Mapping[str, Device]
 
@@ -23,8 +19,9 @@ log = structlog.get_logger(component="plugin")
 class ResourceSet:
     """Starts, updates and ends registrations as resources come, change and go.
 
-    `on_end` gets each resource whose registration has ended. An internal error of a registration
-    ends the group.
+    A registration without devices ends once the kubelet counts none of them: if it ended before,
+    the kubelet would keep the old capacity for minutes. `on_end` gets its resource. An internal
+    error of a registration ends the group.
     """
 
     def __init__(
@@ -33,39 +30,29 @@ class ResourceSet:
         group: asyncio.TaskGroup,
         counted: CountedResources,
         *,
-        linger_seconds: float = LINGER_SECONDS,
         on_end: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.registrations: dict[str, Registration] = {}
         self._create_registration = create_registration
         self._group = group
         self._counted = counted
-        self._linger_seconds = linger_seconds
         self._on_end = on_end
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Of each registration, until it has ended."""
-        self._lingering: dict[str, asyncio.TimerHandle] = {}
 
     def on_scan(self, state: NodeState) -> None:
         """Offer what the node has now; withdraw what the kubelet still counts of anything else."""
         resources = state.advertised.resources
         for resource, devices in resources.items():
-            if resource in self._lingering:
-                self._lingering.pop(resource).cancel()
-            if resource in self.registrations:
-                self.registrations[resource].update(devices)
-            else:
-                self._start(resource, devices)
+            self._offer(resource, devices)
         counted = self._counted.resources()
-        gone = {*self.registrations, *counted} - resources.keys() - self._lingering.keys()
-        for resource in sorted(gone):
-            log.warning("last device of a resource is gone", resource=resource)
-            if resource in self.registrations:
-                self.registrations[resource].update({})
-            else:
-                self._start(resource, {})  # another mode offered it
-            # If it ended at once, the kubelet would keep the old capacity for minutes.
-            self._linger(resource)
+        for resource in sorted({*self.registrations, *counted} - resources.keys()):
+            registration = self.registrations.get(resource)
+            if registration is None or registration.devices:  # None: another mode offered it
+                log.warning("last device of a resource is gone", resource=resource)
+                self._offer(resource, {})
+            elif resource not in counted:
+                self._end(resource)
 
     def resend(self) -> None:
         """Send the devices of one resource again, which makes the kubelet write its checkpoint."""
@@ -85,28 +72,23 @@ class ResourceSet:
 
     async def close(self) -> None:
         """End all registrations with their streams and sockets."""
-        for handle in self._lingering.values():
-            handle.cancel()
-        self._lingering.clear()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, resource: str, devices: Devices) -> None:
+    def _offer(self, resource: str, devices: Devices) -> None:
+        if resource in self.registrations:
+            self.registrations[resource].update(devices)
+            return
         registration = self._create_registration(resource, devices)
         self.registrations[resource] = registration
         run = _run(registration, after=self._tasks.get(resource))
         task = self._tasks[resource] = self._group.create_task(run, name=resource)
         task.add_done_callback(lambda task: self._forget(resource, task))
 
-    def _linger(self, resource: str) -> None:
-        self._lingering[resource] = asyncio.get_running_loop().call_later(
-            self._linger_seconds, self._end, resource
-        )
-
     def _end(self, resource: str) -> None:
-        del self._lingering[resource], self.registrations[resource]
+        del self.registrations[resource]
         self._tasks[resource].cancel()
         self._on_end(resource)
         log.info("resource ended", resource=resource)

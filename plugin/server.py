@@ -112,8 +112,6 @@ class ResourceServer(rpc.DevicePluginServicer):
         self.cut = asyncio.Event()
         """Set once the kubelet has ended its stream, which is the first that was opened: the
         kubelet knows of the socket before any other client."""
-        self.news = asyncio.Event()
-        """Set with either of them, for one waiter, who clears it."""
         self._devices = devices
         self._listing = _listing(devices)
         self._device_root = device_root
@@ -228,7 +226,6 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._streams += 1
         self._drained.clear()
         self.opened.set()
-        self.news.set()
         sent = None
         try:
             while not self._ending:
@@ -247,7 +244,6 @@ class ResourceServer(rpc.DevicePluginServicer):
                 self._drained.set()
             if is_kubelet and not self._ending:
                 self.cut.set()
-            self.news.set()
 
     async def GetPreferredAllocation(  # noqa: N802
         self,

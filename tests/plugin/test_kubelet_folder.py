@@ -112,26 +112,6 @@ async def test_who_is_about_to_register_gets_the_kubelet_of_now(path: Path) -> N
     assert await folder.present() == identify(path / "kubelet.sock") != first
 
 
-async def test_our_socket_is_guarded(path: Path) -> None:
-    make_socket(path / "kubelet.sock")
-    ours, news = path / "ours.sock", asyncio.Event()
-    async with checking(path) as folder:
-        make_socket(ours)
-        with folder.guard(ours, news):
-            seen = await folder.present()
-            remake(path / "kubelet.sock")
-            await replaced(folder, seen)
-            assert (news.is_set(), folder.has(ours)) == (True, True)
-            news.clear()
-            make_socket(path / "other.sock")
-            (path / "other.sock").rename(ours)  # another one in its place
-            await news.wait()
-            assert not folder.has(ours)
-        ours.unlink()
-        with folder.guard(ours, news):  # gone before it was guarded
-            assert not folder.has(ours)
-
-
 def without_links(path: Path) -> os.stat_result:
     """What `stat` gives for a folder that has no links."""
     found = os.stat(path)  # noqa: PTH116 - the method is replaced

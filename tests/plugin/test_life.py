@@ -19,7 +19,7 @@ import pytest
 from plugin import registration
 from plugin.composition import ProcessParts
 from plugin.process import Plugin
-from plugin.registration import RegistrationState, explain
+from plugin.registration import RegistrationState
 from services.devices.cdi import KIND
 from services.devices.hardware.events import follow_card_events
 from services.kubelet import deviceplugin_pb2 as pb
@@ -172,7 +172,9 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
         with bed.kubelet.faulty(refuse="the node is not in the mood"):
             plugin = await stack.enter_async_context(bed.running())
             await bed.kubelet.until(lambda: bed.calls("Register") >= 3)
-            expected = "the kubelet refuses the registration: UNKNOWN: the node is not in the mood"
+            expected = (
+                "the kubelet does not accept the registration: UNKNOWN: the node is not in the mood"
+            )
             assert trouble(plugin) == expected
             status, text = await plugin.probes.readyz()
             assert status == 503
@@ -180,22 +182,6 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
         await bed.offers(1)
         await eventually_async(lambda: trouble(plugin) == "")
     assert capsys.readouterr().out.count("[warning  ] registration failed") == 1
-
-
-@pytest.mark.parametrize(
-    ("code", "details", "text"),
-    [
-        ("UNAVAILABLE", "error: Permission denied", "this user may not write to /k/kubelet.sock"),
-        ("UNAVAILABLE", "error: Connection refused", "nothing answers on /k/kubelet.sock: is the"),
-        ("DEADLINE_EXCEEDED", "", "the kubelet doesn't answer a registration in time"),
-        ("UNKNOWN", "version v1beta1 not supported", "this kubelet doesn't speak v1beta1 of the"),
-        ("UNKNOWN", "not today", "the kubelet refuses the registration: UNKNOWN: not today"),
-    ],
-)
-def test_a_failed_registration_is_explained(code: str, details: str, text: str) -> None:
-    nothing = grpc.aio.Metadata()
-    error = grpc.aio.AioRpcError(grpc.StatusCode[code], nothing, nothing, details=details)
-    assert explain(error, Path("/k/kubelet.sock")).startswith(text)
 
 
 class Deaf(rpc.RegistrationServicer):
@@ -368,7 +354,6 @@ async def test_cards_come_and_go_while_it_runs(bed: Bed, card: str) -> None:
         assert (status, text.splitlines()[0]) == (200, "ok: nothing to register")
         bed.rack.add_card(CardSpec())
         await bed.offers(1)
-        assert bed.calls("Registered") == 1, "the registration had only been idle"
 
 
 async def test_a_resource_without_devices_is_not_registered_with_a_new_kubelet(
@@ -379,7 +364,7 @@ async def test_a_resource_without_devices_is_not_registered_with_a_new_kubelet(
         bed.rack.remove_card(card)
         await bed.kubelet.until(lambda: bed.kubelet.capacity == {AF: 0})
         await bed.kubelet.restart()
-        await eventually_async(lambda: state(plugin) is RegistrationState.IDLE)
+        await eventually_async(lambda: not serving(plugin).resources.registrations)
         bed.rack.add_card(CardSpec())
         await bed.offers(1)
 

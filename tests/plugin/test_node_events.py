@@ -158,7 +158,7 @@ def test_a_remark_on_a_card_is_logged_when_it_is_new(told: Told) -> None:
 
 @pytest.mark.parametrize(
     ("trouble", "after"),
-    [("the kubelet refuses the registration: no", FAILURES), ("nothing answers on k", ABSENCES)],
+    [("the kubelet does not accept it", FAILURES), ("nothing answers on k", ABSENCES)],
 )
 def test_registrations_are_told_once_they_keep_failing(
     told: Told, trouble: str, after: int

@@ -8,7 +8,6 @@ import pytest
 from plugin import registration
 from plugin.counted import CountedResources
 from plugin.kubelet_folder import KubeletFolder
-from plugin.process import first_of
 from plugin.registration import Registration
 from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
@@ -53,42 +52,35 @@ def make(resource: str, devices: Mapping[str, Device]) -> Registration:
 
 
 @asynccontextmanager
-async def fleet(
-    linger_seconds: float, counted: CountedResources | None = None
-) -> AsyncIterator[ResourceSet]:
+async def fleet(counted: CountedResources = NONE) -> AsyncIterator[ResourceSet]:
     async with asyncio.TaskGroup() as group:
-        each = ResourceSet(make, group, counted or NONE, linger_seconds=linger_seconds)
+        each = ResourceSet(make, group, counted)
         try:
             yield each
         finally:
             await each.close()
 
 
-async def test_a_resource_without_devices_lingers_and_ends_unless_it_comes_back() -> None:
-    async with fleet(0.05) as ours:
-        ours.on_scan(tree(a="x", b="y"))
-        gone, back = ours.registrations["a"], ours.registrations["b"]
-        ours.on_scan(tree())
-        assert (gone.devices, set(ours.registrations)) == ({}, {"a", "b"})
-        ours.on_scan(tree(b="y"))
-        await eventually_async(lambda: ours.registrations == {"b": back})
-        assert set(back.devices) == {"y"}
-
-
-async def test_what_another_mode_offered_is_withdrawn_while_the_kubelet_counts_it(
+async def test_a_resource_without_devices_ends_once_the_kubelet_counts_none_of_them(
     short_dir: Path,
 ) -> None:
+    """Also one that another mode offered."""
     (short_dir / "kubelet.sock").touch()
     counted = CountedResources(short_dir / "kubelet.sock")
-    for resource in "ab":
+    for resource in ("a", "of-another-mode"):
         counted.note_sent(resource, is_empty=False)
-    async with fleet(60, counted) as ours:
-        ours.on_scan(tree(a="x"))
-        assert [list(each.devices) for each in ours.registrations.values()] == [["x"], []]
-    counted.note_sent("b", is_empty=True)
-    async with fleet(60, counted) as ours:
-        ours.on_scan(tree(a="x"))
-        assert set(ours.registrations) == {"a"}
+    async with fleet(counted) as ours:
+        ours.on_scan(tree(a="x", b="y"))
+        back = ours.registrations["b"]
+        for _ in range(2):
+            ours.on_scan(tree())
+            assert not any(each.devices for each in ours.registrations.values())
+        assert set(ours.registrations) == {"a", "of-another-mode"}
+        for resource in ("a", "of-another-mode"):
+            counted.note_sent(resource, is_empty=True)
+        ours.on_scan(tree(b="y"))
+        assert set(ours.registrations) == {"b"}
+        assert ours.registrations["b"] is not back
 
 
 async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_endpoint(
@@ -106,11 +98,12 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
             steps.append("has ended")
 
     monkeypatch.setattr(Registration, "keep_registered", run)
-    async with fleet(0.01) as ours:
+    async with fleet() as ours:
         ours.on_scan(tree(a="x"))
         await eventually_async(lambda: steps == ["begins"])
-        ours.on_scan(tree())
-        await eventually_async(lambda: not ours.registrations)
+        for _ in range(2):
+            ours.on_scan(tree())
+        assert not ours.registrations
         ours.on_scan(tree(a="x"))
         for _ in range(3):
             await asyncio.sleep(0)
@@ -119,39 +112,8 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
         await eventually_async(lambda: steps == ["begins", "has ended", "begins"])
 
 
-async def never() -> None:
-    await asyncio.Event().wait()
-
-
-async def at_once() -> None:
-    return None
-
-
-async def failing() -> None:
-    raise ValueError("no")
-
-
-async def test_the_first_of_several_is_named_and_the_others_end() -> None:
-    before = asyncio.all_tasks()
-    assert await first_of({"slow": never(), "quick": at_once()}) == "quick"
-    assert await first_of({"one": at_once(), "other": at_once()}) == "one"
-    assert asyncio.all_tasks() <= before
-
-
-async def test_what_the_first_raises_comes_out_and_a_cancelled_wait_leaves_nothing() -> None:
-    with pytest.raises(ValueError, match="no"):
-        await first_of({"slow": never(), "broken": failing()})
-    before = asyncio.all_tasks()
-    task = asyncio.create_task(first_of({"slow": never(), "slower": never()}))
-    await eventually_async(lambda: len(asyncio.all_tasks() - before) == 3)
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
-    assert asyncio.all_tasks() <= before
-
-
 async def test_withdrawing_takes_all_devices_and_waits_for_no_kubelet_that_is_away() -> None:
-    async with fleet(60) as each:
+    async with fleet() as each:
         each.on_scan(tree(a="xy", b="z"))
         async with asyncio.timeout(60):
             await each.withdraw(60)

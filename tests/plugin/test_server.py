@@ -187,9 +187,9 @@ async def test_who_looks_on_neither_cuts_the_kubelets_stream_nor_hides_that_it_i
         one, other = stub.ListAndWatch(pb.Empty()), stub.ListAndWatch(pb.Empty())
         await one.read()
         await other.read()
-        server.news.clear()
         one.cancel()
-        await server.news.wait()
+        server.update(devices(device("b")))
+        assert told(await other.read()) == [("b", "Healthy", [])]
         assert not server.cut.is_set()
         kubelets.cancel()
         await server.cut.wait()

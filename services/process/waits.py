@@ -1,0 +1,25 @@
+"""Waits for the first of several things to happen."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+Waits = Mapping[str, Coroutine[Any, Any, object]]
+"""What to wait for, by name."""
+
+
+async def first_of(waits: Waits) -> str:
+    """Wait for the first of several to finish, cancel the others, and return its name.
+
+    Earlier ones count first if several finish together. What the first one raised is raised.
+    """
+    tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
+    try:
+        await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        first = next(name for name, task in tasks.items() if task.done())
+        tasks[first].result()
+        return first
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
