@@ -1,16 +1,16 @@
-"""Finds the permissions that this process lacks on its node, with consequence and remedy.
+"""Finds the permissions that this process lacks on its node, and what doesn't work without them.
 
 A plugin that is not root works if the permissions of the folders allow it. If they don't, each part
 of it fails in its own words, again for each card or resource. This module checks all of them in one
-place, as the system would for this user: the path, the missing permission, what doesn't work, and
-what helps. It writes and opens nothing, and a missing file is no missing permission.
+place, as the system would for this user. It writes and opens nothing, and a missing file is no
+missing permission.
 """
 
 import os
-import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +37,7 @@ READ: Final = os.R_OK
 WRITE: Final = os.W_OK
 SEARCH: Final = os.X_OK
 
-_WORDS: Final = ((READ, "read", "r"), (WRITE, "write", "w"), (SEARCH, "search", "x"))
+_WORDS: Final = ((READ, "read"), (WRITE, "write"), (SEARCH, "search"))
 _NO_PROGRAMMING: Final = (
     "no region is programmed, containers only start on functions that are already there"
 )
@@ -56,32 +56,24 @@ class Missing:
     """What is missing: `write`, `read and search`, …."""
     loss: str
     """What doesn't work without it."""
-    remedy: str
 
     def __str__(self) -> str:
         who = f"user {os.geteuid()}, group {os.getegid()}"
-        return (
-            f"{self.path}: no permission to {self.permission} ({who}): {self.loss}; {self.remedy}"
-        )
+        return f"{self.path}: no permission to {self.permission} ({who}): {self.loss}"
 
 
 def missing(
     settings: PluginSettings, mode: PluginMode, inventory: Inventory, *, serves: bool = True
 ) -> tuple[Missing, ...]:
-    """Every permission that is missing, each path once; reads the system, so it is for a thread.
+    """Every permission that is missing; reads the system, so it is for a thread.
 
     `mode` is the node's. Without `serves`, the node is only looked at.
     """
-    by_path: dict[str, Missing] = {}
-    for each in (
+    return (
         *_of_kubelet(settings, mode, serves=serves),
         *(_of_folders(settings, mode) if serves else ()),
         *(_of_cards(settings, mode, inventory.cards, serves=serves) if mode.has_cards else ()),
-    ):
-        known = by_path.get(each.path, each)
-        loss = known.loss if each.loss in known.loss else f"{known.loss}; {each.loss}"
-        by_path[each.path] = replace(known, loss=loss)
-    return tuple(by_path.values())
+    )
 
 
 def _of_kubelet(settings: PluginSettings, mode: PluginMode, *, serves: bool) -> Iterator[Missing]:
@@ -125,79 +117,42 @@ def _of_cards(
     if cards:
         yield from _lacks(dev, SEARCH, "no device node can be looked at, all are unhealthy")
     if serves and _programs(settings, mode):
-        nodes = [dev / name for card in cards for name in _nodes(card)]
-        yield from _first(nodes, READ | WRITE, _NO_PROGRAMMING)
+        nodes = (each for card in cards for each in (card.fme, *card.ports) if each is not None)
+        yield from _first((dev / each.name for each in nodes), READ | WRITE, _NO_PROGRAMMING)
     if mode is PluginMode.AF:
-        bars = [function.bar for card in cards for function in card.functions or ()]
-        yield from _first([root / bar.lstrip("/") for bar in bars], READ, _NO_AFU)
+        bars = (function.bar for card in cards for function in card.functions or ())
+        yield from _first((root / bar.lstrip("/") for bar in bars), READ, _NO_AFU)
     if serves and settings.clear_errors:
         files = Sysfs(root)
         firsts = [(card.driver, card.name, card.ports[0].name) for card in cards if card.ports]
         names = (clearing_file(files, *first) for first in firsts)
-        paths = [root / path.lstrip("/") for path in names if path]
+        paths = (root / path.lstrip("/") for path in names if path)
         yield from _first(paths, WRITE, _ERRORS_STAY)
 
 
-def _nodes(card: Card) -> Iterator[str]:
-    """The device nodes that programming opens."""
-    if card.fme is not None:
-        yield card.fme.name
-    yield from (port.name for port in card.ports)
-
-
-def _first(paths: list[Path], mode: int, loss: str) -> Iterator[Missing]:
-    """The first of many paths of one kind that lacks a permission, and how many others do."""
-    lacking = [each for path in paths for each in _lacks(path, mode, loss)]
-    if lacking:
-        more = f"; the same for {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        yield replace(lacking[0], loss=f"{lacking[0].loss}{more}")
+def _first(paths: Iterable[Path], mode: int, loss: str) -> Iterator[Missing]:
+    """The first of many paths of one kind that lacks a permission."""
+    yield from islice((each for path in paths for each in _lacks(path, mode, loss)), 1)
 
 
 def _lacks(path: Path, mode: int, loss: str) -> Iterator[Missing]:
-    """What this process lacks of a permission: of the path, or of a folder on the way there."""
+    """What this process lacks of a permission; all of it if it can't reach the path."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - as os.access below, which has no better name
+        os.stat(path)  # noqa: PTH116 - as os.access below, which has no better name
     except PermissionError:
-        closed = next((each for each in reversed(path.parents) if not _may(each, SEARCH)), None)
-        if closed is not None:
-            loss = f"{path} can't be reached: {loss}"
-            yield Missing(str(closed), "search", loss, _remedy(closed, "x"))
-        return
+        pass
     except OSError:
         return
-    lacking = [(word, letter) for bit, word, letter in _WORDS if mode & bit and not _may(path, bit)]
-    if not lacking:
-        return
-    permission = " and ".join(word for word, _ in lacking)
-    if stat.S_ISSOCK(status.st_mode):
-        permission = "connect (which takes write)"
-    yield Missing(str(path), permission, loss, _remedy(path, "".join(each for _, each in lacking)))
-
-
-def _may(path: Path, mode: int) -> bool:
-    return os.access(path, mode, effective_ids=True)
+    lacking = [
+        word for bit, word in _WORDS if mode & bit and not os.access(path, bit, effective_ids=True)
+    ]
+    if lacking:
+        yield Missing(str(path), " and ".join(lacking), loss)
 
 
 def _nearest(path: Path) -> Path:
     """A path, or the nearest folder above it that exists."""
-    try:
-        return next(each for each in (path, *path.parents) if each.exists())
-    except OSError:
-        return path
-
-
-def _remedy(path: Path, letters: str) -> str:
-    """What gives a permission. Access lists don't outlive a socket, and sysfs has none."""
-    try:
-        status, flags = os.stat(path), os.statvfs(path).f_flag  # noqa: PTH116 - as above
-    except OSError:
-        return "run as a user that may"
-    if "w" in letters and flags & os.ST_RDONLY and not stat.S_ISSOCK(status.st_mode):
-        return "mount it rw: its file system is read-only"
-    owner = f"run as its owner, user {status.st_uid}"
-    if stat.S_ISSOCK(status.st_mode) or stat.S_ISREG(status.st_mode):
-        return owner
-    return f"{owner}, or let user {os.geteuid()}: setfacl -m u:{os.geteuid()}:{letters} {path}"
+    return next(each for each in (path, *path.parents) if os.path.lexists(each))
 
 
 class PermissionCheck:
@@ -229,7 +184,6 @@ class PermissionCheck:
                 path=each.path,
                 permission=each.permission,
                 loss=each.loss,
-                remedy=each.remedy,
                 uid=os.geteuid(),
                 gid=os.getegid(),
             )

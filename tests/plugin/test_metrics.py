@@ -134,5 +134,5 @@ def test_a_card_shows_what_it_measures(node: Node) -> None:
 
 
 def test_a_missing_permission_is_shown(node: Node) -> None:
-    node.missing = (Missing("/cdi", "write", "no CDI file is written", "run as its owner"),)
+    node.missing = (Missing("/cdi", "write", "no CDI file is written"),)
     assert node.value("permission_missing", path="/cdi", permission="write") == 1

@@ -152,7 +152,7 @@ async def test_the_devices_come_with_all_that_is_wrong_on_the_node(short_dir: Pa
     assert (status, json.loads(text)["problems"]) == (503, ["the first scan is under way"])
     async with asyncio.TaskGroup() as group:
         serving.append(ModeParts(PluginMode.AF, process, group))
-        lacking = Missing("/cdi", "write", "no CDI file is written", "run as its owner")
+        lacking = Missing("/cdi", "write", "no CDI file is written")
         serving[0].permissions.missing = (lacking,)
         status, text = await probes.devices()
         assert (status, json.loads(text)["problems"][0]) == (503, "the first scan is under way")
