@@ -6,7 +6,7 @@ pod's log folder its namespace and name, and one GET of the pod what the contain
 server is away, a container that was allowed to start before may start again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -18,12 +18,11 @@ from services.containers.identity import (
     allocations,
     candidates,
     display_name,
-    pod_of_uid,
+    pod_of,
     pods_of_folders,
 )
 from services.containers.permission import require_mapped_functions, require_mapped_resource
 from services.containers.wanted import (
-    StartingPod,
     WantedFunctions,
     confirm_pod,
     interface_of,
@@ -104,57 +103,56 @@ class StartClaims:
                 " or set --kubeconfig or KUBECONFIG"
             )
         containers = (only,) if only else candidates(await self._files.entries(), resource, ids)
-        pods = pods_of_folders(await self._files.folders())
-        starting = {each: pod_of_uid(each.pod_uid, pods) for each in containers}
+        pod = pod_of(containers, pods_of_folders(await self._files.folders()))
         start = Start(self._mode, resource, frozenset(ids))
         slow = f"the API server didn't say within {API_SECONDS:g} s what the container may have"
         try:
             async with deadline(API_SECONDS, ClusterError(slow)):
-                every = await self._query(self._pods, starting, resource)
+                every = await self._query(self._pods, pod, containers, resource)
             wanted = single_wanted(list(every.values()))
         except (NotAllowed, ClusterError) as error:
             if isinstance(error, ClusterError) and is_outage(error):
-                return self._approved(starting, start, error)
-            self._approvals.forget(starting, resource)
+                return self._approved(pod, containers, start, error)
+            self._approvals.forget(containers, resource)
             raise
         self._approvals.add(start, every)
         return wanted
 
     async def _query(
-        self, source: PodSource, starting: Mapping[ContainerIdentity, PodRef], resource: str
+        self,
+        source: PodSource,
+        pod: PodRef,
+        containers: Iterable[ContainerIdentity],
+        resource: str,
     ) -> dict[ContainerIdentity, WantedFunctions]:
         """What each container that may be starting wants, if its namespace maps that."""
-        # What this node says of a pod's namespace is no proof; candidates are mostly of one pod.
-        confirmed: dict[PodRef, StartingPod] = {}
-        mapped: dict[str, NamespaceMappings] = {}
+        # What this node says of a pod's namespace is no proof.
+        starting = confirm_pod(await source.get_pod(pod.namespace, pod.name), pod, node=self._node)
+        mappings = await source.mappings(pod.namespace) if self._enforced else None
         every: dict[ContainerIdentity, WantedFunctions] = {}
-        for container, pod in starting.items():
-            if pod not in confirmed:
-                body = await source.get_pod(pod.namespace, pod.name)
-                confirmed[pod] = confirm_pod(body, pod, node=self._node)
+        for container in containers:
             name = container.container
             if self._mode is PluginMode.REGION:
-                interface_id = interface_of(resource)
-                wanted = read_wanted(confirmed[pod], pod, name, interface_id=interface_id)
+                wanted = read_wanted(starting, pod, name, interface_id=interface_of(resource))
+                if mappings is not None:
+                    require_mapped_functions(wanted, mappings)
             else:
                 wanted = WantedFunctions(display_name(name, pod), pod=pod)
+                if mappings is not None:
+                    require_mapped_resource(wanted.who, resource, mappings, self._mode)
             every[container] = wanted
-            if not self._enforced:
-                continue
-            if pod.namespace not in mapped:
-                mapped[pod.namespace] = await source.mappings(pod.namespace)
-            if self._mode is PluginMode.REGION:
-                require_mapped_functions(wanted, mapped[pod.namespace])
-            else:
-                require_mapped_resource(wanted.who, resource, mapped[pod.namespace], self._mode)
         return every
 
     def _approved(
-        self, starting: Mapping[ContainerIdentity, PodRef], start: Start, error: ClusterError
+        self,
+        pod: PodRef,
+        containers: Iterable[ContainerIdentity],
+        start: Start,
+        error: ClusterError,
     ) -> WantedFunctions:
         """What the container was allowed before, while the API server is away."""
         every = []
-        for container, pod in starting.items():
+        for container in containers:
             approved = self._approvals.find(container, start)
             if approved is None:
                 raise ClusterError(

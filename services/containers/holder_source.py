@@ -22,9 +22,9 @@ from services.containers.holders import (
 )
 from services.containers.identity import PodRef, pods_of_folders
 from services.kubelet.checkpoint import KubeletFiles
-from services.kubelet.pod_resources import active_pods
+from services.kubelet.pod_resources import held_devices
 from services.kubelet.sockets import pod_resources_socket
-from services.kubelet.values import ActivePod, CheckpointEntry
+from services.kubelet.values import CheckpointEntry, Held
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
@@ -101,7 +101,7 @@ class HolderSource:
         except KubeletError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            holders = holders_of_pods(await self._active_pods(), self._ours)
+            holders = holders_of_pods(await self._active(), self._ours)
         self._snapshot = replace(self._snapshot, holders=holders)
         return holders
 
@@ -160,7 +160,7 @@ class HolderSource:
         problems: list[str] = []
         active, unanswered = None, ""
         try:
-            active = await self._active_pods()
+            active = await self._active()
         except KubeletError as error:
             unanswered = str(error)
             problems.append(f"pods that have ended may be among the holders: {unanswered}")
@@ -190,12 +190,12 @@ class HolderSource:
             return entries
         try:
             present = {each.rpartition("_")[2] for each in await self._files.folders()}
-            return of_present_pods(entries, await self._active_pods(), present)
+            return of_present_pods(entries, await self._active(), present)
         except (KubeletError, HardwareError):
             return entries  # in doubt held
 
-    async def _active_pods(self) -> tuple[ActivePod, ...]:
-        return await active_pods(self._socket, seconds=ANSWER_SECONDS)
+    async def _active(self) -> tuple[Held, ...]:
+        return await held_devices(self._socket, seconds=ANSWER_SECONDS)
 
     async def _folders(self, entries: tuple[CheckpointEntry, ...]) -> tuple[list[str], str]:
         """Names of log folders, if there are entries to find pods for, and why they are unknown.

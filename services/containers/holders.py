@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from services.containers.identity import PodRef
-from services.kubelet.values import ActivePod, CheckpointEntry
+from services.kubelet.values import CheckpointEntry, Held
 from services.names import DOMAIN, UNIT_RESOURCE
 
 FPGA_RESOURCES: Final = (f"{DOMAIN}/af-", f"{DOMAIN}/region-", UNIT_RESOURCE)
@@ -82,71 +82,58 @@ def holders_of_entries(
 
     `ours` are starts of the names of our resources.
     """
+    unknown = PodRef("", "", "")
+    named = ((pods.get(entry.pod_uid, unknown), entry) for entry in entries)
+    held = (
+        Held(pod.namespace, pod.name, entry.container, entry.resource, entry.device_ids)
+        for pod, entry in named
+    )
+    return holders_of_pods(held, ours)
+
+
+def holders_of_pods(active: Iterable[Held], ours: tuple[str, ...] = FPGA_RESOURCES) -> Holders:
+    """The same from what PodResources lists."""
     holders: dict[tuple[str, str], set[Holder]] = {}
-    for entry in entries:
-        pod = pods.get(entry.pod_uid)
-        holder = Holder(*((pod.namespace, pod.name) if pod else ("", "")), entry.container)
-        for device in entry.device_ids if entry.resource.startswith(ours) else ():
-            holders.setdefault((entry.resource, device), set()).add(holder)
+    for held in active:
+        holder = Holder(held.namespace, held.pod, held.container)
+        for device in held.device_ids if held.resource.startswith(ours) else ():
+            holders.setdefault((held.resource, device), set()).add(holder)
     return {device: tuple(sorted(each)) for device, each in holders.items()}
 
 
-def holders_of_pods(active: Iterable[ActivePod], ours: tuple[str, ...] = FPGA_RESOURCES) -> Holders:
-    """The same from what PodResources lists."""
-    entries: list[CheckpointEntry] = []
-    pods: dict[str, PodRef] = {}
-    for number, pod in enumerate(active):
-        uid = str(number)  # PodResources has none
-        pods[uid] = PodRef(pod.namespace, pod.name, uid)
-        entries += (
-            CheckpointEntry(uid, held.container, held.resource, held.device_ids)
-            for held in pod.held
-        )
-    return holders_of_entries(entries, pods, ours)
-
-
 def pods_of_devices(
-    entries: Iterable[CheckpointEntry], active: Iterable[ActivePod]
+    entries: Iterable[CheckpointEntry], active: Iterable[Held]
 ) -> dict[str, PodRef]:
     """Pods by UID, from containers that have the same devices in checkpoint and PodResources."""
-    listed = {
-        (held.container, held.resource, held.device_ids): pod for pod in active for held in pod.held
-    }
+    listed = {(held.container, held.resource, held.device_ids): held for held in active}
     pods: dict[str, PodRef] = {}
     for entry in entries:
-        pod = listed.get((entry.container, entry.resource, entry.device_ids))
-        if pod is not None:
-            pods[entry.pod_uid] = PodRef(pod.namespace, pod.name, entry.pod_uid)
+        held = listed.get((entry.container, entry.resource, entry.device_ids))
+        if held is not None:
+            pods[entry.pod_uid] = PodRef(held.namespace, held.pod, entry.pod_uid)
     return pods
 
 
 def of_present_pods(
-    entries: Iterable[CheckpointEntry], active: Iterable[ActivePod], present: Container[str]
+    entries: Iterable[CheckpointEntry], active: Iterable[Held], present: Container[str]
 ) -> tuple[CheckpointEntry, ...]:
     """The entries without those of pods that are gone.
 
     These are neither listed by PodResources nor `present`, which has the UIDs of pods with a log
     folder: a pod keeps its folder until it is deleted.
     """
-    listed = _listed(active)
-    return tuple(
-        entry
-        for entry in entries
-        if entry.pod_uid in present or (entry.container, entry.resource, entry.device_ids) in listed
-    )
-
-
-def _listed(active: Iterable[ActivePod]) -> set[tuple[str, str, frozenset[str]]]:
-    return {(held.container, held.resource, held.device_ids) for pod in active for held in pod.held}
+    entries = tuple(entries)
+    listed = pods_of_devices(entries, active)
+    return tuple(each for each in entries if each.pod_uid in present or each.pod_uid in listed)
 
 
 def may_have_ended(
     entries: Iterable[CheckpointEntry],
-    active: Iterable[ActivePod],
+    active: Iterable[Held],
     ours: tuple[str, ...] = FPGA_RESOURCES,
 ) -> bool:
     """Whether the checkpoint has devices of ours that PodResources does not list."""
-    listed = _listed(active)
+    listed = {(held.container, held.resource, held.device_ids) for held in active}
     return any(
         entry.resource.startswith(ours)
         and (entry.container, entry.resource, entry.device_ids) not in listed

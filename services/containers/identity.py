@@ -2,10 +2,10 @@
 
 The kubelet names only device ids when a container starts:
 
-1. `candidates` finds the entries of its checkpoint with exactly these ids. There may be several: an
-   app container reuses the devices of a plain init container, and the ids are the same for both.
-2. `pods_of_folders` finds the pod of an entry's UID by its log folder, which the kubelet creates
-   before it asks whether a container may start.
+1. `candidates` finds the entries of its checkpoint with exactly these ids. There may be several of
+   one pod: an app container reuses the devices of a plain init container.
+2. `pods_of_folders` finds the pod of their UID by its log folder, which the kubelet creates before
+   it asks whether a container may start.
 3. The pod's spec says what each candidate wants (`services.containers.wanted`).
 """
 
@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from services.kubelet.values import CheckpointEntry
 from services.process.errors import NotAllowed
-from services.process.text import listing, plain, quote
+from services.process.text import plain, quote
 
 _FOLDER_PARTS = 3  # <namespace>_<name>_<uid>; none of the three can contain a `_`
-_SHOWN = 8  # devices listed in a message before "and more"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,11 +48,9 @@ def allocations(
         entry for entry in entries if entry.resource == resource and entry.device_ids == wanted
     )
     if not held_by or not wanted:
-        shown = sorted(wanted)
-        names = listing(shown[:_SHOWN], more=max(0, len(shown) - _SHOWN)) if wanted else "no device"
         raise NotAllowed(
-            f"the kubelet's checkpoint has no container that holds {names} of {resource}, so the"
-            " starting container is unknown; the kubelet will try again"
+            f"the kubelet's checkpoint has no container with exactly these {len(wanted)} devices of"
+            f" {resource}, so the starting container is unknown; the kubelet will try again"
         )
     return held_by
 
@@ -80,13 +77,15 @@ def pods_of_folders(folders: Iterable[str]) -> dict[str, PodRef]:
     return {uid: pod for uid, pod in pods.items() if uid not in claimed}
 
 
-def pod_of_uid(uid: str, pods: Mapping[str, PodRef]) -> PodRef:
-    """The pod that has a UID; an error if it is not known."""
-    if uid in pods:
-        return pods[uid]
+def pod_of(containers: Iterable[ContainerIdentity], pods: Mapping[str, PodRef]) -> PodRef:
+    """The pod of containers; an error if it is not known, or if there are several."""
+    uids = {each.pod_uid for each in containers}
+    found = [pods[uid] for uid in uids if uid in pods]
+    if len(found) == len(uids) == 1:
+        return found[0]
     raise NotAllowed(
-        f"the pod with the UID {quote(uid)} is unknown: it has no log folder; mount the host's"
-        " /var/log/pods at --pod-logs-dir"
+        f"the pod with the UID {' or '.join(map(quote, sorted(uids)))} is unknown: it has no log"
+        " folder; mount the host's /var/log/pods at --pod-logs-dir"
     )
 
 

@@ -17,10 +17,9 @@ from services.names import RegionName, decode
 from services.pods.functions import read_functions
 from services.pods.pod import EnvVar
 from services.process.errors import InvalidName, NotAllowed
-from services.process.text import listing, plain, quote
+from services.process.text import quote
 
 _FUNCTION = re.compile(r"[0-9a-f]{8,40}")
-_SHOWN = 8  # functions listed in a message before "and more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +127,8 @@ def single_wanted(wanted: Sequence[WantedFunctions]) -> WantedFunctions:
     for other in others:
         if Counter(other.functions) != Counter(first.functions):
             raise NotAllowed(
-                f"{first.who} ({_shown(first)}) and {other.who} ({_shown(other)}) share their"
-                " devices but want different functions, and it is unknown which of them is"
-                " starting: let them want the same functions, or give each its own devices"
+                f"{first.who} and {other.who} share their devices but want different functions,"
+                " and it is unknown which of them is starting: let them want the same functions,"
+                " or give each its own devices"
             )
     return first
-
-
-def _shown(wanted: WantedFunctions) -> str:
-    counted = [
-        f"AFU {plain(afu, 48)}" if count == 1 else f"{count} times AFU {plain(afu, 48)}"
-        for afu, count in Counter(wanted.functions).items()
-    ]
-    return listing(counted[:_SHOWN], more=max(0, len(counted) - _SHOWN))

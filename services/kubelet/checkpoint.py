@@ -98,7 +98,7 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Chec
         KubeletError: It isn't a checkpoint.
     """
     return tuple(
-        CheckpointEntry(entry.pod_uid, entry.container, entry.resource, _ids(entry), *_nodes(entry))
+        CheckpointEntry(entry.pod_uid, entry.container, entry.resource, _ids(entry), _nodes(entry))
         for entry in _decode(text, what).data.entries or ()
         if entry.pod_uid and entry.container
     )
@@ -160,15 +160,13 @@ def _ids(entry: _Entry) -> frozenset[str]:
     return frozenset(each for ids in by_node.values() for each in ids or ())
 
 
-def _nodes(entry: _Entry) -> tuple[tuple[str, ...], tuple[str, ...]] | tuple[None, None]:
-    """The paths of nodes in the container, and on the host."""
+def _nodes(entry: _Entry) -> tuple[str, ...] | None:
     try:
         message = base64.b64decode(entry.response or "", validate=True)
         response = pb.ContainerAllocateResponse.FromString(message)
     except (ValueError, DecodeError):
-        return None, None
-    devices = response.devices
-    return tuple(each.container_path for each in devices), tuple(each.host_path for each in devices)
+        return None
+    return tuple(each.host_path for each in response.devices)
 
 
 def _read(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources service: which pods are active, and which devices they have.
+"""The kubelet's PodResources service: which devices the containers of active pods have.
 
 Its answer omits init containers, and doesn't show when a container is about to start; the
 checkpoint (`services.kubelet.checkpoint`) does. The request has a useful side effect: before it
@@ -14,7 +14,7 @@ import grpc.aio
 from services.kubelet import podresources_pb2 as pb
 from services.kubelet import podresources_pb2_grpc as rpc
 from services.kubelet.sockets import dial
-from services.kubelet.values import ActivePod, Held
+from services.kubelet.values import Held
 from services.process.errors import KubeletError
 from services.process.text import plain
 
@@ -22,8 +22,8 @@ MAX_ANSWER: Final = 16 * 1024 * 1024
 """Bytes of an answer, as the kubelet's own limit for this service."""
 
 
-async def active_pods(socket: Path, *, seconds: float = 5.0) -> tuple[ActivePod, ...]:
-    """List every pod on this node that has not ended, with or without devices.
+async def held_devices(socket: Path, *, seconds: float) -> tuple[Held, ...]:
+    """List what the pods on this node have that have not ended.
 
     Raises:
         KubeletError: No answer.
@@ -39,18 +39,10 @@ async def active_pods(socket: Path, *, seconds: float = 5.0) -> tuple[ActivePod,
                 f"the kubelet doesn't list the active pods ({socket}):"
                 f" {error.code().name}: {plain(reason, 300)}"
             ) from error
-    return tuple(_pod(each) for each in answer.pod_resources)
-
-
-def _pod(listed: pb.PodResources) -> ActivePod:
-    held: dict[tuple[str, str], set[str]] = {}  # a resource is listed in parts
-    for container in listed.containers:
-        for devices in container.devices:
-            held.setdefault((container.name, devices.resource_name), set()).update(
-                devices.device_ids
-            )
-    return ActivePod(
-        listed.namespace,
-        listed.name,
-        tuple(Held(*key, frozenset(ids)) for key, ids in held.items()),
-    )
+    held: dict[tuple[str, str, str, str], set[str]] = {}  # a resource is listed in parts
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for devices in container.devices:
+                key = pod.namespace, pod.name, container.name, devices.resource_name
+                held.setdefault(key, set()).update(devices.device_ids)
+    return tuple(Held(*key, frozenset(ids)) for key, ids in held.items())

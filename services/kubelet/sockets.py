@@ -112,20 +112,9 @@ def listen(server: grpc.aio.Server, path: Path) -> None:
     target = address(path)
     # gRPC removes an existing file of this path, and the one that is there when the server stops.
     try:
-        bound = server.add_insecure_port(target)
+        server.add_insecure_port(target)
     except RuntimeError as error:
-        raise KubeletError(_cannot_make(path)) from error
-    if not bound:
-        raise KubeletError(_cannot_make(path))
-
-
-def _cannot_make(path: Path) -> str:
-    """Return why a socket can't be created, without its name, which changes with each attempt."""
-    folder = path.parent
-    if not folder.is_dir():
-        why = "that is not a folder"
-    elif not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
-        why = f"user {os.geteuid()} may not write there"
-    else:
-        why = "gRPC refused it"
-    return f"can't make a socket in {folder}: {why}"
+        raise KubeletError(
+            f"can't make a socket in {path.parent}: is it a folder, and may user {os.geteuid()}"
+            " write there?"
+        ) from error

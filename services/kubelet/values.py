@@ -14,27 +14,17 @@ class CheckpointEntry:
     """Full resource name."""
     device_ids: frozenset[str]
     nodes: tuple[str, ...] | None = ()
-    """Paths in the container of the device nodes that `Allocate` returned, which it gets at each
-    start; None if that can't be read."""
-    host_nodes: tuple[str, ...] | None = ()
-    """Their paths on the host."""
+    """Paths on the host of the device nodes that `Allocate` returned, which the container gets at
+    each start; None if that can't be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Devices of a container according to PodResources."""
+    """Devices of a container of an active pod, according to PodResources."""
 
+    namespace: str
+    pod: str
     container: str
     resource: str
     """Full resource name."""
     device_ids: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class ActivePod:
-    """A pod that PodResources lists."""
-
-    namespace: str
-    name: str
-    held: tuple[Held, ...] = ()
-    """The devices of its containers, without those of plain init containers."""

@@ -38,7 +38,7 @@ def changed_nodes(
         if key in devices
         for node in devices[key].nodes
     ]
-    return [each for each in entry.host_nodes or () if each not in today], today
+    return [each for each in entry.nodes or () if each not in today], today
 
 
 class NodesStartPolicy:
@@ -72,7 +72,7 @@ class NodesStartPolicy:
         except (KubeletError, HardwareError, NotAllowed) as error:
             self._outage.failed(str(error))
             return
-        unknown = any(each.host_nodes is None for each in allocated)
+        unknown = any(each.nodes is None for each in allocated)
         self._outage.update("an answer in the checkpoint can't be decoded" if unknown else "")
         devices = self._state.advertised.resources.get(resource, {})
         for entry in allocated:

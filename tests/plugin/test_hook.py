@@ -196,7 +196,7 @@ async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_unti
         await bed.offers(1, REGION)
         await bed.kubelet.restart_container(before, "c")
         assert not is_running(before)
-        assert "the kubelet gives it /dev/dfl-port.0 without CDI" in bed.said
+        assert f"the kubelet gives it {bed.folder}/root/dev/dfl-port.0 without CDI" in bed.said
         assert "delete the pod" in bed.said
         missing = [each for each in events if each.warning]
         assert {(each.reason, each.object.kind, each.object.name) for each in missing} == {

@@ -3,14 +3,13 @@ import pytest
 from services.containers.holders import (
     Holder,
     holders_of_entries,
-    holders_of_pods,
     may_have_ended,
     of_present_pods,
     pods_of_devices,
     served,
 )
 from services.containers.identity import PodRef
-from services.kubelet.values import ActivePod, CheckpointEntry, Held
+from services.kubelet.values import CheckpointEntry, Held
 
 AF = "fpga.intel.com/af-x"
 A = {"1": PodRef("ns", "a", "1")}
@@ -20,8 +19,8 @@ def entry(uid: str = "1", container: str = "c", *ids: str, resource: str = AF) -
     return CheckpointEntry(uid, container, resource, frozenset(ids or ("p0",)))
 
 
-def active(*ids: str, name: str = "a", container: str = "c", resource: str = AF) -> ActivePod:
-    return ActivePod("ns", name, (Held(container, resource, frozenset(ids)),))
+def active(*ids: str, pod: str = "a", container: str = "c", resource: str = AF) -> Held:
+    return Held("ns", pod, container, resource, frozenset(ids))
 
 
 def test_every_entry_of_the_checkpoint_counts() -> None:
@@ -37,21 +36,14 @@ def test_every_entry_of_the_checkpoint_counts() -> None:
 
 
 def test_devices_of_other_plugins_are_not_ours() -> None:
-    assert holders_of_entries([entry(resource="gpu.example/x")], A) == {}
-
-
-def test_devices_in_the_domains_of_device_types_are_ours() -> None:
-    entries, ours = [entry(resource="d.example/x"), entry()], served(["d.example"])
-    assert set(holders_of_entries(entries, A, ours)) == {("d.example/x", "p0"), (AF, "p0")}
-    assert may_have_ended(entries, [active("p0")], ours)
-
-
-def test_podresources_alone_names_the_holders_too() -> None:
-    found = holders_of_pods([active("p0"), active("p1", name="b")])
-    assert found == {
-        (AF, "p0"): (Holder("ns", "a", "c"),),
-        (AF, "p1"): (Holder("ns", "b", "c"),),
+    other, typed = entry(resource="gpu.example/x"), entry(resource="d.example/x")
+    ours = served(["d.example"])
+    assert set(holders_of_entries([other, typed, entry()], A, ours)) == {
+        ("d.example/x", "p0"),
+        (AF, "p0"),
     }
+    assert may_have_ended([typed], [active("p0")], ours)
+    assert not may_have_ended([other], [], ours)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +57,10 @@ def test_podresources_alone_names_the_holders_too() -> None:
     ],
 )
 def test_equal_devices_in_both_places_name_a_pod(
-    listed: list[ActivePod], *, named: bool, ended: bool
+    listed: list[Held], *, named: bool, ended: bool
 ) -> None:
     assert pods_of_devices([entry()], listed) == (A if named else {})
     assert may_have_ended([entry()], listed) is ended
-
-
-def test_what_other_plugins_gave_is_no_reason_to_write_the_checkpoint() -> None:
-    assert not may_have_ended([entry(resource="gpu.example/x")], [])
 
 
 @pytest.mark.parametrize(
@@ -80,6 +68,6 @@ def test_what_other_plugins_gave_is_no_reason_to_write_the_checkpoint() -> None:
     [([active("p0")], (), True), ([], ("1",), True), ([active("p1")], ("2",), False)],
 )
 def test_pods_that_are_neither_listed_nor_present_are_gone(
-    listed: list[ActivePod], present: tuple[str, ...], *, counts: bool
+    listed: list[Held], present: tuple[str, ...], *, counts: bool
 ) -> None:
     assert of_present_pods([entry()], listed, present) == ((entry(),) if counts else ())

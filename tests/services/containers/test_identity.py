@@ -8,7 +8,7 @@ from services.containers.identity import (
     ContainerIdentity,
     PodRef,
     candidates,
-    pod_of_uid,
+    pod_of,
     pods_of_folders,
 )
 from services.kubelet.values import CheckpointEntry
@@ -45,9 +45,9 @@ def test_an_init_container_and_the_app_container_that_reuses_its_devices_are_bot
     )
 
 
-@pytest.mark.parametrize(("ids", "held"), [(["a"], "holds a of"), ([], "holds no device of")])
-def test_devices_that_nobody_holds_are_refused(ids: list[str], held: str) -> None:
-    with pytest.raises(NotAllowed, match=held):
+@pytest.mark.parametrize("ids", [["a"], []])
+def test_devices_that_nobody_holds_are_refused(ids: list[str]) -> None:
+    with pytest.raises(NotAllowed, match="the kubelet will try again"):
         candidates([entry(), entry(ids=[])], RESOURCE, ids)
 
 
@@ -67,6 +67,10 @@ def test_a_log_folder_gives_a_pods_namespace_and_name() -> None:
         "u1": PodRef("kube-system", "proxy-x", "u1"),
         "u2": PodRef("ns", "my.pod-0", "u2"),
     }
-    assert pod_of_uid("u2", pods) == pods["u2"]
-    with pytest.raises(NotAllowed, match=r'pod with the UID "u4" is unknown: .* --pod-logs-dir'):
-        pod_of_uid("u4", pods)
+    first, second, other = (
+        ContainerIdentity(uid, name) for uid, name in (("u2", "a"), ("u2", "b"), ("u4", "c"))
+    )
+    assert pod_of([first, second], pods) == pods["u2"]
+    for unknown in ([other], [first, ContainerIdentity("u1", "d")]):
+        with pytest.raises(NotAllowed, match=r'with the UID "u.* is unknown: .* --pod-logs-dir'):
+            pod_of(unknown, pods)

@@ -43,9 +43,7 @@ UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
 def test_every_containers_devices_are_read() -> None:
     region = frozenset({"dfl-fme.0", "dfl-fme.1", "dfl-fme.2"})
     assert parse_checkpoint(json.dumps(REAL).encode()) == (
-        CheckpointEntry(
-            UID, "init", "fpga.intel.com/region-ce4", region, *[("/dev/dfl-port.0",)] * 2
-        ),
+        CheckpointEntry(UID, "init", "fpga.intel.com/region-ce4", region, ("/dev/dfl-port.0",)),
         CheckpointEntry(UID, "app", "fpga.intel.com/af-ce4", frozenset({"dfl-port.0"})),
     )
 
@@ -56,7 +54,7 @@ def test_every_containers_devices_are_read() -> None:
         (None, ()),
         ("", ()),
         ("KiEKH2ludGVsLmNkaS5rOHMuaW8vZnBnYT1kZmwtZm1lLjA=", ()),
-        ("GhMKCC9kZXYvb25lEgcvaG9zdC94", ("/dev/one",)),
+        ("GhMKCC9kZXYvb25lEgcvaG9zdC94", ("/host/x",)),
         ("GhMKCC9kZXYvb25l", None),
         ("GhYK", None),
         ("not base64", None),
@@ -75,13 +73,7 @@ def test_the_device_nodes_that_a_container_was_given_are_read(
 @pytest.mark.parametrize(
     "text",
     [
-        b"",
-        b"null",
         b"{}",
-        b'{"Data":null}',
-        b'{"Data":{"PodDeviceEntries":5}}',
-        b'{"Data":{"PodDeviceEntries":[{"PodUID":5}]}}',
-        b'{"Data":{"PodDeviceEntries":[{"DeviceIDs":[["a"]]}]}}',
         b'{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"0":[5]}}]}}',
         b'{"Data":{"x":' + b"[" * 10**6,
         json.dumps(REAL).encode()[:-10],
@@ -121,30 +113,20 @@ def test_the_file_is_read_if_it_is_a_regular_one(tmp_path: Path) -> None:
             read_checkpoint(tmp_path / name)
 
 
-def test_a_file_that_is_too_long_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoint, "MAX_CHECKPOINT", 100)
-    path = tmp_path / "c"
-    path.write_bytes(b" " * 101)
-    with pytest.raises(KubeletError, match="more than 100 bytes"):
-        read_checkpoint(path)
-
-
 def test_the_folders_of_pods_are_listed(tmp_path: Path) -> None:
     (tmp_path / "ns_p_u").mkdir()
     (tmp_path / "file").touch()
     assert sorted(pod_folders(tmp_path)) == ["file", "ns_p_u"]
-
-
-def test_folders_that_are_not_there_say_what_to_mount(tmp_path: Path) -> None:
     with pytest.raises(KubeletError, match=r"gone: No such file .* --pod-logs-dir"):
         pod_folders(tmp_path / "gone")
 
 
-def test_far_too_many_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_far_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "MAX_CHECKPOINT", 100)
     monkeypatch.setattr(checkpoint, "MAX_FOLDERS", 3)
     for number in range(4):
-        (tmp_path / str(number)).touch()
+        (tmp_path / str(number)).write_bytes(b" " * 101)
+    with pytest.raises(KubeletError, match="more than 100 bytes"):
+        read_checkpoint(tmp_path / "0")
     with pytest.raises(KubeletError, match="more than 3 folders"):
         pod_folders(tmp_path)

@@ -6,8 +6,8 @@ import pytest
 
 from services.kubelet import podresources_pb2 as pb
 from services.kubelet import sockets
-from services.kubelet.pod_resources import active_pods
-from services.kubelet.values import ActivePod, Held
+from services.kubelet.pod_resources import held_devices
+from services.kubelet.values import Held
 from services.process.errors import KubeletError
 
 pytestmark = pytest.mark.anyio
@@ -45,14 +45,13 @@ class Lister(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(answer)
 
 
-async def test_pods_are_listed_with_devices_and_without(short_dir: Path) -> None:
+async def test_the_devices_of_active_pods_are_listed(short_dir: Path) -> None:
     server = grpc.aio.server(handlers=[Lister()])
     sockets.listen(server, short_dir / "k.sock")
     await server.start()
     try:
-        assert await active_pods(short_dir / "k.sock") == (
-            ActivePod("ns", "idle"),
-            ActivePod("ns", "p", (Held("c", "d/n", frozenset("xyz")),)),
+        assert await held_devices(short_dir / "k.sock", seconds=60) == (
+            Held("ns", "p", "c", "d/n", frozenset("xyz")),
         )
     finally:
         await server.stop(0)
@@ -60,4 +59,4 @@ async def test_pods_are_listed_with_devices_and_without(short_dir: Path) -> None
 
 async def test_a_kubelet_that_is_away_is_named(short_dir: Path) -> None:
     with pytest.raises(KubeletError, match=r"list the active pods \(.*k\.sock\): UNAVAILABLE"):
-        await active_pods(short_dir / "k.sock", seconds=2)
+        await held_devices(short_dir / "k.sock", seconds=2)
