@@ -75,8 +75,6 @@ class KubeletFolder:
         """Whether this plugin was the one that serves, and another one has the lock now."""
         self.removed = False
         """Whether the folder was deleted on the host while it is mounted here."""
-        self._had_links = bool(_links(folder))
-        """Whether the folder ever had links: some file systems always count none."""
         self._changed = asyncio.Event()
         self._names = f"accelbind-{secrets.token_hex(4)}"
         """Random: a plugin that was killed and restarted must not use its old names either."""
@@ -185,17 +183,7 @@ class KubeletFolder:
 
     def _check_removed(self) -> None:
         # A mounted folder that is deleted on the host stays the deleted one until the container
-        # ends, and only another container gets the new folder.
-        links = _links(self.path)
-        if links:
-            self._had_links = True
-        elif links == 0 and self._had_links and _links(self.path) == 0:
-            self.removed = True  # a folder that was being deleted would be gone by now
-
-
-def _links(folder: Path) -> int | None:
-    """How many links a folder has: 0 if it is only mounted; None if it is gone."""
-    try:
-        return folder.stat().st_nlink
-    except OSError:
-        return None
+        # ends, and only another container gets the new folder. It has no links then. One that is
+        # just being deleted here is gone at the second look.
+        with contextlib.suppress(OSError):
+            self.removed = all(self.path.stat().st_nlink == 0 for _ in range(2))

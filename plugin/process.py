@@ -75,7 +75,11 @@ async def run(
         if may_reach(settings.kubeconfig):
             connection = ApiConnection(connector(settings.kubeconfig))
         else:
-            _log_no_api_server(settings.mode)
+            log.warning(
+                "no access to the API server: --mode counts whatever the node's annotation says, no"
+                " Events are written, and in region mode no container starts; run with a service"
+                " account that may get pods, or set --kubeconfig or KUBECONFIG"
+            )
         parts = ProcessParts(
             settings, connection, version=version, driver_calls=driver_calls or KERNEL
         )
@@ -84,19 +88,6 @@ async def run(
         finally:
             if connection is not None:
                 await connection.aclose()
-
-
-def _log_no_api_server(mode: PluginMode) -> None:
-    if mode is PluginMode.REGION:
-        log.warning(
-            "no access to the API server: in region mode no container will start; run with a"
-            " service account that may get pods, or set --kubeconfig or KUBECONFIG"
-        )
-    else:
-        log.info(
-            "no access to the API server: --mode counts whatever the node's annotation says, and"
-            " no Events are written"
-        )
 
 
 class Plugin:

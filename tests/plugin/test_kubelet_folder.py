@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import fcntl
-import os
 import shutil
 import socket
 from collections.abc import AsyncIterator
@@ -110,27 +109,6 @@ async def test_who_is_about_to_register_gets_the_kubelet_of_now(path: Path) -> N
     (path / "kubelet.sock").rename(path / "old")  # whose inode is not used again
     make_socket(path / "kubelet.sock")
     assert await folder.present() == identify(path / "kubelet.sock") != first
-
-
-def without_links(path: Path) -> os.stat_result:
-    """What `stat` gives for a folder that has no links."""
-    found = os.stat(path)  # noqa: PTH116 - the method is replaced
-    values = (*found[:3], 0, *found[4:])
-    return os.stat_result((*values, *([0] * (os.stat_result.n_fields - len(values)))))
-
-
-def is_removed(folder: KubeletFolder) -> bool:
-    folder.check()
-    return folder.removed
-
-
-async def test_a_folder_without_links_was_removed_if_it_ever_had_some(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_links = KubeletFolder(path)
-    monkeypatch.setattr(Path, "stat", without_links)
-    assert not is_removed(KubeletFolder(path)), "some file systems always count none"
-    assert is_removed(with_links)
 
 
 # Which plugin serves -----------------------------------------------------------------------------
