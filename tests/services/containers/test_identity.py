@@ -67,10 +67,7 @@ def test_a_log_folder_gives_a_pods_namespace_and_name() -> None:
         "u1": PodRef("kube-system", "proxy-x", "u1"),
         "u2": PodRef("ns", "my.pod-0", "u2"),
     }
-    first, second, other = (
-        ContainerIdentity(uid, name) for uid, name in (("u2", "a"), ("u2", "b"), ("u4", "c"))
-    )
-    assert pod_of([first, second], pods) == pods["u2"]
-    for unknown in ([other], [first, ContainerIdentity("u1", "d")]):
+    assert pod_of([ContainerIdentity("u2", name) for name in "ab"], pods) == pods["u2"]
+    for uids in (["u4"], ["u1", "u2"]):
         with pytest.raises(NotAllowed, match=r'with the UID "u.* is unknown: .* --pod-logs-dir'):
-            pod_of(unknown, pods)
+            pod_of([ContainerIdentity(uid, "c") for uid in uids], pods)
