@@ -1,8 +1,9 @@
-"""Twenty pods compete for four regions with three functions, in a cluster of processes.
+"""Twenty pods compete for four regions with three functions.
 
-Pods are created by logical name; webhook, scheduler, kubelet and plugin do the rest. Meanwhile the
-hardware refuses now and then, cards take their time, functions are lost, containers restart, and
-the plugin is killed. Seconds in `make test`, ten minutes under `make soak`.
+The plugin is a process; kubelet, API server and the cards' driver are stand-ins in this one, so
+that a test knows what they know. Meanwhile the hardware refuses now and then, cards take their
+time, functions are lost, containers restart, and the plugin is killed. Seconds in `make test`, ten
+minutes under `make soak`.
 """
 
 import asyncio
@@ -11,30 +12,30 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from services.bitstreams.storage import BitstreamStorage
+from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import OPENCL_AFU, aocx_of, make_gbs
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
-from simulator.driver import raw_bitstream
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.pods import Phase, PodState
-from tests.faults.region_cluster import (
-    FUNCTIONS,
-    PATIENCE,
-    RegionCluster,
-    mapping,
-    pod,
-    region_cluster,
-)
-from tests.support import Processes, eventually_async, soak
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import REGION, container, functions, pod
+from tests.plugin.test_annotation import mapping
+from tests.support import Process, Processes, clean_environment, eventually_async, soak
 
 pytestmark = pytest.mark.anyio
 
 MEBIBYTES = 1024 * 1024
+PATIENCE = 120.0
+"""Seconds for what takes some, on a machine that is busy with others."""
+AFUS = (NLB0, NLB3, "0123456789abcdef0123456789abcdef")
 REGIONS = 4
 PODS = 20
 LEAST_STARTS = 20
@@ -44,10 +45,96 @@ LOST = "f" * 31 + "0"
 
 
 @dataclass
+class RegionNode:
+    """A node in mode region, and what a test does with it."""
+
+    folder: Path
+    processes: Processes
+    api: ApiServerStandIn
+    kubelet: KubeletStandIn
+    rack: Rack
+    driver: DriverStandIn
+    admission: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.plugin = self.start_plugin()
+
+    def start_plugin(self) -> Process:
+        """Start the plugin, with the allocator's setting of the manifests."""
+        folder = self.folder
+        return self.processes.simulated_plugin(
+            *("--mode", "region", "--root", folder / "root", "--node-name", "n1"),
+            *("--kubelet-dir", folder / "k", "--pod-logs-dir", folder / "k/pod-logs"),
+            *("--kubeconfig", self.api.kubeconfig_path, "--state-dir", folder / "state"),
+            *("--bitstreams", folder / "bitstreams", "--scan-interval", "0.2"),
+            *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--log-format", "json"),
+            env=clean_environment() | {"MALLOC_MMAP_THRESHOLD_": "65536"},
+        )
+
+    def restart_plugin(self) -> None:
+        """Kill the plugin, whatever it does, and start another one."""
+        self.plugin.kill()
+        self.plugin = self.start_plugin()
+
+    async def start(self, name: str, wanted: Sequence[str]) -> PodState:
+        """A pod that wants functions, once it runs or the kubelet has rejected it for good."""
+        spec = pod(name, container("c", REGION, len(wanted), functions(*wanted)))
+        self.api.put(spec)
+        kubelet = self.kubelet
+        async with self.admission:  # as a scheduler, which counts what is free
+            await kubelet.until(
+                lambda: (
+                    kubelet.allocatable.get(REGION, 0) - len(kubelet.in_use(REGION)) >= len(wanted)
+                ),
+                PATIENCE,
+            )
+            state = await kubelet.admit(spec)
+        await kubelet.until(lambda: state["c"].running or state.phase is Phase.FAILED, PATIENCE)
+        return state
+
+    async def delete(self, state: PodState) -> None:
+        """Delete a pod from the kubelet and the API server."""
+        await self.kubelet.delete_pod(state)
+        self.api.drop("Pod", state.spec.name, "ns")
+
+    def content(self, region: str) -> str:
+        """The function that a region carries."""
+        (path,) = self.rack.root.glob(f"sys/class/fpga*/*/{region}/../*-port.*/afu_id")
+        return path.read_text().strip()
+
+    def install(self, data: bytes) -> None:
+        """Put a bitstream where the plugin looks for it."""
+        file = self.folder / "new"
+        file.write_bytes(data)
+        BitstreamStorage(self.folder / "bitstreams").install(file)
+
+
+@asynccontextmanager
+async def region_node(
+    folder: Path,
+    processes: Processes,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    cards: Sequence[CardSpec],
+) -> AsyncIterator[RegionNode]:
+    """A node that serves, in whose namespace all functions are mapped."""
+    for card in cards:
+        rack.add_card(card)
+    (folder / "api").mkdir()
+    async with ApiServerStandIn(folder / "api") as api:
+        for number, afu_id in enumerate(AFUS):
+            api.put(mapping(f"m{number}", afu_id))
+        with DriverStandIn(rack.root) as driver:
+            node = RegionNode(folder, processes, api, kubelet, rack, driver)
+            await kubelet.until(lambda: kubelet.allocatable.get(REGION) == len(cards), PATIENCE)
+            yield node
+
+
+@dataclass
 class Competition:
     """The regions, what is in them, and what has happened so far."""
 
-    cluster: RegionCluster
+    node: RegionNode
     chance: random.Random
     until: float
     content: dict[str, str] = field(default_factory=dict)
@@ -63,54 +150,53 @@ class Competition:
     async def compete(self) -> None:
         """One of the pods, again and again, each time as another one."""
         while time.monotonic() < self.until or self.starts <= LEAST_STARTS:
-            wanted = self.chance.choices(list(FUNCTIONS), k=self.chance.choice((1, 1, 1, 2)))
+            wanted = self.chance.choices(AFUS, k=self.chance.choice((1, 1, 1, 2)))
             await self.live(f"p{next(self.numbers)}", wanted)
 
     async def live(self, name: str, wanted: list[str]) -> None:
         """A pod from its creation to its end."""
-        await self.cluster.create(pod(name, wanted))
-        state = await self.cluster.started(name)
-        if state.phase is Phase.FAILED:  # bound to a node whose plugin had just been killed
+        state = await self.node.start(name, wanted)
+        if state.phase is Phase.FAILED:  # the plugin had just been killed
             self.rejected += 1
         else:
             self.judge(state, wanted)
             await asyncio.sleep(self.chance.uniform(0, 0.2))  # what it is there for
             if self.chance.random() < 0.3:
                 await self.restart(state, wanted)
-        await self.cluster.delete(name)
+        await self.node.delete(state)
 
     async def restart(self, state: PodState, wanted: list[str]) -> None:
         """End the container, which the kubelet starts again; its function may be gone."""
         if self.chance.random() < 0.5:
             self.lose(self.chance.choice(regions_of(state)))
-        await self.cluster.kubelet.restart_container(state, "c")
-        await self.cluster.kubelet.until(lambda: state["c"].running, PATIENCE)
+        await self.node.kubelet.restart_container(state, "c")
+        await self.node.kubelet.until(lambda: state["c"].running, PATIENCE)
         self.judge(state, wanted)
 
     def judge(self, state: PodState, wanted: list[str]) -> None:
         """Look at what is in the regions of a container that has just started."""
-        functions, regions = [FUNCTIONS[each] for each in wanted], regions_of(state)
+        regions = regions_of(state)
         before = [self.content[each] for each in regions]
         self.least += min(
             sum(function != there for function, there in zip(order, before, strict=True))
-            for order in itertools.permutations(functions)
+            for order in itertools.permutations(wanted)
         )
-        now = [self.cluster.content(each) for each in regions]
-        if sorted(now) != sorted(functions):
-            self.wrong.append(f"{state.spec.name} wants {functions} and started on {now}")
+        now = [self.node.content(each) for each in regions]
+        if sorted(now) != sorted(wanted):
+            self.wrong.append(f"{state.spec.name} wants {wanted} and started on {now}")
         self.content.update(zip(regions, now, strict=True))
         self.starts += 1
 
     def lose(self, region: str) -> None:
         """A region's function is gone, as after a fault of its card."""
-        rack = self.cluster.rack
+        rack = self.node.rack
         address = next(each for each in rack.addresses if rack.fme(each) == region)
         rack.set_afu(address, LOST)
         self.content[region] = LOST
 
     async def trouble(self) -> None:
         """The hardware refuses now and then, and takes its time."""
-        driver = self.cluster.driver
+        driver = self.node.driver
         while time.monotonic() < self.until:
             driver.refuse = not driver.refuse and self.chance.random() < 0.3
             driver.seconds = self.chance.choice((0.0, 0.01, 0.2))
@@ -121,7 +207,7 @@ class Competition:
         """The plugin is killed now and then, whatever it does, and started again."""
         while time.monotonic() + every < self.until:
             await asyncio.sleep(every * self.chance.uniform(0.7, 1))  # its pace
-            await asyncio.to_thread(self.cluster.restart_plugin)
+            await asyncio.to_thread(self.node.restart_plugin)
             self.kills += 1
 
 
@@ -133,27 +219,31 @@ def regions_of(state: PodState) -> list[str]:
 @pytest.mark.long
 @pytest.mark.timeout(0)
 async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice(
-    short_dir: Path, processes: Processes, figure: Callable[[str], None]
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    processes: Processes,
+    figure: Callable[[str], None],
 ) -> None:
-    length, afus = soak(short=6, full=600), tuple(FUNCTIONS.values())
+    length = soak(short=5, full=600)
     cards = [
-        CardSpec(driver=("opae", "dfl")[number % 2], afu_ids=(afus[number % 3],))
+        CardSpec(driver=("opae", "dfl")[number % 2], afu_ids=(AFUS[number % 3],))
         for number in range(REGIONS)
     ]
-    async with region_cluster(short_dir, processes, cards) as cluster:
-        for afu_id in afus:
-            cluster.install(afu_id)
+    async with region_node(short_dir, processes, rack, kubelet, cards) as node:
+        for afu_id in AFUS:
+            node.install(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
         chance = random.Random(length.seed)  # noqa: S311 - to be repeated, not to be secret
-        fight = Competition(cluster, chance, time.monotonic() + length.seconds)
-        for address in cluster.rack.addresses:
-            region = str(cluster.rack.fme(address))
-            fight.content[region] = ""  # what ports show before they are programmed is no proof
+        fight = Competition(node, chance, time.monotonic() + length.seconds)
+        for address in rack.addresses:
+            # what ports show before they are programmed is no proof
+            fight.content[str(rack.fme(address))] = ""
         async with asyncio.TaskGroup() as group:
             group.create_task(fight.trouble())
-            group.create_task(fight.killing(every=min(20.0, length.seconds / 3)))
+            group.create_task(fight.killing(every=min(20.0, length.seconds / 2)))
             for _ in range(PODS):
                 group.create_task(fight.compete())
-        done = len(cluster.driver.programmed)
+        done = len(node.driver.programmed)
     figure(
         f"seed {length.seed}: {fight.starts} starts, {done} programmings, and {fight.least} at"
         f" least for what the kubelet chose; the plugin was killed {fight.kills} times, and"
@@ -167,32 +257,26 @@ async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice
 
 @pytest.mark.soak
 async def test_a_bitstream_is_in_memory_only_while_it_is_programmed(
-    short_dir: Path, processes: Processes
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, processes: Processes
 ) -> None:
     """Those of large cards have 70 MB, and the plugin has 96 MiB without one."""
-    async with region_cluster(short_dir, processes, [CardSpec(afu_ids=(NLB0,))]) as cluster:
-        await program_large_bitstreams(cluster)
-
-
-async def program_large_bitstreams(cluster: RegionCluster) -> None:
-    cluster.install(NLB3, 64 * MEBIBYTES)
-    raw = raw_bitstream(OPENCL_AFU) + os.urandom(20 * MEBIBYTES)
-    packed = gzip.compress(make_gbs(A10_INTERFACE, OPENCL_AFU, raw), 1)
     programs = ("a" * 40, "b" * 40)
-    storage, file = BitstreamStorage(cluster.folder / "bitstreams"), cluster.folder / "program"
-    for program in programs:
-        cluster.api.put(mapping(program[:4], program))
-        file.write_bytes(aocx_of(program, packed))
-        storage.install(file)
-    for name in ("nlb3", *(program[:4] for program in programs)):
-        await cluster.create(pod(name, [name]))
-        assert (await cluster.started(name))["c"].running
-        await cluster.delete(name)
-    done = [each.afu_id for each in cluster.driver.programmed]
-    assert done == [NLB3, OPENCL_AFU, OPENCL_AFU]
-    status = Path(f"/proc/{cluster.plugin.pid}/status")
+    async with region_node(short_dir, processes, rack, kubelet, [CardSpec()]) as node:
+        node.install(make_gbs(A10_INTERFACE, NLB3, raw_bitstream(NLB3, 64 * MEBIBYTES)))
+        raw = raw_bitstream(OPENCL_AFU) + os.urandom(20 * MEBIBYTES)
+        packed = gzip.compress(make_gbs(A10_INTERFACE, OPENCL_AFU, raw), 1)
+        for program in programs:
+            node.api.put(mapping(program[:4], program))
+            node.install(aocx_of(program, packed))
+        for function in (NLB3, *programs):
+            state = await node.start(function[:4], [function])
+            assert state["c"].running
+            await node.delete(state)
+        done = [each.afu_id for each in node.driver.programmed]
+        assert done == [NLB3, OPENCL_AFU, OPENCL_AFU]
+        status = Path(f"/proc/{node.plugin.pid}/status")
 
-    def resident() -> float:
-        return int(status.read_text().partition("VmRSS:")[2].split()[0]) / 1024
+        def resident() -> float:
+            return int(status.read_text().partition("VmRSS:")[2].split()[0]) / 1024
 
-    await eventually_async(lambda: resident() <= 96, 90, what="the plugin without a bitstream")
+        await eventually_async(lambda: resident() <= 96, 90, what="the plugin without a bitstream")
