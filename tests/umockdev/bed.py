@@ -22,12 +22,15 @@ gi.require_version("UMockdev", "1.0")
 
 from gi.repository import GLib, UMockdev  # noqa: E402 - versions come first
 
-from simulator.card_faults import Fault  # noqa: E402 - the same
 from simulator.cards import CardSpec, Rack  # noqa: E402 - the same
 
 PLUG = {"opae": 0xB500, "dfl": 0xB600}
 PORT_PR = {"opae": 32, "dfl": 24}
+PORT_INFO = {"opae": "<6I", "dfl": "<4I"}
 MOVES = {0xB581: "release", 0xB582: "assign", 0x4004B681: "release", 0x4004B682: "assign"}
+REGION = struct.Struct("<4I2Q")
+REGIONS = ((7, 262144, 0), (7, 4096, 262144))
+"""Flags, size and offset of a port's regions."""
 
 
 class Node(UMockdev.IoctlBase):  # type: ignore[misc] # has no types
@@ -47,14 +50,42 @@ class Node(UMockdev.IoctlBase):  # type: ignore[misc] # has no types
 
     def _take(self, client: Any, request: int, call: dict[str, Any]) -> None:
         base = PLUG[self.driver]
-        if request == base + 0x40 and self.port is not None:
+        resets = request == base + 0x40 and self.port is not None
+        if request in (base, base + 1) or resets:
             client.complete(0, 0)
+        elif request == base + 0x41 and self.port is not None:
+            self._info(client, call)
+        elif request == base + 0x42 and self.port is not None:
+            self._region(client, call)
         elif request == base + 0x80 and self.port is None:
             self._program(client, call)
         elif request in MOVES and self.port is None:
             self._move(client, call)
         else:
             client.complete(-1, errno.ENOTTY)
+
+    def _info(self, client: Any, call: dict[str, Any]) -> None:
+        form = struct.Struct(PORT_INFO[self.driver])
+        argument = client.get_arg().resolve(0, form.size)
+        given = form.unpack(bytes(argument.retrieve()))
+        call["fields"] = given
+        if given[0] != form.size:
+            client.complete(-1, errno.EINVAL)
+            return
+        middle = (3, 2, 8, 4) if self.driver == "opae" else (2, 8)
+        argument.update(0, form.pack(form.size, 0, *middle))
+        client.complete(0, 0)
+
+    def _region(self, client: Any, call: dict[str, Any]) -> None:
+        argument = client.get_arg().resolve(0, REGION.size)
+        size, flags, index, padding, *_ = given = REGION.unpack(bytes(argument.retrieve()))
+        call["fields"] = given
+        if size != REGION.size or flags or padding or index >= len(REGIONS):
+            client.complete(-1, errno.EINVAL)
+            return
+        allowed, length, offset = REGIONS[index]
+        argument.update(0, REGION.pack(size, allowed, index, 0, length, offset))
+        client.complete(0, 0)
 
     def _move(self, client: Any, call: dict[str, Any]) -> None:
         form = struct.Struct("<3I" if self.driver == "opae" else "<I")
@@ -73,7 +104,8 @@ class Node(UMockdev.IoctlBase):  # type: ignore[misc] # has no types
         if fields[0] != size or fields[1]:
             client.complete(-1, errno.EINVAL)
             return
-        self.bed.reconfigure(self, client, argument, fields[2], content)
+        self.bed.put(self.address, fields[2], content[:16].hex())
+        client.complete(0, 0)
 
 
 class Bed:
@@ -84,8 +116,6 @@ class Bed:
         self.root = Path(self.testbed.get_root_dir())
         self.rack = Rack(self.root)
         self.calls: list[dict[str, Any]] = []
-        self.behaviour: dict[str, dict[str, Any]] = {}
-        self._hanging: list[Any] = []
         self._nodes: dict[str, Node] = {}
         (self.root / "dev/.node").mkdir(parents=True)
 
@@ -94,7 +124,6 @@ class Bed:
     def add(self, **spec: Any) -> dict[str, Any]:
         """Put a card in, and its drivers behind its nodes."""
         spec["afu_ids"] = tuple(spec.get("afu_ids", ())) or CardSpec().afu_ids
-        spec["faults"] = tuple(Fault(each) for each in spec.get("faults", ()))
         address = self.rack.add_card(CardSpec(**spec))
         function = self.rack.functions[address]
         fme, ports = str(function.fme_name), list(map(function.port_name, function.ports))
@@ -123,38 +152,13 @@ class Bed:
 
     # Reconfiguration -----------------------------------------------------------------------------
 
-    def reconfigure(self, node: Node, client: Any, argument: Any, port: int, data: bytes) -> None:
-        """Does to a port what a bitstream says, or what the test wants to go wrong."""
-        told = self.behaviour.get(node.address, {})
-        what = told.get("what", "ok")
-        if what == "hang":
-            self._hanging.append(client)
-        elif what == "refuse":
-            if node.driver == "opae":
-                argument.update(24, struct.pack("<Q", told.get("status", 0)))
-            for file, text in told.get("registers", {}).items():
-                folder = self.rack.functions[node.address].entry_folder
-                path = self.root / "sys" / folder / node.name / file
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
-            client.complete(-1, told.get("errno", errno.EIO))
-        else:
-            self._put(node.address, port, told.get("afu_id") or data[:16].hex())
-            client.complete(0, 0)
-
-    def _put(self, address: str, port: int, afu_id: str) -> None:
+    def put(self, address: str, port: int, afu_id: str) -> None:
         """Put a function into a port, which a virtual function may have."""
         functions = self.rack.functions
         for each in (address, *functions[address].virtual):
             for place, found in enumerate(functions[each].ports):
                 if found.number == port:
                     self.rack.set_afu(each, afu_id, place)
-
-    def let_go(self) -> None:
-        """End the reconfigurations that hang; they have failed."""
-        hanging, self._hanging = self._hanging, []
-        for client in hanging:
-            client.complete(-1, errno.EIO)
 
     # Being asked ---------------------------------------------------------------------------------
 
@@ -164,9 +168,6 @@ class Bed:
         if what == "calls":
             taken, self.calls = self.calls, []
             return taken
-        if what == "behave":
-            self.behaviour[request.pop("address")] = request
-            return None
         return getattr(self, what)(**request)
 
 
@@ -196,7 +197,6 @@ def main() -> None:
     try:
         loop.run()
     finally:
-        bed.let_go()
         shutil.rmtree(bed.root, ignore_errors=True)
 
 

@@ -8,21 +8,15 @@ from typing import Any
 
 import pytest
 
-from simulator.bitstreams import gbs_metadata, gbs_of
+from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.recorded import write_checkpoint
-from tests.support import (
-    Process,
-    Processes,
-    eventually,
-)
+from tests.support import Processes
 from tests.umockdev.beds import TestBed
 
 DRIVERS = ("opae", "dfl")
 BASE = {"opae": 0xB500, "dfl": 0xB600}
 RESET, PROGRAM = 0x40, 0x80
-HUNG = 5
-"""The exit code."""
 
 
 @dataclass
@@ -35,21 +29,17 @@ class Host:
 
     def flags(self, command: str) -> tuple[str | Path, ...]:
         """Flags that keep records out of this machine's own folders."""
-        state = ("--state-dir", self.folder / "state")
+        state = ("--state-dir", self.folder / "state") if command in STATEFUL else ()
         if command != "program":
             return state
         kubelet = self.folder / "kubelet"
         write_checkpoint(kubelet)
         return (*state, "--kubelet-dir", kubelet)
 
-    def start(self, *arguments: str | Path) -> Process:
-        """Start `accelbind fpga …`."""
-        flags = self.flags(str(arguments[0]))
-        return self.bed.accelbind(self.processes, "fpga", *arguments, *flags)
-
     def fpga(self, *arguments: str | Path) -> tuple[int, str, str]:
         """Run `accelbind fpga …`: exit code and what it said."""
-        process = self.start(*arguments)
+        flags = self.flags(str(arguments[0]))
+        process = self.bed.accelbind(self.processes, "fpga", *arguments, *flags)
         code = process.wait(60)
         return code, process.stdout, process.stderr
 
@@ -61,13 +51,14 @@ class Host:
         assert document.pop("version") == 1
         return document
 
-    def gbs(self, afu_id: str, interface_id: str = A10_INTERFACE, **image: Any) -> Path:
+    def gbs(self, afu_id: str) -> Path:
         """A bitstream file whose raw bytes are those that `raw` gives."""
-        metadata = gbs_metadata(interface_id, afu_id)
-        metadata["afu-image"] |= {key.replace("_", "-"): value for key, value in image.items()}
-        path = self.folder / f"{afu_id}-{len(list(self.folder.iterdir()))}.gbs"
-        path.write_bytes(gbs_of(metadata, raw(afu_id)))
+        path = self.folder / f"{afu_id}.gbs"
+        path.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw(afu_id)))
         return path
+
+
+STATEFUL = {"program", "reset", "release", "assign"}
 
 
 def raw(afu_id: str) -> bytes:
@@ -111,10 +102,14 @@ def test_a_function_is_programmed_by_the_drivers_own_ioctl(host: Host, driver: s
     assert calls[0]["sha256"] == hashlib.sha256(content).hexdigest()
     assert host.done("program", port, bitstream)["outcome"] == "present"
     assert numbers(host.bed.calls(), driver) == [("port", RESET)]
+    assert host.done("reset", port) == {"device": port, "outcome": "reset"}
+    assert numbers(host.bed.calls(), driver) == [("port", RESET)]
 
 
-def test_ports_are_moved_with_the_drivers_own_structures(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver, ports=2)
+def test_ports_are_moved_and_described_with_the_drivers_own_structures(
+    host: Host, driver: str
+) -> None:
+    card = host.bed.add(driver=driver, ports=2, numa_node=1)
     requests = {"opae": (0xB581, 0xB582), "dfl": (0x4004B681, 0x4004B682)}[driver]
     words = (("release", "released"), ("assign", "assigned"))
     for (word, outcome), request in zip(words, requests, strict=True):
@@ -123,6 +118,16 @@ def test_ports_are_moved_with_the_drivers_own_structures(host: Host, driver: str
         (call,) = host.bed.calls()
         assert call["request"] == request
         assert call["fields"] == ([12, 0, 1] if driver == "opae" else [1])
+    shown = host.done("info", f"/dev/{card['ports'][0]}")
+    assert [call["request"] - BASE[driver] for call in host.bed.calls()] == [0, 0x41, 0x42, 0x42]
+    assert shown["regions"] == [
+        {"index": 0, "size": 262144, "offset": 0, "access": "rwm"},
+        {"index": 1, "size": 4096, "offset": 262144, "access": "rwm"},
+    ]
+    assert (shown["fme"], shown["number"], shown["afuId"]) == (card["fme"], 0, NLB0)
+    assert (shown["apiVersion"], shown["umsgs"]) == (0, 8)
+    assert shown.get("capability") == ("0x3" if driver == "opae" else None)
+    assert (shown["pci"]["address"], shown["pci"]["numaNode"]) == (card["address"], 1)
 
 
 def test_a_port_on_a_virtual_function_is_programmed_out_of_tree(host: Host) -> None:
@@ -131,44 +136,3 @@ def test_a_port_on_a_virtual_function_is_programmed_out_of_tree(host: Host) -> N
     assert host.done("program", card["ports"][1], host.gbs(NLB3))["outcome"] == "programmed"
     (call,) = host.bed.calls(BASE["opae"] + PROGRAM)
     assert (call["node"], call["fields"][2]) == (card["fme"], 1)
-
-
-REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "opae": (
-        {"status": 0b10, "registers": {"errors/fme-errors/errors": "0x40\n"}},
-        ["CRC error", "errors/fme-errors/errors of intel-fpga-fme.0 reads 0x40"],
-    ),
-    "dfl": (
-        {
-            "registers": {
-                "errors/fme_errors": "0x40\n",
-                "dfl-fme-mgr.0/fpga_manager/fpga0/status": "reconfig CRC error\n",
-            }
-        },
-        ["reconfig CRC error", "errors/fme_errors of dfl-fme.0 reads 0x40"],
-    ),
-}
-
-
-def test_a_refusal_by_the_hardware_shows_what_it_says(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver)
-    behaviour, said = REFUSED[driver]
-    host.bed.ask("behave", address=card["address"], what="refuse", **behaviour)
-    code, out, err = host.fpga("program", card["ports"][0], host.gbs(NLB3))
-    assert (code, out, err.count("\n")) == (1, "", 1)
-    assert "the hardware refused (Input/output error;" in err
-    assert [words for words in said if words not in err] == []
-    assert len(host.bed.calls(BASE[driver] + PROGRAM)) == 1
-
-
-@pytest.mark.parametrize("driver", ["dfl"])
-def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> None:
-    hanging, other = host.bed.add(driver=driver), host.bed.add(driver=driver)
-    host.bed.ask("behave", address=hanging["address"], what="hang")
-    bitstream = host.gbs(NLB3)
-    stuck = host.start("program", hanging["ports"][0], bitstream, "--timeout", "5")
-    eventually(lambda: host.bed.calls(BASE[driver] + PROGRAM))
-    assert host.done("program", other["ports"][0], bitstream)["outcome"] == "programmed"
-    assert stuck.wait(60) == HUNG
-    assert "hangs: no answer within 5 s" in stuck.stderr
-    host.bed.ask("let_go")

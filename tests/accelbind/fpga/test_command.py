@@ -17,7 +17,7 @@ from services.process.errors import DeviceBusy, DeviceGone, DeviceHung, DeviceRe
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
-from simulator.driver import SimulatedCalls
+from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from tests.accelbind.running import Done, run
 from tests.recorded import write_checkpoint
 from tests.support import holding
@@ -285,6 +285,17 @@ def test_scripts_can_tell_troubles_apart(
         same, out, err = fpga(rack, "reset", "dfl-port.0", *asked)
         assert (same, out) == (code, "")
         assert json.loads(err) == {"version": 1, "error": "x", "exitCode": code}
+
+
+def test_a_card_that_hangs_is_given_up(rack: Rack, tmp_path: Path) -> None:
+    rack.add_card(CardSpec(driver="dfl"))
+    file = tmp_path / "file"
+    file.write_bytes(make_gbs(A10_INTERFACE, NLB3, raw_bitstream(NLB3)))
+    with DriverStandIn(rack.root) as driver:
+        driver.go_on.clear()
+        code, _, err = fpga(rack, "program", "dfl-port.0", file, "--timeout", "0.5")
+        assert (code, "hangs: no answer within 0.5 s" in err) == (5, True)
+        driver.go_on.set()
 
 
 @pytest.mark.parametrize("seconds", ["999999999", "999999999d"])
