@@ -13,15 +13,13 @@ from structlog.testing import capture_logs
 from accelbind.cli import main
 from services.devices.model import PluginMode
 from services.kubelet.sockets import plugins_folder
-from services.node.last_mode import FILE, last_mode
+from services.node.last_mode import last_mode
 from services.programming.records import FOLDER
-from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from tests.plugin.support import AF as OFFERED
-from tests.plugin.support import REGION, Bed, running, serving, settings
-from tests.plugin.test_annotation import annotate, offers
+from tests.plugin.support import REGION, Bed, serving
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -67,25 +65,14 @@ def reboot(folder: Path) -> None:
     shutil.rmtree(folder / "state")
 
 
-def forgotten(folder: Path) -> None:
-    """Nobody knows which mode was served."""
-    (plugins_folder(folder / "k") / FILE).unlink()
-
-
 def copied_back(folder: Path) -> None:
     """Records of the time before are there again."""
     shutil.copytree(folder / "before", folder / "state" / FOLDER, dirs_exist_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("then", "between"),
-    [(nothing, None), (nothing, AF), (reboot, AF), (forgotten, None), (copied_back, None)],
-)
+@pytest.mark.parametrize("then", [reboot, copied_back])
 async def test_what_a_tenant_programmed_in_regiondevel_is_replaced_before_the_first_start(
-    bed: Bed,
-    driver: DriverStandIn,
-    then: Callable[[Path], None],
-    between: PluginMode | None,
+    bed: Bed, driver: DriverStandIn, then: Callable[[Path], None]
 ) -> None:
     """Its image shows the id of another namespace's function."""
     add_card(bed)
@@ -93,28 +80,10 @@ async def test_what_a_tenant_programmed_in_regiondevel_is_replaced_before_the_fi
     shutil.copytree(bed.folder / "state" / FOLDER, bed.folder / "before")
     await serve(bed, REGIONDEVEL)
     then(bed.folder)
-    if between is not None:
-        await serve(bed, between)
     assert await start(bed, "first")
     assert [each.afu_id for each in driver.programmed] == [NLB0]
     assert await start(bed, "second")
     assert len(driver.programmed) == 1
-    reboot(bed.folder)
-    assert await start(bed, "third")
-    assert len(driver.programmed) == 2
-
-
-async def test_a_card_that_is_away_while_the_mode_changes_is_programmed_once_it_is_back(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    add_card(bed)
-    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
-    await serve(bed, REGIONDEVEL)
-    bed.rack.remove_card(ADDRESS)
-    await serve(bed, AF)
-    add_card(bed)
-    assert await start(bed, "p")
-    assert [each.afu_id for each in driver.programmed] == [NLB0]
 
 
 async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
@@ -172,22 +141,6 @@ async def test_no_region_is_offered_until_records_are_deleted_and_the_mode_is_wr
             assert was_served(bed.folder, REGIONDEVEL)
 
 
-async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_record(
-    bed: Bed,
-) -> None:
-    """`--mode regiondevel` on a node annotated region: that mode is never served."""
-    add_card(bed)
-    bed.record_ports()
-    folder = bed.folder / "state" / FOLDER
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    (bed.folder / "api").mkdir()
-    async with ApiServerStandIn(bed.folder / "api") as api:
-        annotate(api, "region")
-        async with running(settings(bed.folder, REGIONDEVEL), api=api):
-            await offers(bed.kubelet, region=1)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
 # Where nothing is programmed before a container starts -------------------------------------------
 
 
@@ -212,20 +165,12 @@ async def tenant(bed: Bed) -> None:
     await serve(bed, REGIONDEVEL)
 
 
-async def refused_start(bed: Bed) -> None:
-    """The plugin has begun to program the port, and the hardware refused."""
-    assert not await start(bed, "refused", NLB3)
-
-
 async def refused_by_hand(bed: Bed) -> None:
     """`accelbind fpga program` has begun to program the port, and the hardware refused."""
     assert await fpga_program(bed.folder, NLB3) != 0
 
 
-@pytest.mark.parametrize(
-    ("before", "then"),
-    [(tenant, nothing), (tenant, reboot), (refused_start, reboot), (refused_by_hand, reboot)],
-)
+@pytest.mark.parametrize(("before", "then"), [(tenant, nothing), (refused_by_hand, reboot)])
 async def test_a_port_of_unknown_content_is_refused_until_it_is_programmed_by_hand(
     bed: Bed,
     driver: DriverStandIn,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.devices.model import PluginMode
-from services.kube.client import BadStatus, Dropped, HttpResponse, Unreadable
+from services.kube.client import BadStatus, HttpResponse, Unreadable
 from services.mappings.index import EMPTY_INDEX
 from services.process.errors import ClusterError
 from simulator.cards import CardSpec, Rack
@@ -68,22 +68,6 @@ async def test_devices_are_for_namespaces_that_map_them(
         await bed.runs(started)
 
 
-@pytest.mark.parametrize(
-    ("mode", "values"),
-    [
-        (PluginMode.AF, {}),
-        (PluginMode.AF, {"enforce_mappings": "never"}),
-        (DEVEL, {"enforce_mappings": "never"}),
-    ],
-)
-async def test_where_mappings_are_not_asked_anything_starts(
-    bed: Bed, mode: PluginMode, values: dict[str, Any]
-) -> None:
-    bed.pods.mapped = EMPTY_INDEX
-    async with bed.running(mode, **values):
-        assert (await start(bed, REGION if mode is DEVEL else AF))["c"].running
-
-
 async def test_without_an_api_server_auto_asks_nobody_and_always_refuses(bed: Bed) -> None:
     async with running(settings(bed.folder, DEVEL)):
         started = await start(bed, REGION)
@@ -102,32 +86,25 @@ def another_node(spec: dict[str, Any]) -> None:
     spec["spec"]["nodeName"] = "n2"
 
 
-@pytest.mark.parametrize("mode", [PluginMode.AF, DEVEL])
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (None, "the API server has no pod ns/p"),
-        (another_uid, "pod ns/p has been replaced"),
-        (another_node, 'has pod ns/p on node "n2", and this is "n1"'),
-    ],
-)
-async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(
-    bed: Bed, mode: PluginMode, change: Callable[[dict[str, Any]], None] | None, text: str
-) -> None:
+async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(bed: Bed) -> None:
     """Whoever can make a folder in /var/log/pods could name a namespace that maps everything."""
-    resource = AF if mode is PluginMode.AF else REGION
-    bed.pods.mapped = mapping_both_functions("af" if mode is PluginMode.AF else "region")
-    spec = pod("p", container("c", resource))
-    if change is not None:
-        change(bed.pods.add(copy.deepcopy(spec)))
-    logs = bed.folder / "k/pod-logs"
-    async with bed.running(mode, enforce_mappings="always", pod_logs_dir=logs):
-        await bed.offers(1, resource)
-        started = await bed.kubelet.settled(await bed.kubelet.admit(spec))
-        assert not started["c"].started
-        assert text in bed.said
-        bed.pods.add(spec)
-        await bed.runs(started)
+    changes: list[tuple[Callable[[dict[str, Any]], None] | None, str]] = [
+        (None, "the API server has no pod ns/p0"),
+        (another_uid, "pod ns/p1 has been replaced"),
+        (another_node, 'has pod ns/p2 on node "n2", and this is "n1"'),
+    ]
+    async with bed.running(DEVEL):
+        for number, (change, text) in enumerate(changes):
+            await bed.offers(1, REGION)
+            spec = pod(f"p{number}", container("c", REGION))
+            if change is not None:
+                change(bed.pods.add(copy.deepcopy(spec)))
+            started = await bed.kubelet.settled(await bed.kubelet.admit(spec))
+            assert not started["c"].started
+            assert text in bed.said
+            bed.pods.add(spec)
+            await bed.runs(started)
+            await bed.kubelet.delete_pod(started)
 
 
 # What was allowed before -------------------------------------------------------------------------
@@ -137,45 +114,32 @@ def answer(status: int) -> BadStatus:
     return BadStatus(f"the API server answers {status}", HttpResponse(status, b""))
 
 
-@pytest.mark.parametrize(
-    ("error", "starts"),
-    [
-        (AWAY, True),
-        (Dropped("the API server closed the connection"), True),
-        (answer(500), True),
-        (answer(503), True),
-        (answer(429), False),
-        (answer(401), False),
-        (answer(403), False),
-        (answer(404), False),
-        (Unreadable("the answer can't be read"), False),
-    ],
-    ids=repr,
-)
-async def test_what_was_allowed_counts_only_without_an_answer(
-    bed: Bed, error: ClusterError, *, starts: bool
-) -> None:
+async def test_what_was_allowed_counts_only_without_an_answer(bed: Bed) -> None:
     async with bed.running(DEVEL):
         state = await start(bed, REGION)
-        bed.pods.error = error
-        await bed.kubelet.restart_container(state, "c")
-        await bed.kubelet.settled(state)
-        assert state["c"].running is starts
-        bed.pods.error = None
-        await bed.runs(state)
+        for error, starts in (
+            (AWAY, True),
+            (answer(503), True),
+            (answer(429), False),
+            (answer(404), False),
+            (Unreadable("the answer can't be read"), False),
+        ):
+            bed.pods.error = error
+            await bed.kubelet.restart_container(state, "c")
+            await bed.kubelet.settled(state)
+            assert state["c"].running is starts, error
+            bed.pods.error = None
+            await bed.runs(state)
 
 
-@pytest.mark.parametrize("error", [AWAY, answer(500), answer(429)], ids=repr)
-async def test_a_container_that_was_refused_does_not_start_in_the_next_outage(
-    bed: Bed, error: ClusterError
-) -> None:
+async def test_a_container_that_was_refused_does_not_start_in_the_next_outage(bed: Bed) -> None:
     async with bed.running(DEVEL):
         state = await start(bed, REGION)
         await bed.runs(state)
         bed.pods.mapped = EMPTY_INDEX
         await bed.kubelet.restart_container(state, "c")
         await bed.kubelet.until(lambda: "code = PermissionDenied" in bed.said)
-        bed.pods.error = error
+        bed.pods.error = AWAY
         await bed.kubelet.until(lambda: "code = Unavailable" in bed.said)
         assert not state["c"].running
         bed.pods.error, bed.pods.mapped = None, mapping_both_functions()

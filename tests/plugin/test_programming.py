@@ -24,7 +24,6 @@ from tests.plugin.support import (
     container,
     functions,
     mapping_both_functions,
-    serving,
 )
 from tests.support import eventually_async
 
@@ -186,9 +185,6 @@ async def test_a_clock_below_what_a_function_asks_for_is_reported_at_each_start(
     assert "asks for 400/200 MHz: it runs slower" in slow[0].message
 
 
-# OpenCL programs, and what is recorded of them ---------------------------------------------------
-
-
 # What is refused ---------------------------------------------------------------------------------
 
 
@@ -319,28 +315,3 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
         driver.go_on.set()
         await bed.runs(await first)
         await bed.runs(second)
-
-
-async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    card = add_card(bed, NLB3)
-    bed.install(NLB0)
-    async with bed.running(MODE) as plugin:
-
-        def scans() -> float:
-            name = "accelbind_scan_seconds_count"
-            return plugin.parts.registry.get_sample_value(name) or 0
-
-        driver.go_on.clear()
-        await bed.offers(1, REGION)
-        starting = asyncio.create_task(bed.wants("p", NLB0))
-        await eventually_async(lambda: bool(driver.begun))
-        bed.rack.set_afu(card, "f" * 32)  # what a port shows in the middle of it
-        before = scans()
-        serving(plugin).node.state.rescan.request()
-        await eventually_async(lambda: scans() > before + 1)
-        assert bed.kubelet.allocatable.get(REGION) == 1
-        driver.go_on.set()
-        assert (await starting)["c"].running
-        assert bed.kubelet.allocatable.get(REGION) == 1
