@@ -60,7 +60,6 @@ log = structlog.get_logger(component="plugin")
 class RegistrationState(StrEnum):
     """The state of a registration; the values are for people."""
 
-    IDLE = "has no devices"
     WAITING = "waits for the kubelet"
     REGISTERING = "registers"
     REGISTERED = "is registered"
@@ -85,7 +84,7 @@ class Registration:
     ) -> None:
         self.resource = resource
         self.devices = devices
-        self.state = RegistrationState.IDLE
+        self.state = RegistrationState.WAITING
         self.server: ResourceServer | None = None
         self._create_server = create_server
         self._folder = folder
@@ -119,8 +118,8 @@ class Registration:
     async def keep_registered(self) -> None:
         """Keep the resource registered until cancelled, then end its server."""
         while True:
-            await self._wait_for_update()
             self.state = RegistrationState.WAITING
+            await self._wait_for_update()
             identity, started = await self._folder.present(), time.monotonic()
             self.state = RegistrationState.REGISTERING
             try:
@@ -144,7 +143,6 @@ class Registration:
         # more without any.
         if self.devices or self.resource in self._counted.resources():
             return
-        self.state = RegistrationState.IDLE
         await self._has_devices.wait()
 
     async def _pause(self, identity: Identity) -> None:
@@ -165,11 +163,7 @@ class Registration:
             yield server
         finally:
             self.server = None
-            try:
-                await server.close()
-            finally:
-                with contextlib.suppress(OSError):
-                    server.path.unlink()
+            await server.close()
 
     async def _register(self, server: ResourceServer, identity: Identity) -> None:
         """Make the resource known.

@@ -20,7 +20,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -51,13 +51,10 @@ from services.process.errors import (
 )
 from services.process.text import clip
 
-DRAIN_SECONDS: Final = 1.0
-"""For streams to end by themselves when a server closes."""
+GRACE_SECONDS: Final = 1.0
+"""For streams and other calls to end by themselves when a server closes."""
 
-GRACE_SECONDS: Final = 0.5
-"""For unfinished calls after that; then they are cancelled."""
-
-STOP_SECONDS: Final = 2.0
+STOP_SECONDS: Final = 3.0
 """For the server to stop; the plugin does not wait longer."""
 
 MAX_DETAILS: Final = 2000
@@ -122,11 +119,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._cdi = cdi
         self._hooked = hooked
         self._server: grpc.aio.Server | None = None
-        self._streams = 0
         self._changed = asyncio.Event()
-        self._drained = asyncio.Event()
-        """Whether no stream is open."""
-        self._drained.set()
         self._ending = False
 
     @property
@@ -159,17 +152,12 @@ class ResourceServer(rpc.DevicePluginServicer):
 
     async def _end(self, server: grpc.aio.Server) -> None:
         self._ending = True
-        self._changed.set()
-        # Stopping a server with an open stream waits the whole grace: end the streams first.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                await self._drained.wait()
-        stopping = asyncio.ensure_future(server.stop(GRACE_SECONDS))
-        done, _ = await asyncio.wait([stopping], timeout=STOP_SECONDS)
-        for each in done:
-            each.result()
-        if not done:
-            log.error("the gRPC server did not stop in time", resource=self.resource)
+        self._changed.set()  # a stream that didn't end would make the server wait the whole grace
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await server.stop(GRACE_SECONDS)
+        except TimeoutError:
+            log.warning("the gRPC server did not stop in time", resource=self.resource)
 
     def update(self, devices: Mapping[str, Device]) -> None:
         """Offer these devices (by id) from now on, and stream them if the list changes."""
@@ -223,8 +211,6 @@ class ResourceServer(rpc.DevicePluginServicer):
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """The devices now and after each change, until either side ends the stream."""
         is_kubelet = not self.opened.is_set()
-        self._streams += 1
-        self._drained.clear()
         self.opened.set()
         sent = None
         try:
@@ -239,9 +225,6 @@ class ResourceServer(rpc.DevicePluginServicer):
                 else:
                     await self._changed.wait()
         finally:
-            self._streams -= 1
-            if not self._streams:
-                self._drained.set()
             if is_kubelet and not self._ending:
                 self.cut.set()
 

@@ -174,9 +174,12 @@ class HolderSource:
                 problems = [f"{what}: {unanswered}"]
             holders = self.holders if active is None else holders_of_pods(active, self._ours)
             return HolderSnapshot(holders, tuple(problems))
-        folders, problem = await self._folders(entries)
-        if problem:
-            problems.append(f"pods of init containers are unknown: {problem}")
+        folders: list[str] = []
+        try:
+            folders = await self._files.folders() if entries else []
+        except (KubeletError, HardwareError) as error:
+            if not isinstance(error.__cause__, FileNotFoundError):  # it need not be mounted
+                problems.append(f"pods of init containers are unknown: {error}")
         self._pods = pods_of_devices(entries, active or ()) | pods_of_folders(folders)
         return HolderSnapshot(
             holders_of_entries(entries, self._pods, self._ours),
@@ -196,19 +199,6 @@ class HolderSource:
 
     async def _active(self) -> tuple[Held, ...]:
         return await held_devices(self._socket, seconds=ANSWER_SECONDS)
-
-    async def _folders(self, entries: tuple[CheckpointEntry, ...]) -> tuple[list[str], str]:
-        """Names of log folders, if there are entries to find pods for, and why they are unknown.
-
-        A missing folder is no problem: it need not be mounted.
-        """
-        if not entries:
-            return [], ""
-        try:
-            return await self._files.folders(), ""
-        except (KubeletError, HardwareError) as error:
-            missing = isinstance(error.__cause__, FileNotFoundError)
-            return [], "" if missing else str(error)
 
     def _version_now(self) -> tuple[int, int] | None:
         try:

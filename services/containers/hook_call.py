@@ -27,10 +27,6 @@ _NAMES: Final = (
 _REGIONS: Final = f"{DOMAIN}/region-"
 
 
-class InvalidHookCall(InvalidInput):
-    """A hook's message can't be read, or doesn't identify the container."""
-
-
 @dataclass(frozen=True, slots=True)
 class HookCall:
     """A container that is about to start, as its runtime describes it."""
@@ -49,23 +45,23 @@ _DECODER: Final = msgspec.json.Decoder(_Message)
 
 
 def parse(message: bytes) -> HookCall:
-    """Read a hook's message; `InvalidHookCall` if it doesn't name one container of one pod."""
+    """Read a hook's message; `InvalidInput` if it doesn't name one container of one pod."""
     try:
         call = _DECODER.decode(message)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidHookCall(f"the hook's message can't be read: {error}") from error
+        raise InvalidInput(f"the hook's message can't be read: {error}") from error
     named = {
         ContainerIdentity(call.annotations[uid], call.annotations[name])
         for uid, name in _NAMES
         if call.annotations.get(uid) and call.annotations.get(name)
     }
     if not named:
-        raise InvalidHookCall(
+        raise InvalidInput(
             "the runtime's annotations don't say which container of which pod is starting:"
             f" containerd and CRI-O set {' and '.join(_NAMES[0])}, or {' and '.join(_NAMES[1])}"
         )
     if len(named) > 1:  # a pod's own annotations that imitate another runtime's
-        raise InvalidHookCall("the annotations name two different containers")
+        raise InvalidInput("the annotations name two different containers")
     return HookCall(named.pop(), call.region)
 
 
@@ -82,7 +78,7 @@ def held_regions(call: HookCall, entries: Iterable[CheckpointEntry]) -> tuple[st
     for resource, names in held.items():
         if call.region in names:
             return resource, tuple(sorted(names))
-    raise InvalidHookCall(
+    raise InvalidInput(
         f"the container has {plain(call.region)}, which the kubelet has not allocated to it:"
         " ask for a region as a resource"
     )

@@ -77,7 +77,7 @@ def known(inventory: Inventory | None, *not_offered: Device, error: str = "") ->
 NO_CARDS = Inventory(problems=(Problem("no-driver", "load the driver"),))
 REGISTERED = FakeRegistration()
 FAILED = FakeRegistration("d/q", RegistrationState.FAILED, error="nothing answers")
-IDLE = FakeRegistration("d/q", RegistrationState.IDLE, devices={})
+IDLE = FakeRegistration("d/q", RegistrationState.WAITING, devices={})
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ async def test_a_slow_stream_skips_to_the_newest_list(short_dir: Path) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a server that closes wait for what should end by itself longer than a test waits."""
-    for name in ("DRAIN_SECONDS", "GRACE_SECONDS", "STOP_SECONDS"):
+    for name in ("GRACE_SECONDS", "STOP_SECONDS"):
         monkeypatch.setattr(f"plugin.server.{name}", 600.0)
 
 

@@ -5,14 +5,13 @@ import pytest
 
 from services.containers.hook_call import (
     HookCall,
-    InvalidHookCall,
     held_regions,
     parse,
     require_no_plain_nodes,
 )
 from services.containers.identity import ContainerIdentity
 from services.kubelet.values import CheckpointEntry
-from services.process.errors import HookMissing
+from services.process.errors import HookMissing, InvalidInput
 from tests.services.cards import REGION
 
 CONTAINERD = {
@@ -43,13 +42,13 @@ def test_the_runtimes_annotations_say_who_starts(annotations: dict[str, str]) ->
 def test_annotations_that_do_not_name_one_container_are_refused(
     annotations: dict[str, str], text: str
 ) -> None:
-    with pytest.raises(InvalidHookCall, match=text):
+    with pytest.raises(InvalidInput, match=text):
         parse(message(annotations))
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[" * 100_000])
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    with pytest.raises(InvalidHookCall, match="can't be read"):
+    with pytest.raises(InvalidInput, match="can't be read"):
         parse(data)
 
 
@@ -76,7 +75,7 @@ def test_a_containers_regions_are_those_of_the_checkpoint() -> None:
     "entries", [[], [entry("dfl-fme.1")], [entry("dfl-fme.0", container="another")]]
 )
 def test_a_region_that_was_not_allocated_is_refused(entries: list[CheckpointEntry]) -> None:
-    with pytest.raises(InvalidHookCall, match=r"dfl-fme.0, which the kubelet has not allocated"):
+    with pytest.raises(InvalidInput, match=r"dfl-fme.0, which the kubelet has not allocated"):
         held_regions(CALL, entries)
 
 
