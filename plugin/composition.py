@@ -49,7 +49,6 @@ from services.node.start_gate import (
 )
 from services.process import http
 from services.process.blocking import BlockingCalls
-from services.process.errors import InvalidSettings
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.records import FOLDER, PortRecords
 
@@ -190,21 +189,19 @@ class ModeParts:
     # What the kubelet calls
 
     def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
-        process = self._process
-
-        def on_attempt(outcome: str) -> None:
-            process.metrics.registrations.labels(resource, outcome).inc()
-            process.events.registered(resource, registration.error)
-
-        registration = Registration(
+        return Registration(
             resource,
             devices,
             create_server=partial(self._server, resource),
-            folder=process.folder,
-            counted=process.counted,
-            on_attempt=on_attempt,
+            folder=self._process.folder,
+            counted=self._process.counted,
+            on_attempt=partial(self._attempted, resource),
         )
-        return registration
+
+    def _attempted(self, resource: str, error: str) -> None:
+        outcome = "failed" if error else "ok"
+        self._process.metrics.registrations.labels(resource, outcome).inc()
+        self._process.events.registered(resource, error)
 
     def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> ResourceServer:
         settings, is_fpga = self._process.settings, resource.startswith(FPGA_RESOURCES)
@@ -247,8 +244,6 @@ class ModeParts:
             return [partial(require_mapped, claims=self._claims())] if self._is_enforced() else []
         if programming is not Programming.OCI_HOOK:
             return [self._region_policy().authorize_start]
-        if not self.cdi:
-            raise InvalidSettings("--programming=oci-hook needs --cdi-dir")
         hooked = partial(
             require_hook,
             claims=self._claims(),

@@ -1,18 +1,10 @@
 """The plugin process: how it starts, serves one mode after the other, and ends.
 
-One event loop. These tasks run while the process does: the check of the kubelet's folder, the watch
-of this node, and the writing of Events. What serves in the node's mode is composed when the mode
-begins (`plugin.composition`), and ended when it changes. An HTTP server answers probes and scrapes.
-Daemon threads read files that may hang.
-
 When a mode ends because another one begins, each stream first sends an empty list, so that the
 resource's capacity becomes 0, and then ends: a stream that ends without that leaves the old
 capacity behind for minutes. If the list can't be sent (the kubelet refuses, or a stream is lost),
 the next mode sends it. When the process ends, no empty list is sent: the devices will be back soon,
 and the kubelet keeps their number meanwhile.
-
-SIGTERM or SIGINT ends discovery, then every registration (streams first, then sockets), then the
-rest; a scan that hangs delays nothing.
 """
 
 import asyncio

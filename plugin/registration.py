@@ -69,7 +69,7 @@ class RegistrationState(StrEnum):
 class Registration:
     """Keeps one resource registered; each attempt has a server of its own on a new socket.
 
-    `on_attempt` gets the outcome of each attempt, `ok` or `failed`.
+    `on_attempt` gets the error of each attempt, empty if there is none.
     """
 
     def __init__(
@@ -221,13 +221,13 @@ class Registration:
     def _succeeded(self, path: Path) -> None:
         self.state = RegistrationState.REGISTERED
         self._outage.ended()
-        self._on_attempt("ok")
+        self._on_attempt("")
         log.info("registered", resource=self.resource, socket=path.name, devices=len(self.devices))
 
     def _failed(self, error: str) -> None:
         self.state = RegistrationState.FAILED
         self._outage.failed(error)
-        self._on_attempt("failed")
+        self._on_attempt(error)
 
 
 def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:

@@ -1,13 +1,8 @@
 """The gRPC server of one resource: answers the kubelet's calls and streams the devices.
 
 A server exists for one registration, with a socket and streams of its own, so that ending it ends
-nothing else; `plugin.registration` decides when.
-
-`ListAndWatch` sends the devices at once and after each change. Each stream remembers what it sent
-last: a slow one skips to the newest list instead of queueing all of them.
-
-`PreStartContainer` asks the start policy (`services.node.start_gate`), whose errors become gRPC
-codes in `_answering`.
+nothing else. Each stream remembers what it sent last: a slow one skips to the newest list instead
+of queueing all of them.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Which container is starting, and what may it have: the facts that a start is decided on.
 
-The kubelet's checkpoint names the container and its pod's UID (`services.containers.identity`), the
-pod's log folder its namespace and name, and one GET of the pod what the container wants
-(`services.containers.wanted`). The namespace's mappings say whether it may have that. While the API
-server is away, a container that was allowed to start before may start again.
+Container (`services.containers.identity`), what it wants (`services.containers.wanted`), and what
+its namespace maps. While the API server is away, a container that was allowed to start before may
+start again.
 """
 
 from collections.abc import Iterable, Sequence
