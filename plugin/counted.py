@@ -5,14 +5,10 @@ stream. So a resource is counted from when the kubelet's stream is sent devices 
 an empty list. A restarted kubelet counts nothing.
 """
 
-import asyncio
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
 
 from plugin.kubelet_folder import Identity, identify
-
-POLL_SECONDS: Final = 0.02
 
 
 class CountedResources:
@@ -34,9 +30,3 @@ class CountedResources:
         """The resources, in the order of their names."""
         kubelet = identify(self._socket)
         return sorted(name for name, counts in self._kubelets.items() if counts == kubelet)
-
-    async def until_none(self) -> None:
-        """Wait until the kubelet counts no devices of ours."""
-        # Soon sent, or lost and registered once more; rare enough to poll for it.
-        while self.resources():  # noqa: ASYNC110 - as above
-            await asyncio.sleep(POLL_SECONDS)

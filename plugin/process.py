@@ -43,9 +43,6 @@ LOCK_LOST: Final = "another plugin has the lock"
 END_SECONDS: Final = 4.0
 """For all registrations to end; then they are left behind."""
 
-WITHDRAW_SECONDS: Final = 2.0
-"""For the kubelet to learn that no devices are left."""
-
 log = structlog.get_logger(component="plugin")
 
 
@@ -200,7 +197,7 @@ class Plugin:
             running.cancel()
             await asyncio.wait([running])
             if reason == ANOTHER_MODE:
-                await self.serving.resources.withdraw(WITHDRAW_SECONDS)
+                self.serving.resources.withdraw()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     await self.serving.resources.close()

@@ -155,11 +155,9 @@ class Registration:
 
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[ResourceServer]:
-        server = self._create_server(self.devices, self._folder.new_socket())
+        server = self.server = self._create_server(self.devices, self._folder.new_socket())
         try:
             await server.start()
-            self.server = server
-            server.update(self.devices)  # they may have changed meanwhile
             yield server
         finally:
             self.server = None

@@ -1,7 +1,6 @@
 """The registrations of all resources of a node, as resources come, change and go."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -62,13 +61,10 @@ class ResourceSet:
                 server.resend()
                 return
 
-    async def withdraw(self, seconds: float) -> None:
-        """Withdraw all devices, and wait some seconds until the kubelet counts none of them."""
+    def withdraw(self) -> None:
+        """Withdraw all devices: each stream sends that before it ends."""
         for registration in self.registrations.values():
             registration.update({})
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._counted.until_none()
 
     async def close(self) -> None:
         """End all registrations with their streams and sockets."""

@@ -204,12 +204,12 @@ class ResourceServer(rpc.DevicePluginServicer):
         request: pb.Empty,  # noqa: ARG002 - holds nothing
         context: Context,  # noqa: ARG002 - no need of it
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
-        """The devices now and after each change, until either side ends the stream."""
+        """The devices now and after each change, the last one too, until either side ends it."""
         is_kubelet = not self.opened.is_set()
         self.opened.set()
         sent = None
         try:
-            while not self._ending:
+            while True:
                 if self._listing is not sent:
                     sent = self._listing
                     if is_kubelet and sent.devices:
@@ -217,6 +217,8 @@ class ResourceServer(rpc.DevicePluginServicer):
                     yield sent
                     if is_kubelet and not sent.devices:  # not before it is sent
                         self._counted.note_sent(self.resource, is_empty=True)
+                elif self._ending:
+                    return
                 else:
                     await self._changed.wait()
         finally:

@@ -80,10 +80,8 @@ def address(path: Path) -> str:
     """Return the gRPC target of a socket.
 
     Raises:
-        KubeletError: the path is relative, or longer than a unix socket's path may be.
+        KubeletError: the path is longer than a unix socket's path may be.
     """
-    if not path.is_absolute():
-        raise KubeletError(f"{path}: a socket's path must be absolute")
     # gRPC truncates or refuses such a path, with an error that names neither path nor reason.
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from plugin import process
 from plugin.node_mode import ANNOTATION
 from plugin.process import Plugin
 from services.devices.model import PluginMode
@@ -169,9 +168,8 @@ async def test_an_annotation_that_names_no_mode_keeps_the_one_before(
 
 
 async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_next(
-    bed: Bed, api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, api: ApiServerStandIn
 ) -> None:
-    monkeypatch.setattr(process, "WITHDRAW_SECONDS", 0.2)
     bed.rack.add_card(CardSpec())
     annotate(api, None)
     async with with_api(bed, api) as plugin:

@@ -112,14 +112,6 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
         await eventually_async(lambda: steps == ["begins", "has ended", "begins"])
 
 
-async def test_withdrawing_takes_all_devices_and_waits_for_no_kubelet_that_is_away() -> None:
-    async with fleet() as each:
-        each.on_scan(tree(a="xy", b="z"))
-        async with asyncio.timeout(60):
-            await each.withdraw(60)
-        assert [endpoint.devices for endpoint in each.registrations.values()] == [{}, {}]
-
-
 async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

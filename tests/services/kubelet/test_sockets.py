@@ -15,12 +15,8 @@ pytestmark = pytest.mark.anyio
 
 def test_a_path_of_107_bytes_is_the_longest_that_is_accepted() -> None:
     assert sockets.address(Path("/" + "d" * 99 + "/a.sock")).startswith("unix:/ddd")
-    for path, text in (
-        ("/" + "d" * 100 + "/a.sock", "108 bytes are too long"),
-        ("/" + "é" * 60, "bytes are too long"),
-        ("a.sock", "must be absolute"),
-    ):
-        with pytest.raises(KubeletError, match=text):
+    for path in ("/" + "d" * 100 + "/a.sock", "/" + "é" * 54):
+        with pytest.raises(KubeletError, match="10. bytes are too long"):
             sockets.address(Path(path))
 
 
