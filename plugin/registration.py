@@ -36,12 +36,9 @@ REGISTER_FIRST_SECONDS: Final = 0.1
 """The first pause after a registration that failed or was lost. A kubelet that restarts ends any
 pause, since its socket is a new one."""
 
-REGISTER_SECONDS: Final = 5.0
-"""For the kubelet to answer `Register`; it dials back before it does."""
-
-MAX_PATIENCE: Final = 8
-"""How many times as long it may take at most; the time grows with each failure. A kubelet that
-always takes longer than we wait, as on a node that is starting, would never register us."""
+REGISTER_SECONDS: Final = 30.0
+"""For the kubelet to answer `Register`; it dials back before it does. A kubelet that always takes
+longer than we wait, as on a node that is starting, would never register us."""
 
 OPEN_SECONDS: Final = 10.0
 """For the kubelet to open its stream after that."""
@@ -175,11 +172,10 @@ class Registration:
             resource_name=self.resource,
             options=server.options,
         )
-        seconds = REGISTER_SECONDS * min(1 + self._backoff.failures, MAX_PATIENCE)
 
         async def answer() -> None:
             async with dial(self._folder.socket) as channel:
-                await rpc.RegistrationStub(channel).Register(request, timeout=seconds)
+                await rpc.RegistrationStub(channel).Register(request, timeout=REGISTER_SECONDS)
 
         try:
             first = await first_of({"answer": answer(), RESTARTED: self._restarted(identity)})

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 def test_a_path_of_107_bytes_is_the_longest_that_is_accepted() -> None:
     assert sockets.address(Path("/" + "d" * 99 + "/a.sock")).startswith("unix:/ddd")
     for path in ("/" + "d" * 100 + "/a.sock", "/" + "é" * 54):
-        with pytest.raises(KubeletError, match="10. bytes are too long"):
+        with pytest.raises(KubeletError, match=r"10\d bytes are too long"):
             sockets.address(Path(path))
 
 
