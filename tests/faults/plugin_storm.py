@@ -112,9 +112,13 @@ class Storm:
         return "the kubelet stops"
 
     def _fault(self) -> str:
-        fault = self.chance.choice(
-            ({"refuse": "not in the mood"}, {"refuse": ""}, {"hang": True}, {"hang": False})
-        )
+        faults: list[dict[str, object]] = [
+            {"refuse": "not in the mood"},
+            {"refuse": ""},
+            {"hang": True},
+            {"hang": False},
+        ]
+        fault = self.chance.choice(faults)
         self.kubelet.set_faults(**fault)
         return f"registrations: {fault}"
 
