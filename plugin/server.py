@@ -102,8 +102,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         self.opened = asyncio.Event()
         """Set once the kubelet has opened a stream."""
         self.cut = asyncio.Event()
-        """Set once the kubelet has ended its stream, which is the first that was opened: the
-        kubelet knows of the socket before any other client."""
+        """Set once the kubelet has ended its stream."""
         self._devices = devices
         self._listing = _listing(devices)
         self._device_root = device_root
@@ -205,24 +204,23 @@ class ResourceServer(rpc.DevicePluginServicer):
         context: Context,  # noqa: ARG002 - no need of it
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """The devices now and after each change, the last one too, until either side ends it."""
-        is_kubelet = not self.opened.is_set()
         self.opened.set()
         sent = None
         try:
             while True:
                 if self._listing is not sent:
                     sent = self._listing
-                    if is_kubelet and sent.devices:
+                    if sent.devices:
                         self._counted.note_sent(self.resource, is_empty=False)
                     yield sent
-                    if is_kubelet and not sent.devices:  # not before it is sent
+                    if not sent.devices:  # not before it is sent
                         self._counted.note_sent(self.resource, is_empty=True)
                 elif self._ending:
                     return
                 else:
                     await self._changed.wait()
         finally:
-            if is_kubelet and not self._ending:
+            if not self._ending:
                 self.cut.set()
 
     async def GetPreferredAllocation(  # noqa: N802
