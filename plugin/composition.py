@@ -91,7 +91,7 @@ class ProcessParts:
         self.record_event = self.recorder.record if self.recorder else record_event
         self.reports = NodeReports(settings.node_name, self.record_event)
         self.events = PluginEvents(self.reports)
-        self.mode = NodeMode(settings.mode, on_change=self.events.mode_changed)
+        self.mode = NodeMode(settings.mode, report=partial(self.reports.report, "mode"))
         self.folder = KubeletFolder(
             plugins_folder(settings.kubelet_dir), on_wait=self.events.second_plugin
         )

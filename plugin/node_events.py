@@ -1,8 +1,7 @@
-"""Reports what happens between this plugin, its kubelet and its node's mode as Events."""
+"""Reports what happens between this plugin and its kubelet as Events."""
 
 from typing import Final
 
-from plugin.node_mode import ModeChoice
 from plugin.registration import NO_ANSWER
 from services.node.events import EventReason
 from services.node.reports import NodeReports
@@ -20,15 +19,6 @@ class PluginEvents:
     def __init__(self, reports: NodeReports) -> None:
         self._report = reports.report
         self._failures: dict[str, int] = {}
-
-    def mode_changed(self, before: ModeChoice, now: ModeChoice) -> None:
-        """The node's annotation has changed the mode, or names none."""
-        if now.error:
-            self._report("mode", EventReason.MODE_ANNOTATION_INVALID, now.error)
-        else:
-            why = "its annotation says so" if now.source == "annotation" else "it has no annotation"
-            change = f"it was {before.mode}" if now.mode is not before.mode else "as before"
-            self._report("mode", EventReason.MODE_CHANGED, f"mode {now.mode}: {why}; {change}")
 
     def second_plugin(self, reason: str) -> None:
         """This plugin waits, since another one serves this node."""

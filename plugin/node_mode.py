@@ -21,6 +21,7 @@ import structlog
 
 from services.devices.model import PluginMode
 from services.names import DOMAIN
+from services.node.events import EventReason
 from services.process.text import plain
 
 ANNOTATION: Final = f"{DOMAIN}/device-plugin-mode"
@@ -63,17 +64,17 @@ def choose(
 
 
 class NodeMode:
-    """The node's mode, as it changes; `on_change` gets the mode before and the mode now."""
+    """The node's mode, as it changes; `report` gets what is worth an Event."""
 
     def __init__(
         self,
         configured: PluginMode,
         *,
-        on_change: Callable[[ModeChoice, ModeChoice], None] = lambda *_: None,
+        report: Callable[[EventReason, str], None] = lambda *_: None,
     ) -> None:
         self.choice = ModeChoice(configured, "flag")
         self._configured = configured
-        self._on_change = on_change
+        self._report = report
         self._known = asyncio.Event()
         self._changed = asyncio.Event()
 
@@ -83,13 +84,19 @@ class NodeMode:
         self._known.set()
         if annotations is None:
             return
-        before = self.choice
-        self.choice = choose(before, self._configured, annotations)
-        if self.choice == before:
+        before, now = self.choice, choose(self.choice, self._configured, annotations)
+        if now == before:
             return
-        self._log_change(before)
-        if not first or self.choice.error:
-            self._on_change(before, self.choice)
+        self.choice = now
+        if now.error:
+            log.warning("the node's annotation is not understood", reason=now.error)
+            self._report(EventReason.MODE_ANNOTATION_INVALID, now.error)
+        else:
+            why = "its annotation says so" if now.source == "annotation" else "it has no annotation"
+            message = f"mode {now.mode}: {why}; it was {before.mode}"
+            log.info("the node's mode", reason=message)
+            if not first:
+                self._report(EventReason.MODE_CHANGED, message)
         self._changed.set()
 
     async def known(self, seconds: float) -> bool:
@@ -120,16 +127,3 @@ class NodeMode:
         while self.choice.mode is mode:
             self._changed.clear()
             await self._changed.wait()
-
-    def _log_change(self, before: ModeChoice) -> None:
-        now = self.choice
-        if now.error:
-            log.warning("the node's annotation is not understood", reason=now.error)
-            return
-        same = now.mode is before.mode
-        log.info(
-            "the node's mode is confirmed" if same else "the node's mode changes",
-            mode=now.mode.value,
-            source=now.source,
-            was=before.mode.value,
-        )

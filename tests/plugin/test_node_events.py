@@ -1,12 +1,13 @@
 """What a node's Events say, and when."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
 
 from plugin.node_events import ABSENCES, FAILURES, PluginEvents
-from plugin.node_mode import ModeChoice
+from plugin.node_mode import ANNOTATION, NodeMode
 from services.devices.damping import RECOVERING
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
@@ -176,10 +177,12 @@ def test_registrations_are_told_once_they_keep_failing(
 
 
 def test_the_mode_a_second_plugin_and_cleared_errors_are_told(told: Told) -> None:
-    before = ModeChoice(PluginMode.AF, "flag")
-    told.events.mode_changed(before, ModeChoice(PluginMode.REGION, "annotation"))
+    mode = NodeMode(PluginMode.AF, report=partial(told.reports.report, "mode"))
+    mode.update({})
+    assert told.take() == [], "it is as it was to be"
+    mode.update({ANNOTATION: "region"})
     assert told.happenings[0].message == "mode region: its annotation says so; it was af"
-    told.events.mode_changed(before, ModeChoice(PluginMode.AF, "flag", "what is that"))
+    mode.update({ANNOTATION: "fast"})
     told.events.second_plugin("another accelbind plugin serves on this node")
     told.reports.errors_cleared("port.0", "")
     told.reports.errors_cleared("port.0", "no permission")
