@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from plugin import process
 from plugin.node_mode import ANNOTATION
 from plugin.process import Plugin
 from services.devices.model import PluginMode
@@ -182,8 +183,12 @@ async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_
 
 
 async def test_an_api_server_that_is_away_delays_and_never_stops(
-    bed: Bed, api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
+    bed: Bed,
+    api: ApiServerStandIn,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(process, "KNOWN_SECONDS", 0.2)
     bed.rack.add_card(CardSpec())
     annotate(api, "region")
     async with contextlib.AsyncExitStack() as stack:
