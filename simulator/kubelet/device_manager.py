@@ -14,10 +14,9 @@ are made) and ends with `stop` (plugins are dropped, every socket file stays). C
 before anything acts on them.
 """
 
-import random
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import grpc.aio
 import msgspec
@@ -55,7 +54,6 @@ from simulator.kubelet.registration import (
 
 LOG = structlog.get_logger()
 
-T = TypeVar("T")
 ListContext: TypeAlias = grpc.aio.ServicerContext[
     pb.ListPodResourcesRequest, pb.ListPodResourcesResponse
 ]
@@ -78,13 +76,11 @@ class DeviceManager:
         *,
         active: Callable[[], Iterable[PodSpec]],
         journal: Journal,
-        rng: random.Random | None,
     ) -> None:
         """Start without allocations.
 
-        `active` returns the pods that may hold devices. `rng` decides what the real kubelet leaves
-        to chance: the order of a container's resources and of devices without a preference.
-        Without it they are ordered.
+        `active` returns the pods that may hold devices. What the real kubelet leaves to chance is
+        ordered: a container's resources, and devices without a preference.
         """
         self.faults = Faults()
         self.registered = ResourceTable()
@@ -93,7 +89,6 @@ class DeviceManager:
         self._folder = folder
         self._active = active
         self._journal = journal
-        self._rng = rng
         self._entries: dict[tuple[str, str, str], Entry] = {}
         self._servers: list[grpc.aio.Server] = []
 
@@ -170,7 +165,7 @@ class DeviceManager:
 
     def granted(self, pod: PodSpec, container: ContainerSpec) -> Granted:
         """What a container starts with."""
-        return granted(self._by_chance(self._of_container(pod, container)))
+        return granted(self._of_container(pod, container))
 
     def pod_resources(self) -> Iterator[pb.PodResources]:
         """All pods of the node, from before they are admitted until they end.
@@ -247,7 +242,7 @@ class DeviceManager:
             raise AllocationFailed(f"cannot allocate unhealthy devices {resource}")
         if len(had) == required:
             return []
-        chosen = self._by_chance(sorted(pool))[:required]
+        chosen = sorted(pool)[:required]
         missing = required - len(chosen)
         if not missing:
             return chosen
@@ -259,7 +254,7 @@ class DeviceManager:
             )
         preferred: Collection[str] = ()
         if known and known.options and known.options.get_preferred_allocation_available:
-            offered = self._by_chance(sorted(available.union(chosen)))
+            offered = sorted(available.union(chosen))
             try:
                 preferred = await self._client(resource).preferred(offered, chosen, required)
             except PluginFailed as error:
@@ -267,7 +262,7 @@ class DeviceManager:
                     f"device plugin GetPreferredAllocation rpc failed with err: {error}"
                 ) from error
         wanted = [each for each in dict.fromkeys(preferred) if each in available]
-        rest = self._by_chance(sorted(available.difference(wanted)))
+        rest = sorted(available.difference(wanted))
         return chosen + (wanted + rest)[:missing]
 
     async def pre_start(self, pod: PodSpec, container: ContainerSpec) -> None:
@@ -298,14 +293,7 @@ class DeviceManager:
     def _resources(self, container: ContainerSpec) -> list[tuple[str, int]]:
         """The device plugins' resources among a container's limits."""
         in_use = {entry.resource for entry in self._entries.values()}
-        mine = [e for e in container.limits if self.registered.known(e[0]) or e[0] in in_use]
-        return self._by_chance(mine)
-
-    def _by_chance(self, items: Iterable[T]) -> list[T]:
-        ordered = list(items)
-        if self._rng is not None:
-            self._rng.shuffle(ordered)
-        return ordered
+        return [e for e in container.limits if self.registered.known(e[0]) or e[0] in in_use]
 
 
 def _devices(entry: Entry) -> Iterator[pb.ContainerDevices]:

@@ -16,7 +16,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -161,11 +160,10 @@ def _device(device: pb.Device) -> Device:
 
 @dataclass(slots=True)
 class Faults:
-    """Faults of registrations: refused with a text, left unanswered, another protocol version."""
+    """Faults of registrations: refused with a text, left unanswered."""
 
     refuse: str = ""
     hang: bool = False
-    version: str = API_VERSION
 
 
 class Registration(RegistrationServicer):
@@ -210,8 +208,8 @@ class Registration(RegistrationServicer):
     def _check(self, request: pb.RegisterRequest) -> None:
         if self._faults.refuse:
             raise KubeletError(self._faults.refuse)
-        if request.version != self._faults.version:
-            raise KubeletError(UNSUPPORTED % (request.version, self._faults.version))
+        if request.version != API_VERSION:
+            raise KubeletError(UNSUPPORTED % (request.version, API_VERSION))
         if not is_extended_resource(request.resource_name):
             raise KubeletError(f'the ResourceName "{request.resource_name}" is invalid')
 
@@ -295,12 +293,8 @@ async def serve(server: grpc.aio.Server, path: Path) -> None:
         shutil.rmtree(scratch)
 
 
-def delete_files(folder: Path, *, keep: Collection[Path], sockets_only: bool = False) -> list[str]:
+def delete_files(folder: Path, *, keep: Collection[Path]) -> None:
     """Delete the files of a folder, but no folders (`CleanupPluginDirectory` of the kubelet)."""
-    deleted = []
-    for path in sorted(folder.iterdir()):
-        if path not in keep and (path.is_socket() if sockets_only else not path.is_dir()):
-            with suppress(FileNotFoundError):
-                path.unlink()
-                deleted.append(path.name)
-    return deleted
+    for path in folder.iterdir():
+        if path not in keep and not path.is_dir():
+            path.unlink(missing_ok=True)

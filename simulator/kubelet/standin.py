@@ -18,7 +18,6 @@ don't run when the kubelet restarts, and back-off that grows (every retry waits 
 """
 
 import asyncio
-import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from typing import Any, Final, Self
 
 import structlog
 
-from services.kubelet.sockets import plugins_folder, registration_socket
+from services.kubelet.sockets import plugins_folder
 from services.process.errors import KubeletError
 from simulator.kubelet.claim_manager import ClaimManager
 from simulator.kubelet.device_manager import AllocationFailed, DeviceManager
@@ -41,7 +40,7 @@ from simulator.kubelet.pods import (
     Stage,
     read_pod,
 )
-from simulator.kubelet.registration import Faults, PluginFailed, delete_files
+from simulator.kubelet.registration import Faults, PluginFailed
 
 LOG = structlog.get_logger()
 
@@ -63,21 +62,20 @@ class KubeletStandIn:
         pod_logs_dir: Path | None = None,
         cdi_dir: Path | None = None,
         retry_seconds: float | None = None,
-        rng: random.Random | None = None,
     ) -> None:
         """Prepare a kubelet that is stopped.
 
         `folder` is a node's `/var/lib/kubelet`, short, for the sockets in it; `pod_logs_dir` is
         `/var/log/pods`, `cdi_dir` the container runtime's `/var/run/cdi`. A start is tried again
         after `retry_seconds`, by default 10 to 20 by chance, and claims after as many, by default
-        60 to 90. `rng` decides what the real kubelet leaves to chance, which is ordered without it.
+        60 to 90.
         """
         self.folder = folder
         self.node_name = node_name
         self.pod_logs_dir = pod_logs_dir or folder / POD_LOGS
         self.journal = Journal()
         self.claims = ClaimManager(folder, node_name, self.journal)
-        self.devices = DeviceManager(folder, active=self._active, journal=self.journal, rng=rng)
+        self.devices = DeviceManager(folder, active=self._active, journal=self.journal)
         self.events = self.journal.events
         """The events on its pods, the oldest first."""
         self.calls = self.journal.calls
@@ -301,11 +299,6 @@ class KubeletStandIn:
         """Break the connection to a resource's plugin; no file changes."""
         if self.devices.registration is not None:
             await self.devices.registration.cut(resource)
-
-    def delete_sockets(self, *, own: bool = False) -> list[str]:
-        """Delete the plugins' sockets, and with `own` the kubelet's too; returns their names."""
-        keep = () if own else (registration_socket(self.folder),)
-        return delete_files(plugins_folder(self.folder), keep=keep, sockets_only=True)
 
     def remove_folder(self) -> None:
         """Remove `device-plugins`; plugins can't register until the kubelet restarts."""
