@@ -58,7 +58,6 @@ class RegistrationState(StrEnum):
     """The state of a registration; the values are for people."""
 
     WAITING = "waits for the kubelet"
-    REGISTERING = "registers"
     REGISTERED = "is registered"
     FAILED = "could not register"
 
@@ -118,7 +117,6 @@ class Registration:
             self.state = RegistrationState.WAITING
             await self._wait_for_update()
             identity, started = await self._folder.present(), time.monotonic()
-            self.state = RegistrationState.REGISTERING
             try:
                 # The old server and its stream have ended: a kubelet would take the end of an old
                 # stream for that of the new one.
