@@ -240,7 +240,7 @@ async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice
             fight.content[str(rack.fme(address))] = ""
         async with asyncio.TaskGroup() as group:
             group.create_task(fight.trouble())
-            group.create_task(fight.killing(every=min(20.0, length.seconds / 2)))
+            group.create_task(fight.killing(every=min(20.0, length.seconds / 1.5)))
             for _ in range(PODS):
                 group.create_task(fight.compete())
         done = len(node.driver.programmed)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from services.containers import holder_source
 from simulator.cards import Rack
 from simulator.driver import DriverStandIn
 from simulator.kubelet.standin import KubeletStandIn
@@ -31,6 +32,13 @@ async def kubelet(
 def bed(short_dir: Path, rack: Rack, kubelet: KubeletStandIn) -> Bed:
     """All of it, for plugins in this process."""
     return Bed(short_dir, rack, kubelet, Pods())
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let plugins in this process notice soon that a pod has ended."""
+    monkeypatch.setattr(holder_source, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(holder_source, "POLL_SECONDS", 0.05)
 
 
 @pytest.fixture

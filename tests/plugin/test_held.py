@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 
-from services.containers import holder_source
 from services.devices.model import PluginMode
 from services.names import function_name
 from simulator.card_faults import Fault
@@ -12,15 +11,9 @@ from simulator.cards import A10_INTERFACE, CardSpec
 from tests.plugin.support import AF, NLB0, NLB3, REGION, Bed, container, functions, serving
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("soon")]
 
 OTHER = f"fpga.intel.com/{function_name(A10_INTERFACE, NLB3)}"
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holder_source, "RENEW_SECONDS", 0.1)
-    monkeypatch.setattr(holder_source, "POLL_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("init", [False, True])

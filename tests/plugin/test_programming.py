@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
 from services.node import regions, start_gate
+from services.node.service import NodeService
 from services.process.errors import ClusterError
 from simulator.bitstreams import gbs_metadata, gbs_of
 from simulator.cards import A10_INTERFACE, CardSpec
@@ -233,19 +235,19 @@ async def test_while_the_api_server_is_away_only_what_was_allowed_starts_again(b
 async def test_a_card_that_hangs_is_unhealthy_and_holds_up_no_other(
     bed: Bed, driver: DriverStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    impatient = partialmethod(NodeService.region_programming, work_seconds=1.0)
+    monkeypatch.setattr(NodeService, "region_programming", impatient)
     add_card(bed, NLB3)
     bed.install(NLB0)
     async with bed.running(MODE):
         driver.go_on.clear()
-        with monkeypatch.context() as impatient:
-            impatient.setattr(regions, "WORK_SECONDS", 0.3)
-            started = await bed.wants("p", NLB0)
-            assert not started["c"].started
-            assert "code = DeadlineExceeded" in bed.said
-            await bed.offers(0, REGION)
+        started = await bed.wants("p", NLB0)
+        assert not started["c"].started
+        assert "code = DeadlineExceeded" in bed.said
+        await bed.offers(0, REGION)
         add_card(bed, NLB0)
         bed.record_ports()
-        assert (await bed.wants("other", NLB0))["c"].running
+        await bed.runs(await bed.wants("other", NLB0))
         driver.go_on.set()
         await bed.offers(2, REGION)
         await bed.runs(started)
@@ -297,7 +299,6 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
     bed: Bed, driver: DriverStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(regions, "BITSTREAM_MEMORY", 1)
-    monkeypatch.setattr(regions, "WORK_SECONDS", 600.0)
     monkeypatch.setattr(start_gate, "CHECK_SECONDS", 600.0)
     for _ in range(2):
         add_card(bed, NLB3)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.support import REPOSITORY, Process, Processes, accelbind_command, clean_environment
+from tests.support import REPOSITORY, clean_environment
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 """Debian's bindings are for the system's Python, not for the one in `.venv`."""
@@ -116,9 +116,3 @@ class TestBed:
         before = os.environ.get("LD_PRELOAD", "")
         preload = f"libumockdev-preload.so.0{':' if before else ''}{before}"
         return {"UMOCKDEV_DIR": str(self.root), "LD_PRELOAD": preload}
-
-    def accelbind(self, processes: Processes, *arguments: str | Path, name: str = "") -> Process:
-        """Start `accelbind …` on the bed."""
-        return processes.start(
-            accelbind_command(*arguments), name=name or str(arguments[0]), env=self.environment
-        )
