@@ -26,11 +26,7 @@ from simulator.cards import CardSpec, Rack  # noqa: E402 - the same
 
 PLUG = {"opae": 0xB500, "dfl": 0xB600}
 PORT_PR = {"opae": 32, "dfl": 24}
-PORT_INFO = {"opae": "<6I", "dfl": "<4I"}
 MOVES = {0xB581: "release", 0xB582: "assign", 0x4004B681: "release", 0x4004B682: "assign"}
-REGION = struct.Struct("<4I2Q")
-REGIONS = ((7, 262144, 0), (7, 4096, 262144))
-"""Flags, size and offset of a port's regions."""
 
 
 class Node(UMockdev.IoctlBase):  # type: ignore[misc] # has no types
@@ -50,42 +46,14 @@ class Node(UMockdev.IoctlBase):  # type: ignore[misc] # has no types
 
     def _take(self, client: Any, request: int, call: dict[str, Any]) -> None:
         base = PLUG[self.driver]
-        resets = request == base + 0x40 and self.port is not None
-        if request in (base, base + 1) or resets:
+        if request == base + 0x40 and self.port is not None:
             client.complete(0, 0)
-        elif request == base + 0x41 and self.port is not None:
-            self._info(client, call)
-        elif request == base + 0x42 and self.port is not None:
-            self._region(client, call)
         elif request == base + 0x80 and self.port is None:
             self._program(client, call)
         elif request in MOVES and self.port is None:
             self._move(client, call)
         else:
             client.complete(-1, errno.ENOTTY)
-
-    def _info(self, client: Any, call: dict[str, Any]) -> None:
-        form = struct.Struct(PORT_INFO[self.driver])
-        argument = client.get_arg().resolve(0, form.size)
-        given = form.unpack(bytes(argument.retrieve()))
-        call["fields"] = given
-        if given[0] != form.size:
-            client.complete(-1, errno.EINVAL)
-            return
-        middle = (3, 2, 8, 4) if self.driver == "opae" else (2, 8)
-        argument.update(0, form.pack(form.size, 0, *middle))
-        client.complete(0, 0)
-
-    def _region(self, client: Any, call: dict[str, Any]) -> None:
-        argument = client.get_arg().resolve(0, REGION.size)
-        size, flags, index, padding, *_ = given = REGION.unpack(bytes(argument.retrieve()))
-        call["fields"] = given
-        if size != REGION.size or flags or padding or index >= len(REGIONS):
-            client.complete(-1, errno.EINVAL)
-            return
-        allowed, length, offset = REGIONS[index]
-        argument.update(0, REGION.pack(size, allowed, index, 0, length, offset))
-        client.complete(0, 0)
 
     def _move(self, client: Any, call: dict[str, Any]) -> None:
         form = struct.Struct("<3I" if self.driver == "opae" else "<I")

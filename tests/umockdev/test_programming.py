@@ -84,19 +84,16 @@ def afu_of(host: Host, card: dict[str, Any], port: int) -> str:
 
 
 @pytest.mark.parametrize("driver", ["opae", "dfl"])
-def test_cards_are_programmed_moved_and_described_by_the_drivers_own_ioctls(
-    host: Host, driver: str
-) -> None:
-    card = host.bed.add(driver=driver, ports=2, numa_node=1)
-    fme, (other, port), bitstream = card["fme"], card["ports"], host.gbs(NLB3)
+def test_cards_are_programmed_and_moved_by_the_drivers_own_ioctls(host: Host, driver: str) -> None:
+    card = host.bed.add(driver=driver, ports=2)
+    fme, port, bitstream = card["fme"], card["ports"][1], host.gbs(NLB3)
     program = ("program", port, bitstream)
-    shown, again, *moved, info = host.fpga(
+    shown, again, *moved = host.fpga(
         program,
         program,
         ("reset", port),
         ("release", fme, "--port", "1"),
         ("assign", fme, "--port", "1"),
-        ("info", f"/dev/{other}"),
     )
     assert (shown["outcome"], shown["afuId"], shown["before"]) == ("programmed", NLB3, NLB0)
     assert (shown["interfaceId"], shown["remarks"]) == (A10_INTERFACE, [])
@@ -114,18 +111,9 @@ def test_cards_are_programmed_moved_and_described_by_the_drivers_own_ioctls(
     fields = [size, 0, 1, len(content), 0]  # argsz, flags, port, bytes; the address is ours
     assert calls[0]["fields"] == fields + ([0] if driver == "opae" else [])
     assert calls[0]["sha256"] == hashlib.sha256(content).hexdigest()
-    assert [call["request"] for call in calls[4:6]] == MOVES[driver]
-    for call in calls[4:6]:
+    assert [call["request"] for call in calls[4:]] == MOVES[driver]
+    for call in calls[4:]:
         assert call["fields"] == ([12, 0, 1] if driver == "opae" else [1])
-    assert [call["request"] - BASE[driver] for call in calls[6:]] == [0, 0x41, 0x42, 0x42]
-    assert info["regions"] == [
-        {"index": 0, "size": 262144, "offset": 0, "access": "rwm"},
-        {"index": 1, "size": 4096, "offset": 262144, "access": "rwm"},
-    ]
-    assert (info["fme"], info["number"], info["afuId"]) == (fme, 0, NLB0)
-    assert (info["apiVersion"], info["umsgs"]) == (0, 8)
-    assert info.get("capability") == ("0x3" if driver == "opae" else None)
-    assert (info["pci"]["address"], info["pci"]["numaNode"]) == (card["address"], 1)
 
 
 def test_a_port_on_a_virtual_function_is_programmed_out_of_tree(host: Host) -> None:
