@@ -38,7 +38,7 @@ PATIENCE = 120.0
 AFUS = (NLB0, NLB3, "0123456789abcdef0123456789abcdef")
 REGIONS = 4
 PODS = 20
-LEAST_STARTS = 20
+LEAST_STARTS = 10
 """However slow the machine is."""
 LOST = "f" * 31 + "0"
 """What a port shows whose function is gone."""

@@ -178,7 +178,7 @@ async def test_after_a_storm_the_kubelet_has_what_is_plugged_in(bed: Bed, short_
             slots[slot] = kind, DEVICES[kind](tree, slot)
 
     async with bed.running(PluginMode.NONE, device_types=types, healthy_after=1):
-        for _ in range(100):
+        for _ in range(50):
             kind = chance.choice(sorted(DEVICES))
             await asyncio.to_thread(happen, chance.randrange(12), kind)
         expected = Counter(resources[kind].resource for kind, _ in slots.values())
