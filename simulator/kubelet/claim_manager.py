@@ -29,7 +29,7 @@ from services.kubelet import dra_pb2 as pb
 from services.process.errors import ClusterError, KubeletError
 from services.process.files import replace_file
 from services.process.retry import Backoff
-from simulator.kubelet.dra_plugins import WIPE_SECONDS, DraPlugins, Endpoint
+from simulator.kubelet.dra_plugins import DraPlugins, Endpoint
 from simulator.kubelet.pods import ContainerSpec, Journal, PodSpec
 from simulator.kubelet.registration import PluginFailed
 
@@ -71,7 +71,6 @@ class ClaimManager:
     """The claims of one node, over all lives of its kubelet."""
 
     def __init__(self, folder: Path, node_name: str, journal: Journal) -> None:
-        self.wipe_seconds = WIPE_SECONDS
         self.plugins: DraPlugins | None = None
         """None while the kubelet is stopped."""
         self._folder = folder
@@ -86,9 +85,7 @@ class ClaimManager:
     def start(self) -> None:
         """Begin a life: read the checkpoint, look for drivers, wipe the node's slices."""
         self._restore()
-        self.plugins = DraPlugins(
-            self._folder, self._journal, self._wipe, wipe_seconds=self.wipe_seconds
-        )
+        self.plugins = DraPlugins(self._folder, self._journal, self._wipe)
         self._tasks = [asyncio.create_task(self.plugins.run())]
         if self._client is not None:
             self._tasks.append(asyncio.create_task(self._wipe_all()))

@@ -122,15 +122,12 @@ class DraPlugins:
         folder: Path,
         journal: Journal,
         wipe: Callable[[str], Awaitable[None]],
-        *,
-        wipe_seconds: float = WIPE_SECONDS,
     ) -> None:
         """Look for drivers in `folder/plugins_registry`; `wipe` deletes a driver's slices."""
         self._folder = folder / REGISTRY
         self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._journal = journal
         self._wipe = wipe
-        self._wipe_seconds = wipe_seconds
         self._endpoints: dict[Identity, Endpoint] = {}
         self._retries: dict[Identity, tuple[float, float]] = {}
         """When to try a socket again, and the pause after that."""
@@ -216,7 +213,7 @@ class DraPlugins:
             self._lost.setdefault(driver, now)
         self._lost = {name: at for name, at in self._lost.items() if name not in connected}
         for driver, since in tuple(self._lost.items()):
-            if now - since >= self._wipe_seconds:
+            if now - since >= WIPE_SECONDS:
                 with contextlib.suppress(KubeletError):
                     await self._wipe(driver)
                     del self._lost[driver]

@@ -5,9 +5,8 @@
        │ └── and again after the retry interval                                               │
        └───────────────────────── a killed container ◀────────────────────────────────────────┘
 
-Claims are prepared before the sandbox is made: when the pod starts here, and after a reboot of the
-node. After a failure the kubelet waits for 60 to 90 s. A pod that ends waits for `preStop` hooks
-that sleep.
+Claims are prepared when the pod starts here. After a failure the kubelet waits for 60 to 90 s. A
+pod that ends waits for `preStop` hooks that sleep.
 
 Containers have no processes: a plain init container ends at once, the others run until they are
 killed, and start again whatever the restart policy.

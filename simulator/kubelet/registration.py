@@ -246,11 +246,6 @@ class Registration(RegistrationServicer):
             self._resources.listed(resource, devices)
             self._on_change()
 
-    @property
-    def followed(self) -> int:
-        """How many streams are followed."""
-        return len(self._watching)
-
     def client(self, resource: str) -> PluginClient:
         """The client of a resource; PluginFailed if there is none that can be called."""
         client = self._endpoints.get(resource)

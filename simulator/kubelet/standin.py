@@ -122,16 +122,6 @@ class KubeletStandIn:
         await self.stop()
         await self.start()
 
-    async def reboot(self) -> None:
-        """Stop, lose all containers, and start: pods get new sandboxes."""
-        await self.stop()
-        for uid, worker in self._workers.items():
-            await worker.stop()
-            for container in self._pods[uid]:
-                container.wait("ContainerCreating", "")
-            self._run(self._pods[uid])
-        await self.start()
-
     async def close(self) -> None:
         """Stop for good, and all containers too."""
         await self.stop()
