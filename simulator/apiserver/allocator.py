@@ -6,25 +6,21 @@ devices in their order; only complete pools of the newest generation without dup
 attempt for the pod on all nodes (`CelError`).
 
 Left out: a request that took its devices does not give them back to let a later one fit,
-`distinctAttribute`, counters, capacity, slices of several nodes.
+constraints, `allocationMode: All`, admin access, counters, capacity, slices of several nodes.
 """
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from simulator.apiserver.crd import CelError, compile_expression
+from simulator.apiserver.crd import compile_expression
 from simulator.apiserver.resources import Json
-
-__all__ = ["Allocation", "CelError", "Inventory", "implicit_name"]
 
 Key: TypeAlias = tuple[str, str, str]
 _DOMAINS = re.compile(r'(?:attributes|capacity)\["([^"]+)"\]')
 _VALUES = ("string", "int", "bool", "version")
-FIRST_RANK: Final = 8
-"""What the first entry of `firstAvailable` adds to a node's score; each later one adds less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +36,6 @@ class Device:
         """Its name among all devices."""
         return self.driver, self.pool, self.spec["name"]
 
-    def get(self, attribute: str) -> object:
-        """The value of an attribute with its domain; None if it has none."""
-        attributes = self.spec.get("attributes") or {}
-        value = attributes.get(attribute) or attributes.get(
-            attribute.removeprefix(f"{self.driver}/")
-        )
-        return None if value is None else _value(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """What a claim gets on a node: its `status.allocation`, and the score of its alternatives."""
-
-    value: Json
-    score: int
-
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
@@ -64,17 +44,11 @@ class _Choice:
     request: str
     class_name: str
     devices: tuple[Device, ...]
-    admin: bool
-    score: int
 
     def results(self) -> Iterator[Json]:
         for one in self.devices:
             result: Json = {"request": self.request, "driver": one.driver, "pool": one.pool}
-            yield (
-                result
-                | {"device": one.spec["name"]}
-                | ({"adminAccess": True} if self.admin else {})
-            )
+            yield result | {"device": one.spec["name"]}
 
 
 class Inventory:
@@ -91,90 +65,51 @@ class Inventory:
             self._slices.setdefault(item["spec"].get("nodeName", ""), []).append(item)
         self._classes = {one["metadata"]["name"]: one for one in classes}
         self._by_resource: dict[str, str] = {}
-        # Of two classes with one name the newer counts, then the lower name.
-        newest = sorted(
-            sorted(self._classes.values(), key=lambda one: str(one["metadata"]["name"])),
-            key=lambda one: str(one["metadata"]["creationTimestamp"]),
-            reverse=True,
-        )
-        for one in newest:
-            name = one["metadata"]["name"]
-            for resource in (one["spec"].get("extendedResourceName"), implicit_name(name)):
+        for name, one in self._classes.items():
+            for resource in (one["spec"].get("extendedResourceName"), _implicit_name(name)):
                 self._by_resource.setdefault(resource or "", name)
 
     def take(self, allocation: Json | None) -> None:
         """Count the devices of a claim's allocation as taken."""
         for result in (allocation or {}).get("devices", {}).get("results") or []:
-            if not result.get("adminAccess"):
-                self.taken.add((result["driver"], result["pool"], result["device"]))
+            self.taken.add((result["driver"], result["pool"], result["device"]))
 
     def class_of(self, resource: str) -> str:
         """The class that serves an extended resource; empty if there is none."""
         return self._by_resource.get(resource, "") if resource else ""
 
-    def allocate(self, specs: Sequence[Json], node: str) -> list[Allocation] | None:
-        """What a node has for a pod's claims, or None."""
+    def allocate(self, specs: Sequence[Json], node: str) -> list[Json] | None:
+        """The `status.allocation` of each of a pod's claims on a node, None if one gets none."""
         taken, found = set(self.taken), []
         devices = list(_devices(self._slices.get(node, ())))
         for spec in specs:
-            choices = self._choose_all(spec["devices"], devices, taken)
-            if choices is None:
-                return None
-            taken.update(one.key for each in choices if not each.admin for one in each.devices)
+            choices = []
+            for request in spec["devices"].get("requests") or []:
+                choice = self._choose(request, [one for one in devices if one.key not in taken])
+                if choice is None:
+                    return None
+                taken.update(one.key for one in choice.devices)
+                choices.append(choice)
             found.append(self._allocation(spec["devices"], choices, node))
         return found
 
-    def _choose_all(
-        self, spec: Json, devices: Sequence[Device], taken: Collection[Key]
-    ) -> list[_Choice] | None:
-        """What the requests of a claim get: the first values of matched attributes that fit all."""
-        matches = [one for one in spec.get("constraints") or [] if "matchAttribute" in one]
-        values = [_values_of(one["matchAttribute"], devices) for one in matches]
-        for chosen in itertools.product(*values):
-            used, choices = set(taken), []
-            for request in spec.get("requests") or []:
-                pinned = [
-                    (one["matchAttribute"], value)
-                    for one, value in zip(matches, chosen, strict=True)
-                    if request["name"] in (one.get("requests") or [request["name"]])
-                ]
-                alike = [
-                    one for one in devices if all(one.get(name) == value for name, value in pinned)
-                ]
-                choice = self._choose(request, alike, used)
-                if choice is None:
-                    break
-                choices.append(choice)
-            else:
-                return choices
+    def _choose(self, request: Json, free: Sequence[Device]) -> _Choice | None:
+        """What a request gets of the devices that nobody has."""
+        for name, wanted in _alternatives(request):
+            count = wanted.get("count", 1)
+            chosen = itertools.islice((one for one in free if self._fits(wanted, one)), count)
+            choice = _Choice(name, wanted["deviceClassName"], tuple(chosen))
+            if len(choice.devices) == count:
+                return choice
         return None
 
-    def _choose(self, request: Json, devices: Sequence[Device], taken: set[Key]) -> _Choice | None:
-        """What a request gets, which is taken from then on."""
-        for rank, (name, wanted) in enumerate(_alternatives(request)):
-            admin = bool(wanted.get("adminAccess"))
-            if wanted.get("allocationMode") == "All":
-                chosen = tuple(one for one in devices if self._fits(wanted, one))
-                is_enough = bool(chosen) and (admin or taken.isdisjoint(o.key for o in chosen))
-            else:
-                count = wanted.get("count", 1)
-                free = (one for one in devices if admin or one.key not in taken)
-                chosen = tuple(itertools.islice((o for o in free if self._fits(wanted, o)), count))
-                is_enough = len(chosen) == count
-            if is_enough:
-                taken.update(() if admin else (one.key for one in chosen))
-                score = FIRST_RANK - rank if "firstAvailable" in request else 0
-                return _Choice(name, wanted["deviceClassName"], chosen, admin, score)
-        return None
-
-    def _allocation(self, spec: Json, choices: Iterable[_Choice], node: str) -> Allocation:
+    def _allocation(self, spec: Json, choices: Iterable[_Choice], node: str) -> Json:
         results: list[Json] = []
         configs: list[Json] = []
-        names, score = {""}, 0
+        names = {""}
         for choice in choices:
             results += choice.results()
             names |= {choice.request, choice.request.partition("/")[0]}
-            score += choice.score
             own = self._classes[choice.class_name]["spec"].get("config") or []
             configs += [{"source": "FromClass", "requests": [choice.request]} | one for one in own]
         configs += [
@@ -184,8 +119,7 @@ class Inventory:
         ]
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
         selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        value = {"devices": {"results": results, "config": configs}, "nodeSelector": selector}
-        return Allocation(value, score)
+        return {"devices": {"results": results, "config": configs}, "nodeSelector": selector}
 
     def _fits(self, wanted: Json, device: Device) -> bool:
         """Whether a device meets a request: its class, selectors and tolerations."""
@@ -201,7 +135,7 @@ class Inventory:
         )
 
 
-def implicit_name(class_name: str) -> str:
+def _implicit_name(class_name: str) -> str:
     """The extended resource that every class serves."""
     return f"deviceclass.resource.kubernetes.io/{class_name}"
 
@@ -219,13 +153,6 @@ def _devices(slices: Iterable[Json]) -> Iterator[Device]:
         is_complete = len(current) == current[0]["pool"]["resourceSliceCount"]
         if is_complete and len({one.key for one in found}) == len(found):
             yield from found
-
-
-def _values_of(attribute: str, devices: Iterable[Device]) -> list[object]:
-    """The values of an attribute, each once, in the order of devices; a device may have none."""
-    return [
-        each for each in dict.fromkeys(one.get(attribute) for one in devices) if each is not None
-    ]
 
 
 def _alternatives(request: Json) -> Iterator[tuple[str, Json]]:

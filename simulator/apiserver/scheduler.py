@@ -2,9 +2,8 @@
 
 It has the filters of the real one that matter to accelerators: cordon, node selector, requests
 against allocatable minus what pods bound there use, and Dynamic Resource Allocation. Among fitting
-nodes the one with the best alternatives of `firstAvailable` wins, then the one with the fewest
-pods, then the first by name. A pod that fits nowhere gets a condition and an event, and is tried
-again when something changes.
+nodes the one with the fewest pods wins, then the first by name. A pod that fits nowhere gets a
+condition and an event, and is tried again when something changes.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from uuid import uuid4
 
-from simulator.apiserver.allocator import Allocation, CelError, Inventory
+from simulator.apiserver.allocator import Inventory
 from simulator.apiserver.claims import (
     EXTENDED,
     ExtendedRequests,
@@ -25,6 +24,7 @@ from simulator.apiserver.claims import (
     users_with,
 )
 from simulator.apiserver.controllers import ClaimController, new_claim
+from simulator.apiserver.crd import CelError
 from simulator.apiserver.pods import (
     SCHEDULER,
     Amounts,
@@ -53,14 +53,9 @@ class Fit:
     """What a pod gets on a node that it fits: allocations in the order of its claims."""
 
     node: str
-    allocations: tuple[Allocation, ...] = ()
+    allocations: tuple[Json, ...] = ()
     extended: ExtendedRequests | None = None
     """What the last of the allocations is for, if the node serves extended resources by DRA."""
-
-    @property
-    def score(self) -> int:
-        """How good the alternatives are that it got."""
-        return sum(one.score for one in self.allocations)
 
 
 class Scheduler:
@@ -108,9 +103,7 @@ class Scheduler:
             if not fits:
                 self._report(pod, unschedulable_text(problems))
                 continue
-            chosen = min(
-                fits, key=lambda fit: (-fit.score, taken[fit.node].get("pods", 0), fit.node)
-            )
+            chosen = min(fits, key=lambda fit: (taken[fit.node].get("pods", 0), fit.node))
             taken[chosen.node] = sum_of(taken[chosen.node], self._asked(pod))
             self._reserve(pod, chosen)
             self.bind(pod, chosen.node)
@@ -176,7 +169,7 @@ class Scheduler:
         for claim in claims:
             status = claim.get("status") or {}
             if "allocation" not in status:
-                status["allocation"] = left.pop(0).value
+                status["allocation"] = left.pop(0)
                 self._inventory.take(status["allocation"])
             claim["status"] = status | {"reservedFor": users_with(claim, pod)}
             self._store.write(CLAIMS, claim)

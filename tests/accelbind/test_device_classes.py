@@ -13,7 +13,7 @@ from services.devices.model import Card, Device, Inventory, PluginMode
 from services.devices.provider import Found, merge
 from services.devices.resources import advertise
 from services.devices.types.load import load_types
-from services.mappings.model import Mapping, Mode, parse
+from services.mappings.model import Mapping, parse
 from services.names import OPENCL_AFU
 from services.process.errors import InvalidSettings
 from simulator.apiserver import allocator
@@ -45,10 +45,7 @@ def cluster(devices: Iterable[DraDevice], classes: Iterable[dict[str, Any]]) -> 
         {"metadata": {"name": f"slice-{number}"}, "spec": spec}
         for number, spec in enumerate([*specs, others])
     ]
-    dated = [
-        each | {"metadata": each["metadata"] | {"creationTimestamp": "2026"}} for each in classes
-    ]
-    return allocator.Inventory(slices, dated, [])
+    return allocator.Inventory(slices, classes, [])
 
 
 def of_cards(*cards: Card, programmed: Programmed | None = None) -> tuple[DraDevice, ...]:
@@ -66,10 +63,8 @@ def results(known: allocator.Inventory, devices: dict[str, Any]) -> list[str] | 
     found = known.allocate([{"devices": devices}], NODE)
     if found is None:
         return None
-    known.take(found[0].value)
-    return [
-        f"{each['device']} ({each['request']})" for each in found[0].value["devices"]["results"]
-    ]
+    known.take(found[0])
+    return [f"{each['device']} ({each['request']})" for each in found[0]["devices"]["results"]]
 
 
 def template_results(known: allocator.Inventory, mapping: Mapping) -> list[str] | None:
@@ -145,24 +140,6 @@ def test_an_opencl_program_is_known_by_its_id() -> None:
     programmed = {"dfl-port.1": PROGRAM}
     known = cluster(of_cards(*cards, programmed=programmed), classes(mapping))
     assert template_results(known, mapping) == ["fpga-0000-5f-00-0 (fpga/loaded)"]
-
-
-def test_a_claim_may_want_regions_that_have_one_function_or_all_regions() -> None:
-    functions = (NLB3, NLB0, NLB3)
-    cards = [card(n, port(f"dfl-port.{n}", each)) for n, each in enumerate(functions)]
-    known = cluster(of_cards(*cards), classes(NLB0_REGION))
-    wanted = {"deviceClassName": FpgaClass(Mode.REGION, INTERFACE).name}
-    requests = [{"name": name, "exactly": wanted} for name in "ab"]
-    alike = {"requests": ["a", "b"], "matchAttribute": "accelbind.dev/afuID"}
-    every = [{"name": "r", "exactly": wanted | {"allocationMode": "All"}}]
-    assert (
-        len(results(cluster(of_cards(*cards), classes(NLB0_REGION)), {"requests": every}) or ())
-        == 3
-    )
-    both = {"requests": requests, "constraints": [alike]}
-    assert results(known, both) == ["fpga-0000-5e-00-0 (a)", "fpga-0000-60-00-0 (b)"]
-    assert results(known, both) is None
-    assert results(known, {"requests": every}) is None
 
 
 @pytest.mark.parametrize("mapping", [NLB0_AF, OWN])
