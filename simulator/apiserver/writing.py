@@ -264,8 +264,6 @@ def _validate(resource: Resource, item: Json, old: Json | None) -> None:
         pods.validate(item)
     if resource in (MUTATING, VALIDATING):
         _check_conditions(item)
-    if causes := list(slices.problems(resource, item, old)):
-        raise invalid(resource, name, causes)
     if resource.schema and (causes := crd.validate(resource.schema, item, old)):
         raise invalid(resource, name, causes)
 
