@@ -6,14 +6,12 @@ that concern connections (refused, cut, silent) are in `standin`.
 
 import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from simulator.apiserver.calls import StatusError
-from simulator.apiserver.http_server import Cut, Request, Response
-from simulator.apiserver.reading import event_line
-from simulator.apiserver.store import encode
+from simulator.apiserver.http_server import Request, Response
 
 Matches: TypeAlias = Callable[[Request], bool]
 Answer: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
@@ -72,37 +70,6 @@ class Faults:
         headers = () if retry_after is None else (("Retry-After", str(retry_after)),)
         answer = Response(code, StatusError(code, message).body(), headers)
         return self.answering(lambda _: answer, count=count, matches=matches)
-
-    def watches_failing(
-        self,
-        code: int,
-        message: str = "a fault",
-        *,
-        count: int | None = None,
-        matches: Matches = watches,
-    ) -> contextlib.AbstractContextManager[None]:
-        """Answer watches with 200 and an ERROR event, at once."""
-        line = event_line("ERROR", encode(StatusError(code, message).status()))
-        return self.streaming(line, count=count, matches=matches)
-
-    def streaming(
-        self,
-        *pieces: bytes,
-        cut: bool = False,
-        count: int | None = None,
-        matches: Matches = watches,
-    ) -> contextlib.AbstractContextManager[None]:
-        """Answer watches with these bytes, and a proper end or a cut."""
-
-        async def stream() -> AsyncGenerator[bytes]:
-            for piece in pieces:
-                yield piece
-            if cut:
-                raise Cut
-
-        return self.answering(
-            lambda _: Response(200, stream=stream()), count=count, matches=matches
-        )
 
     def replaying(
         self, body: bytes, *, count: int | None = None, matches: Matches

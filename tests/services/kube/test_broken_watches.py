@@ -192,7 +192,7 @@ async def test_watches_that_work_again_are_logged_once_and_clear_the_error(
     time = FakeTime()
     with capture_logs() as logs:
         async with watching(tmp_path, time.timing()) as (server, source):
-            with server.faults.watches_failing(500):
+            with server.faults.replaying(error_line(500, "a fault"), matches=watches):
                 server.end_watches()
                 await until(lambda: server.list_count() > 3)
                 assert "500" in source.error

@@ -146,7 +146,7 @@ async def test_a_cache_that_lags_costs_a_read_every_few_seconds_and_undoes_nothi
 ) -> None:
     put(api, mode="new")
     time = SimulatedTime(1, 60.0, 1.0)
-    with api.faults.streaming(STALE * 1000):
+    with api.faults.replaying(STALE * 1000, matches=watches):
         async with following(api, time.timing(WatchTiming())) as made:
             await asyncio.wait_for(time.over.wait(), 60)
     assert {"mode": "old"} not in made.reported
