@@ -153,7 +153,7 @@ class Watch:
             return
         if self._since is None:
             for path, data in sorted(shelf.objects.items()):
-                self._offer(Change("ADDED", path, self._store.revision, data, None))
+                self._offer(Change("ADDED", path, self._store.revision, data))
         else:
             for change in shelf.changes:
                 self._offer(change)
@@ -195,17 +195,8 @@ class Watch:
         """Queue a change of the store, if it is selected."""
         if not change.path.startswith(self._prefix) or change.revision <= (self._since or 0):
             return
-        if self._selects is None:
+        if self._selects is None or self._selects(decode(change.data)):
             self.send(event_line(change.kind, change.data))
-            return
-        was = change.before is not None and self._selects(decode(change.before))
-        now = change.kind != "DELETED" and self._selects(decode(change.data))
-        if now:
-            self.send(event_line("MODIFIED" if was else "ADDED", change.data))
-        elif was and change.before is not None:
-            last: Json = decode(change.before)
-            last["metadata"]["resourceVersion"] = str(change.revision)
-            self.send(event_line("DELETED", encode(last)))
 
     def _bookmark(self) -> bytes:
         return bookmark_line(self.resource, self._store.revision)

@@ -48,8 +48,6 @@ class Change:
     """The store's revision after it."""
     data: bytes
     """The object after it (at a deletion: as it was, with the deletion's revision)."""
-    before: bytes | None
-    """The object before it, None at a creation."""
 
 
 class Shelf:
@@ -104,20 +102,17 @@ class Store:
     def write(self, resource: Resource, item: Json) -> Json:
         """Create or replace an object under the next revision, and return it as stored."""
         shelf, path = self.shelf(resource), resource.path_of(item)
-        before = shelf.objects.get(path)
-        data = self._under_next_revision(item)
-        shelf.objects[path] = data
-        kind = "ADDED" if before is None else "MODIFIED"
-        shelf.remember(Change(kind, path, self.revision, data, before))
+        kind = "MODIFIED" if path in shelf.objects else "ADDED"
+        data = shelf.objects[path] = self._under_next_revision(item)
+        shelf.remember(Change(kind, path, self.revision, data))
         return item
 
     def remove(self, resource: Resource, path: str) -> Json:
         """Delete an object under the next revision, and return what it was."""
         shelf = self.shelf(resource)
-        before = shelf.objects.pop(path)
-        item: Json = decode(before)
+        item: Json = decode(shelf.objects.pop(path))
         data = self._under_next_revision(item)
-        shelf.remember(Change("DELETED", path, self.revision, data, before))
+        shelf.remember(Change("DELETED", path, self.revision, data))
         return item
 
     def advance(self, revision: int) -> None:
