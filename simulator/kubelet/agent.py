@@ -51,7 +51,7 @@ class NodeAgent:
         self._requests: set[asyncio.Task[HttpResponse]] = set()
         self._node_written: Json = {}
         self._written: dict[str, tuple[Json, str]] = {}
-        self._events_written: dict[str, int] = {}
+        self._events_written: set[str] = set()
         kubelet.claims.connect(client)
 
     async def run(self) -> None:
@@ -195,8 +195,7 @@ class NodeAgent:
             events = list(self._kubelet.events)
             for event in events:
                 await self._report_event(event)
-            kept = {event.key for event in events}
-            self._events_written = {k: v for k, v in self._events_written.items() if k in kept}
+            self._events_written &= {event.key for event in events}
             await self._changed(version)
 
     async def _report_pod(self, state: PodState) -> None:
@@ -213,18 +212,13 @@ class NodeAgent:
         self._written[state.spec.uid] = (status, given)
 
     async def _report_event(self, event: Event) -> None:
-        written, count = self._events_written.get(event.key, 0), event.count
-        if written == count:
+        if event.key in self._events_written:
             return
         path = f"/api/v1/namespaces/{event.pod.namespace}/events"
-        if written:
-            await self._patch(f"{path}/{reports.event_name(event)}", reports.event_again(event))
-        else:
-            body = reports.event_object(event, self._node)
-            answer = await self._query("POST", path, body=body)
-            if answer.status != httpx2.codes.NOT_FOUND:  # its namespace may be gone
-                self._client.expect(answer, f"POST {path}")
-        self._events_written[event.key] = count
+        answer = await self._query("POST", path, body=reports.event_object(event, self._node))
+        if answer.status != httpx2.codes.NOT_FOUND:  # its namespace may be gone
+            self._client.expect(answer, f"POST {path}")
+        self._events_written.add(event.key)
 
     # Requests
 

@@ -307,9 +307,7 @@ class Event:
     message: str
     pod: PodSpec
     field_path: str = ""
-    count: int = 1
-    first: datetime = field(default_factory=now)
-    last: datetime = field(default_factory=now)
+    at: datetime = field(default_factory=now)
     key: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
     """Its name among all events."""
 
@@ -336,13 +334,10 @@ class Journal:
     def event(
         self, kind: str, reason: str, message: str, pod: PodSpec, field_path: str = ""
     ) -> None:
-        """Add an event; a repeated one is counted."""
+        """Add an event; one that is repeated counts once."""
         new = Event(kind, reason, message, pod, field_path)
-        known = next((each for each in self.events if each.content == new.content), None)
-        if known is None:
+        if all(each.content != new.content for each in self.events):
             self.events.append(new)
-        else:
-            known.count, known.last = known.count + 1, now()
         self.ring()
 
     def ring(self) -> None:

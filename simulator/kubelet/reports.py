@@ -133,11 +133,6 @@ def _variable(variable: Mapping[str, Any]) -> Json:
     return {"name": variable["name"], "value": variable.get("value", "")}
 
 
-def event_name(event: Event) -> str:
-    """The name under which an event is kept."""
-    return f"{event.pod.name}.{event.key}"
-
-
 def event_object(event: Event, node_name: str) -> Json:
     """An Event object."""
     pod = event.pod
@@ -151,19 +146,16 @@ def event_object(event: Event, node_name: str) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": event_name(event), "namespace": pod.namespace},
+        "metadata": {"name": f"{pod.name}.{event.key}", "namespace": pod.namespace},
         "involvedObject": involved | ({"fieldPath": event.field_path} if event.field_path else {}),
         "type": event.type,
         "reason": event.reason,
         "message": event.message,
-        "firstTimestamp": timestamp(event.first),
+        "firstTimestamp": timestamp(event.at),
+        "lastTimestamp": timestamp(event.at),
+        "count": 1,
         "source": {"component": "kubelet", "host": node_name},
-    } | event_again(event)
-
-
-def event_again(event: Event) -> Json:
-    """What changes in an Event object when it is repeated."""
-    return {"count": event.count, "lastTimestamp": timestamp(event.last)}
+    }
 
 
 def timestamp(moment: datetime) -> str:
