@@ -43,7 +43,6 @@ from simulator.apiserver.store import Store, encode
 
 _log = structlog.get_logger(__name__)
 _UNREVIEWED = (MUTATING, VALIDATING, DEFINITIONS)
-_PREFIX = "webhook.admission.k8s.io"
 _HEADERS = {
     "User-Agent": "kube-apiserver-admission",
     "Accept": "application/json, */*",
@@ -63,10 +62,8 @@ class WebhookVerdict(msgspec.Struct, rename="camel"):
     uid: str
     allowed: bool
     patch: bytes | None = None
-    patch_type: Literal["JSONPatch"] | None = None
     status: Json = {}
     warnings: list[str] = []
-    audit_annotations: dict[str, str] = {}
 
     def operations(self) -> list[Json]:
         """The JSON Patch; empty where there is nothing to do."""
@@ -83,12 +80,8 @@ class _Review(msgspec.Struct, rename="camel"):
 class Hook:
     """One webhook of one configuration."""
 
-    configuration: str
-    """Name of the configuration it stands in."""
     spec: Json
     """The webhook's entry."""
-    validating: bool
-    """Whether the configuration is a validating one."""
 
     @property
     def name(self) -> str:
@@ -186,13 +179,8 @@ class WebhookClient:
             raise CallFailed(f"received invalid webhook response: {error}") from error
         if verdict.uid != uid:
             problem = f'expected response.uid="{uid}", got "{verdict.uid}"'
-        elif (verdict.patch is None) != (verdict.patch_type is None):
-            problem = "response.patch and response.patchType go together"
-        elif verdict.patch and hook.validating:
-            problem = "a validating webhook may not patch"
-        else:
-            return verdict
-        raise CallFailed(f"received invalid webhook response: {problem}")
+            raise CallFailed(f"received invalid webhook response: {problem}")
+        return verdict
 
     async def _post(self, hook: Hook, body: bytes) -> bytes:
         """Post a JSON body and read the whole answer."""
@@ -255,19 +243,11 @@ class Admission:
 
     async def mutate(self, operation: Operation, item: Json) -> Json:
         """The object after the mutating webhooks."""
-        trail = operation.call.trail
-        for at, hook in enumerate(self._hooks(MUTATING, operation)):
+        for hook in self._hooks(MUTATING, operation):
             verdict = await self._query(hook, operation, item)
-            if verdict is None:
-                continue
-            changed = _patched(operation.call.target.resource, item, verdict.operations())
-            label = f"{_PREFIX}/round_0_index_{at}"
-            noted: Json = {"configuration": hook.configuration, "webhook": hook.name}
-            trail.annotate(f"mutation.{label}", noted | {"mutated": changed != item})
-            if changed != item:  # a real API server notes it from audit level Request on
-                noted |= {"patch": verdict.operations(), "patchType": "JSONPatch"}
-                trail.annotate(f"patch.{label}", noted)
-            item = changed
+            if verdict is not None and (operations := verdict.operations()):
+                item = _patched(operation.call.target.resource, item, operations)
+                operation.call.trail.patches += operations
         return item
 
     async def validate(self, operation: Operation, item: Json | None) -> None:
@@ -281,7 +261,6 @@ class Admission:
         """A webhook's consent; None where it isn't asked, or fails and may. StatusError if not."""
         if not self._concerns(hook, operation, item):
             return None
-        trail = operation.call.trail
         try:
             verdict = await self._client.review(hook, operation, item)
         except CallFailed as error:
@@ -289,11 +268,8 @@ class Admission:
             _log.warning("webhook-call-failed", open=hook.ignores_failures, problem=text)
             if not hook.ignores_failures:
                 raise internal(text) from error
-            trail.annotate(f"failed-open.{_PREFIX}/{hook.name}", hook.name)
             return None
-        trail.warnings |= dict.fromkeys(verdict.warnings)
-        for name, value in verdict.audit_annotations.items():
-            trail.annotate(f"{hook.name}/{name}", value)
+        operation.call.trail.warnings |= dict.fromkeys(verdict.warnings)
         if not verdict.allowed:
             raise refusal(hook.name, verdict.status)
         return verdict
@@ -315,7 +291,7 @@ class Admission:
         if operation.call.target.resource in _UNREVIEWED:
             return []
         return [
-            Hook(configuration["metadata"]["name"], webhook, validating=resource is VALIDATING)
+            Hook(webhook)
             for configuration in self._store.all(resource)
             for webhook in configuration.get("webhooks") or []
         ]
@@ -323,7 +299,7 @@ class Admission:
 
 def _patched(resource: Resource, item: Json, operations: list[Json]) -> Json:
     try:
-        return with_defaults(resource, apply_json_patch(item, operations)) if operations else item
+        return with_defaults(resource, apply_json_patch(item, operations))
     except StatusError as error:
         raise internal(error.message) from error
 

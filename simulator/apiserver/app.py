@@ -7,21 +7,18 @@ Whoever has the token may do everything. Answers about objects carry the warning
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from pathlib import Path
-from uuid import uuid4
 
 import structlog
 
-from simulator.apiserver.calls import APPLY, USER, ApiCall, StatusError, internal, not_found
+from simulator.apiserver.calls import APPLY, ApiCall, StatusError, internal, not_found
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import Cut, Request, Response
 from simulator.apiserver.reading import Watch, read_list
-from simulator.apiserver.resources import PODS, Json, ResourceTable, discover, parse
+from simulator.apiserver.resources import Json, ResourceTable, discover, parse
 from simulator.apiserver.store import Store, encode
 from simulator.apiserver.writing import Writer
 
 _log = structlog.get_logger(__name__)
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +27,6 @@ class SeenRequest:
 
     request: Request
     code: int
-
-
-class AuditLog:
-    """The audit log: one `audit.k8s.io/v1` Event per line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def write(self, verb: str, call: ApiCall, code: int) -> None:
-        """Write one entry."""
-        target = call.target
-        reference = {"resource": target.resource.plural, "apiGroup": target.resource.group}
-        reference |= {"namespace": target.namespace, "name": target.name}
-        entry: Json = {
-            "kind": "Event",
-            "apiVersion": "audit.k8s.io/v1",
-            "auditID": str(uuid4()),
-            "stage": "ResponseComplete",
-            "verb": verb,
-            "user": USER,
-            "objectRef": reference,
-            "responseStatus": {"code": code},
-            "annotations": call.trail.annotations,
-        }
-        with self._path.open("ab") as file:
-            file.write(encode(entry) + b"\n")
 
 
 class App:
@@ -68,7 +39,6 @@ class App:
         table: ResourceTable,
         writer: Writer,
         token: str,
-        audit: AuditLog,
         faults: Faults,
         bookmark_interval: float,
     ) -> None:
@@ -76,7 +46,6 @@ class App:
         self._table = table
         self._writer = writer
         self.token = token
-        self._audit = audit
         self._faults = faults
         self._bookmark_interval = bookmark_interval
         self.watches: set[Watch] = set()
@@ -140,15 +109,11 @@ class App:
             self.watches.discard(watch)
 
     async def _write(self, call: ApiCall) -> Response:
-        verb = _VERBS.get(call.request.method, "")
         try:
             code, item = await self._changed(call)
-            response = Response(code, encode(item) + b"\n", _warnings(call))
         except StatusError as error:
-            response = Response(error.code, error.body(), _warnings(call))
-        if (call.target.resource is PODS and verb == "create") or call.trail.annotations:
-            self._audit.write(verb, call, response.status)
-        return response
+            return Response(error.code, error.body(), _warnings(call))
+        return Response(code, encode(item) + b"\n", _warnings(call))
 
     async def _changed(self, call: ApiCall) -> tuple[int, Json]:
         """HTTP status, and the object created, changed or deleted."""

@@ -1,11 +1,10 @@
 """One request as the verbs and webhooks handle it, and the errors that it may be answered with.
 
-A call knows what it names, who sent it, and what it leaves (audit annotations, warnings).
+A call knows what it names, who sent it, and what it leaves (patches, warnings).
 `StatusError` is raised anywhere below a request and becomes a `v1.Status` at its edge. Reasons are
 those of `k8s.io/apimachinery/pkg/apis/meta/v1`, which clients such as kubectl act upon.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,7 @@ from simulator.apiserver.store import encode
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 USER = {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
-"""Whoever has the token, as reviews and the audit log describe it."""
+"""Whoever has the token, as reviews describe it."""
 MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 
 # Errors
@@ -129,14 +128,10 @@ def internal(message: str) -> StatusError:
 
 @dataclass(slots=True)
 class Trail:
-    """What a request leaves: annotations for the audit log, warnings for the client."""
+    """What a request leaves: the operations of webhooks' patches, warnings for the client."""
 
-    annotations: dict[str, str] = field(default_factory=dict)
+    patches: list[Json] = field(default_factory=list)
     warnings: dict[str, None] = field(default_factory=dict)
-
-    def annotate(self, name: str, value: object) -> None:
-        """Add an annotation; objects become JSON, and the first value stays."""
-        self.annotations.setdefault(name, value if isinstance(value, str) else json.dumps(value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 Json: TypeAlias = dict[str, Any]
 """A decoded JSON object. What it may hold is checked where it is used."""
 
+PATCH_ANNOTATION = "simulator.accelbind.dev/patch"
+"""Where an object that webhooks patched has the operations, as JSON."""
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+accelbind-stand-in"}
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _STATUS = frozenset({"status"})

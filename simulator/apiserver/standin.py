@@ -24,7 +24,7 @@ from uuid import uuid4
 from services.process.files import replace_file
 from simulator.apiserver import crd
 from simulator.apiserver.admission import Admission, WebhookClient
-from simulator.apiserver.app import App, AuditLog, SeenRequest
+from simulator.apiserver.app import App, SeenRequest
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import HttpServer, make_pair
 from simulator.apiserver.reading import Watch
@@ -80,7 +80,6 @@ class ApiServerStandIn:
             table=self.table,
             writer=Writer(self.store, self.table, admission, device_taints=options.device_taints),
             token=options.token or token_urlsafe(),
-            audit=AuditLog(directory / "audit.jsonl"),
             faults=self.faults,
             bookmark_interval=options.bookmark_interval,
         )

@@ -4,6 +4,7 @@ Creation: decode and default → built-in admission → mutating webhooks → sy
 validating webhooks → storage. Changes take the same steps, with the stored object as the base.
 """
 
+import json
 import re
 import secrets
 from dataclasses import replace
@@ -30,6 +31,7 @@ from simulator.apiserver.resources import (
     DEFINITIONS,
     MUTATING,
     NAMESPACES,
+    PATCH_ANNOTATION,
     PODS,
     SLICES,
     VALIDATING,
@@ -81,7 +83,11 @@ class Writer:
         if path in self._store.shelf(resource).objects:
             message = f'{resource.qualified} "{item["metadata"]["name"]}" already exists'
             raise StatusError(409, message, reason="AlreadyExists")
-        return item if call.dry_run else self._store.write(resource, item)
+        if call.dry_run:
+            return item
+        if patches := call.trail.patches:
+            item["metadata"].setdefault("annotations", {})[PATCH_ANNOTATION] = json.dumps(patches)
+        return self._store.write(resource, item)
 
     async def replace(self, call: ApiCall) -> Json:
         """PUT: the object in the body instead of the stored one."""

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from rich.console import Console
 
+from simulator.apiserver.resources import PATCH_ANNOTATION
 from simulator.client import Client, Json, Refused
 from simulator.demo import show
 from simulator.demo.cluster import DemoPod, NodePlan, World
@@ -33,8 +34,6 @@ class Player:
     """Creates pods on a running cluster and shows what happens to each."""
 
     api: Client
-    audit: Path
-    """The audit log of the API server."""
     console: Console
     until: Until
     driver_logs: Mapping[str, Path]
@@ -77,7 +76,7 @@ class Player:
             created = self.api.ask("POST", plan.collection, body=plan.pod)
         except Refused as refused:
             return PodReport(plan, None, refused.status)
-        patch = newest_patch(self.audit)
+        noted = created["metadata"].get("annotations", {}).get(PATCH_ANNOTATION, "[]")
         pod = self._settled(f"{plan.collection}/{created['metadata']['name']}")
         calls = [
             call
@@ -85,7 +84,7 @@ class Player:
             for call in driver_calls(log)[before[node] :]
         ]
         reasons = () if is_running(pod) else tuple(_reasons(pod) or self._events(plan))
-        return PodReport(plan, pod, {}, patch, calls, reasons)
+        return PodReport(plan, pod, {}, json.loads(noted), calls, reasons)
 
     def _settled(self, path: str) -> Json:
         """The pod once it runs, cannot run, or took too long."""
@@ -123,10 +122,8 @@ def play(
     problems: list[str] = []
 
     def act() -> None:
-        suite = raise_suite(stage, world)
         player = Player(
-            api=suite.api,
-            audit=suite.audit,
+            api=raise_suite(stage, world),
             console=console,
             until=stage.until,
             driver_logs={plan.name: driver_log(stage.folder, plan) for plan in world.nodes},
@@ -195,19 +192,6 @@ def driver_calls(log: Path) -> list[Json]:
     """What a stand-in for a driver has done, from its log."""
     lines = log.read_text().splitlines() if log.exists() else []
     return [call for call in map(json.loads, lines) if "port" in call]
-
-
-def newest_patch(audit: Path) -> list[Json]:
-    """The webhook's patch of the newest pod, from the API server's audit log."""
-    for line in reversed(audit.read_text().splitlines()):
-        entry = json.loads(line)
-        if entry["verb"] == "create" and entry["objectRef"]["resource"] == "pods":
-            for name, value in entry["annotations"].items():
-                if name.startswith("patch.webhook.admission.k8s.io/"):
-                    patch: list[Json] = json.loads(value)["patch"]
-                    return patch
-            return []
-    return []
 
 
 def _phase(pod: Json) -> str:

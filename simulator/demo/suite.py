@@ -3,7 +3,6 @@
 import base64
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from certs.folder import IssuedPaths, issue
@@ -32,17 +31,8 @@ ASKS_FOR_ACCELERATORS = """
 """The condition for which the API server calls the webhook: other pods never wait for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """How to reach a cluster that serves."""
-
-    api: Client
-    audit: Path
-    webhook_port: int
-
-
-def raise_suite(stage: Stage, world: World) -> Suite:
-    """Start everything in a stage, and wait until all of it serves."""
+def raise_suite(stage: Stage, world: World) -> Client:
+    """Start everything in a stage, and wait until all of it serves; a client of the cluster."""
     folder = stage.folder
     issued = issue(folder / "tls", ["localhost", HOST])
     control_plane = folder / "api"
@@ -65,7 +55,7 @@ def raise_suite(stage: Stage, world: World) -> Suite:
     register(api, url, issued.ca_certificate, world)
     for plan in world.nodes:
         stage.announced(folder / f"plugin-{plan.name}.ports", f"the plugin of {plan.name}")
-    return Suite(api, control_plane / "audit.jsonl", webhook_port)
+    return api
 
 
 def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:

@@ -91,11 +91,10 @@ def play(given: argparse.Namespace) -> bool:
     logs = {plan.name: driver_log(given.dir, plan) for plan in world.nodes}
     until(given.kubeconfig.exists, f"the kubeconfig {given.kubeconfig}")
     again = any(log.exists() for log in logs.values())
-    audit = given.kubeconfig.with_name("audit.jsonl")
     with Client(given.kubeconfig) as api:
         until(lambda: api.ask("GET", "/version"), f"the API server of {given.kubeconfig}")
         clear(api, world)
-        player = Player(api, audit, console, until, logs, again=again)
+        player = Player(api, console, until, logs, again=again)
         register(api, given.webhook, given.ca, world)
         player.show_nodes(world.nodes)
         await_webhook(api, world)
