@@ -153,7 +153,7 @@ def play(
     return is_good(reports, problems)
 
 
-def _on(stage: Stage, console: Console, act: Callable[[], None]) -> dict[str, int | str]:
+def _on(stage: Stage, console: Console, act: Callable[[], None]) -> dict[str, int]:
     """Act, and stop all processes whatever happens; returns their exit codes."""
     try:
         act()

@@ -35,7 +35,6 @@ from simulator.demo.stage import Part, Stage
 _GAP = 2
 """Columns between two columns of a table."""
 
-_WIDE = (80, {"pod": 14, "node": 11, "device": 17, "outcome": 18})
 _TRY = (
     "kubectl get pods",
     "accelbind devices",
@@ -43,11 +42,6 @@ _TRY = (
     "accelbind fpga list",
     "accelbind fpga program PORT BITSTREAM --dry-run",
 )
-_NARROW = (60, {"pod": 14, "node": 11, "device": 10, "outcome": 10})
-"""For the summary: a width of the screen, and how much of it each column may have at most.
-
-The rest is for what a pod asked for. The widths suit the demo's own names.
-"""
 
 WHY_REQUESTS = (
     "Patches change limits and requests, since the API server copies limits to requests before it"
@@ -131,11 +125,9 @@ def summary(
 ) -> RenderableType:
     """A row for each pod, on so many columns: what it asked for, where it runs, what it got."""
     table = _table("pod", "asked for", "node", "device", "outcome")
-    whole, shares = _WIDE if width >= _WIDE[0] else _NARROW
-    for column in table.columns:
-        share = shares.get(str(column.header))
-        column.no_wrap = share is not None
-        column.max_width = share and width * share // whole
+    table.columns[0].max_width = 14
+    for column in table.columns:  # on 80 columns, the names asked for get what the others leave
+        column.no_wrap = width >= 80 and column.header != "asked for"
     for report in reports:
         table.add_row(
             Text(report.plan.name, no_wrap=False),

@@ -122,19 +122,15 @@ class Stage:
 
         return poll_until(checked, what)
 
-    def stop(self) -> dict[str, int | str]:
-        """Stop all, last started first; exit codes by name, words if one left others behind."""
+    def stop(self) -> dict[str, int]:
+        """Stop all, last started first; exit codes by name."""
         for part in reversed(self.parts):
             if not part.ended:
                 part.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 part.process.wait(STOP_SECONDS)
-        left = {part.name for part in self.parts if _group_lives(part.process.pid)}
         self.kill()
-        return {
-            part.name: "left processes behind" if part.name in left else part.process.returncode
-            for part in self.parts
-        }
+        return {part.name: part.process.returncode for part in self.parts}
 
     def kill(self) -> None:
         """Kill what is left of each process's group."""
@@ -143,14 +139,6 @@ class Stage:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(part.process.pid, signal.SIGKILL)
             part.process.wait()
-
-
-def _group_lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -1,18 +1,14 @@
 """`accelbind demo -f`: your own pods and mappings, on stand-ins with the cards for them."""
 
-import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from accelbind.manifests import read_pods
-from simulator.client import Json
 from simulator.demo import own, show
-from simulator.demo.cluster import DemoPod, Expected
+from simulator.demo.cluster import DemoPod
 from simulator.demo.reports import PodReport
-from simulator.kubelet.reports import GIVEN_ANNOTATION
 from tests.support import REPOSITORY, Processes
 
 MAPPINGS = REPOSITORY / "examples" / "mappings"
@@ -183,43 +179,3 @@ def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[s
     assert "no [/]" in shown
     assert "not as expected: a [/]" in shown
     assert "0 of 1 pod ran; nothing is left (1.0 s)" in shown
-
-
-REGION = "region-69528db6eb31577a8c3668f9faa081f6"
-
-
-def report_of(name: str, asked: str, node: str = "", device: str = "") -> PodReport:
-    """The report of a pod that runs on a node, or was refused as expected."""
-    container = {"name": "c", "resources": {"limits": {f"fpga.intel.com/{asked}": 1}}}
-    pod: Json = {"metadata": {"name": name}, "spec": {"containers": [container]}}
-    if not node:
-        status = {"code": 403, "reason": "Forbidden", "message": "no"}
-        return PodReport(DemoPod("t", pod, Expected(refusal=("no",))), None, status)
-    got = {"c": {"devices": [{"containerPath": f"/dev/{device}"}]}}
-    stored = {
-        "metadata": {"annotations": {GIVEN_ANNOTATION: json.dumps(got)}},
-        "spec": {"nodeName": node, "containers": [container]},
-        "status": {"containerStatuses": [{"name": "c", "state": {"running": {}}}]},
-    }
-    return PodReport(DemoPod("t", pod, Expected(node, 1)), stored, {})
-
-
-@pytest.mark.parametrize("width", [30, 60, 80, 120])
-def test_the_summary_fits_the_screen_and_nothing_of_it_is_cut(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    rows = (
-        ("init-container", "arria10-nlb0-region", "node-region", "intel-fpga-port.10", "running"),
-        ("forged", REGION, "-", "-", "refused (expected)"),
-        ("a-name-that-is-longer-than-its-column", "nlb0", "-", "-", "refused (expected)"),
-    )
-    reports = [report_of(*(one.strip("-") for one in row[:4])) for row in rows]
-    console = show.make_console()
-    console.print(show.summary(reports, width=console.width))
-    printed = capsys.readouterr().out
-    assert max(map(len, printed.splitlines())) <= width
-    if width < 60:  # words are folded differently
-        return
-    written = "pod asked for node device outcome" + "".join(map("".join, rows))
-    assert Counter("".join(printed.split())) == Counter("".join(written.split()))
