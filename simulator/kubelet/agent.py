@@ -123,9 +123,6 @@ class NodeAgent:
                 self._start(self._end(state))
         for pod in listed["items"]:
             self._sync(pod)
-        for uid in self._kubelet.claims.pods_other_than(present):
-            if not any(each.spec.uid == uid for each in self._kubelet.pods):
-                self._start(self._kubelet.unprepare(uid))  # of pods that are gone since long
         params |= {"watch": "1", "resourceVersion": str(listed["metadata"]["resourceVersion"])}
         params |= {"allowWatchBookmarks": "true", "timeoutSeconds": WATCH_SECONDS}
         idle = WATCH_SECONDS + WATCH_GRACE_SECONDS

@@ -8,12 +8,11 @@ The rules of `pkg/kubelet/cm/dra/manager.go`:
 - a claim is prepared once in a life of the kubelet, whatever its containers do;
 - when the last pod that used a claim has stopped, the claim is unprepared, whether or not it still
   exists and its preparation succeeded;
-- a restart forgets what is prepared. The rest is in the checkpoint `dra_manager_state`, a JSON
-  object {Data, Checksum} whose Data is JSON again.
+- a restart forgets what is prepared. What the node has is in the checkpoint `dra_manager_state`, a
+  JSON object {Data, Checksum} whose Data is JSON again. The stand-in does not read it.
 """
 
 import asyncio
-import contextlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -83,8 +82,9 @@ class ClaimManager:
     # Life
 
     def start(self) -> None:
-        """Begin a life: read the checkpoint, look for drivers, wipe the node's slices."""
-        self._restore()
+        """Begin a life: look for drivers, wipe the node's slices."""
+        for held in self._claims.values():
+            held.prepared = False
         self.plugins = DraPlugins(self._folder, self._journal, self._wipe)
         self._tasks = [asyncio.create_task(self.plugins.run())]
         if self._client is not None:
@@ -127,12 +127,6 @@ class ClaimManager:
             self._client.expect(answer, f"DELETE {SLICES}")
         except ClusterError as error:
             raise KubeletError(str(error)) from error
-
-    def _restore(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            content = json.loads((self._folder / CHECKPOINT).read_bytes())
-            entries = json.loads(content["Data"])["ClaimInfoStateList"] or ()
-            self._claims = {each["ClaimUID"]: _held(each) for each in entries}
 
     def _save(self) -> None:
         head = {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1"}
@@ -239,10 +233,6 @@ class ClaimManager:
         if mine:
             self._save()
 
-    def pods_other_than(self, active: Iterable[str]) -> set[str]:
-        """The pods that have claims here though they are gone."""
-        return {uid for held in self._claims.values() for uid in held.pods} - set(active)
-
     # What containers get
 
     def _of(self, namespace: str, name: str) -> list[Held]:
@@ -296,10 +286,3 @@ def _device(device: pb.Device) -> dict[str, Any]:
         "RequestNames": [*device.request_names],
         "CDIDeviceIDs": [*device.cdi_device_ids],
     }
-
-
-def _held(entry: Mapping[str, Any]) -> Held:
-    drivers = entry["DriverState"] or {}
-    devices = {driver: state["Devices"] or [] for driver, state in drivers.items()}
-    names = (entry["ClaimUID"], entry["Namespace"], entry["ClaimName"])
-    return Held(*names, set(entry["PodUIDs"]), devices)

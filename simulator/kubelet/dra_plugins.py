@@ -1,7 +1,7 @@
 """DRA drivers: found by their sockets in `plugins_registry`, registered, and followed.
 
     socket appears ─▶ dialled, GetInfo (1 s) ─▶ NotifyRegistrationStatus ─▶ NodeWatchResources
-         ▲                    │ an error: again after 0.5 s, 1 s … 122 s        │ its end: again
+         ▲                    │ an error: again at the next look                │ its end: again
          └── looked for each second; names that begin with a dot don't count    └── after 5 s
 
 As in `pkg/kubelet/pluginmanager` and `pkg/kubelet/cm/dra/plugin`. A driver may have several
@@ -37,14 +37,11 @@ LOG = structlog.get_logger()
 T = TypeVar("T")
 
 REGISTRY: Final = "plugins_registry"
-PLUGIN_TYPE: Final = "DRAPlugin"
-VERSION: Final = "v1.DRAPlugin"
 SCAN_SECONDS: Final = 1.0
 INFO_SECONDS: Final = 1.0
 NOTIFY_SECONDS: Final = 5.0
 CALL_SECONDS: Final = 45.0
-FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 122.0
+CONNECT_PAUSE: Final = 0.5
 HEALTH_PAUSE: Final = 5.0
 WIPE_SECONDS: Final = 30.0
 HEALTH_TIMEOUT: Final = 30
@@ -102,7 +99,7 @@ class Endpoint:
                 self.connected = error.code() is not grpc.StatusCode.UNAVAILABLE
             self.health = {}
             self.journal.ring()
-            await asyncio.sleep(HEALTH_PAUSE if self.connected else FIRST_PAUSE)
+            await asyncio.sleep(HEALTH_PAUSE if self.connected else CONNECT_PAUSE)
 
 
 async def _answer(call: Awaitable[T]) -> T:
@@ -129,8 +126,6 @@ class DraPlugins:
         self._journal = journal
         self._wipe = wipe
         self._endpoints: dict[Identity, Endpoint] = {}
-        self._retries: dict[Identity, tuple[float, float]] = {}
-        """When to try a socket again, and the pause after that."""
         self._lost: dict[str, float] = {}
         """Drivers without a connected endpoint, since when."""
 
@@ -138,7 +133,8 @@ class DraPlugins:
         """Look for sockets each second until cancelled; then drop all drivers."""
         try:
             while True:
-                await self.run_once()
+                with contextlib.suppress(FileNotFoundError):  # of a socket that goes meanwhile
+                    await self.run_once()
                 await asyncio.sleep(SCAN_SECONDS)
         finally:
             for identity in tuple(self._endpoints):
@@ -153,48 +149,29 @@ class DraPlugins:
         }
         for identity in self._endpoints.keys() - there:
             await self._drop(identity)
-        self._retries = {key: value for key, value in self._retries.items() if key in there}
-        now = time.monotonic()
-        due = [each for each in there - self._endpoints.keys() if self._is_due(each, now)]
-        await asyncio.gather(*(self._try(each) for each in due))
+        await asyncio.gather(*(self._try(each) for each in there - self._endpoints.keys()))
         await self._wipe_lost()
-
-    def _is_due(self, identity: Identity, now: float) -> bool:
-        return self._retries.get(identity, (0.0, 0.0))[0] <= now
 
     async def _try(self, identity: Identity) -> None:
         path, _ = identity
         try:
             async with dial(path) as channel:
                 await self._register(identity, RegistrationStub(channel))
-        except (grpc.aio.AioRpcError, KubeletError, TimeoutError) as error:
-            _, pause = self._retries.get(identity, (0.0, FIRST_PAUSE))
-            self._retries[identity] = (
-                time.monotonic() + pause,
-                min(2 * pause, LONGEST_PAUSE),
-            )
+        except (grpc.aio.AioRpcError, TimeoutError) as error:
             LOG.warning("driver not registered", socket=str(path), reason=repr(error))
 
     async def _register(self, identity: Identity, stub: RegistrationStub) -> None:
         info = await stub.GetInfo(registration_pb.InfoRequest(), timeout=INFO_SECONDS)
-        problem = ""
-        if info.type != PLUGIN_TYPE:
-            problem = f"no handler registered for plugin type: {info.type}"
-        elif VERSION not in info.supported_versions:
-            problem = f"none of the versions {list(info.supported_versions)} is supported"
-        status = registration_pb.RegistrationStatus(plugin_registered=not problem, error=problem)
-        self._journal.call("Registered" if not problem else "Refused", info.name)
-        if not problem:
-            endpoint = Endpoint(info.name, dial(Path(info.endpoint)), self._journal)
-            endpoint.task = asyncio.create_task(endpoint.follow())
-            self._endpoints[identity] = endpoint
+        status = registration_pb.RegistrationStatus(plugin_registered=True)
+        self._journal.call("Registered", info.name)
+        endpoint = Endpoint(info.name, dial(Path(info.endpoint)), self._journal)
+        endpoint.task = asyncio.create_task(endpoint.follow())
+        self._endpoints[identity] = endpoint
         try:
             await stub.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
         except grpc.aio.AioRpcError:
             await self._drop(identity)
             raise
-        if problem:
-            raise KubeletError(problem)
         LOG.info("driver registered", driver=info.name)
 
     async def _drop(self, identity: Identity) -> None:
