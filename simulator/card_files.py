@@ -2,7 +2,8 @@
 
 Taken from sysfs of real cards and from the drivers' documentation in the kernel
 (`Documentation/ABI/testing/sysfs-platform-dfl-fme`, `…-dfl-port`, `sysfs-bus-pci`). Names, places
-and formats are those of the drivers; values are those of an idle, healthy card.
+and formats are those of the drivers; values are those of an idle, healthy card. Of the files, those
+that accelbind reads.
 """
 
 from collections.abc import Iterator
@@ -142,7 +143,6 @@ def function_files(function: Function) -> Iterator[Content]:
         ("subsystem_vendor", "0x8086\n"),
         ("subsystem_device", "0x0000\n"),
         ("class", "0x120000\n"),
-        ("enable", "1\n"),
         ("local_cpulist", "0-15\n"),
         ("uevent", f"DRIVER=dfl-pci\nPCI_CLASS=120000\nPCI_SLOT_NAME={function.address}\n"),
     )
@@ -195,17 +195,14 @@ def port_files(function: Function, port: SyntheticPort) -> Iterator[Content]:
         ("uevent", _uevent(name, _MAJORS["port"], port.serial)),
         ("ap1_event", "0\n"),
         ("ap2_event", "0\n"),
-        ("ltr", "1\n"),
         ("power_state", "0x0\n"),
         ("errors/errors", "0x0\n"),
         ("errors/first_error", "0x0\n"),
-        ("errors/first_malformed_req", f"0x{0:032x}\n"),
         ("userclk_freqcntrcmd", "0x0\n"),
         ("userclk_freqcntrsts", "0x3000000000003ce3\n"),
     )
     if function.driver == "opae":
         yield "errors/clear", ""
-        yield "errors/revision", "1\n"
 
 
 def _uevent(name: str, major: int, minor: int) -> str:
@@ -235,18 +232,11 @@ def _fme_files(function: Function) -> Iterator[Content]:
 
 
 _OPAE_FME: tuple[Content, ...] = (
-    ("errors/inject_error", "0x0\n"),
-    ("errors/revision", "0\n"),
     ("errors/fme-errors/errors", "0x0\n"),
     ("errors/fme-errors/first_error", "0x0\n"),
-    ("errors/fme-errors/next_error", "0x0\n"),
     ("errors/fme-errors/clear", ""),
     ("thermal_mgmt/temperature", "38\n"),
-    ("thermal_mgmt/threshold1", "90\n"),
-    ("thermal_mgmt/threshold1_reached", "0\n"),
-    ("thermal_mgmt/threshold2", "93\n"),
     ("thermal_mgmt/threshold2_reached", "0\n"),
-    ("thermal_mgmt/threshold_trip", "100\n"),
     ("power_mgmt/consumed", "0x17\n"),
 )
 
@@ -254,17 +244,11 @@ _OPAE_FME: tuple[Content, ...] = (
 def _dfl_fme(serial: int) -> Iterator[Content]:
     thermal, power = 2 * serial, 2 * serial + 1
     yield from (
-        ("errors/inject_errors", "0x0\n"),
         ("errors/fme_errors", "0x0\n"),
         ("errors/first_error", "0x0\n"),
-        ("errors/next_error", "0x0\n"),
         (f"hwmon/hwmon{thermal}/name", "dfl_fme_thermal\n"),
         (f"hwmon/hwmon{thermal}/temp1_input", "38000\n"),
-        (f"hwmon/hwmon{thermal}/temp1_max", "90000\n"),
-        (f"hwmon/hwmon{thermal}/temp1_max_alarm", "0\n"),
-        (f"hwmon/hwmon{thermal}/temp1_crit", "93000\n"),
         (f"hwmon/hwmon{thermal}/temp1_crit_alarm", "0\n"),
-        (f"hwmon/hwmon{thermal}/temp1_emergency", "100000\n"),
         (f"hwmon/hwmon{power}/name", "dfl_fme_power\n"),
         (f"hwmon/hwmon{power}/power1_input", "23000000\n"),
     )

@@ -44,8 +44,6 @@ class Options:
     host: str = "127.0.0.1"
     """Address to listen on, and the one in the kubeconfig."""
     port: int = 0
-    token: str = ""
-    """The administrator's bearer token; made up if empty."""
     names: Sequence[str] = ("localhost",)
     """Further names and addresses that its certificate is valid for."""
     plain: bool = False
@@ -79,7 +77,7 @@ class ApiServerStandIn:
             store=self.store,
             table=self.table,
             writer=Writer(self.store, self.table, admission, device_taints=options.device_taints),
-            token=options.token or token_urlsafe(),
+            token=token_urlsafe(),
             faults=self.faults,
             bookmark_interval=options.bookmark_interval,
         )
@@ -205,9 +203,9 @@ class ApiServerStandIn:
         for watch in self.watches:
             watch.cut()
 
-    def change_token(self, token: str = "") -> None:
+    def change_token(self) -> None:
         """Accept only a new token, and write it where clients find it."""
-        self._app.token = token or token_urlsafe()
+        self._app.token = token_urlsafe()
         self.write_kubeconfig()
 
     @contextlib.asynccontextmanager
