@@ -1,8 +1,7 @@
 """Custom resource definitions: a created one is served at once, and its schema is kept.
 
 What is read of a schema: `type`, `properties`, `required`, `pattern`, `enum`, `minLength`,
-`maxLength`, `default`, and `x-kubernetes-validations` on `self`. An update is validated as since
-Kubernetes 1.30: a part that stays as it was is not validated again.
+`maxLength`, `default`, and `x-kubernetes-validations` on `self`.
 
 CEL, here and in match conditions, is evaluated by the library `cel-expr-python`, a development
 dependency of 50 MB. Where it is not installed, every condition and every rule holds.
@@ -33,10 +32,6 @@ _TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object
 _ROOT = ("apiVersion", "kind", "metadata")
 _RULES = "x-kubernetes-validations"
 _VARIABLES = ("device", "object", "oldObject", "request", "self", "variables")
-_UNCHECKED = (
-    "some validation rules were not checked because the object was invalid; correct the existing"
-    " errors to complete validation"
-)
 
 
 class CelError(ValueError):
@@ -115,38 +110,29 @@ def established(definition: Json) -> Json:
     return definition | {"status": {"conditions": conditions}}
 
 
-def prune(schema: Json, item: Json) -> tuple[Json, list[str]]:
-    """The object without the fields that its schema does not know, and the paths of those."""
-    dropped: list[str] = []
+def prune(schema: Json, item: Json) -> Json:
+    """The object without the fields that its schema does not know, and with its defaults."""
     root = {name: item[name] for name in _ROOT if name in item}
     body = {name: value for name, value in item.items() if name not in _ROOT}
-    return root | _pruned(schema, body, "", dropped), dropped
+    return root | _pruned(schema, body)
 
 
-def _pruned(schema: Json, value: Json, path: str, dropped: list[str]) -> Json:
+def _pruned(schema: Json, value: Json) -> Json:
     properties: Json = schema.get("properties") or {}
     if not properties:
         return value
-    kept: Json = {}
-    for name, inner in value.items():
-        where = f"{path}.{name}" if path else name
-        if name not in properties:
-            dropped.append(where)
-        elif isinstance(inner, dict):
-            kept[name] = _pruned(properties[name], inner, where, dropped)
-        else:
-            kept[name] = inner
     defaults = {name: one["default"] for name, one in properties.items() if "default" in one}
-    return defaults | kept
+    return defaults | {
+        name: _pruned(properties[name], inner) if isinstance(inner, dict) else inner
+        for name, inner in value.items()
+        if name in properties
+    }
 
 
-def validate(schema: Json, item: Json, old: Json | None = None) -> list[Cause]:
+def validate(schema: Json, item: Json) -> list[Cause]:
     """What in an object does not fit its schema; its rules are read once all else fits."""
-    new, before = _judged(item), old and _judged(old)
-    causes = list(_check(schema, new, "", before))
-    if causes:
-        return [*causes, Cause("<nil>", f"Invalid value: null: {_UNCHECKED}")]
-    return list(_broken_rules(schema, new, "", before))
+    judged = _judged(item)
+    return list(_check(schema, judged, "")) or list(_broken_rules(schema, judged, ""))
 
 
 def _judged(item: Json) -> Json:
@@ -155,10 +141,8 @@ def _judged(item: Json) -> Json:
     return {name: value for name, value in item.items() if name not in _ROOT} | {"metadata": names}
 
 
-def _check(schema: Json, value: object, path: str, old: object = None) -> Iterator[Cause]:
+def _check(schema: Json, value: object, path: str) -> Iterator[Cause]:
     """The types and bounds that a value and what is in it do not meet."""
-    if _stays(value, old):
-        return
     expected = schema.get("type", "")
     if not isinstance(value, _TYPES.get(expected, object)):
         type_ = next((name for name, kind in _TYPES.items() if isinstance(value, kind)), "null")
@@ -170,13 +154,12 @@ def _check(schema: Json, value: object, path: str, old: object = None) -> Iterat
     elif isinstance(value, str):
         yield from _check_text(schema, value, path)
     elif isinstance(value, dict):
-        before = old if isinstance(old, dict) else {}
         for name in schema.get("required") or []:
             if name not in value:
                 yield Cause(_inside(path, name), "Required value")
         for name, inner in (schema.get("properties") or {}).items():
             if name in value:
-                yield from _check(inner, value[name], _inside(path, name), before.get(name))
+                yield from _check(inner, value[name], _inside(path, name))
 
 
 def _check_text(schema: Json, value: str, path: str) -> Iterator[Cause]:
@@ -196,27 +179,16 @@ def _python_pattern(pattern: str) -> str:
     return re.sub(r"(?<!\\)\$", r"\\Z", pattern)
 
 
-def _broken_rules(schema: Json, value: object, path: str, old: object) -> Iterator[Cause]:
+def _broken_rules(schema: Json, value: object, path: str) -> Iterator[Cause]:
     """The CEL rules that a value and what is in it break."""
-    if _stays(value, old) or value is None:
+    if value is None:
         return
     for rule in schema.get(_RULES) or []:
         if not compile_expression(rule["rule"]).holds({"self": value}):
-            yield invalid_value(path, value, _explanation(rule, value))
+            yield invalid_value(path, value, rule["message"])
     if isinstance(value, dict):
-        before = old if isinstance(old, dict) else {}
         for name, inner in (schema.get("properties") or {}).items():
-            yield from _broken_rules(inner, value.get(name), _inside(path, name), before.get(name))
-
-
-def _explanation(rule: Json, value: object) -> str:
-    if expression := rule.get("messageExpression"):
-        return str(compile_expression(expression).value({"self": value}))
-    return str(rule["message"])
-
-
-def _stays(value: object, old: object) -> bool:
-    return old is not None and value == old
+            yield from _broken_rules(inner, value.get(name), _inside(path, name))
 
 
 def _inside(path: str, name: str) -> str:

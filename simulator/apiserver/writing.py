@@ -77,7 +77,7 @@ class Writer:
         operation = Operation(call, "CREATE", metadata.get("name") or "")
         item = await self._admission.mutate(operation, item)
         self._fill_system_fields(resource, item)
-        _validate(resource, item, None)
+        _validate(resource, item)
         await self._admission.validate(operation, item)
         path = resource.path_of(item)
         if path in self._store.shelf(resource).objects:
@@ -154,7 +154,7 @@ class Writer:
         operation = Operation(call, "UPDATE", call.target.name, old)
         item = await self._admission.mutate(operation, item)
         if not call.target.subresource:
-            _validate(resource, item, old)
+            _validate(resource, item)
         await self._admission.validate(operation, item)
         if call.dry_run or item == old:
             return item
@@ -234,9 +234,7 @@ def _decoded(call: ApiCall, item: Json) -> Json:
     item = without_nulls(item)
     item["metadata"] = dict(item.get("metadata") or {})
     if resource.schema is not None:
-        item, dropped = crd.prune(resource.schema, item)
-        if dropped and call.query.get("fieldValidation") == "Strict":
-            raise bad_request(f'strict decoding error: unknown field "{dropped[0]}"')
+        item = crd.prune(resource.schema, item)
     return with_defaults(resource, item)
 
 
@@ -261,7 +259,7 @@ def _claim(target: Target, metadata: Json) -> None:
         raise bad_request("the name of the object is not the one on the URL")
 
 
-def _validate(resource: Resource, item: Json, old: Json | None) -> None:
+def _validate(resource: Resource, item: Json) -> None:
     name = item["metadata"].get("name", "")
     if not _NAME.fullmatch(name):
         cause = invalid_value("metadata.name", name, "must be a lowercase RFC 1123 subdomain")
@@ -270,7 +268,7 @@ def _validate(resource: Resource, item: Json, old: Json | None) -> None:
         pods.validate(item)
     if resource in (MUTATING, VALIDATING):
         _check_conditions(item)
-    if resource.schema and (causes := crd.validate(resource.schema, item, old)):
+    if resource.schema and (causes := crd.validate(resource.schema, item)):
         raise invalid(resource, name, causes)
 
 

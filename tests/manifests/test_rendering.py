@@ -43,7 +43,7 @@ def check(item: Json, version: str) -> None:
     if kind in MAPPINGS:
         definition = one(rendered("crd"), "CustomResourceDefinition", f"{MAPPINGS[kind]}.{GROUP}")
         (served,) = definition["spec"]["versions"]
-        assert crd.validate(served["schema"]["openAPIV3Schema"], item, None) == []
+        assert crd.validate(served["schema"]["openAPIV3Schema"], item) == []
     else:
         kubernetes_validate.validate(item, version, strict=True)
 

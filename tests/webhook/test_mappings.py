@@ -102,7 +102,7 @@ def test_the_largest_accelerator_can_be_changed() -> None:
     schema = yaml.safe_load((REPOSITORY / "manifests/crd/accelerators.yaml").read_text())
     (version,) = schema["spec"]["versions"]
     accelerator = largest()
-    assert crd.validate(version["schema"]["openAPIV3Schema"], accelerator, None) == []
+    assert crd.validate(version["schema"]["openAPIV3Schema"], accelerator) == []
     assert 100_000 < len(json.dumps(accelerator["spec"])) < MAX_SPEC
     kind = {"group": "accelbind.dev", "version": "v1alpha1", "kind": "Accelerator"}
     old = accelerator | {"spec": accelerator["spec"] | {"runtimeClassName": "r"}}
