@@ -88,8 +88,11 @@ class Expected:
     node: str = ""
     devices: int = 0
     """How many device nodes its containers must get together."""
-    programmed: tuple[str, ...] = ()
-    """AFU ids that the driver must have programmed before the pod runs, one per call."""
+    programmed: tuple[str, ...] | None = ()
+    """AFU ids that the driver must have programmed before the pod runs, one per call.
+
+    None where the cards may still have the functions of an earlier run.
+    """
     refusal: tuple[str, ...] = ()
     """Words that the refusal must contain; empty where the pod must run."""
 

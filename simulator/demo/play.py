@@ -38,8 +38,6 @@ class Player:
     until: Until
     driver_logs: Mapping[str, Path]
     """The log of each node's driver."""
-    again: bool = False
-    """Whether the cards may still have the functions of an earlier run."""
     verbose: bool = False
     picture: Console | None = None
     """Gets some of the pods."""
@@ -62,13 +60,9 @@ class Player:
             if self.picture and plan.in_picture:
                 self.picture.print(title, show.pod(report, verbose=False))
             reports.append(report)
-        summary = show.summary(reports, width=self.console.width, again=self.again)
+        summary = show.summary(reports, width=self.console.width)
         self.console.print(show.title("Summary"), summary)
         return reports
-
-    def problems(self, reports: list[PodReport]) -> list[str]:
-        """What is not as expected, a sentence each."""
-        return [one for report in reports for one in unexpected(report, again=self.again)]
 
     def _create(self, plan: DemoPod) -> PodReport:
         before = {node: len(driver_calls(log)) for node, log in self.driver_logs.items()}
@@ -133,7 +127,7 @@ def play(
         console.print(show.title("Processes"), show.processes(stage.parts, verbose=verbose))
         player.show_nodes(world.nodes)
         reports.extend(player.play(world.pods))
-        problems.extend(player.problems(reports))
+        problems.extend(one for report in reports for one in unexpected(report))
         if keep:
             console.print(show.kept(prepare(stage.folder, world.nodes)))
             stage.keep()

@@ -107,21 +107,19 @@ def is_running(pod: Json) -> bool:
     return names <= started and names <= given(pod).keys()
 
 
-def unexpected(report: PodReport, *, again: bool = False) -> list[str]:
-    """What is not as expected, a sentence each; `again`: the cards may have their functions."""
+def unexpected(report: PodReport) -> list[str]:
+    """What is not as expected, a sentence each."""
     plan = report.plan.expected
     if plan is None:
         return []
     return [
         f"{report.plan.name}: {what} is {seen!r}, expected {expected!r}"
-        for what, seen, expected in _compared(plan, report, again=again)
+        for what, seen, expected in _compared(plan, report)
         if seen != expected
     ]
 
 
-def _compared(
-    plan: Expected, report: PodReport, *, again: bool
-) -> Iterator[tuple[str, object, object]]:
+def _compared(plan: Expected, report: PodReport) -> Iterator[tuple[str, object, object]]:
     status, message = report.refusal, str(report.refusal.get("message", ""))
     if plan.refusal:
         yield "the answer", (status.get("code"), status.get("reason")), (403, "Forbidden")
@@ -132,8 +130,8 @@ def _compared(
     else:
         yield "the node", report.node, plan.node
         yield "the number of devices", len(report.devices), plan.devices
-        programmed = tuple(afu_id for _, afu_id in report.programmed)
-        if programmed or not again:
+        if plan.programmed is not None:
+            programmed = tuple(afu_id for _, afu_id in report.programmed)
             yield "what was programmed", programmed, plan.programmed
 
 

@@ -120,9 +120,7 @@ def pod(report: PodReport, *, verbose: bool) -> RenderableType:
     return Group(table, Syntax(text, "yaml", background_color="default", word_wrap=True))
 
 
-def summary(
-    reports: Sequence[PodReport], *, width: int = 80, again: bool = False
-) -> RenderableType:
+def summary(reports: Sequence[PodReport], *, width: int = 80) -> RenderableType:
     """A row for each pod, on so many columns: what it asked for, where it runs, what it got."""
     table = _table("pod", "asked for", "node", "device", "outcome")
     table.columns[0].max_width = 14
@@ -134,7 +132,7 @@ def summary(
             Text("\n".join(times + short(name) for times, name in report.asked_for) or "-"),
             Text(report.node or "-", no_wrap=False),
             Text("\n".join(Path(one).name for one in report.devices) or "-", no_wrap=False),
-            _outcome(report, again=again),
+            _outcome(report),
         )
     return table
 
@@ -161,13 +159,11 @@ def end(
     problems: Sequence[str],
     seconds: float,
     left: str,
-    *,
-    again: bool = False,
 ) -> RenderableType:
     """The last lines: whether all was as expected, and what was not."""
     total, ran = len(reports), sum(one.is_running for one in reports)
     if any(one.plan.expected for one in reports):
-        wrong = sum(bool(unexpected(one, again=again)) for one in reports)
+        wrong = sum(bool(unexpected(one)) for one in reports)
         text = f"{total - wrong} of {count(total, 'pod')} behaved as expected"
     else:
         text = f"{ran} of {count(total, 'pod')} ran"
@@ -188,8 +184,8 @@ def logs(stage: Stage) -> RenderableType:
     )
 
 
-def _outcome(report: PodReport, *, again: bool) -> Text:
-    if report.plan.expected and not unexpected(report, again=again):
+def _outcome(report: PodReport) -> Text:
+    if report.plan.expected and not unexpected(report):
         text = "running" if report.is_running else "refused (expected)"
         return Text(text, style="green", no_wrap=False)
     text = "running" if report.is_running else "refused" if report.stored is None else "not running"
