@@ -176,8 +176,6 @@ class Granted:
 
     env: tuple[tuple[str, str], ...] = ()
     devices: tuple[DeviceSpec, ...] = ()
-    annotations: tuple[tuple[str, str], ...] = ()
-    """For the runtime and its hooks."""
     cdi_devices: tuple[str, ...] = ()
     allocated: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Device ids by resource."""
@@ -186,26 +184,23 @@ class Granted:
 def granted(entries: Iterable[Entry]) -> Granted:
     """What a container starts with.
 
-    Where two resources set the same variable, path or annotation, the first counts. The order in
-    which a real kubelet reads them changes from start to start.
+    Where two resources set the same variable or path, the first counts. The order in which a real
+    kubelet reads them changes from start to start.
     """
     env: dict[str, str] = {}
     nodes: dict[str, DeviceSpec] = {}
-    annotations: dict[str, str] = {}
     cdi: dict[str, None] = {}
     allocated: dict[str, tuple[str, ...]] = {}
     for entry in entries:
         response = ContainerAllocateResponse.FromString(entry.response)
         allocated[entry.resource] = entry.ids
         env = dict(sorted(response.envs.items())) | env
-        annotations = dict(sorted(response.annotations.items())) | annotations
         for node in response.devices:
             nodes.setdefault(node.container_path, node)
         cdi |= dict.fromkeys(each.name for each in response.cdi_devices)
     return Granted(
         env=tuple(env.items()),
         devices=tuple(nodes.values()),
-        annotations=tuple(annotations.items()),
         cdi_devices=tuple(cdi),
         allocated=tuple(allocated.items()),
     )

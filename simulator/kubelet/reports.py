@@ -1,13 +1,11 @@
 """What the kubelet reports to the API server, as JSON values: its node, its pods, its events.
 
-The API of a real cluster does not show what a container was given (variables, device nodes, CDI
-devices). Here it is in the pod's annotation `simulator.accelbind.dev/containers`, a JSON object
-with, by container name:
+The API of a real cluster does not show what a container was given (variables, device nodes). Here
+it is in the pod's annotation `simulator.accelbind.dev/containers`, a JSON object with, by container
+name:
 
     {"env": [{"name": …, "value": …} | {"name": …, "valueFrom": "fieldRef"}, …],
-     "devices": [{"containerPath": …, "hostPath": …, "permissions": "rw"}, …],
-     "cdiDevices": [names],
-     "allocated": {resource: [device ids]}}
+     "devices": [{"containerPath": …, "hostPath": …, "permissions": "rw"}, …]}
 """
 
 import json
@@ -121,8 +119,6 @@ def _given(state: ContainerState) -> Json:
             }
             for each in granted.devices
         ],
-        "cdiDevices": list(granted.cdi_devices),
-        "allocated": {resource: list(ids) for resource, ids in granted.allocated},
     }
 
 

@@ -161,7 +161,6 @@ async def test_the_allocation_names_the_device_by_cdi_alone(bed: Bed, written: b
         granted = state["c"].granted
         assert list(granted.devices) == []
         assert list(granted.cdi_devices) == ["intel.cdi.k8s.io/fpga=dfl-fme.0"]
-        assert dict(granted.annotations) == {}
         (described,) = json.loads((cdi / "accelbind-fpga.json").read_text())["devices"]
         edits = described["containerEdits"]
         assert [each["path"] for each in edits["deviceNodes"]] == ["/dev/dfl-port.0"]
