@@ -60,14 +60,6 @@ def test_twice_the_bytes_take_twice_the_work(
     assert many <= few * 2.3 + START
 
 
-def test_the_count_notices_work_that_grows_faster() -> None:
-    def quadratic(size: int) -> int:
-        return bytecodes(lambda: sum(1 for _ in range(size) for _ in range(size)))
-
-    few, many = quadratic(200), quadratic(400)
-    assert many > few * 2.3 + START
-
-
 def test_no_answer_is_longer_than_what_mappings_may_add(mappings: MappingIndex) -> None:
     functions = ",".join(f'"fpga.intel.com/f{n}":"1"' for n in range(64))
     container = (

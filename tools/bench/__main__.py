@@ -19,7 +19,7 @@ BENCHES = {
     "serving": ("Serving: admissions over TLS, against fixed bytes", serving),
     "webhook": ("Webhook: the process, and mappings of an API server", webhook),
     "plugin": ("Plugin: the process, against a kubelet", plugin),
-    "scan": ("Scan: sysfs to cards, cards to resources, sensors", scan),
+    "scan": ("Scan: sysfs to cards and devices", scan),
 }
 """Name → title, and module with `HEADINGS` and `rows`."""
 

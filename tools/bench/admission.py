@@ -1,6 +1,5 @@
 """One admission, from the bytes of the request to those of the answer, without the network."""
 
-import json
 import statistics
 import time
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ HEADINGS = (
     "review",
     "bytes",
     "median µs",
-    "of json.loads",
     "1 000 mappings",
     "10 000 in 1 000 namespaces",
     "and of three kinds",
@@ -34,8 +32,8 @@ TURNS, ROUNDS = 11, 3
 def rows() -> Iterator[Row]:
     """One row per size: the median with ten mappings, and ratios within this run.
 
-    `of json.loads` compares it with parsing the same bytes. The columns of mappings compare the
-    time with that many to the time with ten; the last one with as many of one kind.
+    The columns of mappings compare the time with that many to the time with ten; the last one with
+    as many of one kind.
     """
     policy = Policy()
     few, more = index(FEW), [index(*each) for each in MANY]
@@ -45,7 +43,6 @@ def rows() -> Iterator[Row]:
             raise AssertionError(f"the {size} review is not answered with a patch")
         turns = [[_time(body, which, policy) for which in (few, *more)] for _ in range(TURNS)]
         base = statistics.median(turn[0] for turn in turns)
-        yardstick = time_calls(partial(json.loads, body), clock=time.process_time)
         grown = [
             statistics.median(turn[column] / turn[before] for turn in turns)
             for column, before in ((1, 0), (2, 0), (3, 2))
@@ -54,7 +51,6 @@ def rows() -> Iterator[Row]:
             size,
             f"{len(body)}",
             f"{base * 1e6:.0f}",
-            f"{base / yardstick:.2f} x",
             *(f"{ratio:.2f} x" for ratio in grown),
             f"{GROWTH_LIMIT} x",
         )

@@ -1,21 +1,15 @@
-"""Scans of a node's cards, of their sensors and of devices of types, in CPU time.
+"""Scans of a node's cards and of devices of types, in CPU time.
 
 The synthetic sysfs is in memory if possible.
 """
 
-import asyncio
 import os
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from services.devices.hardware.scan import Scanner
-from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.model import PluginMode
-from services.devices.provider import merge
-from services.devices.resources import advertise
 from services.devices.types.provider import DeviceTypes
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, lay_out
@@ -23,7 +17,7 @@ from tools.bench.devices import lay_out_devices
 from tools.bench.measure import time_calls
 
 Row = tuple[str, ...]
-HEADINGS = ("devices", "of", "scan ms", "at most", "each µs", "resources ms", "sensors ms")
+HEADINGS = ("devices", "of", "scan ms", "at most", "each µs")
 COUNTS = (1, 64, 1000)
 LIMITS = {64: "30 ms"}
 MEMORY = "/dev/shm"  # noqa: S108 - where Linux has memory; the folder in it has a name of its own
@@ -49,22 +43,7 @@ def _cards() -> Iterator[Row]:
                     raise AssertionError(f"{count} ports were laid out, not as many found")
                 rounds = 5 if count > 100 else 20
                 scan = time_calls(scanner.scan_sync, rounds=rounds, clock=time.process_time)
-                build = partial(advertise, inventory, PluginMode.AF)
-                tree = time_calls(build, rounds=rounds)
-                reader = SensorReader(root, BlockingCalls())
-                sensors = time_calls(
-                    lambda: asyncio.run(reader.read(inventory.cards)),  # noqa: B023 - called here
-                    rounds=rounds,
-                )
-            yield (
-                f"{count}",
-                driver,
-                f"{scan * 1e3:.2f}",
-                LIMITS.get(count, ""),
-                f"{scan / count * 1e6:.0f}",
-                f"{tree * 1e3:.2f}",
-                f"{sensors * 1e3:.2f}",
-            )
+            yield _row(count, driver, scan)
 
 
 def _types() -> Iterator[Row]:
@@ -78,16 +57,12 @@ def _types() -> Iterator[Row]:
             if sum(device.healthy for device in found.devices) != count:
                 raise AssertionError(f"{count} devices were laid out, not as many found")
             scan = time_calls(provider.devices_sync, rounds=20, clock=time.process_time)
-            offer = time_calls(partial(merge, [found]), rounds=20)
-        yield (
-            f"{count}",
-            "types",
-            f"{scan * 1e3:.2f}",
-            LIMITS.get(count, ""),
-            f"{scan / count * 1e6:.0f}",
-            f"{offer * 1e3:.2f}",
-            "",
-        )
+        yield _row(count, "types", scan)
+
+
+def _row(count: int, what: str, scan: float) -> Row:
+    each = f"{scan / count * 1e6:.0f}"
+    return (f"{count}", what, f"{scan * 1e3:.2f}", LIMITS.get(count, ""), each)
 
 
 def memory() -> str | None:
