@@ -17,7 +17,7 @@ from typing import Any, Final
 import httpx2
 import structlog
 
-from services.kube.client import ClusterClient, HttpResponse
+from services.kube.client import ClusterClient
 from services.process.errors import ClusterError, InvalidInput
 from services.process.retry import Backoff
 from simulator.kubelet import reports
@@ -35,8 +35,6 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 WATCH_SECONDS: Final = 300
 WATCH_GRACE_SECONDS: Final = 15
-LAST_WORDS_SECONDS: Final = 1.0
-"""How long requests in flight may take at the end."""
 
 
 class NodeAgent:
@@ -48,7 +46,6 @@ class NodeAgent:
         self._client = client
         self._node = kubelet.node_name
         self._tasks: set[asyncio.Task[None]] = set()
-        self._requests: set[asyncio.Task[HttpResponse]] = set()
         self._node_written: Json = {}
         self._written: dict[str, tuple[Json, str]] = {}
         self._events_written: set[str] = set()
@@ -65,10 +62,6 @@ class NodeAgent:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            if self._requests:
-                await asyncio.wait(self._requests, timeout=LAST_WORDS_SECONDS)
-            for request in self._requests:
-                request.cancel()
 
     async def _repeat(self, what: str, follow: Callable[[], Awaitable[None]]) -> None:
         """Repeat a loop after errors of the API server."""
@@ -93,7 +86,7 @@ class NodeAgent:
     async def _follow_node(self) -> None:
         """Create the node if it is missing, then write its status whenever it changes."""
         body = reports.node(self._node)
-        answer = await self._query("POST", NODES, body=body)
+        answer = await self._client.request("POST", NODES, body=body)
         if answer.status == httpx2.codes.CONFLICT:
             patch = {"metadata": {"labels": body["metadata"]["labels"]}}
             await self._patch(f"{NODES}/{self._node}", patch)
@@ -115,7 +108,7 @@ class NodeAgent:
     async def _follow_pods(self) -> None:
         """List the node's pods, then watch them until the watch ends."""
         params: dict[str, str | int] = {"fieldSelector": f"spec.nodeName={self._node}"}
-        answer = await self._query("GET", PODS, params=params)
+        answer = await self._client.request("GET", PODS, params=params)
         listed = json.loads(self._client.expect(answer, f"GET {PODS}").body)
         present = {str(each["metadata"]["uid"]) for each in listed["items"]}
         for state in self._kubelet.pods:
@@ -174,7 +167,7 @@ class NodeAgent:
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         while True:
             try:
-                await self._query("DELETE", _pod_path(pod["metadata"]), body=body)
+                await self._client.request("DELETE", _pod_path(pod["metadata"]), body=body)
             except ClusterError as error:
                 LOG.warning("deletion failed", pod=pod["metadata"]["name"], reason=str(error))
                 await asyncio.sleep(LONGEST_PAUSE)
@@ -212,27 +205,16 @@ class NodeAgent:
         if event.key in self._events_written:
             return
         path = f"/api/v1/namespaces/{event.pod.namespace}/events"
-        answer = await self._query("POST", path, body=reports.event_object(event, self._node))
+        answer = await self._client.request(
+            "POST", path, body=reports.event_object(event, self._node)
+        )
         if answer.status != httpx2.codes.NOT_FOUND:  # its namespace may be gone
             self._client.expect(answer, f"POST {path}")
         self._events_written.add(event.key)
 
-    # Requests
-
-    async def _query(self, method: str, path: str, **given: Any) -> HttpResponse:  # noqa: ANN401 - those of ClusterClient.request
-        """Send a request to the API server; a cancelled caller lets it finish.
-
-        So a write is not broken off half-way, nor a connection in its handshake (whose socket
-        Python 3.11 would leave open).
-        """
-        request = asyncio.create_task(self._client.request(method, path, **given))
-        self._requests.add(request)
-        request.add_done_callback(self._requests.discard)
-        return await asyncio.shield(request)
-
     async def _patch(self, path: str, patch: Json) -> bool:
         """Patch an object; returns whether it is there, and still the same one."""
-        answer = await self._query("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        answer = await self._client.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
         if answer.status in {httpx2.codes.NOT_FOUND, httpx2.codes.CONFLICT}:
             return False
         self._client.expect(answer, f"PATCH {path}")
