@@ -183,43 +183,27 @@ class Writer:
         elif resource is DEFINITIONS:
             item |= crd.established(item)
 
-    # Deletion. A pod on a node waits for its kubelet to delete it with a grace period of 0; a
-    # namespace waits until it is empty.
+    # Deletion. A pod on a node waits for its kubelet to delete it with a grace period of 0. With a
+    # namespace, all that is in it goes at once.
 
     def _remove(self, resource: Resource, old: Json, *, grace: object = None) -> Json:
         """Delete at once, or mark for deletion."""
-        seconds = _grace_seconds(resource, old, grace)
-        if resource is not NAMESPACES and seconds == 0:
-            gone = self._store.remove(resource, resource.path_of(old))
-            self._finish_namespace(old["metadata"].get("namespace", ""))
-            return gone
-        metadata = old["metadata"]
+        metadata, seconds = old["metadata"], _grace_seconds(resource, old, grace)
+        if resource is NAMESPACES:
+            self._empty_namespace(metadata["name"])
+        if seconds == 0:
+            return self._store.remove(resource, resource.path_of(old))
         if metadata.get("deletionTimestamp"):
             return old
         metadata["deletionTimestamp"] = timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
         metadata["deletionGracePeriodSeconds"] = seconds
-        if resource is NAMESPACES:
-            old["status"] = {"phase": "Terminating"}
-        marked = self._store.write(resource, old)
-        if resource is NAMESPACES:
-            self._empty_namespace(metadata["name"])
-        return marked
+        return self._store.write(resource, old)
 
     def _empty_namespace(self, name: str) -> None:
         for resource in self._table:
             if resource.namespaced:
                 for item in tuple(self._store.all(resource, name)):
-                    self._remove(resource, item)
-        self._finish_namespace(name)
-
-    def _finish_namespace(self, name: str) -> None:
-        """Remove a namespace that is being deleted and empty."""
-        namespace = self._store.get(NAMESPACES, name)
-        if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
-            return
-        left = (one for one in self._table if one.namespaced and any(self._store.all(one, name)))
-        if next(left, None) is None:
-            self._store.remove(NAMESPACES, name)
+                    self._store.remove(resource, resource.path_of(item))
 
 
 def _decoded(call: ApiCall, item: Json) -> Json:
