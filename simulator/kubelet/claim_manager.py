@@ -4,7 +4,7 @@ The rules of `pkg/kubelet/cm/dra/manager.go`:
 
 - before a sandbox is created: each claim is read from the API server and checked, every driver must
   be registered, then one call per driver for all claims of the pod that are not prepared yet;
-- an answer must name every claim of the call and no other; there is no roll-back across drivers;
+- there is no roll-back across drivers;
 - a claim is prepared once in a life of the kubelet, whatever its containers do;
 - when the last pod that used a claim has stopped, the claim is unprepared, whether or not it still
   exists and its preparation succeeded;
@@ -15,7 +15,7 @@ The rules of `pkg/kubelet/cm/dra/manager.go`:
 import asyncio
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -175,8 +175,6 @@ class ClaimManager:
         status = claim.get("status") or {}
         if pod.uid not in {each["uid"] for each in status.get("reservedFor") or ()}:
             raise PluginFailed(f"pod {pod.name} is not allowed to use ResourceClaim {name}")
-        if not status.get("allocation"):
-            raise PluginFailed(f"ResourceClaim {name} is not allocated")
         for result in status["allocation"]["devices"]["results"]:
             self._endpoint(result["driver"])
         uid = claim["metadata"]["uid"]
@@ -184,21 +182,15 @@ class ClaimManager:
             raise PluginFailed(f"old ResourceClaim with UID {old[0]} still exists")
         return claim
 
-    async def _prepare(self, driver: str, claims: Iterable[Held]) -> None:
-        by_uid = {each.uid: each for each in claims}
-        messages = [each.message() for each in by_uid.values()]
-        answer = await self._endpoint(driver).prepare(messages)
-        for uid, result in answer.claims.items():
-            if uid not in by_uid:
-                raise PluginFailed(f"NodePrepareResources returned result for unknown claim {uid}")
+    async def _prepare(self, driver: str, claims: Sequence[Held]) -> None:
+        answer = await self._endpoint(driver).prepare([each.message() for each in claims])
+        for held in claims:
+            result = answer.claims[held.uid]
             if result.error:
-                name = by_uid[uid].name
                 raise PluginFailed(
-                    f"NodePrepareResources failed for ResourceClaim {name}: {result.error}"
+                    f"NodePrepareResources failed for ResourceClaim {held.name}: {result.error}"
                 )
-            by_uid[uid].devices.setdefault(driver, []).extend(map(_device, result.devices))
-        if skipped := len(by_uid) - len(answer.claims):
-            raise PluginFailed(f"NodePrepareResources skipped {skipped} ResourceClaims")
+            held.devices.setdefault(driver, []).extend(map(_device, result.devices))
 
     def _endpoint(self, driver: str) -> Endpoint:
         found = self.plugins.find(driver) if self.plugins is not None else None
@@ -222,8 +214,6 @@ class ClaimManager:
         for driver, claims in calls.items():
             answer = await self._endpoint(driver).unprepare([each.message() for each in claims])
             for held in claims:
-                if held.uid not in answer.claims:
-                    raise PluginFailed(f"NodeUnprepareResources skipped ResourceClaim {held.name}")
                 if problem := answer.claims[held.uid].error:
                     raise PluginFailed(f"unprepare {held.name}: {problem}")
         for held in mine:
