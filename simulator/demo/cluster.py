@@ -7,15 +7,10 @@ from pathlib import Path
 import yaml
 
 from services.names import DEVICE_DOMAIN, DOMAIN, function_name, region_name
-from simulator.cards import CardSpec
+from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.client import Json
 
-ARRIA10_OPAE = "ce48969398f05f33946d560708be108a"
 ARRIA10_DFL = "69528db6eb31577a8c3668f9faa081f6"
-D5005 = "bfac4d851ee856fe8c95865ce1bbaa2d"
-NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
-NLB3 = "f7df405cbd7acf7222f144b0b93acd18"
-
 NAMESPACE = "default"
 _FOLDER = Path(__file__).parent
 
@@ -24,8 +19,8 @@ def _full(name: str) -> str:
     return f"{DOMAIN}/{name}"
 
 
-LOOPBACK = _full(function_name(ARRIA10_OPAE, NLB0))
-LOOPBACK_3 = _full(function_name(D5005, NLB3))
+LOOPBACK = _full(function_name(A10_INTERFACE, NLB0))
+LOOPBACK_3 = _full(function_name(D5005_INTERFACE, NLB3))
 REGION = _full(region_name(ARRIA10_DFL))
 NPU = "intel-npu"
 """A device type, of the same name as its resource."""
@@ -58,9 +53,9 @@ NODES = (
         "af",
         "OPAE",
         (
-            CardSpec(driver="opae", interface_id=ARRIA10_OPAE, afu_ids=(NLB0,)),
-            CardSpec(driver="opae", interface_id=ARRIA10_OPAE, afu_ids=(NLB0,), numa_node=1),
-            CardSpec(driver="opae", interface_id=D5005, afu_ids=(NLB3,), numa_node=1),
+            CardSpec(driver="opae", interface_id=A10_INTERFACE, afu_ids=(NLB0,)),
+            CardSpec(driver="opae", interface_id=A10_INTERFACE, afu_ids=(NLB0,), numa_node=1),
+            CardSpec(driver="opae", interface_id=D5005_INTERFACE, afu_ids=(NLB3,), numa_node=1),
         ),
         {LOOPBACK: 2, LOOPBACK_3: 1, f"{DEVICE_DOMAIN}/{NPU}": 1},
         devices=(NPU,),
