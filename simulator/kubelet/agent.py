@@ -95,7 +95,8 @@ class NodeAgent:
         self._node_written = {}
         while True:
             version = self._kubelet.journal.version
-            status = reports.node_status(self._node, self._kubelet.resources)
+            kubelet = self._kubelet
+            status = reports.node_status(self._node, kubelet.capacity, kubelet.allocatable)
             if status != self._node_written:
                 if not await self._patch(f"{NODES}/{self._node}/status", {"status": status}):
                     raise ClusterError(f"node {self._node} was deleted while its kubelet runs")

@@ -67,14 +67,6 @@ class Resource:
         return {each.id for each in (self.devices or {}).values() if each.healthy}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResources:
-    """What a node's status reports of its devices, by resource name."""
-
-    capacity: dict[str, int]
-    allocatable: dict[str, int]
-
-
 class ResourceTable:
     """The resources of one node."""
 
@@ -112,13 +104,10 @@ class ResourceTable:
         resources = sorted(self.registered.items())
         return {name: sorted(each.healthy) for name, each in resources if each.devices is not None}
 
-    def node_resources(self) -> NodeResources:
-        """What the node's status reports now."""
-        listed = {name: each for name, each in self.registered.items() if each.devices is not None}
-        return NodeResources(
-            {name: len(each.devices or ()) for name, each in listed.items()},
-            {name: len(each.healthy) for name, each in listed.items()},
-        )
+    def capacity(self) -> dict[str, int]:
+        """How many devices each resource has."""
+        resources = self.registered.items()
+        return {name: len(each.devices) for name, each in resources if each.devices is not None}
 
 
 class Entry(msgspec.Struct, frozen=True):

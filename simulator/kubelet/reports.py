@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from simulator.kubelet.claim_manager import ClaimManager
-from simulator.kubelet.devices import NodeResources
 from simulator.kubelet.pods import ContainerState, Event, PodState, Stage
 
 Json: TypeAlias = dict[str, Any]
@@ -36,11 +35,11 @@ def node(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 
-def node_status(name: str, resources: NodeResources) -> Json:
+def node_status(name: str, capacity: Mapping[str, int], allocatable: Mapping[str, int]) -> Json:
     """The status of a node that is ready."""
     return {
-        "capacity": NATIVE_RESOURCES | _counts(resources.capacity),
-        "allocatable": NATIVE_RESOURCES | _counts(resources.allocatable),
+        "capacity": NATIVE_RESOURCES | _counts(capacity),
+        "allocatable": NATIVE_RESOURCES | _counts(allocatable),
         "addresses": [{"type": "Hostname", "address": name}],
         "nodeInfo": {"kubeletVersion": KUBELET_VERSION, "operatingSystem": "linux"},
         "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],

@@ -30,7 +30,6 @@ from services.kubelet.sockets import plugins_folder
 from services.process.errors import KubeletError
 from simulator.kubelet.claim_manager import ClaimManager
 from simulator.kubelet.device_manager import AllocationFailed, DeviceManager
-from simulator.kubelet.devices import NodeResources
 from simulator.kubelet.pod_worker import Node, PodWorker
 from simulator.kubelet.pods import (
     Journal,
@@ -248,19 +247,14 @@ class KubeletStandIn:
     # What there is
 
     @property
-    def resources(self) -> NodeResources:
-        """What the node's status reports of its devices."""
-        return self.devices.registered.node_resources()
-
-    @property
     def capacity(self) -> dict[str, int]:
         """The node's capacity by device plugin resource."""
-        return self.resources.capacity
+        return self.devices.registered.capacity()
 
     @property
     def allocatable(self) -> dict[str, int]:
         """The healthy part of the capacity, in use or not."""
-        return self.resources.allocatable
+        return {name: len(ids) for name, ids in self.devices.registered.healthy().items()}
 
     @property
     def pods(self) -> tuple[PodState, ...]:
