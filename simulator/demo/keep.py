@@ -56,7 +56,7 @@ def _kept(folder: Path, plan: NodePlan) -> Kept:
         "ACCELBIND_NODE_NAME": plan.name,
         "ACCELBIND_ROOT": str(home / "root"),
         "ACCELBIND_KUBELET_DIR": str(home),
-        "ACCELBIND_POD_LOGS_DIR": str(home / "logs"),
+        "ACCELBIND_POD_LOGS_DIR": str(home / "pod-logs"),
         "ACCELBIND_STATE_DIR": str(home / "state"),
         "ACCELBIND_DEVICE_TYPES": str(home / "types"),
         "ACCELBIND_BITSTREAMS": str(home / "bitstreams"),

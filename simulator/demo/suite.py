@@ -77,7 +77,7 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
     if plan.cards:
         driver = ("--root", home / "root", "--log", driver_log(stage.folder, plan))
         stage.start(f"driver-{plan.name}", "simulator.driver", *driver)
-    node = ("--node-name", plan.name, "--kubeconfig", kubeconfig, "--pod-logs-dir", home / "logs")
+    node = ("--node-name", plan.name, "--kubeconfig", kubeconfig)
     stage.start(
         f"kubelet-{plan.name}",
         "simulator.kubelet",
@@ -88,7 +88,7 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
         "simulator.command",
         *("plugin", "--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
         *("--bitstreams", home / "bitstreams", "--state-dir", home / "state"),
-        *("--device-types", home / "types"),
+        *("--device-types", home / "types", "--pod-logs-dir", home / "pod-logs"),
         *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
         *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),
         *(("--units", plan.capacity[UNIT_RESOURCE]) if UNIT_RESOURCE in plan.capacity else ()),

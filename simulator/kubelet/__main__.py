@@ -30,8 +30,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flag = parser.add_argument
     flag("--dir", type=Path, required=True, help="a node's /var/lib/kubelet; short, for sockets")
     flag("--node-name", required=True, help="name of the node")
-    flag("--pod-logs-dir", type=Path, help="a node's /var/log/pods (default: DIR/pod-logs)")
-    flag("--cdi-dir", type=Path, help="a runtime's /var/run/cdi (default: DIR/cdi)")
     flag("--kubeconfig", type=Path, help="API server of the node and its pods (default: none)")
     flag("--retry-seconds", type=float, help="until the next attempt (default: by chance)")
     flag("--ready-file", type=Path, help="written as JSON once it serves and is registered")
@@ -44,8 +42,6 @@ async def run(flags: argparse.Namespace) -> None:
     kubelet = KubeletStandIn(
         flags.dir.absolute(),
         node_name=flags.node_name,
-        pod_logs_dir=flags.pod_logs_dir,
-        cdi_dir=flags.cdi_dir,
         retry_seconds=flags.retry_seconds,
     )
     hangup = asyncio.Event()

@@ -44,8 +44,6 @@ from simulator.kubelet.registration import Faults, PluginFailed
 LOG = structlog.get_logger()
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
-POD_LOGS: Final = "pod-logs"
-CDI: Final = "cdi"
 UNPREPARE_PAUSE: Final = 1.0
 """Seconds between two attempts to have the claims of a pod unprepared, which has ended."""
 
@@ -58,20 +56,17 @@ class KubeletStandIn:
         folder: Path,
         *,
         node_name: str = "node",
-        pod_logs_dir: Path | None = None,
-        cdi_dir: Path | None = None,
         retry_seconds: float | None = None,
     ) -> None:
         """Prepare a kubelet that is stopped.
 
-        `folder` is a node's `/var/lib/kubelet`, short, for the sockets in it; `pod_logs_dir` is
-        `/var/log/pods`, `cdi_dir` the container runtime's `/var/run/cdi`. A start is tried again
+        `folder` is a node's `/var/lib/kubelet`, short, for the sockets in it; here `pod-logs` in it
+        is `/var/log/pods`, and `cdi` the container runtime's `/var/run/cdi`. A start is tried again
         after `retry_seconds`, by default 10 to 20 by chance, and claims after as many, by default
         60 to 90.
         """
         self.folder = folder
         self.node_name = node_name
-        self.pod_logs_dir = pod_logs_dir or folder / POD_LOGS
         self.journal = Journal()
         self.claims = ClaimManager(folder, node_name, self.journal)
         self.devices = DeviceManager(folder, active=self._active, journal=self.journal)
@@ -85,8 +80,8 @@ class KubeletStandIn:
         self._endings: dict[str, asyncio.Task[None]] = {}
         self._admission = asyncio.Lock()
         self._up = asyncio.Event()
-        folders = cdi_dir or folder / CDI
-        self._node = Node(self.devices, self.claims, self.journal, self._up, retry_seconds, folders)
+        cdi = folder / "cdi"
+        self._node = Node(self.devices, self.claims, self.journal, self._up, retry_seconds, cdi)
         self._lives = 0
 
     def _active(self) -> list[PodSpec]:
@@ -174,7 +169,7 @@ class KubeletStandIn:
         self._workers[state.spec.uid] = PodWorker(state, self._node, sandbox=sandbox)
 
     def _log_folder(self, spec: PodSpec) -> Path:
-        return self.pod_logs_dir / spec.log_folder
+        return self.folder / "pod-logs" / spec.log_folder
 
     def adopt(self, pod: Mapping[str, Any]) -> PodState:
         """Adopt a pod whose containers were started by an earlier process."""

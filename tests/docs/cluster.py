@@ -106,8 +106,7 @@ class Cluster:
             python_module(
                 "simulator.kubelet",
                 *("--dir", self.folder, "--node-name", NODE, "--retry-seconds", "0.5"),
-                *("--pod-logs-dir", self.folder / "logs", "--kubeconfig", self.kubeconfig),
-                *("--ready-file", ready),
+                *("--kubeconfig", self.kubeconfig, "--ready-file", ready),
             ),
             name="kubelet",
         )
@@ -189,7 +188,7 @@ class Cluster:
         self.processes.simulated_plugin(
             *("--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),
             *("--root", self.folder / "root", "--kubelet-dir", self.folder),
-            *("--pod-logs-dir", self.folder / "logs", "--state-dir", self.folder / "state"),
+            *("--pod-logs-dir", self.folder / "pod-logs", "--state-dir", self.folder / "state"),
             *("--bitstreams", self.folder / "bitstreams", "--scan-interval", "1"),
             *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
         )

@@ -59,7 +59,7 @@ export PYTHONPATH=@REPOSITORY@
 case "$1" in
     devices | doctor)
         for word in "$@"; do [[ $word == --root ]] && exec @PYTHON@ -m accelbind "$@"; done
-        [[ $1 == doctor ]] || set -- "$@" --pod-logs-dir @NODE@/logs
+        [[ $1 == doctor ]] || set -- "$@" --pod-logs-dir @NODE@/pod-logs
         set -- "$@" --root @NODE@/root --kubelet-dir @NODE@ ;;
     fpga)
         export ACCELBIND_ROOT=@NODE@/root ACCELBIND_STATE_DIR=@NODE@/state
