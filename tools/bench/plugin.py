@@ -10,7 +10,6 @@ another process. These times are upper bounds: both share one event loop.
 """
 
 import asyncio
-import compileall
 import contextlib
 import logging
 import os
@@ -123,8 +122,7 @@ class PluginProcess:
 
 @contextlib.asynccontextmanager
 async def a_node(lay: Callable[[Path], Load]) -> AsyncIterator[Node]:
-    """A node with what is laid out; only compiled bytecode is left behind."""
-    _compile()
+    """A node with what is laid out."""
     with (
         tempfile.TemporaryDirectory(prefix="ab-", dir=memory()) as root,
         tempfile.TemporaryDirectory(prefix="ab-") as folder,
@@ -134,38 +132,21 @@ async def a_node(lay: Callable[[Path], Load]) -> AsyncIterator[Node]:
             yield Node(load, kubelet, Path(folder))
 
 
-def _compile() -> None:
-    """Compile the plugin where possible, since pip compiles what it installs."""
-    checkout = Path(__file__).parents[2]
-    for room in ("accelbind", "plugin", "services"):
-        compileall.compile_dir(checkout / room, quiet=2)
-
-
 def rows() -> Iterator[Row]:
     """One row per figure."""
     of_cards = f"{COUNT} cards"
     of_types = f"{COUNT} devices of {len(TYPES)} types"
-    with _quiet():
-        for what, lay in (
-            (f"{of_cards}, one resource", partial(cards, alike=True)),
-            (f"{of_cards}, a resource each", partial(cards, alike=False)),
-            (of_types, devices),
-        ):
-            yield from asyncio.run(_gather(_starts(what, lay)))
-        for what, lay in ((of_cards, partial(cards, alike=True)), (of_types, devices)):
-            yield from asyncio.run(_gather(_uevents(what, lay)))
-            yield from asyncio.run(_gather(_life(what, lay)))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Log only errors of the kubelet stand-in, which logs a line for each registration."""
-    before = structlog.get_config()
+    # The kubelet stand-in logs a line for each registration.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
+    for what, lay in (
+        (f"{of_cards}, one resource", partial(cards, alike=True)),
+        (f"{of_cards}, a resource each", partial(cards, alike=False)),
+        (of_types, devices),
+    ):
+        yield from asyncio.run(_gather(_starts(what, lay)))
+    for what, lay in ((of_cards, partial(cards, alike=True)), (of_types, devices)):
+        yield from asyncio.run(_gather(_uevents(what, lay)))
+        yield from asyncio.run(_gather(_life(what, lay)))
 
 
 async def _gather(rows: AsyncIterator[Row]) -> list[Row]:
