@@ -19,10 +19,6 @@ KEPT: Final = 10_000
 """How many calls and events are kept, so that the memory of a long run stays flat."""
 
 
-class InvalidPod(InvalidInput):
-    """A pod object that a kubelet could not run."""
-
-
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
     """What a container uses of a ResourceClaim."""
@@ -86,7 +82,7 @@ class PodSpec:
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodSpec:
-    """Read a v1 Pod; like the API server, add a uid and the namespace `default` if missing."""
+    """Read a v1 Pod, or raise InvalidInput; a missing uid or namespace is made up."""
     try:
         metadata, spec = pod["metadata"], pod["spec"]
         names, uses = _claims(pod)
@@ -101,7 +97,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodSpec:
             grace=float(spec.get("terminationGracePeriodSeconds") or 30),
         )
     except (KeyError, TypeError, AttributeError, InvalidQuantity) as error:
-        raise InvalidPod(f"not a pod that can run: {error!r}") from error
+        raise InvalidInput(f"not a pod that can run: {error!r}") from error
 
 
 def _claims(pod: Mapping[str, Any]) -> tuple[list[str], dict[str, list[ClaimUse]]]:
