@@ -5,7 +5,7 @@ import configparser
 import re
 import subprocess
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -101,33 +101,34 @@ def test_tests_look_until_a_deadline_and_do_not_sleep() -> None:
     assert found == []
 
 
+CHECKS = re.compile(r"raises|fnmatch_lines|fail|assert|check|require_|expect|eventually|until")
+
+
 def test_every_test_asserts() -> None:
-    functions = [
-        (path, node)
+    """A test has an assertion, or calls what fails where something is wrong."""
+    called = [
+        (f"{named(path)}:{node.name}", node.name, set(_names_called(node)))
         for path in python_files("tests")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-    helpers = {node.name for _, node in functions if _checks_something(node, frozenset())}
+    helpers = {name for _, name, names in called if any(map(CHECKS.search, names))}
     silent = [
-        f"{named(path)}:{node.name}"
-        for path, node in functions
-        if node.name.startswith("test_") and not _checks_something(node, helpers)
+        place
+        for place, name, names in called
+        if name.startswith("test_") and name not in helpers and not names & helpers
     ]
     assert silent == []
 
 
-def _checks_something(function: ast.AST, helpers: Collection[str]) -> bool:
-    """Whether it has an assertion, or calls what fails where something is wrong."""
-    checks = re.compile(r"raises|fnmatch_lines|fail|assert|check|require_|expect|eventually|until")
+def _names_called(function: ast.AST) -> Iterator[str]:
+    """The last names of what a function calls, and `assert` where it asserts."""
     for node in ast.walk(function):
-        if isinstance(node, ast.Assert):
-            return True
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            if checks.search(called) or called.rpartition(".")[2] in helpers:
-                return True
-    return False
+        match node:
+            case ast.Assert():
+                yield "assert"
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                yield name
 
 
 GIVEN = re.compile(

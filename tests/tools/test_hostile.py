@@ -10,8 +10,8 @@ import pytest
 from services.mappings.index import MappingIndex
 from tools.bench.hostile import GUARDED, PODS, index, outcome, review
 
-SMALL, LARGE = 2**17, 2**18
-"""Bytes of the two pods that are compared: both reach every limit of a number of things."""
+TINY, SMALL, LARGE = 2**12, 2**17, 2**18
+"""Bytes of a first pod, and of the two that are compared: both reach every limit of a number."""
 START = 20_000
 """Bytecodes of any review, however short."""
 MOST = 2_500_000
@@ -51,9 +51,9 @@ def test_twice_the_bytes_take_twice_the_work(
     endpoint: str, name: str, mappings: MappingIndex
 ) -> None:
     pod = {**PODS, **GUARDED}[name]
-    small, large = (review(pod(size)) for size in (SMALL, LARGE))
+    tiny, small, large = (review(pod(size)) for size in (TINY, SMALL, LARGE))
     # Python 3.13 counts a function's bytecodes from its second call on.
-    bytecodes(lambda: outcome(small, mappings, endpoint))
+    bytecodes(lambda: outcome(tiny, mappings, endpoint))
     few = bytecodes(lambda: outcome(small, mappings, endpoint))
     many = bytecodes(lambda: outcome(large, mappings, endpoint))
     assert few <= MOST
