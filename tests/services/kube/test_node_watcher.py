@@ -14,6 +14,7 @@ import pytest
 from services.kube.connection import ApiConnection, connector
 from services.kube.list_watch import WatchTiming
 from services.kube.node_watcher import NodeWatcher
+from simulator.apiserver.faults import watches
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.services.kube.following import SimulatedTime
 from tests.support import eventually_async
