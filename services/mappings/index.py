@@ -175,9 +175,9 @@ def _index_namespace(
     same: dict[Resolution, tuple[Mapping, ...]] = {}
     for mapping in by_name.values():
         resolution = mapping.resolution
-        if resolution.mode is not None:
-            found = modes.get(resolution.resource, frozenset()) | {resolution.mode}
-            modes[resolution.resource] = _SHARED_MODES.setdefault(found, found)
+        known_modes = modes.get(resolution.resource, frozenset())
+        found = known_modes.union(filter(None, (resolution.mode,)))
+        modes[resolution.resource] = _SHARED_MODES.setdefault(found, found)
         if (function := resolution.function) is not None:
             functions.setdefault(function, mapping)
         known = same.get(resolution, ())

@@ -22,12 +22,11 @@ ELSEWHERE = {
     r"make demo": _DEMO,
     r"accelbind demo --keep": f"{_KEPT}::test_programming_can_be_tried_without_hardware",
     r"make (test|lint|test-compose|setup)": CI,
-    r"make (test PYTEST_ARGS=.*|bench.*|e2e HELP=1|golden|docs|format|proto)": _TARGETS,
+    r"make (test PYTEST_ARGS=.*|bench.*|e2e HELP=1|golden|docs|format|proto|soak .*)": _TARGETS,
     r"make kind": f"{_RELEASE}::test_make_kind_runs_the_commands_of_the_quickstart",
     r"make release-files .*": f"{_RELEASE}::test_a_release_has_installations_chart_and_notes",
     r"ls dist/release": f"{_RELEASE}::test_a_release_has_installations_chart_and_notes",
     r"make lock": BY_HAND,
-    r"make soak .*": f"{_MAKE}::test_make_soak_takes_its_length_and_its_seed",
     r"make e2e SIMULATOR=1": f"{_E2E}::test_the_suite_passes_and_leaves_nothing",
     r"make e2e KUBECONFIG=\S+": f"{_E2E}::test_what_is_deployed_is_tried_as_well",
     r"make e2e KUBECONFIG=\S+ HOST_PROCESSES=1 .*": (

@@ -1,13 +1,11 @@
 """Targets of make that the documentation names."""
 
-import re
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import commands, pages
 from tests.making import make
 from tests.support import REPOSITORY
 
@@ -27,6 +25,7 @@ TARGETS = {
     "proto": [
         f"-m grpc_tools.protoc -I . {OUTPUTS} {PROTOS}",
     ],
+    "soak SECONDS=600 SEED=7": ["-m pytest -m long or soak --timeout=0 -s"],
     "test PYTEST_ARGS=tests/test_readme.py": ["-m pytest tests/test_readme.py"],
 }
 """What `make` is told → what it has Python run. Other tests run these modules."""
@@ -35,23 +34,6 @@ TARGETS = {
 @pytest.mark.parametrize("words", TARGETS)
 def test_targets_start_what_they_are_for(words: str) -> None:
     assert make(*shlex.split(words), python="echo").splitlines() == TARGETS[words]
-
-
-def typed(beginning: str) -> list[str]:
-    """Return the words after `make` of the one documented command that begins so."""
-    found = {one.plain for page in pages() for one in commands(page)}
-    (command,) = [each for each in found if each.startswith(beginning)]
-    return shlex.split(command)[1:]
-
-
-def test_make_soak_takes_its_length_and_its_seed() -> None:
-    """As documented, but for a second and with one test."""
-    target, *settings = typed("make soak ")
-    names = [each.partition("=")[0] for each in settings]
-    assert (target, names) == ("soak", ["SECONDS", "SEED"])
-    one = "PYTEST_ARGS=tests/fuzz/test_bitstreams.py"
-    said = make(target, *settings, "SECONDS=1", "SEED=7", one)
-    assert re.search(r"seed 7: \d+ inputs in \d+ s ", said), said
 
 
 def test_make_hook_keeps_to_its_folder_whatever_that_is_called(tmp_path: Path) -> None:

@@ -244,6 +244,12 @@ def test_a_problem_of_a_resource_that_was_noted_is_told_once() -> None:
     assert refusal(before).startswith(f'container "app": invalid quantity of {MIG}')
 
 
+def test_no_more_than_eight_problems_are_reported() -> None:
+    result = judge(asking({f"accelbind.dev/x{n}": "1" for n in range(20)}))
+    assert isinstance(result, Refused)
+    assert len(result.refusals) == 8
+
+
 @pytest.mark.parametrize(
     "spec",
     [

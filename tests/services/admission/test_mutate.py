@@ -255,6 +255,13 @@ def test_no_more_than_eight_problems_are_looked_for(quantity: str) -> None:
     assert [refusal.container for refusal in result.refusals] == [f"c{n}" for n in range(8)]
 
 
+def test_a_quantity_that_can_not_be_read_is_refused() -> None:
+    body = json.dumps(pod(container("app", ours(nlb0="@")))).encode().replace(b"@", b"\xff")
+    result = mutate(decode_pod(body), usual(), Policy())
+    assert isinstance(result, Refused)
+    assert "a quantity can't be read" in result.message
+
+
 @pytest.mark.parametrize(
     ("env", "problem"),
     [

@@ -95,7 +95,7 @@ def relist(store: Store[Entry], objects: Iterable[Object]) -> None:
     store.finish_list()
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(steps=STEPS)
 def test_stores_make_what_building_anew_would(steps: list[tuple[str, list[Object]]]) -> None:
     model: dict[Key, Object] = {}

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.mappings.index import build_namespace
@@ -124,9 +124,10 @@ def test_an_odd_id_is_fine_where_it_is_in_no_resource_name() -> None:
     assert parse(function("x", "region", afu="a" * 9)).resolution.afu_id == "a" * 9
 
 
+@settings(max_examples=50)
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
