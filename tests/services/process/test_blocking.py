@@ -157,9 +157,8 @@ async def test_a_caller_that_gives_up_leaves_nothing_in_the_queue(
 ) -> None:
     first = asyncio.create_task(run(calls, hang))
     await eventually_async(hang.started.is_set)
-    alive = [await give_up(calls, how) for _ in range(3)]
-    for each in alive:
-        await eventually_async(partial(is_gone, each), what="the end of what a call held")
+    alive = await give_up(calls, how)
+    await eventually_async(lambda: is_gone(alive), what="the end of what a call held")
     hang.release()
     assert await first == "late"
 
