@@ -84,7 +84,7 @@ class Bed:
         self.root = Path(self.testbed.get_root_dir())
         self.rack = Rack(self.root)
         self.calls: list[dict[str, Any]] = []
-        self._nodes: dict[str, Node] = {}
+        self._nodes: list[Node] = []
         (self.root / "dev/.node").mkdir(parents=True)
 
     # Cards ---------------------------------------------------------------------------------------
@@ -96,23 +96,16 @@ class Bed:
         function = self.rack.functions[address]
         fme, ports = str(function.fme_name), list(map(function.port_name, function.ports))
         for number, name in enumerate([fme, *ports]):
-            self.node(function.driver, address, name, number - 1 if number else None)
+            self._node(function.driver, address, name, number - 1 if number else None)
         return {"address": address, "fme": fme, "ports": ports, "entry": function.entry_folder}
 
-    def node(self, driver: str, address: str, name: str, port: int | None) -> None:
+    def _node(self, driver: str, address: str, name: str, port: int | None) -> None:
         """Make a card's node a device with a driver."""
         number = f"{245 if port is None else 244}:{name.rpartition('.')[2]}"
-        place = self.root / "dev/.node" / name
-        place.unlink(missing_ok=True)
-        place.symlink_to(number)
-        self._drive(Node(self, driver, address, name, port))
-
-    def _drive(self, node: Node) -> None:
-        place = f"/dev/{node.name}"
-        if self._nodes.pop(node.name, None) is not None:
-            self.testbed.detach_ioctl(place)
-        self._nodes[node.name] = node
-        self.testbed.attach_ioctl(place, node)
+        (self.root / "dev/.node" / name).symlink_to(number)
+        node = Node(self, driver, address, name, port)
+        self._nodes.append(node)
+        self.testbed.attach_ioctl(f"/dev/{name}", node)
 
     def split(self, address: str, port: int) -> str:
         """Split a port of a card off to a virtual function."""
