@@ -47,7 +47,8 @@ WIPE_SECONDS: Final = 30.0
 HEALTH_TIMEOUT: Final = 30
 """Seconds after which a device without news is Unknown, unless the driver says."""
 
-Identity: TypeAlias = tuple[Path, int]
+Identity: TypeAlias = tuple[Path, int, int]
+"""A socket with its inode and time: a file that replaces another may have its inode."""
 HEALTH: Final = {health_pb.HEALTHY: "Healthy", health_pb.UNHEALTHY: "Unhealthy"}
 
 
@@ -143,7 +144,7 @@ class DraPlugins:
     async def run_once(self) -> None:
         """Register new sockets, drop those that are gone, wipe slices that nobody serves."""
         there = {
-            (path, path.stat().st_ino)
+            (path, path.stat().st_ino, path.stat().st_mtime_ns)
             for path in sorted(self._folder.iterdir())
             if not path.name.startswith(".") and path.is_socket()
         }
@@ -153,7 +154,7 @@ class DraPlugins:
         await self._wipe_lost()
 
     async def _try(self, identity: Identity) -> None:
-        path, _ = identity
+        path, *_ = identity
         try:
             async with dial(path) as channel:
                 await self._register(identity, RegistrationStub(channel))
