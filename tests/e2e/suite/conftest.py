@@ -138,8 +138,9 @@ def pods(cluster: Cluster, namespace: str, suite: Hosts | None) -> Pods:
 def tidy(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever a test has left of its pods must not wait before the next one."""
     yield
-    if "pods" in request.fixturenames and "pods" in request.node.funcargs:
-        request.node.funcargs["pods"].tidy()
+    made = request.node.funcargs or {}  # none of a test that was interrupted
+    if "pods" in made:
+        made["pods"].tidy()
 
 
 @pytest.fixture(scope="session")

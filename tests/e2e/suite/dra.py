@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("can_run")
 
 KEPT = "arria10-nlb0-programmed"
 PROGRAMMED = "other-programmed"
-HOOK_SECONDS = 20 if soaking() else 8
+HOOK_SECONDS = 20 if soaking() else 4
 RETRY_SECONDS = 100.0
 """Within which the kubelet has asked again."""
 
@@ -118,7 +118,7 @@ def test_successive_pods_of_two_functions_are_programmed_once_each(
 ) -> None:
     templates = [driver.template(pods, each) for each in (KEPT, PROGRAMMED)]
     before = driver.programmings()
-    for number in range(8):
+    for number in range(6):
         name = pods.create(with_template(f"pod-{number}", templates[number % 2]))["metadata"][
             "name"
         ]
