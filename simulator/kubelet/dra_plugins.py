@@ -110,6 +110,11 @@ async def _answer(call: Awaitable[T]) -> T:
         raise PluginFailed(go_text(error.code(), error.details() or "")) from error
     except grpc.aio.UsageError as error:  # the channel was closed before
         raise PluginFailed(str(error)) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise PluginFailed("the connection is closing") from error  # the driver's socket is gone
 
 
 class DraPlugins:
