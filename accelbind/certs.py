@@ -12,10 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from accelbind.options import (
     FOUND_KUBECONFIG,
-    default_note,
     file_option,
     find_kubeconfig,
-    parse_duration,
 )
 from accelbind.output import Output, OutputFormat, fact_lines, line_width, print_result, table_lines
 from accelbind.run import Given, load_settings, settings_command, with_settings
@@ -56,21 +54,6 @@ OLD_FLAGS = {"lifetime": "--days", "ca_lifetime": "--ca-days"}
 CLUSTER = "Where and what"
 
 
-def _lifetime_option(flag: str, old: str, what: str, default: str) -> Any:  # noqa: ANN401 - Typer's
-    return typer.Option(
-        flag,
-        old,
-        metavar="TIME",
-        help=f"How long {what} is valid; a bare number counts days. {default_note(default)}",
-        parser=_days,
-        show_default=False,
-    )
-
-
-def _days(value: str) -> timedelta:
-    return parse_duration(value, unit="d")
-
-
 def serve(settings: CertsSettings, _context: typer.Context) -> None:
     """Manage a cluster's certificates: issue, renew, replace the CA, set the bundle.
 
@@ -94,6 +77,9 @@ app.command("run")(settings_command(CertsSettings, serve))
 
 
 @app.command()
+@with_settings(
+    CertsSettings, {"lifetime": "365d", "ca_lifetime": "3650d"}, group="Options", aliases=OLD_FLAGS
+)
 def issue(
     *,
     directory: Annotated[Path, file_option("--dir", text="Folder of the files.", metavar="DIR")],
@@ -104,12 +90,7 @@ def issue(
             help="DNS name or IP address of the webhook; repeat it for more.",
         ),
     ],
-    lifetime: Annotated[
-        timedelta, _lifetime_option("--lifetime", "--days", "the serving certificate", "365d")
-    ] = folder.SERVING,
-    ca_lifetime: Annotated[
-        timedelta, _lifetime_option("--ca-lifetime", "--ca-days", "a new CA", "3650d")
-    ] = folder.AUTHORITY,
+    given: Given,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Issue a serving certificate from the folder's own CA.
@@ -121,7 +102,14 @@ def issue(
       accelbind certs issue --dir . --name accelbind-webhook.accelbind-system.svc
       accelbind certs issue --dir tls --name localhost --name 127.0.0.1
     """
-    issued = folder.issue(directory, name, lifetime=lifetime, ca_lifetime=ca_lifetime)
+    settings = _settings(given)
+    fields = settings.model_fields_set
+    issued = folder.issue(
+        directory,
+        name,
+        lifetime=settings.lifetime if "lifetime" in fields else folder.SERVING,
+        ca_lifetime=settings.ca_lifetime if "ca_lifetime" in fields else folder.AUTHORITY,
+    )
     _print_issued(issued, output)
 
 

@@ -15,16 +15,14 @@ from accelbind.manifests import read_objects, read_pods
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
     MAPPINGS,
-    AcceleratorDomains,
-    Domains,
     Kubeconfig,
-    SharedNamespace,
     find_kubeconfig,
     manifests_option,
     namespace_option,
 )
 from accelbind.output import Output, OutputFormat, print_result, table_lines
-from accelbind.survey import Survey, policy_of, read_folder, survey
+from accelbind.run import with_settings
+from accelbind.survey import Survey, read_folder, survey
 from services.admission.findings import Code, Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.kube.connection import connector
@@ -33,6 +31,7 @@ from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.mappings.schema import SPECS, unknown_fields, wrong_type
 from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import count, plain
+from webhook.settings import ReviewSettings
 
 app = typer.Typer(
     name="check",
@@ -60,6 +59,11 @@ app.command("device-types")(device_types)
 
 
 @app.command("mappings")
+@with_settings(
+    ReviewSettings,
+    dict.fromkeys(("domain", "accelerator_domain", "shared_namespace"), ""),
+    group="As the webhook's",
+)
 def mappings(
     *,
     folder: Folder = None,
@@ -76,9 +80,7 @@ def mappings(
     list_: Annotated[
         bool, typer.Option("--list", help="List each mapping with its resource, too.")
     ] = False,
-    domain: Domains = None,
-    accelerator_domain: AcceleratorDomains = None,
-    shared_namespace: SharedNamespace = "",
+    settings: ReviewSettings,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Find what is wrong with mappings.
@@ -108,7 +110,7 @@ def mappings(
       accelbind check mappings maps --pods deploy --pods job.yaml
       accelbind check mappings --kubeconfig ~/.kube/config -n team -o json
     """
-    policy = policy_of(domain, accelerator_domain, shared_namespace)
+    policy = settings.policy()
     if folder is None:
         if nodes or pods:
             raise InvalidSettings("--nodes and --pods need a folder; a cluster has its own")
@@ -153,9 +155,9 @@ def _check_folder(
     index = snapshot.index
     advertised: dict[str, int] = {}
     wanted = "no node: kubectl get nodes -o yaml writes such a file"
-    for _, node in read_objects(nodes, _nodes, wanted):
+    for node in read_objects(nodes, _nodes, wanted):
         add_advertised(advertised, node, policy.fpga_prefixes, others=True)
-    found_pods = [pod for _, pod in read_pods(pods)]
+    found_pods = read_pods(pods)
     unchecked = []
     if not nodes:
         unchecked.append("whether nodes have the resources (see --nodes)")
@@ -239,10 +241,6 @@ def _lines(
 
 def _nodes(value: object) -> list[object]:
     """The nodes in a document: itself, or the items of a list."""
-    if not isinstance(value, dict):
-        return []
-    if value.get("kind") == "Node":
-        return [value]
-    items = value.get("items") if str(value.get("kind", "")).endswith("List") else None
+    items = value.get("items", [value]) if isinstance(value, dict) else ()
     listed = items if isinstance(items, list) else ()
     return [one for one in listed if isinstance(one, dict) and one.get("kind", "Node") == "Node"]

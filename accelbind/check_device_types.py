@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from accelbind.exits import Exit
-from accelbind.options import ResourceDomains
 from accelbind.output import Output, OutputFormat, print_result, table_lines
+from accelbind.run import with_settings
 from services.devices.types.load import LoadedTypes, load_types
-from services.names import DEVICE_DOMAIN
-from services.node.settings import check_resource_domains
+from services.node.settings import NodeSettings
 from services.process.errors import ExternalFailure, InvalidSettings
 from services.process.text import count, plain
 
@@ -21,10 +20,11 @@ Folder = Annotated[
 ]
 
 
+@with_settings(NodeSettings, {"resource_domain": ""}, group="Options")
 def device_types(
     folder: Folder,
     *,
-    resource_domain: ResourceDomains = None,
+    settings: NodeSettings,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Find what is wrong with device types.
@@ -39,11 +39,7 @@ def device_types(
       accelbind check device-types ./types -o json
     """
     try:
-        domains = check_resource_domains(tuple(resource_domain or (DEVICE_DOMAIN,)))
-    except ValueError as error:
-        raise InvalidSettings(f"--resource-domain: {error}") from error
-    try:
-        loaded = load_types(folder, domains=domains)
+        loaded = load_types(folder, domains=settings.resource_domain)
     except ExternalFailure as error:
         raise InvalidSettings(str(error)) from error  # exit code 1 is an answer
     result = {

@@ -287,21 +287,11 @@ def _describe(error: Exception) -> tuple[str, int]:
     return f"{text} (accelbind --debug shows where; please report it)", Exit.OURS
 
 
-_RENAMED: Final = {
-    "--storage": "it is --bitstreams now",
-    "--config": "use flags and ACCELBIND_* variables instead",
-    "--client-name": "with --client-ca every client needs a certificate of that CA",
-}
-"""Options of earlier versions."""
-
-
 def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     message = error.format_message().replace("Value error, ", "")  # how pydantic starts it
     hint = f" (see: {context.command_path} --help)" if context is not None else ""
-    renamed = _RENAMED.get(getattr(error, "option_name", ""), "")
-    words = f"{message.rstrip('.')}{renamed and f': {renamed}'}"
-    return f"{words}{hint}" if message else ""
+    return f"{message.rstrip('.')}{hint}" if message else ""
 
 
 def _discard_output() -> None:

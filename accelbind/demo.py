@@ -85,7 +85,7 @@ def _world(files: list[Path], mappings: Path | None) -> World:
         if mappings is not None:
             raise InvalidSettings("--mappings goes with -f: the demo's own pods have their own")
         return demo_world()
-    pods = [pod for _, pod in read_pods(files)]
+    pods = read_pods(files)
     own_files = own.read(pods, mappings or mappings_folder())
     for problem in own_files.problems:
         typer.echo(f"warning: {problem}", err=True)

@@ -5,10 +5,8 @@ they broke. It answers at `/devices` on its plain port. If it does not, the same
 the plugin would read it: the cards below the root, the kubelet's files and its PodResources.
 """
 
-import asyncio
 import time
-from collections.abc import Collection, Mapping
-from functools import partial
+from collections.abc import Collection
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from accelbind.devices_show import show
+from accelbind.node_devices import NodeDevices
 from accelbind.options import Mappings, time_option
 from accelbind.output import Output, OutputFormat
 from accelbind.plain_port import NoAnswer, PlainPort
@@ -24,24 +23,11 @@ from accelbind.run import Given, load_settings, require_root, with_settings
 from accelbind.survey import read_folder
 from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook
-from plugin.permissions import missing
 from plugin.settings import PluginSettings
-from services.containers.holder_source import HolderSnapshot, HolderSource
-from services.devices.hardware.afu_ids import AfuIds
-from services.devices.hardware.scan import Scanner
-from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.limits import limit_problems
-from services.devices.model import Inventory, Problem
-from services.devices.provider import Found, merge
-from services.devices.types.provider import DeviceTypes
-from services.node.fpga import FpgaProvider
-from services.node.port_problems import port_problems
+from services.devices.provider import merge
 from services.node.table import Table, rows, with_names
-from services.process.blocking import BlockingCalls
-from services.process.errors import HardwareError
 from services.process.settings import dashed
 from services.process.text import plain
-from services.programming.records import FOLDER, PortRecords
 
 WHERE: Final = "Where to read from (by default the running plugin)"
 FILES: Final = "files"
@@ -131,42 +117,7 @@ class DeviceSource:
         self._given = given
         self._files = files
         self._mappings = mappings
-        calls = BlockingCalls()
-        self._scanner = Scanner(settings.root, calls)
-        self._sensors = SensorReader(settings.root, calls)
-        self._limits = settings.limits
-        self._over: Mapping[str, Problem] = {}
-        """The cards that are beyond a limit now."""
-        self._holders = HolderSource(
-            kubelet_dir=settings.kubelet_dir,
-            pod_logs_dir=settings.pod_logs_dir,
-            calls=calls,
-            domains=settings.resource_domain if settings.device_types else (),
-        )
-        records = PortRecords(settings.state_dir / FOLDER)
-        self._fpga = FpgaProvider(
-            settings.mode,
-            units=settings.units,
-            scan=self._scan,
-            calls=calls,
-            limits=self._limits,
-            problems=(
-                lambda _: self._over,
-                partial(port_problems, mode=settings.mode, records=records),
-            ),
-            holders=self._holders.current,
-            afu_ids=AfuIds(settings.root, calls),
-            observe_seconds=lambda _: None,
-        )
-        self._types: DeviceTypes | None = None
-        if settings.device_types is not None:
-            self._types = DeviceTypes(
-                settings.device_types,
-                settings.root,
-                calls,
-                domains=settings.resource_domain,
-                holders=self._holders.current,
-            )
+        self._node = NodeDevices(settings)
 
     def read(self) -> Table:
         """The devices now."""
@@ -198,41 +149,21 @@ class DeviceSource:
 
     def _from_files(self, note: str) -> Table:
         settings = self._settings
-        if settings.mode.has_cards or self._types is not None:
+        if settings.mode.has_cards or settings.device_types is not None:
             require_root(settings.root)
-        snapshot, found = asyncio.run(self._find())
-        inventory = Inventory(found[0].cards)
-        claims = ClaimBook(settings.state_dir / CLAIMS)
-        denied = map(str, missing(settings, settings.mode, inventory, serves=False))
+        now = self._node.find()
+        held, claims = now.holders.holders, ClaimBook(settings.state_dir / CLAIMS)
         return Table(
             node=settings.node_name,
             mode=settings.mode.value,
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
-            devices=rows(merge(found, snapshot.holders), {**snapshot.holders, **claims.holders()}),
+            devices=rows(merge(now.found, held), {**held, **claims.holders()}),
             problems=(
                 *filter(None, [note]),
-                *(problem.message for each in found for problem in each.problems),
-                *denied,
-                *snapshot.problems,
+                *(problem.message for each in now.found for problem in each.problems),
+                *now.holders.problems,
                 *claims.unreadable(),
             ),
         )
-
-    async def _find(self) -> tuple[HolderSnapshot, list[Found]]:
-        """The holders, and what the providers of a plugin would find: the FPGAs first."""
-        snapshot = await self._holders.snapshot()
-        found = [await self._fpga.devices()]
-        if self._types is not None:
-            try:
-                found.append(await self._types.devices())
-            except HardwareError as error:
-                found.append(Found(problems=(Problem("device-types-unreadable", str(error)),)))
-        return snapshot, found
-
-    async def _scan(self) -> Inventory:
-        inventory = await self._scanner.scan()
-        if self._limits.measure:
-            self._over = limit_problems(await self._sensors.read(inventory.cards), self._limits)
-        return inventory

@@ -1,7 +1,6 @@
 """How `accelbind devices` prints a table: for people and for scripts, once or after changes."""
 
 import sys
-import time
 from typing import Final
 
 import msgspec
@@ -18,7 +17,6 @@ TITLES: Final = (
 )
 UNKNOWN: Final = "?"
 
-_SOURCES: Final = {"plugin": "the running plugin", "dra": "the running DRA driver"}
 _MESSAGE: Final = 400
 _CLEAR: Final = "\x1b[2J\x1b[H"
 
@@ -30,10 +28,8 @@ def show(table: Table, *, as_json: bool, watch: bool) -> None:
         typer.echo((document if watch else msgspec.json.format(document, indent=2)).decode())
         sys.stdout.flush()
         return
-    if watch:
-        source = _SOURCES.get(table.source, "the files")
-        head = f"node {table.node}, mode {table.mode}, from {source}, at {time.strftime('%X')}"
-        typer.echo(f"{_CLEAR if sys.stdout.isatty() else ''}{plain(head)}")
+    if watch and sys.stdout.isatty():
+        typer.echo(_CLEAR, nl=False)
     for line in lines(table):
         typer.echo(line)
     for problem in table.problems:

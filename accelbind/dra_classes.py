@@ -1,6 +1,5 @@
 """`accelbind dra classes` and `accelbind dra template`: what DRA needs in a cluster, as YAML."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,12 +8,10 @@ import typer
 import yaml
 
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
-from accelbind.options import Kubeconfig, Mappings, find_kubeconfig, namespace_option
+from accelbind.options import DEFAULT_NAMESPACE, Kubeconfig, Mappings, namespace_option
 from accelbind.run import Given, load_settings, require_root, with_settings
 from services.devices.hardware.scan import Scanner
 from services.devices.types.load import load_types
-from services.kube.client import ClusterClient
-from services.kube.config import NO_KUBECONFIG, load_config
 from services.mappings.accelerator import DEVICE_CLASS
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode
@@ -24,7 +21,6 @@ from services.process.errors import ExternalFailure, InvalidMapping, InvalidSett
 from services.process.text import plain
 from services.programming.assignment import regions_of
 
-_DEFAULT: Final = "default"
 _NODE: Final = "Node: as the driver's"
 
 
@@ -124,7 +120,7 @@ def template(
     kubeconfig: Kubeconfig = None,
     namespace: Annotated[
         str | None,
-        namespace_option("Namespace of the mapping.", f"the kubeconfig's, or {_DEFAULT}"),
+        namespace_option("Namespace of the mapping.", f"the kubeconfig's, or {DEFAULT_NAMESPACE}"),
     ] = None,
 ) -> None:
     """Print a ResourceClaimTemplate for a mapping, as YAML.
@@ -146,9 +142,9 @@ def _mapping(
     name: str, mappings: Path | None, kubeconfig: Path | None, namespace: str | None
 ) -> Mapping:
     """Find a mapping of a namespace."""
-    if namespace is None:
-        access = load_config(find_kubeconfig(kubeconfig)) if mappings is None else None
-        namespace = (access and access.namespace) or _DEFAULT
+    from accelbind.survey import usual_namespace  # noqa: PLC0415 - not for the driver
+
+    namespace = namespace or usual_namespace(kubeconfig)
     found = _read(mappings, kubeconfig, namespace).namespace(namespace)
     mapping = found.by_name.get(name) or found.accelerators.by_name.get(name)
     if mapping is None:
@@ -160,24 +156,16 @@ def _mapping(
 
 def _read(mappings: Path | None, kubeconfig: Path | None, namespace: str | None) -> MappingIndex:
     """The mappings of a folder, or of a cluster: of one namespace, or all."""
-    from accelbind.survey import read_folder, read_index  # noqa: PLC0415 - not for the driver
+    from accelbind import survey  # noqa: PLC0415 - not for the driver
 
     if mappings is not None:
         if kubeconfig is not None:
             raise InvalidSettings("--mappings and --kubeconfig exclude each other")
-        snapshot = read_folder(mappings)
+        snapshot = survey.read_folder(mappings)
         for problem in snapshot.problems:
             typer.echo(f"warning: {problem}", err=True)
         return snapshot.index
-    access = load_config(find_kubeconfig(kubeconfig))
-    if access is None:
-        raise InvalidSettings(f"{NO_KUBECONFIG}, or use --mappings")
-
-    async def read() -> MappingIndex:
-        async with ClusterClient(access) as client:
-            return await read_index(client, [namespace])
-
-    return asyncio.run(read())
+    return survey.read_cluster(kubeconfig, [namespace])
 
 
 def _print(*manifests: dict[str, Any]) -> None:

@@ -1,17 +1,14 @@
 """`accelbind explain`: what the webhook would do to a pod, and why."""
 
-import asyncio
 import difflib
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 import typer
 import yaml
-from rich.console import Console
-from rich.text import Text
 
 from accelbind.explain_claims import (
     ExplainedClaim,
@@ -23,20 +20,16 @@ from accelbind.explain_claims import (
 from accelbind.manifests import NO_PODS, read_objects
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
-    AcceleratorDomains,
-    Domains,
-    Guard,
+    DEFAULT_NAMESPACE,
     Kubeconfig,
     Mappings,
-    SharedNamespace,
-    find_kubeconfig,
     manifests_option,
     namespace_option,
 )
-from accelbind.output import Output, OutputFormat, line_width, print_json
-from accelbind.survey import policy_of, read_folder, read_index
+from accelbind.output import Output, OutputFormat, StyledLine, print_json, print_lines, styled
+from accelbind.run import with_settings
+from accelbind.survey import read_cluster, read_folder, usual_namespace
 from services.admission.mutate import (
-    MAX_POD_UNITS,
     Patched,
     Refused,
     Unchanged,
@@ -44,17 +37,13 @@ from services.admission.mutate import (
 )
 from services.admission.preview import Explained, explain_pod, mutated_manifest
 from services.admission.requested import ResourceRequest
-from services.kube.client import ClusterClient
-from services.kube.config import NO_KUBECONFIG, Access, load_config
 from services.mappings.accelerator import Effects
-from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode, Resolution
 from services.pods.known_fields import manifest_problems
 from services.pods.manifests import FoundPod, find_pods
-from services.process.errors import ClusterError, InvalidManifest, InvalidSettings
+from services.process.errors import InvalidManifest, InvalidSettings
 from services.process.text import plain
-
-_DEFAULT: Final = "default"
+from webhook.settings import ReviewSettings
 
 _UNCHANGED: Final = {
     UnchangedReason.NOTHING_ASKED: "no container asks for an accelerator",
@@ -65,19 +54,14 @@ _MODES: Final = {
     Mode.REGION: "the container starts only with the function in its region",
     Mode.REGIONDEVEL: "the container programs the region itself",
 }
-_CREATES_PODS: Final = {
-    "CronJob": "job",
-    "DaemonSet": "daemonset",
-    "Deployment": "replicaset",
-    "Job": "job",
-    "ReplicaSet": "replicaset",
-    "ReplicationController": "replicationcontroller",
-    "StatefulSet": "statefulset",
-}
-"""The kind whose Events say why the pods of a workload are refused."""
-_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
+@with_settings(
+    ReviewSettings,
+    dict.fromkeys(("max_units", "domain", "accelerator_domain", "shared_namespace", "guard"), ""),
+    group="As the webhook's",
+)
 def explain(
     *,
     filename: Annotated[
@@ -87,17 +71,12 @@ def explain(
     kubeconfig: Kubeconfig = None,
     namespace: Annotated[
         str | None,
-        namespace_option("Namespace of pods that name none.", f"the kubeconfig's, or {_DEFAULT}"),
+        namespace_option(
+            "Namespace of pods that name none.", f"the kubeconfig's, or {DEFAULT_NAMESPACE}"
+        ),
     ] = None,
     output: Output = OutputFormat.TEXT,
-    max_units: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, max=MAX_POD_UNITS, help="As the webhook's --max-units."),
-    ] = 64,
-    domain: Domains = None,
-    accelerator_domain: AcceleratorDomains = None,
-    shared_namespace: SharedNamespace = "",
-    guard: Guard = None,
+    settings: ReviewSettings,
 ) -> None:
     """Show what the webhook would do to a pod, and why.
 
@@ -119,21 +98,18 @@ def explain(
       kubectl create job x --image=i --dry-run=client -o yaml |
         accelbind explain -f - -n team --mappings maps -o json
     """
-    policy = policy_of(
-        domain, accelerator_domain, shared_namespace, max_units=max_units, guard=guard
-    )
+    policy = settings.policy()
     if mappings is not None and kubeconfig is not None:
         raise InvalidSettings("--mappings and --kubeconfig exclude each other")
     pods, claims = _read(filename)
+    default = usual_namespace(kubeconfig)
     if mappings is not None:
         snapshot = read_folder(mappings)
-        index, problems, default = snapshot.index, snapshot.problems, _usual_namespace()
+        index, problems = snapshot.index, snapshot.problems
     else:
-        access = _access(find_kubeconfig(kubeconfig))
-        default = access.namespace or _DEFAULT
         namespaces = {pod.namespace or namespace or default for pod in pods}
-        namespaces |= {shared_namespace} - {""}
-        index, problems = _from_cluster(access, sorted(namespaces)), ()
+        namespaces |= {policy.shared_namespace} - {""}
+        index, problems = read_cluster(kubeconfig, sorted(namespaces)), ()
     explained = [
         explain_pod(pod, index, policy, namespace=namespace, default=default) for pod in pods
     ]
@@ -141,7 +117,6 @@ def explain(
     hints = [
         [
             *misspelt_resources(one.found, index, policy, namespace=one.namespace),
-            *_namespace_hint(one, named=namespace is not None),
             *develop_hints(one, index),
         ]
         for one in explained
@@ -168,7 +143,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:
             yield from find_pods(value)
             yield from find_claims(value)
 
-    found = [each for _, each in read_objects(paths, find, NO_PODS)]
+    found = read_objects(paths, find, NO_PODS)
     pods = [each for each in found if isinstance(each, FoundPod)]
     if not pods:
         raise InvalidManifest(f"the manifests contain {NO_PODS}")
@@ -178,38 +153,6 @@ def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:
 def _is_refused(one: Explained, claims: Iterable[ExplainedClaim]) -> bool:
     """Whether a pod would be refused, or would wait for ever for a claim."""
     return one.is_refused or any(each.is_refused for each in claims)
-
-
-def _usual_namespace() -> str:
-    """Where kubectl would create a pod that names no namespace."""
-    try:
-        access = load_config(find_kubeconfig(None))
-    except ClusterError:  # nothing else is needed of the cluster
-        return _DEFAULT
-    return (access and access.namespace) or _DEFAULT
-
-
-def _namespace_hint(one: Explained, *, named: bool) -> Iterator[str]:
-    if one.is_refused and not named and one.namespace not in (one.found.namespace, _DEFAULT):
-        yield f"namespace {plain(one.namespace)} is the kubeconfig's; use -n for another one"
-
-
-def _access(kubeconfig: Path | None) -> Access:
-    """How to reach the cluster whose mappings count."""
-    access = load_config(kubeconfig)
-    if access is None:
-        raise InvalidSettings(f"{NO_KUBECONFIG}, or use --mappings")
-    return access
-
-
-def _from_cluster(access: Access, namespaces: Iterable[str]) -> MappingIndex:
-    """Read only the pods' namespaces, since users often may list no others."""
-
-    async def read() -> MappingIndex:
-        async with ClusterClient(access) as client:
-            return await read_index(client, namespaces)
-
-    return asyncio.run(read())
 
 
 # JSON ---------------------------------------------------------------------------------------------
@@ -227,7 +170,7 @@ def _as_object(one: Explained, claims: Iterable[ExplainedClaim]) -> dict[str, An
         "patch": [],
         "rewrites": [],
         "warnings": _warnings(one),
-        "claims": [_claim_object(each) for each in claims],
+        "claims": msgspec.to_builtins([*claims]),
     }
     if isinstance(result, Refused):
         reasons = [
@@ -253,16 +196,6 @@ def _as_object(one: Explained, claims: Iterable[ExplainedClaim]) -> dict[str, An
     return facts | {"patch": result.operations, "rewrites": rewrites}
 
 
-def _claim_object(one: ExplainedClaim) -> dict[str, Any]:
-    return {
-        "claim": one.claim,
-        "request": one.request,
-        "deviceClass": one.device_class,
-        "refused": one.is_refused,
-        "message": one.message,
-    }
-
-
 def _warnings(one: Explained) -> list[str]:
     """The warnings of the webhook, and what is wrong with the manifest itself."""
     result = one.result
@@ -272,80 +205,51 @@ def _warnings(one: Explained) -> list[str]:
 
 # Text ---------------------------------------------------------------------------------------------
 
-Line = tuple[str, Text]
-"""An indentation, and the text after it."""
-
 
 def _print(explained: Sequence[Explained], prepared: Sequence[Sequence[ExplainedClaim]]) -> None:
-    console = Console(soft_wrap=True, highlight=False)
-    width = line_width()
     for number, (one, claims) in enumerate(zip(explained, prepared, strict=True)):
         if number:
-            console.print()
-        for indent, text in (*_lines(one), *map(_claim_line, claims)):
-            for line in _wrapped(indent, text, width):
-                console.print(line)
+            typer.echo()
+        print_lines((*_lines(one), *map(_claim_line, claims)))
         if isinstance(one.result, Patched):
-            console.print()
+            typer.echo()
             for line in _diff(one.found.manifest, one.result):
-                console.print(line)
+                typer.echo(styled(line, _COLOURS.get(line[:1])))
     if len(explained) > 1:
         refused = sum(map(_is_refused, explained, prepared))
-        console.print(f"\n{len(explained) - refused} admitted, {refused} refused")
+        typer.echo(f"\n{len(explained) - refused} admitted, {refused} refused")
 
 
-def _wrapped(indent: str, text: Text, width: int) -> Iterator[Text]:
-    """Yield a line as lines that fit, broken between words only; 0 columns break nothing."""
-    wrapper = textwrap.TextWrapper(
-        width=max(1, width - len(indent) - 2), break_long_words=False, break_on_hyphens=False
-    )
-    fits = not width or len(indent) + len(text) <= width
-    end = 0
-    for part in [text.plain] if fits else wrapper.wrap(text.plain):
-        start = text.plain.index(part, end)
-        yield Text.assemble(f"{indent}  " if end else indent, text[start : start + len(part)])
-        end = start + len(part)
-
-
-def _lines(one: Explained) -> Iterator[Line]:
+def _lines(one: Explained) -> Iterator[str | StyledLine]:
     result = one.result
-    title = Text(f"{one.found.label} in namespace {plain(one.namespace)}: ", style="bold")
+    title = f"{one.found.label} in namespace {plain(one.namespace)}: "
     if one.found.template_at:
-        title.append("its pods would be ")
+        title += "its pods would be "
     if isinstance(result, Refused):
-        yield "", title.append("refused", style="bold red")
-        for refusal in result.refusals:
-            text = Text(f"✗ {refusal.message}")
-            yield "  ", text.append(f" [{refusal.reason}]", style="dim")
-        if kind := _CREATES_PODS.get(one.found.kind):
-            shown = f"kubectl -n {plain(one.namespace)} describe {kind} shows why it has no pods"
-            yield "  ", Text(f"the {one.found.kind} itself is accepted; {shown}")
+        yield "red", f"{title}refused"
+        yield from (f"  ✗ {each.message} [{each.reason}]" for each in result.refusals)
     elif isinstance(result, Unchanged):
-        yield "", title.append("admitted unchanged", style="bold green")
-        yield "  ", Text(_UNCHANGED[result.reason])
+        yield "green", f"{title}admitted unchanged"
+        yield f"  {_UNCHANGED[result.reason]}"
     else:
-        yield "", title.append("admitted, rewritten", style="bold green")
+        yield "green", f"{title}admitted, rewritten"
         for rewrite in result.rewrites:
             yield from _rewrite_lines(rewrite)
-    for warning in _warnings(one):
-        yield "  ", Text(f"warning: {warning}", style="yellow")
+    yield from (("yellow", f"  warning: {warning}") for warning in _warnings(one))
 
 
-def _claim_line(one: ExplainedClaim) -> Line:
+def _claim_line(one: ExplainedClaim) -> str:
     where = f"claim {plain(one.claim)}"
     if one.request:
         where += f", request {plain(one.request)}, DeviceClass {plain(one.device_class)}"
-    if one.is_refused:
-        return "  ", Text(f"✗ {where}: {one.message}")
-    return "  ", Text(f"{where}: {one.message}")
+    return f"  {'✗ ' if one.is_refused else ''}{where}: {one.message}"
 
 
-def _rewrite_lines(rewrite: ResourceRequest) -> Iterator[Line]:
+def _rewrite_lines(rewrite: ResourceRequest) -> Iterator[str]:
     kind = "init container" if rewrite.ref.init else "container"
-    text = Text(f"{kind} {plain(rewrite.ref.container.name)}: ")
-    text.append(f"{rewrite.key}: {rewrite.units}", style="red").append(" becomes ")
-    yield "  ", text.append(rewrite.resource, style="green")
-    yield "    ", Text(_why(rewrite.mapping), style="dim")
+    what = f"{rewrite.key}: {rewrite.units} becomes {rewrite.resource}"
+    yield f"  {kind} {plain(rewrite.ref.container.name)}: {what}"
+    yield f"    {_why(rewrite.mapping)}"
 
 
 def _why(mapping: Mapping) -> str:
@@ -374,16 +278,10 @@ def _brings(resolution: Resolution) -> Iterator[str]:
         yield f"runtime class {effects.runtime_class}"
 
 
-def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Text]:
-    """Yield a unified diff of the pod as YAML, whose lines are never broken."""
-    after = mutated_manifest(manifest, result)
-    lines = difflib.unified_diff(
-        _as_yaml(manifest), _as_yaml(after), "as written", "as admitted", lineterm=""
-    )
-    for line in lines:
-        text = line[1:].lstrip()
-        style = _STYLES.get(line[:1], "")
-        yield Text.assemble(line[: len(line) - len(text)], (text, style))
+def _diff(manifest: dict[str, object], result: Patched) -> Iterator[str]:
+    """A unified diff of the pod as YAML, whose lines are never broken."""
+    before, after = _as_yaml(manifest), _as_yaml(mutated_manifest(manifest, result))
+    return difflib.unified_diff(before, after, "as written", "as admitted", lineterm="")
 
 
 def _as_yaml(manifest: object) -> list[str]:

@@ -6,7 +6,6 @@ Classes are those that `accelbind dra classes` prints, known by their names.
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -91,8 +90,7 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     resource_claims: list[_Entry] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedClaim:
+class ExplainedClaim(msgspec.Struct, frozen=True, rename="camel"):
     """What the driver would do for a request of a claim, or why that isn't known."""
 
     claim: str
@@ -100,7 +98,7 @@ class ExplainedClaim:
     request: str
     device_class: str
     message: str
-    is_refused: bool = False
+    is_refused: bool = msgspec.field(default=False, name="refused")
 
 
 def find_claims(document: object) -> Iterator[FoundClaim]:

@@ -20,8 +20,8 @@ NO_PODS: Final = f"nothing that makes pods ({', '.join(MAKES_PODS)})"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
-def read_pods(paths: Sequence[Path]) -> list[tuple[str, FoundPod]]:
-    """The pods of manifests, each with the name of its file."""
+def read_pods(paths: Sequence[Path]) -> list[FoundPod]:
+    """The pods of manifests."""
 
     def find(value: object) -> Iterable[FoundPod]:
         return find_pods(value) if value else ()
@@ -31,8 +31,8 @@ def read_pods(paths: Sequence[Path]) -> list[tuple[str, FoundPod]]:
 
 def read_objects(
     paths: Sequence[Path], find: Callable[[object], Iterable[T]], what: str
-) -> list[tuple[str, T]]:
-    """What a function finds in the documents of files, each with the name of its file.
+) -> list[T]:
+    """What a function finds in the documents of files.
 
     A path may be a file, `-` for stdin, or a folder, which stands for the YAML and JSON files in
     it, but as in kubectl not for its folders. Every path must have `what` is looked for, so that
@@ -44,11 +44,11 @@ def read_objects(
     """
     if paths.count(STDIN) > 1:
         raise InvalidSettings("stdin (-) can be read only once")
-    objects: list[tuple[str, T]] = []
+    objects: list[T] = []
     for path in paths:
         before = len(objects)
         for file in _files(path) if path != STDIN and path.is_dir() else [path]:
-            objects += ((_label(file), each) for each in _objects(file, find))
+            objects += _objects(file, find)
         if len(objects) == before:
             raise InvalidManifest(f"{_label(path)} contains {what}")
     return objects

@@ -2,26 +2,15 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from services.admission.mutate import Policy
 from services.mappings.index import MappingIndex
 from services.pods.manifests import FoundPod
 from services.process.text import plain, quote
 
-_ALIKE: Final = 0.6
-"""Similarity as difflib counts it: intel.com and fpga.intel.com have 0.78."""
-_NATIVE: Final = ("cpu", "memory", "storage", "ephemeral-storage", "pods", "hugepages-")
-
-
-class _Names(NamedTuple):
-    """The names of one family that pods of a namespace can request."""
-
-    domains: Sequence[str]
-    logical: Sequence[str]
-    physical: Sequence[str] = ()
-    unique: bool = False
-    """Whether a name alone, with any domain, shows what was meant."""
+_ALIKE: Final = 0.8
+"""Similarity as difflib counts it: intel.com/nlb0 and fpga.intel.com/nlb0 have 0.85."""
 
 
 def misspelt_resources(
@@ -32,32 +21,29 @@ def misspelt_resources(
     The webhook ignores such a resource, and the pod stays Pending.
     """
     mappings, shared = index.namespace(namespace), policy.shared(index)
-    families = (
-        _Names(policy.domains, [*mappings.by_name], [*mappings.modes], unique=True),
-        _Names(policy.accelerator_domains, [*mappings.accelerators.by_name, *shared.by_name]),
-    )
+    ours = [
+        *_named(policy.domains, [*mappings.by_name, *mappings.modes]),
+        *_named(policy.accelerator_domains, [*mappings.accelerators.by_name, *shared.by_name]),
+    ]
     spec = found.pod.spec
     for container in (*(spec.init_containers or ()), *(spec.containers or ())) if spec else ():
         resources = container.resources
         limits, requests = (resources.limits, resources.requests) if resources else (None, None)
         for key in dict.fromkeys((*(limits or ()), *(requests or ()))):
-            if key.startswith(policy.prefixes) or ("/" not in key and key.startswith(_NATIVE)):
-                continue
-            meant = next(filter(None, (_meant(key, names) for names in families)), None)
-            if meant is not None:
+            near = [] if key.startswith(policy.prefixes) else _alike(key, ours)
+            if near:
                 yield (
                     f"container {quote(container.name)} asks for {plain(key)},"
-                    f" which accelbind does not serve; did you mean {plain(meant)}?"
+                    f" which accelbind does not serve; did you mean {plain(near[0])}?"
                 )
 
 
-def _meant(key: str, names: _Names) -> str | None:
-    domain, slash, name = key.rpartition("/")
-    ours = difflib.get_close_matches(domain, names.domains, n=1, cutoff=_ALIKE)
-    near = difflib.get_close_matches(name.lower(), names.logical, n=1, cutoff=_ALIKE)
-    known: str | None = None
-    if ours or not slash or names.unique:
-        known = next((each for each in (*names.logical, *names.physical) if each == name), None)
-    if known is None and (ours or not slash):
-        known = near[0] if near else None
-    return f"{ours[0] if ours else names.domains[0]}/{known}" if known else None
+def _named(domains: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    yield from (f"{domain}/{name}" for domain in domains for name in names)
+
+
+def _alike(key: str, ours: Sequence[str]) -> list[str]:
+    """Our names that are like a resource, or that are the resource with one of our domains."""
+    if "/" not in key:
+        return [each for each in ours if each.rpartition("/")[2] == key]
+    return difflib.get_close_matches(key, ours, n=1, cutoff=_ALIKE)

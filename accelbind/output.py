@@ -15,7 +15,6 @@ import typer
 from services.process.text import plain
 
 GAP: Final = "   "
-_INDENT: Final = "  "
 JSON_VERSION: Final = 1
 """Of all JSON that commands print: fields may be added to a version, none is removed or changed."""
 _ACRONYMS: Final = {
@@ -72,7 +71,12 @@ def print_result(
     """Print a value as JSON, or its lines for people."""
     if output is OutputFormat.JSON:
         print_json(value)
-        return
+    else:
+        print_lines(lines)
+
+
+def print_lines(lines: Iterable[str | StyledLine]) -> None:
+    """Print lines for people, none wider than the terminal."""
     width = line_width()
     for line in lines:
         colour, text = (None, line) if isinstance(line, str) else line
@@ -80,11 +84,11 @@ def print_result(
             typer.echo(styled(part, colour))
 
 
-def wrapped(text: str, width: int, hanging: int | None = None) -> Iterator[str]:
+def wrapped(text: str, width: int) -> Iterator[str]:
     """Yield a line as lines of at most so many columns, 0 being no limit.
 
-    It is broken between words only, so that a long name can be copied. Further lines begin with as
-    many blanks as `hanging`, or two more than the first.
+    It is broken between words only, so that a long name can be copied. Further lines begin with two
+    blanks more than the first.
     """
     if not width or len(text) <= width:
         yield text
@@ -94,7 +98,7 @@ def wrapped(text: str, width: int, hanging: int | None = None) -> Iterator[str]:
         text.lstrip(),
         width,
         initial_indent=indent,
-        subsequent_indent=f"{indent}  " if hanging is None else " " * hanging,
+        subsequent_indent=f"{indent}  ",
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -108,32 +112,18 @@ def table_lines(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Itera
     lines = [list(headings), *([text or "-" for text in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     beside, screen = [*range(len(widths))], line_width()
-    while screen and len(beside) > 1 and _columns(widths[each] for each in beside) > screen:
+    while screen and len(beside) > 1 and _width(widths[each] for each in beside) > screen:
         beside.remove(max(reversed(beside[1:]), key=widths.__getitem__))
     for number, line in enumerate(lines):
         yield GAP.join(line[each].ljust(widths[each]) for each in beside).rstrip()
         if number:
-            others = (each for each in range(len(line)) if each not in beside)
-            named = (f"{headings[each]} {line[each]}" for each in others if line[each] != "-")
-            yield from _packed(named, screen)
+            for each in range(len(line)):
+                if each not in beside and line[each] != "-":
+                    yield from wrapped(f"  {headings[each]} {line[each]}", screen)
 
 
-def _columns(widths: Iterable[int]) -> int:
-    """How many columns of a terminal some columns of a table need."""
-    every = list(widths)
-    return sum(every) + len(GAP) * (len(every) - 1)
-
-
-def _packed(texts: Iterable[str], width: int) -> Iterator[str]:
-    """Yield indented lines, each with as many of the texts as fit."""
-    line = ""
-    for text in texts:
-        if line and len(line) + len(GAP) + len(text) <= width:
-            line += f"{GAP}{text}"
-            continue
-        yield from wrapped(line, width) if line else ()
-        line = f"  {text}"
-    yield from wrapped(line, width) if line else ()
+def _width(columns: Iterable[int]) -> int:
+    return sum(each + len(GAP) for each in columns) - len(GAP)
 
 
 def fact_lines(facts: Mapping[str, object]) -> Iterator[str]:
@@ -141,9 +131,7 @@ def fact_lines(facts: Mapping[str, object]) -> Iterator[str]:
     rows, screen = [*_facts("", facts)], line_width()
     width = max((len(name) for name, _ in rows), default=0) + 2
     for name, value in rows:
-        room = screen - max(map(len, value.split()), default=0)
-        hanging = max(min(width, screen // 2, room), len(_INDENT))
-        yield from wrapped(f"{name.ljust(width)}{value}", screen, hanging)
+        yield from wrapped(f"{name.ljust(width)}{value}", screen)
 
 
 def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:

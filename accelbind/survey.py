@@ -1,40 +1,42 @@
 """A cluster's mappings, what its nodes offer, and what its pods and workloads ask for.
 
-Unlike the reflector it lists everything once, page by page. What we may not list is reported with
-the missing permission; a kind that the cluster does not serve is not.
+Unlike the reflector it lists everything once, page by page. What we may not list is reported as the
+API server says it; a kind that the cluster does not serve is not.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from accelbind.options import DEFAULT_NAMESPACE, find_kubeconfig
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.admission.mutate import Policy
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
+from services.kube.config import NO_KUBECONFIG, load_config
 from services.kube.lists import list_objects
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
-from services.mappings.kinds import TABLE
-from services.mappings.model import Entry
 from services.mappings.namespace import list_entries
 from services.pods.manifests import find_pods
 from services.process.errors import ClusterError, ExternalFailure, InvalidManifest, InvalidSettings
-from services.process.text import listing
 
 T = TypeVar("T")
 
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(NamedTuple):
     """A kind, and where it is listed."""
 
     kind: str
     api_version: str
-    plural: str
+
+    @property
+    def plural(self) -> str:
+        return f"{self.kind.lower()}s"
 
     def path(self, namespace: str | None) -> str:
         root = "/apis" if "/" in self.api_version else "/api"
@@ -42,27 +44,11 @@ class _Kind:
         return f"{root}/{self.api_version}{within}/{self.plural}"
 
 
-def _permission(kinds: Iterable[tuple[str, str]], namespace: str | None) -> str:
-    """What RBAC must allow, with the names of kinds as kubectl writes them.
-
-    `kinds` are plural and API version of each.
-    """
-    groups = [(plural, version.rpartition("/")[0]) for plural, version in kinds]
-    labels = listing([f"{plural}.{group}" if group else plural for plural, group in groups])
-    where = f"in namespace {namespace}" if namespace else "in the whole cluster"
-    return f'RBAC must allow us "list" on {labels} {where}'
-
-
-_NODES: Final = _Kind("Node", "v1", "nodes")
+_NODES: Final = _Kind("Node", "v1")
 _POD_KINDS: Final = (
-    _Kind("Pod", "v1", "pods"),
-    _Kind("Deployment", "apps/v1", "deployments"),
-    _Kind("StatefulSet", "apps/v1", "statefulsets"),
-    _Kind("DaemonSet", "apps/v1", "daemonsets"),
-    _Kind("ReplicaSet", "apps/v1", "replicasets"),
-    _Kind("ReplicationController", "v1", "replicationcontrollers"),
-    _Kind("Job", "batch/v1", "jobs"),
-    _Kind("CronJob", "batch/v1", "cronjobs"),
+    *(_Kind(kind, "v1") for kind in ("Pod", "ReplicationController")),
+    *(_Kind(kind, "apps/v1") for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")),
+    *(_Kind(kind, "batch/v1") for kind in ("Job", "CronJob")),
 )
 
 
@@ -94,8 +80,7 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
             return await list_objects(client, kind.path(within), lambda obj: read(about | obj))
         except BadStatus as error:
             if error.status == FORBIDDEN:
-                permission = _permission([(kind.plural, kind.api_version)], within)
-                result.missing.append(f"{kind.plural}: {permission}")
+                result.missing.append(f"{kind.plural}: {error}")
             elif error.status != NOT_FOUND:
                 raise
         return None
@@ -116,17 +101,9 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
 
 async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) -> MappingIndex:
     """The mappings of some namespaces; None is all of them."""
-    entries: list[Entry] = []
-    for namespace in namespaces:
-        try:
-            entries += await list_entries(client, namespace)
-        except BadStatus as error:
-            if error.status != FORBIDDEN:
-                raise
-            kinds = [(kind.plural, kind.api_version) for kind in TABLE.values()]
-            permission = _permission(kinds, namespace)
-            raise ClusterError(f"{error}: {permission}") from error
-    return build_index(entries)
+    return build_index(
+        [entry for namespace in namespaces for entry in await list_entries(client, namespace)]
+    )
 
 
 def read_folder(folder: Path) -> FolderSnapshot:
@@ -146,30 +123,31 @@ def read_folder(folder: Path) -> FolderSnapshot:
     return snapshot
 
 
-def policy_of(
-    domains: list[str] | None,
-    accelerator_domains: list[str] | None,
-    shared_namespace: str = "",
-    *,
-    max_units: int = Policy().max_units,
-    guard: list[str] | None = None,
-) -> Policy:
-    """Return the policy of a webhook with such settings.
+def usual_namespace(kubeconfig: Path | None) -> str:
+    """Where kubectl would create an object that names no namespace."""
+    try:
+        access = load_config(find_kubeconfig(kubeconfig))
+    except ClusterError:  # whoever needs more of the cluster says so
+        access = None
+    return (access and access.namespace) or DEFAULT_NAMESPACE
+
+
+def read_cluster(kubeconfig: Path | None, namespaces: Iterable[str | None]) -> MappingIndex:
+    """The mappings of a cluster, as `read_index`: users often may list few namespaces.
 
     Raises:
-        InvalidSettings: no webhook would start with them.
+        InvalidSettings: No cluster is known.
+        ClusterError: It can't be read.
     """
-    usual = Policy()
-    try:
-        return Policy(
-            tuple(domains or usual.domains),
-            max_units,
-            tuple(accelerator_domains or usual.accelerator_domains),
-            shared_namespace,
-            tuple(guard or ()),
-        )
-    except ValueError as error:
-        raise InvalidSettings(str(error)) from error
+    access = load_config(find_kubeconfig(kubeconfig))
+    if access is None:
+        raise InvalidSettings(f"{NO_KUBECONFIG}, or use --mappings")
+
+    async def read() -> MappingIndex:
+        async with ClusterClient(access) as client:
+            return await read_index(client, namespaces)
+
+    return asyncio.run(read())
 
 
 def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:

@@ -63,28 +63,27 @@ class Missing:
 
 
 def missing(
-    settings: PluginSettings, mode: PluginMode, inventory: Inventory, *, serves: bool = True
+    settings: PluginSettings, mode: PluginMode, inventory: Inventory
 ) -> tuple[Missing, ...]:
     """Every permission that is missing; reads the system, so it is for a thread.
 
-    `mode` is the node's. Without `serves`, the node is only looked at.
+    `mode` is the node's.
     """
     return (
-        *_of_kubelet(settings, mode, serves=serves),
-        *(_of_folders(settings, mode) if serves else ()),
-        *(_of_cards(settings, mode, inventory.cards, serves=serves) if mode.has_cards else ()),
+        *_of_kubelet(settings, mode),
+        *_of_folders(settings, mode),
+        *(_of_cards(settings, mode, inventory.cards) if mode.has_cards else ()),
     )
 
 
-def _of_kubelet(settings: PluginSettings, mode: PluginMode, *, serves: bool) -> Iterator[Missing]:
+def _of_kubelet(settings: PluginSettings, mode: PluginMode) -> Iterator[Missing]:
     folder = settings.kubelet_dir
-    if serves:
-        offered = "no resource is offered to the kubelet"
-        yield from _lacks(plugins_folder(folder), READ | WRITE | SEARCH, offered)
-        registered = "no resource is registered with the kubelet"
-        yield from _lacks(registration_socket(folder), WRITE, registered)
+    offered = "no resource is offered to the kubelet"
+    yield from _lacks(plugins_folder(folder), READ | WRITE | SEARCH, offered)
+    registered = "no resource is registered with the kubelet"
+    yield from _lacks(registration_socket(folder), WRITE, registered)
     starts = "no container starts in mode region, " if mode is PluginMode.REGION else ""
-    has_ports = serves and settings.clear_errors and mode.has_cards
+    has_ports = settings.clear_errors and mode.has_cards
     clears = "errors of ports aren't cleared, " if has_ports else ""
     unknown = f"{starts}{clears}init containers that have devices are unknown"
     yield from _lacks(checkpoint_file(folder), READ, unknown)
@@ -108,7 +107,7 @@ def _programs(settings: PluginSettings, mode: PluginMode) -> bool:
 
 
 def _of_cards(
-    settings: PluginSettings, mode: PluginMode, cards: tuple[Card, ...], *, serves: bool
+    settings: PluginSettings, mode: PluginMode, cards: tuple[Card, ...]
 ) -> Iterator[Missing]:
     root, dev = settings.root, settings.root / "dev"
     yield from _lacks(root / "sys", READ | SEARCH, "no card is found")
@@ -116,13 +115,13 @@ def _of_cards(
         yield from _lacks(root / folder.lstrip("/"), READ | SEARCH, "its cards aren't found")
     if cards:
         yield from _lacks(dev, SEARCH, "no device node can be looked at, all are unhealthy")
-    if serves and _programs(settings, mode):
+    if _programs(settings, mode):
         nodes = (each for card in cards for each in (card.fme, *card.ports) if each is not None)
         yield from _first((dev / each.name for each in nodes), READ | WRITE, _NO_PROGRAMMING)
     if mode is PluginMode.AF:
         bars = (function.bar for card in cards for function in card.functions or ())
         yield from _first((root / bar.lstrip("/") for bar in bars), READ, _NO_AFU)
-    if serves and settings.clear_errors:
+    if settings.clear_errors:
         files = Sysfs(root)
         firsts = [(card.driver, card.name, card.ports[0].name) for card in cards if card.ports]
         names = (clearing_file(files, *first) for first in firsts)

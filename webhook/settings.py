@@ -9,7 +9,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from services.admission.mutate import MAX_POD_UNITS, Policy
 from services.names import ACCELERATOR_DOMAIN, DOMAIN
 from services.process.listening import ALL_ADDRESSES
-from services.process.settings import TIME, CommaSeparated, Flag, Port, ProcessSettings, Seconds
+from services.process.settings import (
+    TIME,
+    CommaSeparated,
+    Flag,
+    Port,
+    ProcessSettings,
+    Seconds,
+    Settings,
+)
 
 MAX_BODY: Final = 3 * 1024 * 1024
 """An API server takes no object of more than 3 MiB (k8s.io/apiserver, `MaxRequestBodyBytes`)."""
@@ -36,7 +44,41 @@ def _domains(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-class WebhookSettings(ProcessSettings):
+class ReviewSettings(Settings):
+    """How pods are reviewed: by the webhook, and by commands that show what it would do."""
+
+    max_units: Annotated[int, Field(ge=1, le=MAX_POD_UNITS), Flag("N", REVIEWS)] = 64
+    """Number of devices that a container may request."""
+    domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)] = (DOMAIN,)
+    """Domain of FPGAs whose resources are reviewed. A name resolves in the domain it was requested
+    in; accelbind's plugin offers fpga.intel.com and b-com.com/accelerator only."""
+    accelerator_domain: Annotated[
+        CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)
+    ] = (ACCELERATOR_DOMAIN,)
+    """Domain of the names of Accelerators."""
+    shared_namespace: Annotated[str, Field(pattern=_NAMESPACE), Flag("NAME", REVIEWS, "none")] = ""
+    """Namespace whose Accelerators serve names that the pod's namespace doesn't map."""
+    guard: Annotated[CommaSeparated, Flag("RESOURCE", REVIEWS, "none")] = ()
+    """Resource that pods of guarded namespaces get by names of Accelerators only, such as
+    nvidia.com/*."""
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        self.policy()
+        return self
+
+    def policy(self) -> Policy:
+        """Return what reviews are answered by; raises as `Policy`."""
+        return Policy(
+            self.domain,
+            self.max_units,
+            self.accelerator_domain,
+            self.shared_namespace,
+            self.guard,
+        )
+
+
+class WebhookSettings(ReviewSettings, ProcessSettings):
     """The settings of `accelbind webhook`."""
 
     tls_cert: Annotated[Path, Flag("FILE", TLS)]
@@ -61,20 +103,6 @@ class WebhookSettings(ProcessSettings):
     ] = None
     """Report not ready while mappings are older than this. Without it, the last mappings
     stay in use."""
-    max_units: Annotated[int, Field(ge=1, le=MAX_POD_UNITS), Flag("N", REVIEWS)] = 64
-    """Number of devices that a container may request."""
-    domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)] = (DOMAIN,)
-    """Domain of FPGAs whose resources are reviewed. A name resolves in the domain it was requested
-    in; accelbind's plugin offers fpga.intel.com and b-com.com/accelerator only."""
-    accelerator_domain: Annotated[
-        CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)
-    ] = (ACCELERATOR_DOMAIN,)
-    """Domain of the names of Accelerators."""
-    shared_namespace: Annotated[str, Field(pattern=_NAMESPACE), Flag("NAME", REVIEWS, "none")] = ""
-    """Namespace whose Accelerators serve names that the pod's namespace doesn't map."""
-    guard: Annotated[CommaSeparated, Flag("RESOURCE", REVIEWS, "none")] = ()
-    """Resource that pods of guarded namespaces get by names of Accelerators only, such as
-    nvidia.com/*."""
     max_body: Annotated[
         int,
         BeforeValidator(_bytes),
@@ -92,15 +120,4 @@ class WebhookSettings(ProcessSettings):
                 "--mappings and --kubeconfig exclude each other: mappings come from a folder, or"
                 " from the API server"
             )
-        self.policy()
         return self
-
-    def policy(self) -> Policy:
-        """Return what reviews are answered by; raises as `Policy`."""
-        return Policy(
-            self.domain,
-            self.max_units,
-            self.accelerator_domain,
-            self.shared_namespace,
-            self.guard,
-        )

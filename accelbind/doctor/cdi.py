@@ -64,8 +64,7 @@ def _read_cdi(path: Path) -> _CdiFile | Line | None:
         data = path.read_bytes()
     except PermissionError:  # of another suite: it must not hide what is wrong with ours
         return unseen(f"{path} can't be read by user {os.geteuid()}", AS_ROOT)
-    documents = read_documents(data, types=True)  # JSON is YAML too
-    document = next(iter(documents), None)
+    document = next(iter(read_documents(data, types=True)), None)  # JSON is YAML too
     if isinstance(document, BrokenDocument):
         return failed(f"{path}, line {document.line}: {plain(document.message, 200)}", todo)
     content = document.value if document else None

@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -139,16 +139,12 @@ def _handshake_line(where: str, address: ServiceAddress, bundle: bytes) -> Line:
     try:
         context.load_verify_locations(cadata=bundle.decode("ascii"))
         return _validity_line(where, _served_certificate(address, context))
-    except (ssl.SSLCertVerificationError, UnicodeDecodeError) as error:
-        why = getattr(error, "verify_message", "") or "the bundle is not a certificate"
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        verified = getattr(error, "verify_message", "") or getattr(error, "reason", "")
+        why = plain(verified or "the bundle is not a certificate")
         return failed(
             f"{where}: the bundle does not fit the served certificate: {why}",
             f"accelbind certs run sets the bundle, accelbind certs renew the certificate; {_RENEW}",
-        )
-    except ssl.SSLError as error:
-        return failed(
-            f"{where}: {plain(error.reason or str(error))}",
-            "it is not a webhook, or the bundle has no certificates",
         )
     except ConnectionRefusedError:
         return failed(f"{where}: connection refused", "start the webhook; see its log")
@@ -168,13 +164,9 @@ def _served_certificate(address: ServiceAddress, context: ssl.SSLContext) -> x50
 
 
 def _validity_line(where: str, served: x509.Certificate) -> Line:
-    left = _time_left(served)
+    left = served.not_valid_after_utc - datetime.now(UTC)
     life = served.not_valid_after_utc - served.not_valid_before_utc
     text = f"{where}, valid until {served.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
     if left < life * _OVERDUE:
         return warning(f"{text}: its renewal is overdue", _RENEW)
     return ok(text)
-
-
-def _time_left(certificate: x509.Certificate) -> timedelta:
-    return certificate.not_valid_after_utc - datetime.now(UTC)

@@ -5,12 +5,11 @@ and all others say that they could not be made.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
-from accelbind.doctor.model import Line, Subject, Unseen, ok, unseen, warning
+from accelbind.doctor.model import Line, Subject, Unseen, ok, unseen
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.kube.connection import connector
 from services.kube.lists import decode, list_objects
@@ -25,9 +24,6 @@ API_SERVER: Final = "cluster.api-server"
 APPLY: Final = (
     "apply the overlay again: kubectl apply --server-side -k OVERLAY, or run helm upgrade"
 )
-_OLDEST: Final = (1, 30)
-"""The first version with all that the manifests need: matchConditions, admission policies."""
-_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
 class Cluster(Subject):
@@ -108,12 +104,6 @@ def check_api_server(cluster: Cluster) -> Iterator[Line]:
             str(error), "check --kubeconfig and $KUBECONFIG; kubectl get --raw /version should work"
         )
         return
-    numbers = _VERSION.match(version)
-    if numbers and (int(numbers[1]), int(numbers[2])) < _OLDEST:
-        yield warning(
-            f"Kubernetes {version} is older than 1.{_OLDEST[1]}",
-            "the manifests need matchConditions and admission policies: docs/migration.md",
-        )
     yield ok(f"it answers: Kubernetes {version or 'of unknown version'}")
 
 

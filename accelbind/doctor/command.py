@@ -31,8 +31,6 @@ from accelbind.doctor.model import Check, CheckStatus, Line, Result, run_checks
 from accelbind.doctor.node import Node
 from accelbind.exits import Exit
 from accelbind.options import (
-    AcceleratorDomains,
-    Domains,
     Kubeconfig,
     default_note,
     find_kubeconfig,
@@ -41,10 +39,10 @@ from accelbind.options import (
 )
 from accelbind.output import Output, OutputFormat, print_result
 from accelbind.run import Given, load_settings, with_settings
-from accelbind.survey import policy_of
 from plugin.settings import PluginSettings
 from services.kube.config import NO_KUBECONFIG, may_reach
 from services.process.errors import InvalidSettings
+from webhook.settings import ReviewSettings
 
 S = TypeVar("S", Node, Cluster)
 Find: TypeAlias = Callable[[S], Iterable[Line]]
@@ -119,6 +117,11 @@ def question(find: object) -> str:
     },
     group="Node: as the plugin's",
 )
+@with_settings(
+    ReviewSettings,
+    dict.fromkeys(("domain", "accelerator_domain"), ""),
+    group="Cluster: as the webhook's",
+)
 def doctor(
     *,
     on_node: Annotated[
@@ -130,7 +133,7 @@ def doctor(
     only: Only = None,
     skip: Skip = None,
     time_limit: Annotated[
-        float, time_option("--time-limit", "How long one check may take.", "15s", most=600)
+        float, time_option("--time-limit", "How long one check may take.", "15s")
     ] = 15.0,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="List all checks and all that they found.")
@@ -138,9 +141,8 @@ def doctor(
     output: Output = OutputFormat.TEXT,
     kubeconfig: Kubeconfig = None,
     namespace: Annotated[str, namespace_option("Where accelbind runs.", SYSTEM)] = SYSTEM,
-    domain: Domains = None,
-    accelerator_domain: AcceleratorDomains = None,
     webhook_address: WebhookAddress = None,
+    settings: ReviewSettings,
     given: Given,
 ) -> None:
     """Find what is wrong with a node or a cluster, and what to do about it.
@@ -170,12 +172,12 @@ def doctor(
         mode = options.mode if given.get("mode") is not None else None
         checks += checks_of(NODE, Node(options, mode))
     if on_cluster or kubeconfig is not None or (not on_node and _knows_cluster(config, checks)):
-        prefixes = policy_of(domain, accelerator_domain).prefixes
+        prefixes = settings.policy().prefixes
         address = certificates.parse_address(webhook_address) if webhook_address else None
         checks += checks_of(CLUSTER, Cluster(config, namespace, prefixes, address))
     if not checks:
         raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
-    results = show.with_absence(_run(checks, only or (), skip or (), time_limit))
+    results = _run(checks, only or (), skip or (), time_limit)
     print_result(output, show.document(results), show.lines(results, verbose=verbose))
     states = {result.state for result in results}
     if CheckStatus.FAILED in states:

@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
-from accelbind.doctor.node import Node
-from services.devices.provider import Found, merge
+from accelbind.doctor.node import Node, device_lines, offered, provider_lines
 from services.devices.reasons import remedy
-from services.devices.types.build import NOT_MATCHED
-from services.devices.types.load import LoadedTypes, load_types
-from services.devices.types.provider import DeviceTypes
+from services.devices.types.load import load_types
 from services.kube.config import may_reach
 from services.kubelet.checkpoint import read_checkpoint
 from services.kubelet.sockets import checkpoint_file
-from services.process.blocking import BlockingCalls
-from services.process.errors import ExternalFailure, KubeletError
-from services.process.text import count, plain
+from services.process.errors import KubeletError
 
 _NONE: Final = "no device types are served: there is no --device-types"
 _GUIDE: Final = "docs/administrators.md, Locked memory"
@@ -41,31 +36,8 @@ def check_device_types(node: Node) -> Iterator[Line]:
         yield skipped(_NONE)
         return
     yield from _checkpoint_lines(checkpoint_file(node.options.kubelet_dir))
-    result = node.once(_find)
-    for problem in result.problems:
-        yield failed(plain(problem.message, 500), remedy(problem.reason))
-    offer = merge([result])
-    healthy = 0
-    for device in (*offer.devices(), *offer.not_offered):
-        healthy += not device.reasons
-        for problem in device.reasons:
-            text = f"{device.id} of type {device.type}: {plain(problem.message, 400)}"
-            if "Permission denied" in text:
-                yield unseen(text, AS_ROOT)
-            else:  # of near misses, some are meant
-                line = warning if problem.reason == NOT_MATCHED else failed
-                yield line(text, remedy(problem.reason))
-    yield ok(f"{count(healthy, 'healthy device')}")
-
-
-def _find(node: Node) -> Found:
-    options = node.options
-    if options.device_types is None:
-        return Found()
-    types = DeviceTypes(
-        options.device_types, options.root, BlockingCalls(), domains=options.resource_domain
-    )
-    return types.devices_sync()
+    yield from provider_lines(node.now.found[1])
+    yield from device_lines(device for device in offered(node) if device.type)
 
 
 def _checkpoint_lines(path: Path) -> Iterator[Line]:
@@ -86,13 +58,10 @@ def _checkpoint_lines(path: Path) -> Iterator[Line]:
 def check_vfio(node: Node) -> Iterator[Line]:
     """Can containers use devices through VFIO?"""
     folder, root = node.options.device_types, node.options.root
-    try:
-        loaded = load_types(folder) if folder else LoadedTypes()
-    except ExternalFailure:  # node.device-types says so
-        loaded = LoadedTypes()
-    of_vfio = {each.name for each in loaded.types if each.spec.is_vfio}
-    has_functions = node.mode.has_cards and any(card.functions for card in node.inventory.cards)
-    of_types = (device.type in of_vfio for device in node.once(_find).devices)
+    types = load_types(folder).types if folder else ()
+    of_vfio = {each.name for each in types if each.spec.is_vfio}
+    has_functions = any(card.functions for card in node.now.inventory.cards)
+    of_types = (device.type in of_vfio for device in offered(node))
     if not (has_functions or any(of_types)):
         yield skipped("no device here is an OFS card's, or of a device type with nodes of VFIO")
         return

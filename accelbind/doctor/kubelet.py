@@ -23,18 +23,21 @@ CONNECT_SECONDS: Final = 2.0
 OUR_SOCKET: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
 _OTHER_SOCKET: Final = re.compile(r"fpga\.intel\.com-.*\.sock|accelerator\.sock")
 """Of the public suite, by resource; of the b<>com plugin."""
-_RESTART: Final = "restart the kubelet; its log: journalctl -u kubelet"
+_START: Final = (
+    "start the kubelet (its log: journalctl -u kubelet), or name its folder with --kubelet-dir"
+)
 
 
 def check_kubelet(node: Node) -> Iterator[Line]:
     """Does the kubelet accept registrations?"""
-    folder = plugins_folder(node.options.kubelet_dir)
-    start = "start the kubelet, or name its folder with --kubelet-dir"
-    if not _is_folder(folder):
-        yield failed(f"{folder} is not a directory", start)
-        return
-    path = folder / KUBELET_SOCKET
-    yield _socket_line(path, start) or ok(f"it listens on {path}")
+    path = plugins_folder(node.options.kubelet_dir) / KUBELET_SOCKET
+    match connect_error(path):
+        case None:
+            yield ok(f"it listens on {path}")
+        case PermissionError():
+            yield unseen(f"{path}: user {os.geteuid()} may not connect", AS_ROOT)
+        case error:
+            yield failed(f"{path}: {error.strerror or 'it does not answer'}", _START)
 
 
 def check_sockets(node: Node) -> Iterator[Line]:
@@ -70,21 +73,6 @@ def live_sockets(folder: Path, pattern: re.Pattern[str]) -> list[str]:
     return [name for name in names if connect_error(folder / name) is None]
 
 
-def _socket_line(path: Path, start: str) -> Line | None:
-    """Why the kubelet does not answer on a socket; None if it does."""
-    match connect_error(path):
-        case None:
-            return None
-        case FileNotFoundError():
-            return failed(f"{path} does not exist", start)
-        case PermissionError():
-            return unseen(f"{path}: user {os.geteuid()} may not connect", AS_ROOT)
-        case ConnectionRefusedError():
-            return failed(f"{path}: nothing listens on it", _RESTART)
-        case error:
-            return failed(f"{path}: {error.strerror or 'it does not answer'}", _RESTART)
-
-
 def connect_error(path: Path) -> OSError | None:
     """Why nothing answers on a socket; None if something does."""
     try:
@@ -96,13 +84,6 @@ def connect_error(path: Path) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return stat.S_ISDIR(path.stat().st_mode)  # is_dir would hide a missing permission
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 # The plugin --------------------------------------------------------------------------------------

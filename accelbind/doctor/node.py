@@ -3,16 +3,17 @@
 It reads below `--root` and `--kubelet-dir`, as the plugin does, and writes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from accelbind.doctor.model import AS_ROOT, Line, Subject, failed, ok, skipped, unseen, warning
-from accelbind.functions import scan_with_functions
+from accelbind.node_devices import FoundDevices, NodeDevices
 from accelbind.plain_port import PlainPort
 from plugin.settings import PluginSettings
-from services.devices.model import Card, Inventory, PluginMode, Port, Problem
-from services.devices.ofs import IN_USE, NO_AFU
+from services.devices.model import Device, PluginMode, Problem
+from services.devices.ofs import IN_USE
+from services.devices.provider import Found, merge
 from services.devices.reasons import remedy
-from services.devices.resources import advertise
+from services.devices.types.build import NOT_MATCHED
 from services.node.table import Table
 from services.process.errors import AccelbindError
 from services.process.text import count, plain
@@ -38,9 +39,9 @@ class Node(Subject):
             return self.options.mode
 
     @property
-    def inventory(self) -> Inventory:
-        """The cards; none in mode units."""
-        return self.once(_scan) if self.mode.has_cards else Inventory()
+    def now(self) -> FoundDevices:
+        """What the node has. Raises HardwareError if that can't be found out."""
+        return self.once(_find)
 
     @property
     def table(self) -> Table:
@@ -48,8 +49,8 @@ class Node(Subject):
         return self.once(_read_table)
 
 
-def _scan(node: Node) -> Inventory:
-    return scan_with_functions(node.options, node.mode)
+def _find(node: Node) -> FoundDevices:
+    return NodeDevices(node.options.model_copy(update={"mode": node.mode})).find()
 
 
 def _read_table(node: Node) -> Table:
@@ -61,49 +62,43 @@ def check_cards(node: Node) -> Iterator[Line]:
     if not node.mode.has_cards:
         yield skipped(f"mode {node.mode} needs no driver")
         return
-    for problem in node.inventory.problems:
+    fpgas = node.now.found[0]
+    yield from provider_lines(fpgas)
+    for card in fpgas.cards:
+        for problem in card.problems:  # remarks: they make no device unhealthy
+            yield _line(warning, f"{card.name}: {plain(problem.message, 400)}", problem)
+    yield from device_lines(device for device in offered(node) if not device.type)
+
+
+def offered(node: Node) -> tuple[Device, ...]:
+    """The devices of a node, those that can't be offered too."""
+    offer = merge(node.now.found)
+    return (*offer.devices(), *offer.not_offered)
+
+
+def provider_lines(found: Found) -> Iterator[Line]:
+    """Yield what is wrong with the node or the configuration rather than with a device."""
+    for problem in found.problems:
         yield failed(plain(problem.message, 500), remedy(problem.reason))
-    by_card = _device_problems(node)
-    for card in node.inventory.cards:
-        lines = [*_card_lines(card), *by_card.get(card.name, ())]
-        region = f", interface {card.fme.interface_id}" if card.fme else ""
-        yield from lines or [
-            ok(f"{card.name}: driver {card.driver}, {count(len(card.ports), 'port')}{region}")
-        ]
 
 
-def _device_problems(node: Node) -> dict[str, list[Line]]:
-    """Problems that show only in the devices made of cards, such as a port without an engine."""
-    known = {problem for card in node.inventory.cards for _, problem in _problems(card)}
-    by_card: dict[str, list[Line]] = {}
-    advertised = advertise(node.inventory, node.mode, units=node.options.units)
-    for device in (*advertised.devices(), *advertised.not_offered):
+def device_lines(devices: Iterable[Device]) -> Iterator[Line]:
+    """Yield what is wrong with devices, each thing once, and how many are healthy."""
+    healthy, shown = 0, set[str]()
+    for device in devices:
+        healthy += not device.reasons
+        where = f"{device.id} of type {device.type}" if device.type else device.card
         for problem in device.reasons:
-            if problem not in known and problem.reason != IN_USE:  # that is as it should be
-                known.add(problem)
-                text = f"{device.card}: {plain(problem.message, 400)}"
-                by_card.setdefault(device.card, []).append(failed(text, remedy(problem.reason)))
-    return by_card
+            text = f"{where}: {plain(problem.message, 400)}"
+            if problem.reason != IN_USE and text not in shown:  # in use is as it should be
+                shown.add(text)
+                # Of near misses, some are meant.
+                line = warning if problem.reason == NOT_MATCHED else failed
+                yield _line(line, text, problem)
+    yield ok(count(healthy, "healthy device"))
 
 
-def _card_lines(card: Card) -> Iterator[Line]:
-    for serious, problem in _problems(card):
-        what = f"{card.name}: {plain(problem.message, 400)}"
-        if serious:
-            yield failed(what, remedy(problem.reason))
-        elif problem.message.endswith("Permission denied"):
-            yield unseen(what, AS_ROOT)
-        else:
-            yield warning(what, remedy(problem.reason))
-
-
-def _problems(card: Card) -> Iterator[tuple[bool, Problem]]:
-    """Each problem of a card, with whether it makes a device unhealthy."""
-    if card.failure is not None:
-        yield True, card.failure
-    yield from ((False, problem) for problem in card.problems)
-    for part in (card.fme, *card.ports):
-        problems = part.problems if part else ()
-        if isinstance(part, Port) and card.functions is not None:
-            problems = tuple(each for each in problems if each.reason != NO_AFU)
-        yield from ((True, problem) for problem in problems)
+def _line(line: Callable[[str, str], Line], text: str, problem: Problem) -> Line:
+    if "Permission denied" in text:
+        return unseen(text, AS_ROOT)
+    return line(text, remedy(problem.reason))

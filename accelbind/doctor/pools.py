@@ -8,8 +8,7 @@ resources, so it is found here.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import CheckStatus, Line, failed, ok, skipped, warning
@@ -17,9 +16,8 @@ from accelbind.doctor.workloads import MODE_ANNOTATION, read_nodes
 from services.admission.findings import add_advertised
 from services.devices.model import PluginMode
 from services.names import DOMAIN, UNIT_RESOURCE
-from services.process.text import count, plain
+from services.process.text import count, listing, plain
 
-E = TypeVar("E", bound=StrEnum)
 Place: TypeAlias = tuple[str, ...]
 """How plugins cover a node: a word, and what the line about such nodes names."""
 
@@ -46,12 +44,12 @@ class Pool:
     @property
     def mode(self) -> PluginMode:
         """The mode of nodes without an annotation."""
-        return _member(PluginMode, self._env.get("ACCELBIND_MODE"), PluginMode.AF)
+        return _mode(self._env.get("ACCELBIND_MODE", ""), PluginMode.AF)
 
     def mode_on(self, node: Json) -> PluginMode:
         """The mode of its plugin on a node."""
-        annotation = part(node, "metadata", "annotations").get(MODE_ANNOTATION)
-        return _member(PluginMode, annotation, self.mode)
+        annotation = part(node, "metadata", "annotations").get(MODE_ANNOTATION, "")
+        return _mode(annotation, self.mode)
 
     @property
     def _env(self) -> dict[str, str]:
@@ -112,7 +110,7 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
     nodes.pop(("no accelerators",), None)
     covered = len(nodes.pop(("covered",), ()))
     if not pools:
-        yield _without_pools(cluster.namespace, nodes.get(("unlabelled",), ()))
+        yield _without_pools(cluster.namespace, nodes.get(("uncovered",), ()))
         return
     lines = [_line(place, names, pools) for place, names in sorted(nodes.items())]
     yield from lines
@@ -127,11 +125,11 @@ def _place(node: Json, pools: Sequence[Pool], prefixes: tuple[str, ...]) -> Plac
         return ("covered",) if len(present) == 1 else ("twice", " and ".join(present))
     is_labelled = part(node, "metadata", "labels").get(LABEL) == "true"
     if not is_labelled and not _has_capacity(node, prefixes):
-        return ("former",) if add_advertised({}, node, prefixes) else ("no accelerators",)
+        return ("no accelerators",)
     taints = sorted((untolerated_taints(pool.spec, node) for pool in pools), key=len)
     if taints and taints[0]:
         return "tainted", plain(", ".join(taints[0]))
-    return ("labelled",) if is_labelled and pools else ("unlabelled",)
+    return ("uncovered",)
 
 
 def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Line]:
@@ -187,11 +185,6 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
 
 def _line(place: Place, names: Sequence[str], pools: Sequence[Pool]) -> Line:
     nodes, daemonsets = _list_nodes(names), ", ".join(pool.name for pool in pools)
-    missing = f"no plugin DaemonSet has a pod on {nodes}"
-    select = (
-        f"kubectl label node {' '.join(names)} {LABEL}=true, and what else the node selector or"
-        f" affinity of {daemonsets} requires"
-    )
     match place:
         case ("twice", both):
             text = f"DaemonSets {both} select {nodes}: the second plugin waits"
@@ -199,15 +192,11 @@ def _line(place: Place, names: Sequence[str], pools: Sequence[Pool]) -> Line:
         case ("tainted", taints):
             todo = "add a toleration (component tolerate-taints tolerates all), or remove the taint"
             return failed(f"no plugin DaemonSet tolerates {taints} of {nodes}", todo)
-        case ("labelled",):
-            todo = (
-                f"compare its node selector and affinity: kubectl describe daemonset {daemonsets}"
-            )
-            return failed(f"{missing} with the label {LABEL}", todo)
-        case ("former",):
-            todo = f"nothing, if the cards are gone; else {select}"
-            return warning(f"{missing}, which had accelerators", todo)
-    return failed(f"{missing} with accelerators", select)
+    return failed(
+        f"no plugin DaemonSet has a pod on {nodes} with accelerators or the label {LABEL}",
+        f"kubectl label node {' '.join(names)} {LABEL}=true, and what else the node selector or"
+        f" affinity of {daemonsets} requires",
+    )
 
 
 def _without_pools(namespace: str, names: Sequence[str]) -> Line:
@@ -224,10 +213,9 @@ def _plugin_containers(pod_spec: Json) -> list[Json]:
 
 
 def _list_nodes(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"node {shown}" if len(names) == 1 else f"{len(names)} nodes ({shown}{more})"
+    shown = listing(names[:_SHOWN], more=len(names[_SHOWN:]))
+    return f"node {shown}" if len(names) == 1 else f"{len(names)} nodes ({shown})"
 
 
-def _member(kind: type[E], text: object, default: E) -> E:
-    return kind(str(text)) if str(text) in {str(each) for each in kind} else default
+def _mode(text: str, default: PluginMode) -> PluginMode:
+    return PluginMode(text) if text in {*PluginMode} else default

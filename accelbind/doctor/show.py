@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
-from accelbind.doctor.model import CheckStatus, Result, failed
+from accelbind.doctor.model import CheckStatus, Result
 from accelbind.output import StyledLine
 from services.process.text import count, plain
 
@@ -29,28 +28,6 @@ _WIDTH: Final = max(map(len, MARKS.values()))
 _INDENT: Final = " " * (_WIDTH + 2)
 _MESSAGE: Final = 1200
 _MORE: Final = "(--verbose lists them)"
-
-_NOT_INSTALLED: Final = failed(
-    "accelbind is not installed in this cluster",
-    "install it (docs/quickstart.md), or name its namespace with -n",
-)
-_OF_INSTALLATION: Final = frozenset(
-    f"cluster.{name}" for name in ("workloads", "nodes", "pools", "webhooks", "served", "policy")
-)
-"""The checks that can't be passed then."""
-
-
-def with_absence(results: Sequence[Result]) -> list[Result]:
-    """The results; if accelbind is not installed, the checks that need it fail for that reason."""
-    installed = [each for each in results if each.id in ("cluster.workloads", "cluster.served")]
-    if len(installed) < 2 or any(each.state is not CheckStatus.SKIPPED for each in installed):
-        return [*results]
-    return [
-        replace(result, lines=[_NOT_INSTALLED, *result.lines])
-        if result.id in _OF_INSTALLATION
-        else result
-        for result in results
-    ]
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
@@ -77,12 +54,12 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[StyledLine]:
     """Yield the checklist for people.
 
-    Unless it is verbose, checks with one cause are shown as one.
+    Unless it is verbose, checks that could not be made for one cause are shown as one.
     """
     alike: dict[object, list[Result]] = {}
-    pairs = [(each.id, each) for each in results] if verbose else _with_causes(results)
-    for cause, result in pairs:
-        alike.setdefault(cause, []).append(result)
+    for result in results:
+        is_alike = result.state is CheckStatus.UNSEEN and not verbose
+        alike.setdefault(tuple(result.lines) if is_alike else result.id, []).append(result)
     for first, *others in alike.values():
         title = f"and {count(len(others), 'more check')} {_MORE}" if others else first.title
         text = f"{MARKS[first.state].ljust(_WIDTH)}  {first.id}  {title}"
@@ -92,17 +69,6 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
     counts = _counts(results)
     parts = [f"{counts[state]} {state}" for state in reversed(CheckStatus) if state in counts]
     yield None, f"{count(len(results), 'check')}: {', '.join(parts) or 'none'}"
-
-
-def _with_causes(results: Sequence[Result]) -> Iterator[tuple[object, Result]]:
-    """Yield each result with its cause; those with one cause are shown as one."""
-    for result in results:
-        if result.lines[0] is _NOT_INSTALLED:
-            yield _NOT_INSTALLED, result
-        elif result.state is CheckStatus.UNSEEN:
-            yield tuple(result.lines), result
-        else:
-            yield result.id, result
 
 
 def _result_lines(result: Result, *, verbose: bool) -> Iterator[StyledLine]:

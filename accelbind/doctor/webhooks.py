@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
-from accelbind.doctor.model import Line, failed, ok, warning
+from accelbind.doctor.model import Line, failed, ok
 from services.kube.objects import GROUP, PLURALS, decode_base64
-from services.mappings.kinds import TABLE
 from services.process.text import plain
 
 NAME: Final = "accelbind"
@@ -15,26 +14,14 @@ _SUFFIX: Final = ".accelbind.dev"
 _OTHER_SUITES: Final = ("fpga.mutator.webhooks.intel.com", "fpga.intel.com")
 
 
-class ReviewPath(NamedTuple):
-    """A kind of review that a configuration has to ask for."""
-
-    kind: str
-    resource: str
-    loss: str
-    """What is lost without."""
-
-
 MUTATING, VALIDATING = KINDS = ("mutating", "validating")
 _PODS: Final = "pods"
 
 REVIEWS: Final = (
-    ReviewPath(MUTATING, _PODS, "logical names are not replaced"),
-    ReviewPath(VALIDATING, _PODS, "changes by other webhooks are not checked"),
-    *(
-        ReviewPath(VALIDATING, kind.plural, "mappings that no pod can use are accepted")
-        for kind in TABLE.values()
-    ),
+    (MUTATING, "logical names are not replaced"),
+    (VALIDATING, "changes by other webhooks are not checked"),
 )
+"""Kinds of reviews of pods that configurations have to ask for, and what is lost without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +59,6 @@ class WebhookEntry:
         rules = self.entry.get("rules") or ()
         return any({resource, "*", "*/*"} & {*(rule.get("resources") or ())} for rule in rules)
 
-    def asks_for(self, review: ReviewPath) -> bool:
-        """Whether it is called for a kind of review."""
-        return self.kind == review.kind and self.covers(review.resource) and not self.is_guard
-
     def is_ours(self, namespace: str) -> bool:
         """Whether it calls our webhook, which runs in this namespace."""
         if service := part(self.client, "service"):
@@ -103,13 +86,13 @@ def our_hooks(cluster: Cluster) -> list[WebhookEntry]:
 def check_webhooks(cluster: Cluster) -> Iterator[Line]:
     """Is the webhook called for all reviews, and for no other pods?"""
     ours = our_hooks(cluster)
-    for review in REVIEWS:
-        labels = [hook.label for hook in ours if hook.asks_for(review)]
-        text = f"no {review.kind} webhook of accelbind covers {review.resource}: {review.loss}"
+    for kind, loss in REVIEWS:
+        of_kind = [hook for hook in ours if hook.kind == kind and not hook.is_guard]
+        labels = [hook.label for hook in of_kind if hook.covers(_PODS)]
         if labels:
-            yield ok(f"{review.resource}: {', '.join(labels)}")
+            yield ok(f"{_PODS}: {', '.join(labels)}")
         else:
-            yield (failed if review.resource == _PODS else warning)(text, APPLY)
+            yield failed(f"no {kind} webhook of accelbind covers {_PODS}: {loss}", APPLY)
     for hook in ours:
         prefixes = () if hook.is_guard else cluster.prefixes
         for text in pod_faults(hook.entry, prefixes) if hook.covers(_PODS) else ():
@@ -136,8 +119,3 @@ def pod_faults(entry: Json, prefixes: tuple[str, ...]) -> Iterator[str]:
     missing = [prefix for prefix in prefixes if conditions and prefix not in expressions]
     if missing:
         yield f"does not name {', '.join(missing)} in matchConditions: it never sees such pods"
-    if conditions and "initContainers" not in expressions:
-        yield "leaves out init containers in matchConditions"
-    operations = {each for rule in entry.get("rules") or () for each in rule.get("operations", ())}
-    if not operations & {"CREATE", "*"}:
-        yield "is not called when pods are created"

@@ -13,14 +13,14 @@ import typer
 from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
 from accelbind.fpga.held import require_free
-from accelbind.functions import scan_with_functions
+from accelbind.node_devices import NodeDevices
 from accelbind.options import default_note, namespace_option, time_option
 from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
 from accelbind.run import require_root, with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
-from services.devices.model import Inventory
+from services.devices.model import Inventory, PluginMode
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.error_registers import clear_device_errors
@@ -137,7 +137,7 @@ def list_(
     if namespace is not None and not is_mapping:
         raise InvalidSettings("--namespace is only for -o mapping")
     require_root(settings.root)
-    inventory = scan_with_functions(settings, settings.mode)
+    inventory = _inventory(settings)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
     if is_mapping:
@@ -148,6 +148,16 @@ def list_(
     rows = [each for each in show.list_devices(inventory) if kind in (None, each["kind"])]
     lines = table_lines(show.HEADINGS, map(show.row, rows)) if rows else ()
     print_result(OutputFormat(output), rows, lines)
+
+
+def _inventory(settings: PluginSettings) -> Inventory:
+    """Every card, also where the plugin serves none: then as in a mode that reads no function."""
+    mode = settings.mode if settings.mode.has_cards else PluginMode.REGIONDEVEL
+    return (
+        NodeDevices(settings.model_copy(update={"device_types": None, "mode": mode}))
+        .find()
+        .inventory
+    )
 
 
 @app.command()

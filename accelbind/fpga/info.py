@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from accelbind.fpga.show import as_objects
-from services.devices.hardware.pci import address_in
-from services.devices.hardware.scan import CLASSES, scan
+from services.devices.hardware.scan import scan
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Card
 from services.process.blocking import BlockingCalls
 from services.programming.clock import read_user_clock
 from services.programming.error_registers import read_errors
@@ -24,14 +21,6 @@ _FME_FILES = {
     "cacheSize": "cache_size",
     "version": "version",
 }
-_PCI_FILES = {
-    "vendor": "vendor",
-    "device": "device",
-    "class": "class",
-    "localCpus": "local_cpulist",
-    "virtualFunctions": "sriov_numvfs",
-    "maxVirtualFunctions": "sriov_totalvfs",
-}
 
 
 def describe(root: Path, device: str) -> dict[str, Any]:
@@ -39,6 +28,7 @@ def describe(root: Path, device: str) -> dict[str, Any]:
     place = find_device(scan(root), device)
     files = DeviceFiles(root, place)
     engine = place if isinstance(place, EnginePlace) else place.engine
+    pci = place.card.pci
     described: dict[str, Any] = {
         "device": place.name,
         "kind": "port" if isinstance(place, PortPlace) else "fme",
@@ -47,7 +37,9 @@ def describe(root: Path, device: str) -> dict[str, Any]:
         "node": f"/dev/{place.name}",
         "sysfs": files.folder,
         "usedBy": holders_of(root / "dev" / place.name),
-        "pci": _pci(root, place.card),
+        "pci": {"address": pci.address, "physicalFunction": pci.physfn, "numaNode": pci.numa_node}
+        if pci
+        else {},
     }
     problems = engine.fme.problems if engine else ()
     if isinstance(place, PortPlace):
@@ -74,19 +66,6 @@ def describe(root: Path, device: str) -> dict[str, Any]:
     return described | {
         "problems": as_objects(problems),
         "errors": {name: f"{value:#x}" for name, value in errors},
-    }
-
-
-def _pci(root: Path, card: Card) -> dict[str, Any]:
-    pci = card.pci
-    if pci is None:
-        return {}
-    files = Sysfs(root)
-    entry = files.resolve(f"{CLASSES[card.driver]}/{card.name}") or ""
-    _, folder = address_in(entry)
-    described = {"address": pci.address, "physicalFunction": pci.physfn, "numaNode": pci.numa_node}
-    return described | {
-        name: files.text(f"{folder}/{file}") if folder else "" for name, file in _PCI_FILES.items()
     }
 
 

@@ -4,17 +4,17 @@ It is composed once per mode, top to bottom: the state, what reads cards and sen
 errors, and the discovery that calls all who are interested in a scan.
 """
 
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from services.bitstreams.storage import BitstreamStorage
-from services.containers.holders import HolderReader
+from services.containers.holders import HolderReader, Holders
 from services.devices.damping import Damping
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import follow_card_events
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.model import PluginMode
+from services.devices.model import Inventory, PluginMode
 from services.devices.provider import Provider
 from services.devices.resources import DEFAULT_UNITS
 from services.devices.types.provider import DeviceTypes
@@ -84,27 +84,16 @@ class NodeService:
                 driver_calls=driver_calls,
             )
         clearing = (self._clearing.on_scan,) if self._clearing else ()
-        fpga = FpgaProvider(
+        self._providers = make_providers(
+            settings,
             mode,
             units=units,
             scan=self.scanner.scan,
             calls=calls,
-            limits=settings.limits,
             problems=(self.sensing.problems, *problems),
             holders=holders.current,
-            afu_ids=AfuIds(settings.root, calls),
             observe_seconds=metrics.scan_seconds.observe,
         )
-        self._providers: list[Provider] = [fpga]
-        if settings.device_types is not None:
-            types = DeviceTypes(
-                settings.device_types,
-                settings.root,
-                calls,
-                domains=settings.resource_domain,
-                holders=holders.current,
-            )
-            self._providers.append(types)
         self._on_scan = [reports.on_scan, self.sensing.on_scan, *clearing, *on_scan]
         self._discovery = Discovery(
             self.state,
@@ -153,3 +142,38 @@ class NodeService:
     def _subsystems(self) -> frozenset[str]:
         """Whose uevents ask for a scan; those of device types change with their files."""
         return frozenset().union(*(each.subsystems for each in self._providers))
+
+
+def make_providers(
+    settings: NodeSettings,
+    mode: PluginMode,
+    *,
+    units: int,
+    scan: Callable[[], Awaitable[Inventory]],
+    calls: BlockingCalls,
+    problems: Sequence[FindProblems],
+    holders: Callable[[], Awaitable[Holders]],
+    observe_seconds: Callable[[float], None] = lambda _: None,
+) -> list[Provider]:
+    """Who finds the devices of a node: FPGAs first, then device types, if there are any."""
+    fpga = FpgaProvider(
+        mode,
+        units=units,
+        scan=scan,
+        calls=calls,
+        limits=settings.limits,
+        problems=problems,
+        holders=holders,
+        afu_ids=AfuIds(settings.root, calls),
+        observe_seconds=observe_seconds,
+    )
+    if settings.device_types is None:
+        return [fpga]
+    types = DeviceTypes(
+        settings.device_types,
+        settings.root,
+        calls,
+        domains=settings.resource_domain,
+        holders=holders,
+    )
+    return [fpga, types]

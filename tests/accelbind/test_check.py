@@ -139,18 +139,6 @@ def test_names_of_a_shared_namespace_are_known_where_one_namespace_is_checked(
     assert done.stdout.splitlines()[0] == "1 mapping in 1 namespace: no findings"
 
 
-async def test_a_shared_namespace_of_a_cluster_is_read_too(tmp_path: Path) -> None:
-    async with ApiServerStandIn(tmp_path) as api:
-        for each in (*shared_name(), function("a")):
-            api.put(each)
-        usual = ("check", "mappings", "--kubeconfig", api.kubeconfig_path, "-n", "default")
-        unshared = await asyncio.to_thread(run_process, *usual)
-        assert "unmapped" in unshared.stdout
-        done = await asyncio.to_thread(run_process, *usual, "--shared-namespace", "lib")
-    assert "unmapped" not in done.stdout
-    assert "1 mapping in 1 namespace" in done.stdout
-
-
 def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:
     maps = folder(function("a"), region("gone"), function("never", interfaceId="0" * 32))
     nodes = tmp_path / "nodes.json"
@@ -178,8 +166,8 @@ def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:
     )
     assert found(maps, "--nodes", nodes)[1] == expected[1:]
     assert found(maps, "--pods", pods)[1] == expected[:1]
-    other = [("misspelt", "default", "Job t")]
-    assert found(maps, "--pods", pods, "--domain", "example.org") == (1, other)
+    other = [("misspelt", "default", "Job t")] * 2
+    assert found(maps, "--pods", pods, "--domain", "xfpga.intel.com") == (1, other)
 
 
 async def test_a_cluster_is_looked_at(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """DeviceClasses and templates, and what an allocator makes of them."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -148,16 +147,6 @@ def test_a_template_of_another_mode_requests_its_class(mapping: Mapping) -> None
     assert template_results(known, mapping) == ["fpga-0000-5e-00-0 (fpga)"]
 
 
-def test_a_template_is_of_its_mapping_and_names_it() -> None:
-    made = claim_template(NLB0_REGION)
-    assert made["metadata"] == {"name": "nlb0", "namespace": "team-a"}
-    (config,) = made["spec"]["spec"]["devices"]["config"]
-    assert config == {
-        "requests": ["fpga"],
-        "opaque": {"driver": "accelbind.dev", "parameters": {"mapping": "nlb0"}},
-    }
-
-
 def test_eight_vector_engines_are_allocated_beside_fpgas() -> None:
     (of,) = (
         each
@@ -176,10 +165,3 @@ def test_eight_vector_engines_are_allocated_beside_fpgas() -> None:
     assert len(requested(known, of.resource, 8) or ()) == 8
     assert requested(known, of.resource) is None
     assert len(requested(known, REGION, 2) or ()) == 2
-
-
-def test_attributes_that_only_other_devices_have_are_no_error() -> None:
-    (one,) = of_cards(card())
-    other = replace(one, name="a", attributes={"type": "ve", "state": 1})
-    known = cluster([other, one], classes(NLB0_AF))
-    assert requested(known, AF_NLB0) == ["fpga-0000-5e-00-0 (container-0-request-0)"]

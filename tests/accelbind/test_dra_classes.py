@@ -88,9 +88,3 @@ def test_a_name_that_has_no_template_is_refused(maps: Path, name: str, text: str
     done = run("dra", "template", name, "--mappings", maps)
     assert done.returncode == 2
     assert text in done.stderr
-
-
-def test_mappings_come_from_a_folder_or_a_cluster(maps: Path) -> None:
-    done = run("dra", "classes", "--mappings", maps, "--kubeconfig", "x")
-    assert "exclude each other" in done.stderr
-    assert "use --mappings" in run("dra", "classes").stderr

@@ -144,13 +144,9 @@ def test_a_command_answers_yes_no_or_that_it_cannot_say(
     ("words", "problem"),
     [
         ("demo --mappings nope", "--mappings goes with -f"),
-        (f"demo -f {POD} --mappings nope", "the folder of mappings nope: No such file"),
         (f"explain -f {POD} --mappings {POD}", "name the folder that has this file"),
         ("plugin --mode nope", "--mode: must be 'af'"),
         ("webhook", "--tls-cert is required"),
-        ("dra classes --kubeconfig /nowhere", "kubeconfig /nowhere can't be used: not found"),
-        (f"dra template nope --mappings {MAPPINGS}", "nope does not exist in namespace default"),
-        ("dra release nope --state-dir /nowhere", "no claim with UID nope is on this node"),
     ],
 )
 def test_a_wrong_request_says_what_to_do(words: str, problem: str) -> None:

@@ -83,7 +83,6 @@ def explain(tmp_path: Path) -> Explain:
         (of_class(REGION, adminAccess=True), "and gets no device node"),
         (template(2) | {"metadata": {"name": "t"}}, '✗ claim fpga.* "nlb3" is not mapped in names'),
         (of_class(REGION, {"mapping": "nlb1"}), "✗ .* did you mean nlb0[?]"),
-        (of_class(REGION, {"develop": True}), "✗ .* are for a DeviceClass"),
         (of_class(DEVELOP, {"mapping": "nlb0"}), "✗ .* for development, and it names a function"),
         (of_class(UNMAPPED), "✗ .* is not mapped in namespace default"),
         (of_class(REGION), "✗ .* names no function for its region"),
@@ -132,9 +131,7 @@ def test_programs_get_it_too(explain: Explain) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "bent", [{"spec": []}, {"spec": {"devices": {"requests": [{}]}}}, {"metadata": {}}]
-)
+@pytest.mark.parametrize("bent", [{"spec": {"devices": {"requests": [{}]}}}, {"metadata": {}}])
 def test_a_claim_that_cannot_be_read_is_an_error(explain: Explain, bent: dict[str, Any]) -> None:
     done = explain(of_class(REGION) | bent, name="own")
     assert done.returncode == 2

@@ -19,7 +19,7 @@ import pytest
 
 from tests.compose.engine import BASE, Engine, base_image, composes, engine, forbidden, unmet, usual
 from tests.compose.test_files import QUICKSTART, typed
-from tests.support import ENGINES_ARE_FORBIDDEN, eventually, require
+from tests.support import ENGINES_ARE_FORBIDDEN, REPOSITORY, eventually, require
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -189,6 +189,16 @@ def test_the_installer_puts_a_hook_onto_the_host_that_runs(
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "usage: accelbind-hook SOCKET REGION" in done.stderr
+    guide = (REPOSITORY / "docs/programming.md").read_text()
+    (stated,) = re.findall(r"glibc (\d+)\.(\d+) or newer", guide)
+    assert newest_glibc(host / "hook") <= tuple(map(int, stated))
+
+
+def newest_glibc(folder: Path) -> tuple[int, int]:
+    """The newest version that a program or library in a folder needs."""
+    texts = (path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    found = [re.findall(rb"GLIBC_(\d+)\.(\d+)", text) for text in texts if text[:4] == b"\x7fELF"]
+    return max((int(major), int(minor)) for each in found for major, minor in each)
 
 
 class Suite:

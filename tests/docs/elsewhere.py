@@ -8,7 +8,6 @@ BY_HAND = "by hand"
 CI = ".ci/run"
 """That script runs it for each change."""
 
-_DEMO = "tests/accelbind/test_demo.py::test_the_demo_sees_all_that_it_expects_and_leaves_nothing"
 _KEPT = "tests/docs/test_kept.py"
 _ENGINE = "tests/compose/with_docker.py"
 _SUITE = f"{_ENGINE}::test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down"
@@ -19,9 +18,8 @@ _RELEASE = "tests/tools/test_release.py"
 _E2E = "tests/e2e/test_e2e.py"
 
 ELSEWHERE = {
-    r"make demo": _DEMO,
     r"accelbind demo --keep": f"{_KEPT}::test_programming_can_be_tried_without_hardware",
-    r"make (test|lint|test-compose|setup)": CI,
+    r"make (test|lint|demo|test-compose|setup)": CI,
     r"make (test PYTEST_ARGS=.*|bench.*|e2e HELP=1|golden|docs|format|proto|soak .*)": _TARGETS,
     r"make kind": f"{_RELEASE}::test_make_kind_runs_the_commands_of_the_quickstart",
     r"make release-files .*": f"{_RELEASE}::test_a_release_has_installations_chart_and_notes",
@@ -32,7 +30,7 @@ ELSEWHERE = {
     r"make e2e KUBECONFIG=\S+ HOST_PROCESSES=1 .*": (
         f"{_E2E}::test_the_suite_passes_and_leaves_nothing"
     ),
-    r"make hook": "tests/accelbind/test_hook_folder.py::folder",
+    r"make hook": f"{_ENGINE}::test_the_installer_puts_a_hook_onto_the_host_that_runs",
     r"docker compose (up|run --rm try|--profile watch (up|down --volumes))": _SUITE,
     r"docker compose exec plugin-af accelbind devices .*": _SUITE,
     r"docker build .*": _BUILT,

@@ -27,13 +27,28 @@ SAID: Final = (
     "pod/region condition met",
 )
 """In the output, in this order."""
+SHOWN: Final = (
+    "the API server copies limits to requests before it calls the webhook",
+    "- arria10-nlb0 + af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs = 1",
+    "+ FPGA_AFU_1=d8424dc4a4a3c413f89e433683f9040b",
+    "programmed dfl-port.0 with AFU d8424dc4a4a3c413f89e433683f9040b",
+    "/dev/dfl-port.1 rw on node-region, in self-test and loopback",
+    "- gpu-small + nvidia.com/mig-1g.10gb = 1 + MODEL_TIER=small",
+    "npu intel-npu node-af accel0 running",
+    "did you mean arria10-nlb0?",
+    "pod asked for node device outcome function arria10-nlb0 node-af intel-fpga-port.0 running",
+    "misspelled arria10-nbl0 - - refused (expected)",
+    "8 of 8 pods behaved as expected; nothing is left running",
+)
+"""By the demo itself, whatever its lines."""
 
 
 @pytest.mark.timeout(2 * SECONDS)
 def test_programming_can_be_tried_without_hardware(
     processes: Processes, short_dir: Path, tmp_path: Path
 ) -> None:
-    demo = start(processes, short_dir, "--keep")
+    picture = tmp_path / "demo.svg"
+    demo = start(processes, short_dir, "--keep", "--svg", picture)
     eventually(lambda: "until Ctrl-C here" in demo.stdout, timeout=SECONDS, what="the kept demo")
     line = re.search(r"^ *(\. \S+/node-region/env)\b", demo.stdout, re.MULTILINE)
     assert line, demo.stdout
@@ -62,6 +77,9 @@ def test_programming_can_be_tried_without_hardware(
         assert at >= 0, (words, done.stdout)
     demo.popen.send_signal(signal.SIGINT)
     assert demo.wait(SECONDS) == 0, demo.transcript()
-    assert "nothing is left running" in demo.stdout
+    shown = re.sub(r"\s+", " ", demo.stdout)
+    assert [words for words in SHOWN if words not in shown] == [], demo.stdout
+    assert demo.stderr == ""
+    assert "</svg>" in picture.read_text()
     assert processes_naming(short_dir) == []
     assert list(short_dir.iterdir()) == []

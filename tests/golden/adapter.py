@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from structlog.testing import capture_logs
-
 from accelbind.cli import COMMANDS, load, main
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer
@@ -24,11 +22,7 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
-from tests.webhook.asgi import Bench
 from webhook.handler import REJECTED, RejectionReason, status_body
-
-MAX_BODY = 1_000_000
-
 
 # Reviews -----------------------------------------------------------------------------------------
 
@@ -41,14 +35,11 @@ class Webhook:
         domains: The domains whose resources belong to accelbind.
     """
 
-    loaded = True
-
     def __init__(
         self, mappings: Iterable[dict[str, Any]], domains: Sequence[str] = ("fpga.intel.com",)
     ) -> None:
         self.index = _index(mappings)
         self._policy = Policy(domains=tuple(domains))
-        self._bench = Bench(mappings=self, policy=self._policy, max_body=MAX_BODY)
 
     def answer(self, endpoint: str, body: bytes) -> tuple[int, bytes, str]:
         """The function behind the endpoints.
@@ -66,12 +57,6 @@ class Webhook:
             rejected = f"{REJECTED} {RejectionReason.INVALID_REVIEW}"
             return 400, status_body(400, str(error)), rejected
         return 200, found.body, f"{found.outcome} {found.reason}".strip()
-
-    def answer_over_app(self, endpoint: str, body: bytes) -> tuple[int, bytes]:
-        """The same through the FastAPI application; HTTP status and body."""
-        with capture_logs():
-            status, _, answered = self._bench.ask(endpoint, body)
-        return status, answered
 
 
 def _index(objects: Iterable[dict[str, Any]]) -> MappingIndex:

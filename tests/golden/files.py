@@ -20,8 +20,6 @@ from tests.services.ofs_cards import AFUS, OfsNode
 from tests.support import REPOSITORY, clean_environment, shared_dir
 
 ENDPOINTS: Final = ("/mutate", "/validate")
-OVER_THE_APP: Final = 5
-"""Every so many-th review goes through the FastAPI application too."""
 WIDTH: Final = "100"
 
 Object = dict[str, Any]
@@ -58,8 +56,6 @@ def _answers(webhook: adapter.Webhook, review: Review) -> Object:
     }
     for endpoint in ENDPOINTS:
         found[endpoint] = _answer(webhook, endpoint, review.body)
-    if review.number % OVER_THE_APP == 0:
-        _compare_with_app(webhook, review.body)
     if patch := found["/mutate"].get("patch"):
         again = json.loads(review.body)
         again["request"]["object"] = jsonpatch.apply_patch(again["request"]["object"], patch)
@@ -80,14 +76,6 @@ def _shorten(found: Object, when: str) -> None:
 def _answer(webhook: adapter.Webhook, endpoint: str, body: bytes) -> Object:
     status, answer, counted = webhook.answer(endpoint, body)
     return {"counted": counted, **read_answer(status, answer)}
-
-
-def _compare_with_app(webhook: adapter.Webhook, body: bytes) -> None:
-    for endpoint in ENDPOINTS:
-        status, answer, _ = webhook.answer(endpoint, body)
-        over_app = read_answer(*webhook.answer_over_app(endpoint, body))
-        if over_app != read_answer(status, answer):
-            raise AssertionError(f"{endpoint} over the application: {over_app}")
 
 
 def read_answer(status: int, answer: bytes) -> Object:
@@ -173,37 +161,12 @@ def help_pages() -> Iterator[str]:
     yield from (line.rstrip() for line in done.stdout.splitlines())
 
 
-PROSE: Final = frozenset(("description", "meaning", "cause", "what to do", "question"))
-"""Columns of the reference's tables that may be written better at any time."""
-
-
-def names() -> Iterator[str]:
-    """The names in `docs/reference.md`: each table without its columns of prose.
-
-    A test compares that page with the code, so these are settings, metrics and labels, reasons,
-    Events, exit codes, error codes and annotations as the code has them.
-    """
-    kept: list[int] | None = None
-    for line in (REPOSITORY / "docs/reference.md").read_text().splitlines():
-        if line.startswith("#"):
-            yield line
-        if not line.startswith("|"):
-            kept = None
-            continue
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if kept is None:
-            kept = [place for place, cell in enumerate(cells) if cell not in PROSE]
-        elif not all(re.fullmatch(r"-+", cell) for cell in cells):
-            yield " | ".join(cells[place] for place in kept).rstrip(" |")
-
-
 # All of them -------------------------------------------------------------------------------------
 
 FILES: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "reviews.jsonl": generated_reviews,
     "broken-cards.jsonl": offers_of_broken_cards,
     "help.txt": help_pages,
-    "names.txt": names,
 }
 """The golden files that can be made anywhere."""
 

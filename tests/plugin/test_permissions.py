@@ -25,9 +25,8 @@ pytestmark = pytest.mark.anyio
 def missing(
     folder: Path, inventory: Inventory, mode: PluginMode = PluginMode.AF, **values: Any
 ) -> tuple[Missing, ...]:
-    serves = values.pop("serves", True)
     given = settings(folder, mode, **({"cdi_dir": folder / "cdi/deep"} | values))
-    return missing_of(given, mode, inventory, serves=serves)
+    return missing_of(given, mode, inventory)
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ PORTS, REGION, UNITS = PluginMode.AF, PluginMode.REGION, PluginMode.UNITS
         (REGION, {}, {"checkpoint": R}, [("checkpoint", "read", "no container starts in mode ")]),
         (
             PORTS,
-            {"serves": False},
+            {},
             {"pods.sock": W},
             [("pods.sock", "write", "which containers have devices")],
         ),

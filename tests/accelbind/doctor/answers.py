@@ -35,10 +35,6 @@ def documents(*names: str) -> list[Json]:
     ]
 
 
-def definitions() -> list[Json]:
-    return documents("crd/acceleratorfunctions.yaml", "crd/fpgaregions.yaml")
-
-
 def configurations(url: str, bundle: bytes) -> list[Json]:
     """Both webhook configurations of the manifests, with a URL instead of the Service."""
     found = documents("base/webhook-mutating.yaml", "base/webhook-validating.yaml")
@@ -185,8 +181,6 @@ def told(result: Result) -> str:
 
 def furnish(api: ApiServerStandIn, port: int, bundle: bytes) -> None:
     """All that a cluster that is well has, as far as the stand-in keeps it."""
-    for each in definitions():
-        api.put(each)
     for each in configurations(f"https://127.0.0.1:{port}", bundle):
         api.put(each)
     api.put(function("nlb0"))

@@ -4,13 +4,12 @@ import base64
 import copy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from accelbind.doctor import show
 from accelbind.doctor.model import Result
-from accelbind.doctor.policy import CERTS, POLICIES, SecurityPolicy
+from accelbind.doctor.policy import CERTS, POLICIES
 from certs.folder import issue
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor import answers as cluster
@@ -61,27 +60,13 @@ async def test_who_may_see_nothing_gets_one_cause(
     assert words in told(results["cluster.nodes"])
 
 
-async def test_a_cluster_without_accelbind_is_one_finding(api: ApiServerStandIn) -> None:
-    results = show.with_absence([*(await looked(api)).values()])
-    text = "\n".join(line for _, line in show.lines(results))
-    assert text.count("failed: ") == text.count("accelbind is not installed in this cluster") == 1
-    counts = show.document(results)["counts"]
-    assert text.splitlines()[-1].startswith(f"{len(results)} checks: {counts['failed']} failed, ")
-    assert counts["failed"] == 6
-
-
-async def test_an_old_cluster_is_warned_of(api: ApiServerStandIn) -> None:
-    old = cluster.one("/version", {"gitVersion": "v1.28.4"})
-    await expect(api, "cluster.api-server", "warning", "older than 1.30", answers=old)
-
-
 # Webhook configurations --------------------------------------------------------------------------
 
 
 async def test_configurations_that_are_missing(api: ApiServerStandIn) -> None:
     result = await expect(api, "cluster.webhooks", "failed")
     states = [str(line.state) for line in result.lines]
-    assert [states.count(state) for state in ("failed", "warning")] == [2, 3]
+    assert states == ["failed", "failed"]
     await expect(api, "cluster.served", "skipped")
 
 
@@ -106,8 +91,6 @@ def conditions(expression: str) -> Json:
         ({"failurePolicy": "Ignore"}, "pods are not checked"),
         ({"matchConditions": []}, "no pod can be created"),
         (conditions("'other/' in initContainers"), "does not name fpga.intel.com/"),
-        (conditions("'fpga.intel.com/' in containers"), "leaves out init containers"),
-        ({"rules": [{"operations": ["UPDATE"], "resources": ["pods"]}]}, "not called"),
     ],
 )
 async def test_an_entry_about_pods_that_lets_pods_through(
@@ -334,35 +317,27 @@ async def test_pods_that_wait_in_vain_are_told_from_those_in_a_queue(
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 
 
-class Spoiled(NamedTuple):
-    """A kind, and the field that is changed; without a field the object is missing."""
-
-    kind: str
-    field: str = ""
-    value: object = None
-
-
 @pytest.mark.parametrize(
-    ("spoiled", "state", "words"),
+    ("kind", "actions", "state", "words"),
     [
-        (Spoiled(BINDING, "any", 1), "ok", "is there and bound"),
-        (Spoiled(POLICY), "warning", f"there is no {POLICY} {{name}}"),
-        (Spoiled(BINDING), "failed", f"no {BINDING} names {{name}}"),
-        (Spoiled(BINDING, "validationActions", ["Audit"]), "failed", "validationActions: Audit"),
-        (Spoiled(POLICY, "validations", []), "failed", "{name}: validations are missing"),
+        ("", [], "ok", "is there and bound"),
+        (POLICY, [], "warning", f"there is no {POLICY} {{name}}"),
+        (BINDING, [], "failed", f"no {BINDING} of {{name}} denies"),
+        (BINDING, ["Audit"], "failed", f"no {BINDING} of {{name}} denies"),
     ],
 )
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-async def test_a_policy_that_holds_the_account_to_less_is_told(
-    api: ApiServerStandIn, policy: SecurityPolicy, spoiled: Spoiled, state: str, words: str
+async def test_a_policy_that_does_not_hold_the_account_is_told(
+    api: ApiServerStandIn, kind: str, actions: list[str], state: str, words: str
 ) -> None:
+    """An object of a kind is missing, or denies nothing."""
+    name = [*POLICIES][-1]
     found = {(each["kind"], each["metadata"]["name"]): each for each in cluster.policies()}
-    if spoiled.field:
-        found[spoiled.kind, policy.name]["spec"][spoiled.field] = spoiled.value
-    else:
-        del found[spoiled.kind, policy.name]
+    if actions:
+        found[kind, name]["spec"]["validationActions"] = actions
+    elif kind:
+        del found[kind, name]
     answers = cluster.first_of(cluster.account, cluster.with_policies([*found.values()]))
-    await expect(api, "cluster.policy", state, words.format(name=policy.name), answers=answers)
+    await expect(api, "cluster.policy", state, words.format(name=name), answers=answers)
 
 
 async def test_no_policy_is_asked_for_without_an_account(api: ApiServerStandIn) -> None:
@@ -371,8 +346,7 @@ async def test_no_policy_is_asked_for_without_an_account(api: ApiServerStandIn) 
 
 def test_the_policies_that_are_expected_are_those_of_the_manifests() -> None:
     found = [each for each in cluster.policies() if each["kind"] == POLICY]
-    assert [each["metadata"]["name"] for each in found] == [each.name for each in POLICIES]
-    for each, policy in zip(found, POLICIES, strict=True):
-        assert len(each["spec"]["validations"]) == policy.validations
+    assert [each["metadata"]["name"] for each in found] == [*POLICIES]
+    for each in found:
         (condition,) = each["spec"]["matchConditions"]
         assert f":{CERTS}$" in condition["expression"]

@@ -84,7 +84,7 @@ def test_own_pods_of_several_files_run_wait_or_are_refused_as_in_a_cluster(
 
 
 def planned(file: Path) -> own.OwnPods:
-    return own.read([pod for _, pod in read_pods([file])], MAPPINGS)
+    return own.read(read_pods([file]), MAPPINGS)
 
 
 def test_a_node_has_what_the_pods_ask_for_by_either_name(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_nodes_have_the_resources_of_other_plugins_that_names_stand_for(
     function = OPENCL.replace("name: matrix, namespace: team-b", "name: nlb0")
     (mappings / "all.yaml").write_text(f"{GPU}---{function}")
     pods.write_text(asking)
-    (node,) = own.read([pod for _, pod in read_pods([pods])], mappings).world.nodes
+    (node,) = own.read(read_pods([pods]), mappings).world.nodes
     assert dict(node.others) == {"nvidia.com/mig-1g.10gb": 6, "rdma/hca": 3}
     assert dict(node.labels) == {"nvidia.com/gpu.product": "H100"}
     assert bool(node.cards) is ("fpga" in asking)

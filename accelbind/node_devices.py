@@ -1,0 +1,89 @@
+"""What a node has, found as a plugin with the same settings would find it, without one."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from plugin.settings import PluginSettings
+from services.containers.holder_source import HolderSnapshot, HolderSource
+from services.devices.hardware.scan import Scanner
+from services.devices.hardware.sensor_reader import SensorReader
+from services.devices.limits import limit_problems
+from services.devices.model import Inventory, Problem
+from services.devices.provider import Found
+from services.node.port_problems import port_problems
+from services.node.service import make_providers
+from services.process.blocking import BlockingCalls
+from services.process.errors import HardwareError
+from services.programming.records import FOLDER, PortRecords
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDevices:
+    """What a node has at one moment."""
+
+    holders: HolderSnapshot
+    found: tuple[Found, ...]
+    """What each provider found: FPGAs first, then device types, if there are any."""
+
+    @property
+    def inventory(self) -> Inventory:
+        """The cards, and what is wrong with all of them."""
+        return Inventory(self.found[0].cards, self.found[0].problems)
+
+
+class NodeDevices:
+    """Finds the devices of a node again and again."""
+
+    def __init__(self, settings: PluginSettings) -> None:
+        calls = BlockingCalls()
+        self._scanner = Scanner(settings.root, calls)
+        self._sensors = SensorReader(settings.root, calls)
+        self._limits = settings.limits
+        self._over: Mapping[str, Problem] = {}
+        """The cards that are beyond a limit now."""
+        self._holders = HolderSource(
+            kubelet_dir=settings.kubelet_dir,
+            pod_logs_dir=settings.pod_logs_dir,
+            calls=calls,
+            domains=settings.resource_domain if settings.device_types else (),
+        )
+        records = PortRecords(settings.state_dir / FOLDER)
+        self._providers = make_providers(
+            settings,
+            settings.mode,
+            units=settings.units,
+            scan=self._scan,
+            calls=calls,
+            problems=(
+                lambda _: self._over,
+                partial(port_problems, mode=settings.mode, records=records),
+            ),
+            holders=self._holders.current,
+        )
+
+    def find(self) -> FoundDevices:
+        """The devices now.
+
+        Raises:
+            HardwareError: Nothing can be found out about the cards.
+        """
+        return asyncio.run(self._find())
+
+    async def _find(self) -> FoundDevices:
+        holders = await self._holders.snapshot()
+        fpga, *others = self._providers
+        found = [await fpga.devices()]
+        for each in others:
+            try:
+                found.append(await each.devices())
+            except HardwareError as error:
+                found.append(Found(problems=(Problem("device-types-unreadable", str(error)),)))
+        return FoundDevices(holders, tuple(found))
+
+    async def _scan(self) -> Inventory:
+        inventory = await self._scanner.scan()
+        if self._limits.measure:
+            self._over = limit_problems(await self._sensors.read(inventory.cards), self._limits)
+        return inventory
