@@ -1,10 +1,10 @@
 """Suggestions for an unknown name: the nearest known name, and a list of known names.
 
 A namespace may have 100,000 names, and a refusal must not take longer for it: the number of names
-that are listed and compared is bounded.
+that are listed and compared is bounded. A single typo in a short name is found among any number.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 
 from services.process.text import listing, plain
@@ -12,19 +12,31 @@ from services.process.text import listing, plain
 LISTED = 8
 """How many names a message lists."""
 
-COMPARED = 512
-"""How many names are compared with the requested one, in 5 ms at most."""
+COMPARED = 64
+"""How many names are compared with the requested one."""
 
 _LIKE = 0.5  # share of common pairs of letters above which two names are similar
+_SHORT = 24  # letters up to which all typos are tried, about 80 for each letter
 _LONGEST = 63
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."
 
 
 def nearest(requested: str, *tables: Mapping[str, object]) -> str | None:
-    """Return the name of some tables that is most like `requested` in any case, None if none is."""
+    """Return the name of some tables that `requested` most likely means, None if none is near.
+
+    A single typo (a letter added, missing, replaced or swapped) is tried first, then similarity.
+    Case is ignored.
+    """
     if len(requested) > _LONGEST:
         return None
-    pairs = _pairs(requested)
-    names = islice(chain(*tables), COMPARED)
+    lower = requested.lower()
+    if len(lower) <= _SHORT:
+        for known in tables:
+            for candidate in _typos(lower):
+                if candidate in known:
+                    return candidate
+    pairs = _pairs(lower)
+    names = chain(*[islice(known, COMPARED) for known in tables])
     likeness = {name: _likeness(pairs, _pairs(name)) for name in names}
     best = max(likeness, key=likeness.__getitem__, default=None)
     return best if best is not None and likeness[best] >= _LIKE else None
@@ -45,3 +57,12 @@ def _pairs(name: str) -> set[str]:
 def _likeness(one: set[str], other: set[str]) -> float:
     """Return Dice's coefficient: 1 for the same pairs, 0 for none in common."""
     return 2 * len(one & other) / (len(one) + len(other))
+
+
+def _typos(name: str) -> Iterable[str]:
+    yield name
+    cuts = range(len(name) + 1)
+    yield from (name[:i] + name[i + 1 :] for i in cuts)
+    yield from (name[:i] + name[i + 1 : i + 2] + name[i : i + 1] + name[i + 2 :] for i in cuts)
+    yield from (name[:i] + c + name[i + 1 :] for i in cuts for c in _LETTERS)
+    yield from (name[:i] + c + name[i:] for i in cuts for c in _LETTERS)

@@ -71,3 +71,12 @@ def test_pods_that_are_neither_listed_nor_present_are_gone(
     listed: list[Held], present: tuple[str, ...], *, counts: bool
 ) -> None:
     assert of_present_pods([entry()], listed, present) == ((entry(),) if counts else ())
+
+
+def test_holders_are_named_by_what_is_known_of_them() -> None:
+    known, unknown, claim = Holder("n", "p", "c"), Holder("", "", "c"), Holder("n", "", "", "x")
+    assert [str(each) for each in (known, unknown, claim)] == [
+        "container c of pod n/p",
+        "container c",
+        "claim n/x",
+    ]

@@ -1,6 +1,6 @@
 import pytest
 
-from services.mappings.suggestions import COMPARED, known_names, nearest
+from services.mappings.suggestions import known_names, nearest
 
 KNOWN = dict.fromkeys(["nlb0", "nlb3", "arria10.dcp1.0-nlb0-orchestrated", "crypto"])
 
@@ -10,14 +10,18 @@ KNOWN = dict.fromkeys(["nlb0", "nlb3", "arria10.dcp1.0-nlb0-orchestrated", "cryp
     [
         ("nlb", "nlb0"),  # a letter less
         ("nlb30", "nlb0"),  # a letter more
-        ("arria10.dcp1.0-nbl0-orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),  # swapped
+        ("lnb0", "nlb0"),  # swapped
         ("nlx3", "nlb3"),  # another letter
+        ("nlb03", "nlb3"),
         ("NLB0", "nlb0"),  # another case
+        ("Crypto", "crypto"),
+        ("arria10-dcp1.0-nlb0-orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
+        ("arria10.dcp1.0_nlb0_orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
         ("arria10.nlb0-orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
-        ("my-crypto", "crypto"),
         ("zzzz", None),
         ("", None),
         ("crypto-accelerator", None),
+        ("my-crypto", "crypto"),
         ("nlb0" * 16, None),
         ("n" * 1_000_000, None),
     ],
@@ -26,10 +30,25 @@ def test_the_nearest_name_is_found(asked: str, near: str | None) -> None:
     assert nearest(asked, KNOWN) == near
 
 
-def test_only_so_many_names_are_compared() -> None:
-    many = dict.fromkeys(f"{n:060}" for n in range(COMPARED))
-    assert nearest("nlb0", {}) is nearest("nlb0", many | {"nlb0": None}) is None
-    assert nearest("nlb0", KNOWN, many) == "nlb0"
+@pytest.mark.parametrize("slip", ["xname-77777", "nae-77777", "naem-77777", "name-77x77"])
+def test_one_slip_is_found_among_any_number_of_names(slip: str) -> None:
+    many = dict.fromkeys(f"name-{n}" for n in range(70_000, 100_000))
+    found = nearest(slip, many)
+    assert found is not None
+    assert found[:7] + found[8:] == "name-7777"
+
+
+def test_a_long_name_is_compared_with_the_first_few() -> None:
+    many = dict.fromkeys(f"accelerator-function-number-{n}" for n in range(1000))
+    assert nearest("accelerator-function-nummer-63", many) == "accelerator-function-number-63"
+    assert nearest("accelerator-function-nummer-64", many) != "accelerator-function-number-64"
+    assert nearest("a" * 24, dict.fromkeys(["x" * 64] * 64) | {"a" * 23: None}) == "a" * 23
+
+
+def test_no_guess_is_made_among_many_names_that_are_far_off() -> None:
+    many = dict.fromkeys(f"{n:060}" for n in range(100_000))
+    assert nearest("nlb0", {}) is nearest("y" * 63, many) is None
+    assert known_names(many).endswith(" and 99992 more")
 
 
 def test_names_are_listed_in_order_up_to_eight() -> None:
