@@ -44,7 +44,8 @@ def pytest_configure() -> None:
 
 NEAR_PURE_MODULES = (
     *("tests/certs/", "tests/dra/", "tests/golden/", "tests/services/"),
-    *("tests/accelbind/test_check_device_types.py", "tests/plugin/test_node_events.py"),
+    *("tests/accelbind/test_check_device_types.py", "tests/docs/test_reference.py"),
+    "tests/plugin/test_node_events.py",
 )
 
 
