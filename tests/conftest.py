@@ -43,9 +43,15 @@ def pytest_configure() -> None:
 
 
 NEAR_PURE_MODULES = (
-    *("tests/certs/", "tests/dra/", "tests/golden/", "tests/services/"),
-    *("tests/accelbind/test_check_device_types.py", "tests/docs/test_reference.py"),
+    "tests/accelbind/test_check_device_types.py",
+    "tests/accelbind/test_explain.py",
+    "tests/certs/",
+    "tests/docs/test_reference.py",
+    "tests/dra/",
+    "tests/golden/",
     "tests/plugin/test_node_events.py",
+    "tests/services/",
+    "tests/webhook/test_settings.py",
 )
 
 

@@ -182,5 +182,5 @@ async def test_after_a_storm_the_kubelet_has_what_is_plugged_in(bed: Bed, short_
             kind = chance.choice(sorted(DEVICES))
             await asyncio.to_thread(happen, chance.randrange(12), kind)
         expected = Counter(resources[kind].resource for kind, _ in slots.values())
-        assert len(expected) > 3
+        assert len(expected) > 2
         await eventually_async(lambda: +Counter(bed.kubelet.allocatable) == expected)
