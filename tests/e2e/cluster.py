@@ -96,8 +96,11 @@ class Cluster:
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         )
         if self.api.serves("v1", "serviceaccounts"):  # pods are refused until there is one
-            account = partial(self.api.get, Place("v1", "ServiceAccount", name), "default")
+            place = Place("v1", "ServiceAccount", name)
+            account = partial(self.api.get, place, "default")
             until(account, seconds=ACCOUNT_SECONDS, what=f"the service account of {name}")
+            # A token's volume is no part of a pod that is admitted once more.
+            self.api.patch(place, "default", {"automountServiceAccountToken": False})
         return name
 
     def put(self, item: Json) -> Json:
