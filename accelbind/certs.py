@@ -102,13 +102,14 @@ def issue(
       accelbind certs issue --dir . --name accelbind-webhook.accelbind-system.svc
       accelbind certs issue --dir tls --name localhost --name 127.0.0.1
     """
-    settings = _settings(given)
-    fields = settings.model_fields_set
+    # What fits any other flag stands for one that was not given.
+    chosen = {field: value for field, value in given.items() if value is not None}
+    settings = _settings({"lifetime": "2s", "ca_lifetime": "36500d", "interval": "100ms"} | chosen)
     issued = folder.issue(
         directory,
         name,
-        lifetime=settings.lifetime if "lifetime" in fields else folder.SERVING,
-        ca_lifetime=settings.ca_lifetime if "ca_lifetime" in fields else folder.AUTHORITY,
+        lifetime=settings.lifetime if "lifetime" in chosen else folder.SERVING,
+        ca_lifetime=settings.ca_lifetime if "ca_lifetime" in chosen else folder.AUTHORITY,
     )
     _print_issued(issued, output)
 

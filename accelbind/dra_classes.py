@@ -144,7 +144,7 @@ def _mapping(
     """Find a mapping of a namespace."""
     from accelbind.survey import usual_namespace  # noqa: PLC0415 - not for the driver
 
-    namespace = namespace or usual_namespace(kubeconfig)
+    namespace = namespace or (DEFAULT_NAMESPACE if mappings else usual_namespace(kubeconfig))
     found = _read(mappings, kubeconfig, namespace).namespace(namespace)
     mapping = found.by_name.get(name) or found.accelerators.by_name.get(name)
     if mapping is None:

@@ -13,6 +13,8 @@ FOUND_KUBECONFIG: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service acc
 """Where `find_kubeconfig` looks."""
 DEFAULT_NAMESPACE: Final = "default"
 """Of Kubernetes, for whoever names none."""
+_LONGEST: Final = 30 * 86400.0
+"""Seconds: a month."""
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """A label of RFC 1123."""
 
@@ -35,9 +37,12 @@ def time_option(flag: str, text: str, default: str) -> Any:  # noqa: ANN401 - as
 
 def _seconds(value: str | float) -> float:
     try:
-        return duration(value).total_seconds()
+        seconds = duration(value).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(f"{value!r:.80}: {error}") from error
+    if not 0.1 <= seconds <= _LONGEST:
+        raise typer.BadParameter(f"{value!r:.80} must be a time from 100ms to 30d")
+    return seconds
 
 
 def file_option(*flags: str, text: str, metavar: str = "FILE") -> Any:  # noqa: ANN401 - the same

@@ -3,6 +3,8 @@
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Final
 
+import structlog
+
 from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook, ClaimHolders
 from dra.claim_files import CdiClaimFiles
@@ -30,8 +32,12 @@ from services.process import http
 from services.process.blocking import BlockingCalls
 from services.process.due import Due
 from services.process.errors import HardwareError, KubeletError
+from services.process.outage import Outage
+from services.process.text import listing
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.records import FOLDER, PortRecords
+
+log = structlog.get_logger(component="dra")
 
 COMPONENT: Final = "accelbind-dra"
 """The source of Events."""
@@ -71,6 +77,12 @@ class DraParts:
             forgets_gone=True,
         )
         self._had_holders = False
+        self._renamed = Outage(
+            log,
+            "devices aren't published, since claims have them by earlier names",
+            "no claim has a device by an earlier name",
+            level="info",
+        )
         self.book = ClaimBook(settings.state_dir / CLAIMS)
         self.devices = NodeDevices()
         self.node = NodeService(
@@ -156,6 +168,8 @@ class DraParts:
     async def _taken(self, found: Iterable[DraDevice]) -> frozenset[str]:
         """The devices that aren't free, although no claim has them by their names."""
         renamed = self.book.renamed({each.name: each for each in found})
+        whose = [f"{device} (of {claim})" for device, claim in sorted(renamed.items())]
+        self._renamed.update(listing(whose) if whose else "")
         return held_by_plugin(found, await self._known_holders()).union(renamed)
 
     async def _known_holders(self) -> Holders:

@@ -222,14 +222,17 @@ class Preparation:
 
     async def _answered(self, ref: ClaimRef, known: ClaimEntry) -> tuple[Given, ...] | None:
         """What a committed claim is answered again; None if its functions aren't there."""
-        if not await self._are_ready(known.wants):
+        wants = located(known.wants, await self._around.devices())
+        if not await self._are_ready(wants):
             return None
         try:
-            require_unchanged(known.wants, await self._read(ref))
+            require_unchanged(wants, await self._read(ref))
         except ClusterError as error:
             if not is_outage(error):
                 raise
-        return await self._files.write(ref.uid, known.wants)
+        if wants != known.wants:
+            self._book.commit(ref, wants)
+        return await self._files.write(ref.uid, wants)
 
     # 1. check
 
@@ -274,6 +277,8 @@ class Preparation:
     async def _holders(self, ref: ClaimRef, wants: tuple[Want, ...]) -> list[str]:
         """Who else has devices that a claim wants for itself."""
         own = {device for want in wants if want.kind is not Kind.ADMIN for device in want.devices}
+        if not own:
+            return []
         plugin = own & await self._around.plugin_devices()
         others = self._book.others(ref.uid, own, await self._around.devices())
         return [

@@ -66,6 +66,7 @@ class KubeletFolder:
         """The kubelet's socket at the last check."""
         self.waits_for = ""
         """Why this plugin waits; empty if it doesn't."""
+        self._had_links = folder.exists() and folder.stat().st_nlink > 0
         self._on_wait = on_wait
         self._check_seconds = check_seconds
         self._lock = NodeLock(folder)
@@ -185,5 +186,8 @@ class KubeletFolder:
         # A mounted folder that is deleted on the host stays the deleted one until the container
         # ends, and only another container gets the new folder. It has no links then. One that is
         # just being deleted here is gone at the second look.
+        # Some file systems never count any.
         with contextlib.suppress(OSError):
-            self.removed = all(self.path.stat().st_nlink == 0 for _ in range(2))
+            links = [self.path.stat().st_nlink for _ in range(2)]
+            self._had_links |= links[0] > 0
+            self.removed = self._had_links and not any(links)

@@ -178,6 +178,8 @@ class Registration:
         try:
             first = await first_of({"answer": answer(), RESTARTED: self._restarted(identity)})
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and server.opened.is_set():
+                return  # its stream is worth more than an answer
             raise KubeletError(explain(error, self._folder.socket)) from error
         if first == RESTARTED:
             raise KubeletError(f"{RESTARTED} during the registration")

@@ -152,6 +152,7 @@ class ResourceServer(rpc.DevicePluginServicer):
                 await server.stop(GRACE_SECONDS)
         except TimeoutError:
             log.warning("the gRPC server did not stop in time", resource=self.resource)
+            self.path.unlink(missing_ok=True)
 
     def update(self, devices: Mapping[str, Device]) -> None:
         """Offer these devices (by id) from now on, and stream them if the list changes."""
@@ -204,23 +205,24 @@ class ResourceServer(rpc.DevicePluginServicer):
         context: Context,  # noqa: ARG002 - no need of it
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """The devices now and after each change, the last one too, until either side ends it."""
+        is_kubelet = not self.opened.is_set()  # it opens its stream at once, and only one
         self.opened.set()
         sent = None
         try:
             while True:
                 if self._listing is not sent:
                     sent = self._listing
-                    if sent.devices:
+                    if is_kubelet and sent.devices:
                         self._counted.note_sent(self.resource, is_empty=False)
                     yield sent
-                    if not sent.devices:  # not before it is sent
+                    if is_kubelet and not sent.devices:  # not before it is sent
                         self._counted.note_sent(self.resource, is_empty=True)
                 elif self._ending:
                     return
                 else:
                     await self._changed.wait()
         finally:
-            if not self._ending:
+            if is_kubelet and not self._ending:
                 self.cut.set()
 
     async def GetPreferredAllocation(  # noqa: N802

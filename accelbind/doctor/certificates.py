@@ -139,12 +139,16 @@ def _handshake_line(where: str, address: ServiceAddress, bundle: bytes) -> Line:
     try:
         context.load_verify_locations(cadata=bundle.decode("ascii"))
         return _validity_line(where, _served_certificate(address, context))
-    except (ssl.SSLError, UnicodeDecodeError) as error:
-        verified = getattr(error, "verify_message", "") or getattr(error, "reason", "")
-        why = plain(verified or "the bundle is not a certificate")
+    except ssl.SSLCertVerificationError as error:
         return failed(
-            f"{where}: the bundle does not fit the served certificate: {why}",
+            f"{where}: the bundle does not fit the served certificate:"
+            f" {plain(error.verify_message)}",
             f"accelbind certs run sets the bundle, accelbind certs renew the certificate; {_RENEW}",
+        )
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        return failed(
+            f"{where}: {plain(getattr(error, 'reason', '') or str(error))}",
+            "it is not a webhook, or the bundle has no certificates",
         )
     except ConnectionRefusedError:
         return failed(f"{where}: connection refused", "start the webhook; see its log")

@@ -147,7 +147,7 @@ def check(
 
 def _count(amount: object) -> int:
     try:
-        return parse_count(amount) if isinstance(amount, str) else 0
+        return parse_count(str(amount)) if type(amount) in (str, int) else 0
     except InvalidQuantity:
         return 0
 

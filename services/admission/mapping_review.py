@@ -154,7 +154,10 @@ def _evaluate(
         message = f"{mapping.label}: {logical} is a logical name itself, which nothing rewrites"
         return _object_to(review, change, MappingReason.INVALID_MAPPING, message)
     if _clashes(mapping, mappings):
-        message = clash(mapping.namespace, mapping.name)
+        message = (
+            f"{clash(mapping.namespace, mapping.name)}, or delete the other one first (if you just"
+            " did, try again in a moment)"
+        )
         return _object_to(review, change, MappingReason.NAME_CLASH, message)
     warnings = tuple(clip(text, MAX_WARNING) for text in _warnings(mapping, mappings))
     return admit(review, MappingReason.USABLE, warnings=warnings)

@@ -155,7 +155,7 @@ class BitstreamStorage:
         """The files of a function, the one that counts first."""
         for kind in (BitstreamKind.GBS, BitstreamKind.AOCX):
             path = self.folder / interface_id / f"{function_id}.{kind}"
-            if os.path.lexists(path):
+            if _is_there(path):
                 yield path, kind
 
     @contextlib.contextmanager
@@ -217,9 +217,17 @@ def _is_folder(path: Path) -> bool:
         return path.is_dir()
 
 
+def _is_there(path: Path) -> bool:
+    """Whether anything has this name, a broken link too; an error if that can't be seen."""
+    with _failing(path, "read"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.lstat()
+        return True
+    return False
+
+
 def _result(place: Path, data: bytes, *, force: bool) -> InstallResult:
     """The result of putting a file there."""
-    if not os.path.lexists(place):
+    if not _is_there(place):
         return InstallResult.INSTALLED
     with contextlib.suppress(StorageError, InvalidBitstream):
         if _read(place) == data:

@@ -83,9 +83,12 @@ def pod_of(containers: Iterable[ContainerIdentity], pods: Mapping[str, PodRef]) 
     found = [pods[uid] for uid in uids if uid in pods]
     if len(found) == len(uids) == 1:
         return found[0]
+    named = " and ".join(map(quote, sorted(uids)))
+    if len(uids) > 1:
+        raise NotAllowed(f"the kubelet's checkpoint gives these devices to the pods {named}")
     raise NotAllowed(
-        f"the pod with the UID {' or '.join(map(quote, sorted(uids)))} is unknown: it has no log"
-        " folder; mount the host's /var/log/pods at --pod-logs-dir"
+        f"the pod with the UID {named} is unknown: it has no log folder; mount the host's"
+        " /var/log/pods at --pod-logs-dir"
     )
 
 

@@ -39,10 +39,11 @@ async def held_devices(socket: Path, *, seconds: float) -> tuple[Held, ...]:
                 f"the kubelet doesn't list the active pods ({socket}):"
                 f" {error.code().name}: {plain(reason, 300)}"
             ) from error
-    held: dict[tuple[str, str, str, str], set[str]] = {}  # a resource is listed in parts
-    for pod in answer.pod_resources:
+    # A resource is listed in parts. A pod may be there with the one that it replaces.
+    held: dict[tuple[int, str, str, str, str], set[str]] = {}
+    for number, pod in enumerate(answer.pod_resources):
         for container in pod.containers:
             for devices in container.devices:
-                key = pod.namespace, pod.name, container.name, devices.resource_name
+                key = number, pod.namespace, pod.name, container.name, devices.resource_name
                 held.setdefault(key, set()).update(devices.device_ids)
-    return tuple(Held(*key, frozenset(ids)) for key, ids in held.items())
+    return tuple(Held(*key[1:], frozenset(ids)) for key, ids in held.items())

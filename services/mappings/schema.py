@@ -54,7 +54,7 @@ def wrong_type(kind: str, obj: dict[str, object]) -> str:
 
 def unknown_fields(kind: str, obj: dict[str, object]) -> Iterator[str]:
     """Yield a sentence for each field that the kind hasn't; the values must be of its types."""
-    spec = msgspec.convert(obj["spec"], SPECS[kind], strict=False)
+    spec = msgspec.convert(obj.get("spec", {}), SPECS[kind], strict=False)
     kept = _FIELDS | {"spec": msgspec.to_builtins(spec)}
     return (f"there is no field {quote(path)}" for path in _dropped(obj, kept, ""))
 

@@ -123,7 +123,9 @@ class ApiServerSource:
             )
             if self.error == NO_DEFINITIONS:
                 log.warning("no name can be used", reason=NO_DEFINITIONS)
-        self._unusable.update(next(index.reasons, ""), mappings=index.rejected)
+        first = next(index.reasons, "")
+        reason = first and f"{index.rejected} of them, first: {first}"
+        self._unusable.update(reason, mappings=index.rejected)
 
 
 def indexed(before: MappingIndex, stores: Collection[Store[Entry]]) -> MappingIndex:

@@ -56,6 +56,8 @@ class ErrorClearing:
         self._inventory = Inventory()
         self._due = Due()
         self._tried: Tried = frozenset()
+        self._busy: dict[str, int] = {}
+        """The errors of ports that were busy when that was logged."""
         self._outage = Outage(
             log,
             "errors of ports are not cleared: the holders are unknown",
@@ -102,7 +104,11 @@ class ErrorClearing:
         self._count(outcome)
         if outcome is ClearResult.BUSY:
             self._tried = untried(self._tried, card, port)
-            return False
+            if self._busy.get(name) == errors:
+                return False  # logged the first time
+            self._busy[name] = errors
+        else:
+            self._busy.pop(name, None)
         cleared = outcome is ClearResult.CLEARED
         self._on_result(name, "" if cleared else detail)
         message = "errors of a port cleared" if cleared else "errors of a port not cleared"

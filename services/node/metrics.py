@@ -38,7 +38,7 @@ class NodeMetrics:
             registry,
             "errors_cleared",
             "Error registers of ports that nobody has and that were to be cleared, by outcome"
-            " (cleared, changed, forbidden, failed, hung).",
+            " (cleared, changed, busy, forbidden, failed, hung).",
             ("outcome",),
             known=ClearResult,
         )

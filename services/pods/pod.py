@@ -76,6 +76,23 @@ class PodSpec(msgspec.Struct, gc=False, rename="camel"):
     runtime_class_name: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _WrittenToleration(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+    def read(self) -> Toleration:
+        return Toleration(
+            self.key or "",
+            self.operator or "Equal",
+            self.value or "",
+            self.effect or "",
+            self.toleration_seconds,
+        )
+
+
 class Placement(msgspec.Struct, frozen=True, gc=False):
     """Where a pod may run."""
 
@@ -126,7 +143,7 @@ _ESCAPE = ord("\\")  # an int: `in` with bytes is slower
 _ENVIRONMENT = msgspec.json.Decoder(list[EnvVar] | None)
 _POD = msgspec.json.Decoder(Pod)
 _SELECTOR = msgspec.json.Decoder(dict[str, str] | None)
-_TOLERATIONS = msgspec.json.Decoder(list[Toleration] | None)
+_TOLERATIONS = msgspec.json.Decoder(list[_WrittenToleration] | None)
 _RUNTIME_CLASS = msgspec.json.Decoder(str | None)
 _TEXT = msgspec.json.Decoder(str)
 _NULL = b"null"
@@ -170,7 +187,7 @@ def read_placement(pod: Pod) -> Placement:
     try:
         return Placement(
             _SELECTOR.decode(spec.node_selector) or {},
-            _TOLERATIONS.decode(spec.tolerations) or [],
+            [each.read() for each in _TOLERATIONS.decode(spec.tolerations) or ()],
             _RUNTIME_CLASS.decode(spec.runtime_class_name) or "",
         )
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -162,6 +162,9 @@ async def test_the_end_of_a_stream_or_its_connection_is_noticed_without_sending(
         async with dial(short_dir / "s.sock") as other:
             await rpc.DevicePluginStub(other).ListAndWatch(pb.Empty()).read()
             assert server.opened.is_set()
+            async with dial(short_dir / "s.sock") as tool:  # whoever comes later is no kubelet
+                await rpc.DevicePluginStub(tool).ListAndWatch(pb.Empty()).read()
+            await server.alive(60)
             assert not server.cut.is_set()
         await server.cut.wait()
 

@@ -71,17 +71,18 @@ def read_card(files: Sysfs, entry: ClassEntry) -> Card | None:
     if folder is None:
         return _dangling(files, entry)
     address, function = address_in(folder)
-    pci = read_function(files, address, function) if address else None
     try:
         names = files.names(folder)
     except FileNotFoundError:
         return _dangling(files, entry)
     except OSError as error:
+        pci = read_function(files, address, function) if address else None
         failure = Problem("card-unreadable", f"{entry.shown} can't be listed: {error.strerror}")
         return failed_card(entry, pci, failure)
     engines, port_names = driver.fme.among(names), driver.port.among(names)
     if not engines and not port_names:
         return None
+    pci = read_function(files, address, function) if address else None
     remarks: list[Problem] = []
     fme = None
     if engines:

@@ -68,6 +68,10 @@ def test_a_log_folder_gives_a_pods_namespace_and_name() -> None:
         "u2": PodRef("ns", "my.pod-0", "u2"),
     }
     assert pod_of([ContainerIdentity("u2", name) for name in "ab"], pods) == pods["u2"]
-    for uids in (["u4"], ["u1", "u2"]):
-        with pytest.raises(NotAllowed, match=r'with the UID "u.* is unknown: .* --pod-logs-dir'):
+    refused = {
+        ("u4",): 'with the UID "u4" is unknown: .* --pod-logs-dir',
+        ("u1", "u2"): 'to the pods "u1" and "u2"',
+    }
+    for uids, message in refused.items():
+        with pytest.raises(NotAllowed, match=message):
             pod_of([ContainerIdentity(uid, "c") for uid in uids], pods)

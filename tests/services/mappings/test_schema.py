@@ -46,6 +46,7 @@ def annotated(value: object) -> dict[str, Any]:
         (of(), ""),
         (annotated("true"), ""),
         (function("f", "af") | {"status": {"any": 1}}, ""),
+        ({"kind": "FpgaRegion", "metadata": {}}, ""),  # that it has no spec is another finding
         (annotated(True), "metadata.annotations[...]: Expected `str`, got `bool`"),
         (of(target={"resource": "a/x", "count": "2"}), "spec.target.count: Expected `int`, got"),
         (of(env=[{"name": "A", "value": 5}]), "spec.env[0].value: Expected `str`, got `int`"),

@@ -99,7 +99,8 @@ async def test_mappings_that_can_not_be_used_are_refused_with_the_reason(tmp_pat
                 assert source.index.namespace("default") is before.namespace("default")
         logged = next(entry for entry in logs if entry["event"] == "mapping can't be used")
         assert logged["log_level"] == "warning"
-        assert (logged["mappings"], logged["reason"] in rejected.values()) == (3, True)
+        assert logged["mappings"] == 3
+        assert logged["reason"].removeprefix("3 of them, first: ") in rejected.values()
 
 
 async def test_objects_of_any_shape_keep_no_others_from_serving(tmp_path: Path) -> None:
