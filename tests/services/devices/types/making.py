@@ -48,7 +48,7 @@ class Types:
     def __init__(self, folder: Path, root: Path, **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        # No file here hangs but where a test says so; a busy machine may stop a thread for a second.
+        # Files hang only where a test says so, and a busy machine may stop a thread for a second.
         self.provider = DeviceTypes(folder, root, BlockingCalls(), **{"patience": 20.0} | options)
 
     def write(self, name: str, text: str) -> None:
