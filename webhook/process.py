@@ -139,8 +139,7 @@ class Webhook:
     async def readyz(self) -> tuple[int, str]:
         """Whether it has mappings that are young enough and is not stopping."""
         reason = self._missing()
-        if not self.server.draining:
-            self._readiness.update(reason)
+        self._readiness.update(reason)
         return (503, f"{reason}\n") if reason else (200, "ok\n")
 
     async def healthz(self) -> tuple[int, str]:

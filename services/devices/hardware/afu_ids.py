@@ -25,8 +25,8 @@ from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import HardwareError
 
 PROGRAM: Final = Path(__file__).with_name("bar0.py")
-PATIENCE: Final = 3.0
-"""Seconds within which a child must answer; it takes some hundredths."""
+PATIENCE: Final = 10.0
+"""Seconds within which a child must answer; it takes some hundredths, on a busy node seconds."""
 INTERVAL: Final = 60.0
 """Seconds after which a free function is read again."""
 
