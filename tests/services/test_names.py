@@ -84,6 +84,7 @@ def test_other_interface_ids_are_refused(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("interface", "afu", "message"),
     [
+        ("a" * 7, NLB0, 'interface id "aaaaaaa" is not 8 to 32 hex digits'),
         (ARRIA, "a" * 7, 'AFU id "aaaaaaa" is not 8 to 40 hex digits'),
         (ARRIA, "a" * 41, f'AFU id "{"a" * 41}" is not 8 to 40 hex digits'),
         (

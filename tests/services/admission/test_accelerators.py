@@ -266,7 +266,13 @@ def test_what_mappings_add_to_a_pod_is_limited(spec: Object) -> None:
     many = [container(f"c{n}", ours(big=1)) for n in range(256)]
     result = judge(pod(*many), known=known)
     assert isinstance(result, Refused)
-    assert [each.reason for each in result.refusals] == [RefusalReason.TOO_MUCH_ADDED]
+    (refusal,) = result.refusals
+    assert refusal.reason == RefusalReason.TOO_MUCH_ADDED
+    assert refusal.message.endswith(
+        ": variables, node selectors and tolerations of the mappings that the pod requests have"
+        " more than 131072 bytes together, with 64 more for each: use fewer containers or names, or"
+        " shorten the mappings"
+    )
     most = max(n for n in range(1, 60) if isinstance(judge(pod(*many[:n]), known=known), Patched))
     patched = judge(pod(*many[:most]), known=known)
     assert isinstance(patched, Patched)

@@ -206,6 +206,8 @@ def test_a_review_is_answered_with_its_reason() -> None:
     outcome, reason, made = asked(pod(app(gpu=1), annotations=note))
     assert (outcome, reason) == (ReviewOutcome.ALLOWED, "within-names")
     assert made["auditAnnotations"] == {"reason": "within-names"}
+    badly = pod(app(gpu=1, mig=1), annotations={NOTE: json.dumps(noted(h100=1))})
+    assert asked(badly)[2]["auditAnnotations"] == {"reason": "guarded-resource,guarded-selector"}
     shared = pod(app(gpu=1), annotations={NOTE: json.dumps(noted(everywhere=1))})
     assert asked(shared)[0] == ReviewOutcome.DENIED
     serves = replace(POLICY, shared_namespace="lib")

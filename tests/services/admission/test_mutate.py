@@ -15,6 +15,7 @@ from services.admission.mutate import (
     UnchangedReason,
     mutate,
 )
+from services.admission.patch import escaped, read_note
 from services.mappings.index import build_index
 from services.mappings.model import Rejected, parse
 from services.pods.pod import decode_pod
@@ -30,6 +31,7 @@ from tests.services.building import (
     Object,
     apply,
     container,
+    decode,
     deprecated,
     function,
     index,
@@ -141,6 +143,10 @@ def test_names_become_physical_ones(limits: Object, after: Object, env: Any) -> 
     assert made.get("env") == env
 
 
+def test_a_member_of_a_pointer_is_escaped() -> None:
+    assert escaped("a~b/c") == "a~0b~1c"
+
+
 def test_an_env_with_blanks_between_its_parts_is_added_to() -> None:
     text = json.dumps(pod(container("app", ours(nlb0="1"), env=[{"name": "A"}])), indent=1)
     result = mutate(decode_pod(text.encode()), usual(), Policy())
@@ -186,6 +192,29 @@ def test_a_note_in_another_form_is_replaced(note: str | None) -> None:
 
 
 # Refused pods
+
+
+@pytest.mark.parametrize(("names", "counts"), [(512, True), (513, False)])
+def test_a_note_with_more_names_than_a_pod_can_have_counts_for_nothing(
+    names: int, *, counts: bool
+) -> None:
+    half = {f"fpga.intel.com/n{n}": 1 for n in range(256)}
+    noted = {"a": half, "b": half | dict.fromkeys(["more"] if names > 512 else [], 1)}
+    made = read_note(decode(pod(container("a"), annotations={NOTE: json.dumps(noted)})))
+    assert made == (noted if counts else {})
+
+
+def test_resources_of_different_modes_are_named_up_to_four() -> None:
+    made = [function(f"f{n}", "af", afu=f"{n:032x}") for n in range(4)]
+    limits = dict.fromkeys([f"fpga.intel.com/f{n}" for n in range(4)], "1") | {REGION: "1"}
+    known = index(*made, region("r"), function("g", "region")).namespace("default")
+    (refusal,) = refused(pod(container("app", limits)), known).refusals
+    assert refusal.reason == RefusalReason.MIXED_MODES
+    assert "fpga.intel.com/f0 (mode af), fpga.intel.com/f1 (mode af)" in refusal.message
+    assert "fpga.intel.com/f3 (mode af) and 1 more; request them in" in refusal.message
+    only = dict.fromkeys(["fpga.intel.com/f0", REGION], "1")
+    (refusal,) = refused(pod(container("app", only)), known).refusals
+    assert "(mode region or regiondevel); request" in refusal.message
 
 
 def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:

@@ -21,6 +21,7 @@ from tests.services.building import (
     REGION,
     USUAL,
     Object,
+    accelerator,
     container,
     index,
     pod,
@@ -161,6 +162,16 @@ def test_the_namespace_of_the_request_decides() -> None:
     secret["metadata"]["namespace"] = "elsewhere"
     assert ask(review(secret)).outcome is ReviewOutcome.DENIED
     assert ask(review(secret, namespace="elsewhere")).outcome is ReviewOutcome.PATCHED
+
+
+def test_names_of_the_shared_namespace_are_for_all() -> None:
+    asking = body(review(pod(container("app", {"accelbind.dev/gpu": "1"}))))
+    known = index(accelerator("gpu", "nvidia.com/gpu", namespace="lib"))
+    for policy, outcome in (
+        (Policy(), ReviewOutcome.DENIED),
+        (Policy(shared_namespace="lib"), ReviewOutcome.PATCHED),
+    ):
+        assert answer(asking, known, policy, validating=False).outcome is outcome
 
 
 def test_the_audit_of_each_time_that_a_pod_is_judged_has_names_of_its_own() -> None:

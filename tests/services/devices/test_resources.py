@@ -158,6 +158,8 @@ def test_in_bdf_mode_a_port_keeps_its_id_whatever_becomes_of_the_others_of_its_f
     assert unit_nodes(made) == {"5e:00.0-1": "dfl-port.5", "5e:00.0-2": "dfl-port.6"}
     made = offer(BDF, card(0, first, second, port("dfl-port.6", number=2)), after=made)
     assert unit_nodes(made) == both | {"5e:00.0-2": "dfl-port.6"}
+    last = replace(second, number=None)
+    assert unit_nodes(offer(BDF, card(0, last), after=made)) == {"5e:00.0-1": "dfl-port.5"}
 
 
 def test_in_bdf_mode_a_new_port_never_gets_the_id_of_another() -> None:
@@ -166,16 +168,26 @@ def test_in_bdf_mode_a_new_port_never_gets_the_id_of_another() -> None:
     made = offer(BDF, card(0, port("dfl-port.4"), port("dfl-port.5", number=1)), after=alone)
     assert unit_nodes(made) == {"5e:00.0": "dfl-port.4", "5e:00.0-1": "dfl-port.5"}
     assert made.not_offered == ()
-    three = (port("dfl-port.4"), port("dfl-port.5", number=1), port("dfl-port.6", number=1))
-    assert len(unit_nodes(offer(BDF, card(0, *three), after=made))) == 3
+    more = [port(f"dfl-port.{n}", number=1) for n in (5, 6, 7)]
+    assert unit_nodes(offer(BDF, card(0, port("dfl-port.4"), *more), after=made)) == {
+        "5e:00.0": "dfl-port.4",
+        "5e:00.0-1": "dfl-port.5",
+        "5e:00.0-2": "dfl-port.6",
+        "5e:00.0-3": "dfl-port.7",
+    }
 
 
 def test_in_bdf_mode_a_port_without_pci_function_is_not_offered() -> None:
     bare = replace(card(0), pci=None, ports=(port("dfl-port.0"), port("dfl-port.1", number=1)))
     made = offer(BDF, bare)
     assert made.resources == {}
-    assert [(each.id, reasons(each)) for each in made.not_offered] == [
-        (name, ["no-pci-address"]) for name in ("dfl-port.0", "dfl-port.1")
+    assert [(each.id, each.resource, each.reasons) for each in made.not_offered] == [
+        (
+            name,
+            "",
+            (Problem("no-pci-address", f"{name} is on no PCI function that could name it"),),
+        )
+        for name in ("dfl-port.0", "dfl-port.1")
     ]
 
 

@@ -120,6 +120,15 @@ def test_pairs_may_have_any_order_and_number() -> None:
     assert isinstance(judge(pod(container("app", {REGION: "2"}, env=env))), Unchanged)
 
 
+def test_all_problems_of_a_container_are_named() -> None:
+    env = [*pair(1, afu=UNMAPPED), *pair(2), {"name": "FPGA_AFU_4", "value": NLB0}]
+    messages = problems(pod(container("app", {REGION: "1"}, env=env)))
+    assert [message.split()[2] for message in messages] == [
+        "FPGA_AFU_4",
+        f'FPGA_AFU_1="{UNMAPPED}"',
+    ]
+
+
 def test_variables_may_not_name_a_region_more_often_than_it_is_asked_for() -> None:
     env = [*pair(1), *pair(3), *pair(2, STRATIX, NLB3)]
     (problem,) = problems(pod(container("app", {REGION: "1", STRATIX_REGION: "1"}, env=env)))
