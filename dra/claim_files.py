@@ -105,11 +105,11 @@ def given_to(
 
 def _device(want: Want, device: Device) -> Device:
     """A device as a container gets it."""
+    if want.kind is Kind.ADMIN:  # such a request may be for devices of several resources
+        return replace(device, nodes=())
     if not device.type:
         variable = resource_variable(want.resource), ",".join(device.pci_addresses)
         device = replace(device, envs=(variable,))
-    if want.kind is Kind.ADMIN:
-        return replace(device, nodes=())
     if want.kind is Kind.DEVELOP:
         return replace(device, nodes=(*device.nodes, DeviceNode.at(device.id)))
     return device
