@@ -143,8 +143,12 @@ def carried(device: DraDevice, before: Attributes, programmed: Programmed) -> Dr
     Those can't change what was programmed: a record of that counts only while the port shows it.
     `before` are the attributes that it had when the claim got it, as far as they are known.
     """
-    # An older version may have published fewer attributes: a selector fails on one that is missing.
-    attributes = {**device.attributes, **before}
+    # Its type may have changed: a selector fails on what is missing or of another kind,
+    # and slices may have only so many.
+    attributes = {
+        name: before[name] if type(before.get(name)) is type(value) else value
+        for name, value in device.attributes.items()
+    }
     ports = {node.host for node in device.device.nodes}
     if ports and ports <= programmed.keys():
         attributes |= {name: device.attributes[name] for name in CONTENT}

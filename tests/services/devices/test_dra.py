@@ -172,6 +172,12 @@ def test_a_claimed_device_shows_what_was_programmed_or_shown_before() -> None:
     assert carried(unread, before, {}).attributes["afuID"] == NLB0
 
 
+def test_a_claimed_device_has_the_attributes_of_its_type_as_it_is_now() -> None:
+    (now,) = of_type(NEC)
+    before: Attributes = {"cores": 4, "on": 1, "gone": "x"}
+    assert carried(now, before, {}).attributes == {**now.attributes, "cores": 4}
+
+
 @pytest.mark.parametrize(
     ("allocated", "held"),
     [
