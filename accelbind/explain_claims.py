@@ -5,6 +5,7 @@ Classes are those that `accelbind dra classes` prints, known by their names.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ CLAIM: Final = "ResourceClaim"
 TEMPLATE: Final = "ResourceClaimTemplate"
 
 _OF_TYPE: Final = f".{DRIVER}"
+_OF_REGION: Final = re.compile(r"(region|develop)-([0-9a-f]{8,32})")
 _MODES: Final = {"region": Mode.REGION, "develop": Mode.REGIONDEVEL}
 _TEXTS: Final = {
     Kind.PLAIN: "the container gets the device",
@@ -166,7 +168,7 @@ def develop_hints(one: Explained, index: MappingIndex) -> Iterator[str]:
 def _requests(
     name: str, ref: ClaimRef, devices: _Devices, mappings: NamespaceMappings
 ) -> Iterator[ExplainedClaim]:
-    own = [{"source": FROM_CLAIM} | each for each in devices.config or ()]
+    own = [each | {"source": FROM_CLAIM} for each in devices.config or ()]
     for request in devices.requests or ():
         for result, wanted in request.alternatives():
             about = (name, request.name, wanted.device_class_name)
@@ -216,5 +218,5 @@ def _class_of(name: str, mappings: NamespaceMappings) -> FpgaClass | None:
     for of in map(FpgaClass.of, mappings.by_name.values()):
         if of is not None and of.name == name:
             return of
-    mode, _, interface = name.partition("-")
-    return FpgaClass(_MODES[mode], interface) if mode in _MODES else None
+    match = _OF_REGION.fullmatch(name)
+    return FpgaClass(_MODES[match[1]], match[2]) if match else None

@@ -93,8 +93,17 @@ def test_a_claim_is_explained_once(explain: Explain, claim: dict[str, Any], expe
     assert re.search(expected, line)
 
 
-def test_a_claim_of_another_driver_is_not_explained(explain: Explain) -> None:
-    assert list(explain.lines(of_class("gpu.example.com", {"mapping": "nlb0"}))) == []
+def test_a_claim_cannot_say_what_is_for_a_class(explain: Explain) -> None:
+    claim = of_class(REGION, {"develop": True})
+    claim["spec"]["devices"]["config"][0]["source"] = "FromClass"
+    (line,) = explain.lines(claim)
+    assert "✗" in line
+    assert "are for a DeviceClass" in line
+
+
+@pytest.mark.parametrize("name", ["gpu.example.com", "region-europe", "develop-gpu"])
+def test_a_claim_of_another_driver_is_not_explained(explain: Explain, name: str) -> None:
+    assert list(explain.lines(of_class(name, {"mapping": "nlb0"}))) == []
 
 
 def test_a_template_that_is_not_there_is_asked_for(explain: Explain) -> None:
