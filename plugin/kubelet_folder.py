@@ -66,7 +66,7 @@ class KubeletFolder:
         """The kubelet's socket at the last check."""
         self.waits_for = ""
         """Why this plugin waits; empty if it doesn't."""
-        self._had_links = folder.exists() and folder.stat().st_nlink > 0
+        self._had_links = False
         self._on_wait = on_wait
         self._check_seconds = check_seconds
         self._lock = NodeLock(folder)
@@ -81,12 +81,15 @@ class KubeletFolder:
         """Random: a plugin that was killed and restarted must not use its old names either."""
         self._sockets = 0
         address(self._socket_path(MAX_SOCKETS))
+        self._check_removed()
 
     async def check_forever(self) -> None:
         """Check until cancelled."""
         self.check()
-        if self.kubelet is None:
-            log.warning("kubelet is away: waiting for its socket", socket=str(self.socket))
+        try:
+            self.socket.lstat()
+        except OSError as error:
+            log.warning("kubelet is away: waiting for its socket", reason=str(error))
         while True:
             await asyncio.sleep(self._check_seconds)
             self.check()

@@ -131,6 +131,15 @@ async def test_of_two_the_first_serves_and_the_second_as_soon_as_it_has_ended(
     assert capsys.readouterr().out.count(WAITS) == 1
 
 
+async def test_a_folder_that_can_not_be_looked_at_is_waited_for(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = short_dir / "loop"  # fails as a folder does that may not be entered, for root too
+    loop.symlink_to(loop)
+    async with checking(loop / "device-plugins"):
+        await eventually_async(lambda: "Too many levels" in capsys.readouterr().out)
+
+
 async def test_without_a_folder_there_is_nothing_to_be_first_in_until_it_comes(path: Path) -> None:
     shutil.rmtree(path)
     async with checking(path) as one, checking(path) as other:

@@ -31,8 +31,9 @@ DRIVER_BY_NAME: Final = {driver.name: driver for driver in DRIVERS}
 
 CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
 
-PATIENCE: Final = 1.0
-"""Seconds within which each card must answer; one takes a third of a millisecond."""
+PATIENCE: Final = 3.0
+"""Seconds within which each card must answer. One takes a third of a millisecond, but on a busy
+machine a thread can wait for a processor for over a second."""
 
 KEY: Final = "cards"
 """The key under which the steps of a scan are made."""

@@ -36,8 +36,8 @@ from services.devices.vfio import group_problem
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import ExternalFailure, HardwareError
 
-PATIENCE: Final = 1.0
-"""Seconds within which each device must answer."""
+PATIENCE: Final = 3.0
+"""Seconds within which each device must answer; see `hardware.scan.PATIENCE`."""
 
 DEVICE_HUNG: Final = "device-hung"
 

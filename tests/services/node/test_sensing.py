@@ -41,7 +41,7 @@ class Bench:
         self.looks = 0
         self._rack = rack
         self.sensing = Sensing(
-            reader or SensorReader(rack.root, BlockingCalls()),
+            reader or SensorReader(rack.root, BlockingCalls(), patience=20),
             limits=limits or Limits(),
             interval=30,
             request_rescan=self._look,

@@ -232,7 +232,7 @@ def rack(tmp_path: Path) -> Rack:
 
 
 def test_each_scan_sees_what_is_there_now(rack: Rack) -> None:
-    scanner = Scanner(rack.root, BlockingCalls())
+    scanner = Scanner(rack.root, BlockingCalls(), patience=20)
     first = scanner.scan_sync()
     assert scanner.scan_sync() == first
     address = rack.addresses[0]

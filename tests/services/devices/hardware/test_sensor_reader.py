@@ -16,7 +16,7 @@ DRIVERS = ["opae", "dfl"]
 
 
 def read(root: Path) -> tuple[CardSensors, ...]:
-    return asyncio.run(SensorReader(root, BlockingCalls()).read(scan(root).cards))
+    return asyncio.run(SensorReader(root, BlockingCalls(), patience=20).read(scan(root).cards))
 
 
 def the_one(root: Path) -> CardSensors:
@@ -102,7 +102,7 @@ def test_a_card_that_is_gone_or_could_not_be_read_measures_nothing(tmp_path: Pat
     third, first, second = scan(tmp_path).cards
     cards = (first, replace(second, failure=broken), third)
     rack.remove_card(rack.addresses[0])
-    found = asyncio.run(SensorReader(tmp_path, BlockingCalls()).read(cards))
+    found = asyncio.run(SensorReader(tmp_path, BlockingCalls(), patience=20).read(cards))
     assert [(each.card, hottest(each), each.problem) for each in found] == [
         ("region0", None, None),
         ("region2", None, broken),

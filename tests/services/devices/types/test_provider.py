@@ -30,7 +30,7 @@ def tree(tmp_path: Path) -> DeviceTree:
 
 @pytest.fixture
 def types(tmp_path: Path, tree: DeviceTree) -> Types:
-    return Types(tmp_path / "types", tree.root)
+    return Types(tmp_path / "types", tree.root, patience=20)
 
 
 def write(types: Types, spec: dict[str, Any], name: str = "t") -> None:
@@ -55,7 +55,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_file_of_14_lines_serves_eight_vector_engines(snapshot: Path, tmp_path: Path) -> None:
     assert len(ENGINE.splitlines()) == 14
-    types = Types(tmp_path, snapshot)
+    types = Types(tmp_path, snapshot, patience=20)
     types.write("ve.yaml", ENGINE)
     found = types.scan()
     assert found.problems == ()
@@ -72,7 +72,7 @@ def test_a_file_of_14_lines_serves_eight_vector_engines(snapshot: Path, tmp_path
 
 
 def test_a_rule_that_does_not_hold_makes_one_unhealthy(snapshot: Path, tmp_path: Path) -> None:
-    types = Types(tmp_path, snapshot)
+    types = Types(tmp_path, snapshot, patience=20)
     types.write("ve.yaml", ENGINE)
     state = (snapshot / "sys/class/ve/ve2").resolve() / "os_state"
     state.write_text("2\n")
@@ -237,7 +237,7 @@ class NumberedFiles(Sysfs):
 def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
     tree: DeviceTree, tmp_path: Path
 ) -> None:
-    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
+    types = Types(tmp_path / "types", tree.root, patience=20, files=NumberedFiles)
     for number in (0, 2, 10):
         tree.entry("", "ami", f"ami{number}", f"243:{number}")
         tree.file(f"dev/ami{number}", f"243:{number}")
@@ -259,7 +259,7 @@ def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
 def test_a_device_has_one_id_whichever_way_a_type_names_it(
     tree: DeviceTree, tmp_path: Path
 ) -> None:
-    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
+    types = Types(tmp_path / "types", tree.root, patience=20, files=NumberedFiles)
     tree.entry("", "misc", "hw_random", "10:183", "hwrng")
     tree.file("dev/hwrng", "10:183")
     for term in ({"class": {"name": "misc"}}, {"path": ["/dev/hwrng"]}):
