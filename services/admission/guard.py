@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from services.admission.mutate import Policy, Refused, plan_containers
+from services.admission.mutate import MAX_POD_UNITS, Policy, Refused, plan_containers
 from services.admission.patch import MAX_NAME, read_note
 from services.admission.plan import ContainerPlan
 from services.mappings.accelerator import Effects
@@ -21,7 +21,12 @@ from services.pods.refusals import RefusalReason, Refusals
 from services.pods.requests import read_count, requesting_containers
 from services.process.text import listing, plain
 
+MAX_GUARDED: Final = 5 * MAX_POD_UNITS
+"""Guarded resources of all containers together, those of no unit too: a name stands for at most
+five, and reading a quantity may take 20 µs."""
+
 _NAMES_SHOWN: Final = 4
+_NAMES_SEARCHED: Final = 1000
 
 
 def guard(
@@ -34,25 +39,29 @@ def guard(
     """
     tables = [table for table in (mappings.accelerators, shared) if table is not None]
     holding = [
-        ref
+        (ref, keys)
         for ref in requesting_containers(pod, policy.guarded_prefixes)
-        if _guarded_resources(ref, policy)
+        if (keys := _guarded_resources(ref, policy))
     ]
     if not holding:
         return None
-    note = read_note(pod)
     refusals = Refusals()
+    if sum([len(keys) for _, keys in holding]) > MAX_GUARDED:
+        message = f"the pod has more than {MAX_GUARDED} guarded resources in all its containers"
+        refusals.add(RefusalReason.TOO_MANY_UNITS, holding[0][0], message)
+        return Refused(tuple(refusals.listed))
+    note = read_note(pod)
     # Taken once: only the API server refuses containers of one name.
     names = [
-        _requesting(ref, note.pop(ref.container.name[:MAX_NAME], {}), policy) for ref in holding
+        _requesting(ref, note.pop(ref.container.name[:MAX_NAME], {}), policy) for ref, _ in holding
     ]
     plans = plan_containers(names, mappings, tables, policy, refusals, note={})
     if not refusals.listed:
         selector = read_placement(pod).node_selector
-        for ref, plan in zip(holding, plans, strict=True):
+        for (ref, keys), plan in zip(holding, plans, strict=True):
             if refusals.full:
                 break
-            held = _check_amounts(ref, plan, tables, policy, refusals)
+            held = _check_amounts(ref, keys, plan, tables, refusals)
             _check_selector(plan, held, selector, refusals)
     return Refused(tuple(refusals.listed)) if refusals.listed else None
 
@@ -80,14 +89,14 @@ def _requesting(ref: ContainerRef, noted: dict[str, int], policy: Policy) -> Con
 
 def _check_amounts(
     ref: ContainerRef,
+    keys: Sequence[str],
     plan: ContainerPlan,
     tables: Sequence[NameTable],
-    policy: Policy,
     refusals: Refusals,
 ) -> set[str]:
     """Refuse more of a guarded resource than the names stand for; return what there is."""
     held = set()
-    for key in _guarded_resources(ref, policy):
+    for key in keys:
         if refusals.full:
             break
         count = read_count(ref, key, refusals)
@@ -105,18 +114,20 @@ def _check_amounts(
 
 
 def _advice(key: str, tables: Sequence[NameTable]) -> str:
-    """Return which names stand for a resource."""
+    """Return which names stand for a resource; of many names, only the first are looked at."""
     served = (
         plain(name)
         for place, table in enumerate(tables)
-        for name, mapping in table.by_name.items()
+        for name, mapping in islice(table.by_name.items(), _NAMES_SEARCHED)
         if mapping.resolution.resource == key
         and not any(name in own.by_name or name in own.rejected for own in tables[:place])
     )
     names = [*islice(served, _NAMES_SHOWN)]
-    if not names:
-        return "no Accelerator of the namespace stands for it"
-    return f"request {listing(names, last='or')} instead"
+    if names:
+        return f"request {listing(names, last='or')} instead"
+    if any(len(table) > _NAMES_SEARCHED for table in tables):
+        return "request a name that stands for it instead"
+    return "no Accelerator of the namespace stands for it"
 
 
 def _check_selector(

@@ -393,6 +393,7 @@ GUARDED: Final[Mapping[str, Pod]] = {
     "containers, a guarded resource each": _containers(_GUARDED_GPU),
     "containers of no name": _containers(_asks("nvidia.com/x{n}")),
     "guarded resources of no name": _members("nvidia.com/x{n}", '"1"'),
+    "guarded resources of no unit": _members("nvidia.com/x{n}", '"0e0"'),
     "guarded resources in requests only": lambda size: _pod(
         _container(_limits("", _fill(size, _member("nvidia.com/x{n}", '"1"'))))
     ),

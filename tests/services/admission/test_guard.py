@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.admission.guard import guard
+from services.admission.guard import MAX_GUARDED, guard
 from services.admission.mutate import Policy, Refused
 from services.admission.pod_review import answer_guard
 from services.admission.review import ReviewOutcome
@@ -156,6 +156,17 @@ def test_a_pod_with_many_problems_is_refused_for_the_first() -> None:
     assert len(result.refusals) == MAX_REFUSALS
 
 
+@pytest.mark.parametrize(("number", "is_refused"), [(MAX_GUARDED, False), (MAX_GUARDED + 1, True)])
+def test_resources_of_no_unit_are_counted(number: int, is_refused: bool) -> None:
+    resources = [f"nvidia.com/{n}" for n in range(number)]
+    limits = dict.fromkeys(resources[:1000], "0"), dict.fromkeys(resources[1000:], "0")
+    result = guarded(container("app", limits[0]), container("b", limits[1]))
+    assert (result is not None) is is_refused
+    if result:
+        assert [each.reason for each in result.refusals] == [RefusalReason.TOO_MANY_UNITS]
+        assert "more than 1280 guarded resources in all its containers" in result.message
+
+
 def test_names_of_the_shared_namespace_count_where_they_are_served() -> None:
     note = noted(everywhere=1)
     assert guarded(app(gpu=1), note=note) is not None
@@ -176,6 +187,13 @@ def test_shared_names_that_the_namespace_has_itself_are_not_advised() -> None:
     refused = guard(pod_, known.namespace("default"), policy, policy.shared(known))
     assert refused is not None
     assert refused.message.endswith("; request big, a, b or c instead")
+
+
+def test_the_advice_does_not_look_at_all_of_many_names() -> None:
+    known = index(*[accelerator(f"n{n}", MIG) for n in range(1000)], accelerator("x", GPU))
+    refused = guard(decode(pod(app(gpu=1))), known.namespace("default"), POLICY)
+    assert refused is not None
+    assert refused.message.endswith("; request a name that stands for it instead")
 
 
 def test_only_what_is_listed_is_guarded() -> None:
