@@ -21,6 +21,7 @@ from services.admission.pod_review import answer, answer_guard
 from services.admission.review import ReviewOutcome, ReviewResponse
 from services.mappings.index import MappingIndex
 from services.process.errors import InvalidReview
+from services.process.text import plain
 from webhook.metrics import AdmissionMetrics
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -210,9 +211,9 @@ def _log_review(endpoint: Endpoint, found: ReviewResponse) -> None:
     write(
         f"{endpoint.subject} {'refused' if refused else 'admitted'}",
         endpoint=endpoint.name,
-        namespace=found.review.namespace,
-        **{endpoint.subject: found.review.name},
+        namespace=plain(found.review.namespace),
+        **{endpoint.subject: plain(found.review.name)},
         reason=found.reason,
-        uid=found.review.uid,
+        uid=plain(found.review.uid),
         **more,
     )

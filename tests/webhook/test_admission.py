@@ -159,6 +159,16 @@ def test_each_refusal_is_a_line_in_the_log_with_pod_namespace_and_reason() -> No
     assert (line["reason"], line["uid"]) == ("unknown-name", UID)
 
 
+def test_a_line_in_the_log_is_short_whatever_a_pod_is_called() -> None:
+    long = "\x1b" * 5_000
+    refused = pod("fpga.intel.com/none") | {"metadata": {"generateName": long}}
+    with capture_logs() as logs:
+        Bench().ask("/mutate", body(refused, namespace=long, uid=long[:128]))
+    (line,) = logs
+    assert len(str(line)) < 2000
+    assert {line[part] for part in ("namespace", "pod", "uid")} == {"\\x1b" * 29 + "\\x1…"}
+
+
 def test_admitted_pods_are_logged_for_debugging() -> None:
     with capture_logs() as logs:
         Bench().ask("/mutate", body())
