@@ -83,7 +83,8 @@ def refuse_name(
 def _suggestion(name: str, table: NameTable, other: NameTable, shared: Sequence[NameTable]) -> str:
     if name in other.by_name:
         return f"; {other.by_name[name].label} has this name, for another domain of resources"
-    known = [each.by_name for each in (table, *shared) if each.by_name]
+    others = [each for each in shared if each.namespace != table.namespace]
+    known = [each.by_name for each in (table, *others) if each.by_name]
     if not known:
         return "; the namespace has no mappings: ask an administrator for one"
     near = nearest(name, *known)

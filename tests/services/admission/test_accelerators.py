@@ -322,6 +322,12 @@ def test_the_nearest_name_may_be_shared(own: list[str], listed: str) -> None:
     )
 
 
+def test_a_pod_of_the_shared_namespace_is_told_its_names_once() -> None:
+    message = refusal(asking(ours(unlike=1)), Policy(shared_namespace="default"))
+    assert message.count("Available: ") == 1
+    assert ";" not in message.partition("Available: ")[2]
+
+
 def test_a_name_that_is_added_later_is_noted_with_those_before() -> None:
     after = mutated(asking(ours(gpu_small=2)))
     app = after["spec"]["containers"][0]
