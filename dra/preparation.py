@@ -49,7 +49,7 @@ from dra.wants import (
     require_unchanged,
 )
 from services.containers.wanted import confirm_pod
-from services.kube.client import is_outage
+from services.kube.client import is_outage, will_pass
 from services.node.regions import Readiness
 from services.process.errors import (
     AccelbindError,
@@ -228,7 +228,7 @@ class Preparation:
         try:
             require_unchanged(wants, await self._read(ref))
         except ClusterError as error:
-            if not is_outage(error):
+            if not (is_outage(error) or will_pass(error)):
                 raise
         if wants != known.wants:
             self._book.commit(ref, wants)

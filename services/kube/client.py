@@ -87,9 +87,9 @@ def will_pass(error: ClusterError) -> bool:
 
 
 def is_outage(error: ClusterError) -> bool:
-    """Whether the API server gives no answer, or none but its own failure (5xx, 429)."""
+    """Whether the API server gives no answer, or none but its own failure (5xx)."""
     if isinstance(error, BadStatus):
-        return error.status >= _SERVER_ERRORS or error.status in _TRANSIENT
+        return error.status >= _SERVER_ERRORS
     return not isinstance(error, (Unreadable, TooLong))
 
 
