@@ -44,10 +44,11 @@ class SysTree:
             return self._of_class(term.class_.name)
         if term.path:
             return [each for path in term.path for each in self._paths(path)]
-        return self._usb_devices if term.usb else self._functions
+        return self._usb_devices if term.usb else self.functions
 
     @cached_property
-    def _functions(self) -> list[Subject]:
+    def functions(self) -> list[Subject]:
+        """The functions on the PCI bus."""
         return [
             Subject(name, folder, "pci", pci=folder)
             for name, folder in self._listed(DEVICES)

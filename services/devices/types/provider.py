@@ -32,7 +32,7 @@ from services.devices.types.facts import Subject, last_step
 from services.devices.types.load import Contents, LoadedTypes, parse_types, read_files
 from services.devices.types.match import Fact, is_named, mismatch
 from services.devices.types.model import DeviceType, NodeSource
-from services.devices.vfio import group_problem
+from services.devices.vfio import Group, group_problem
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import ExternalFailure, HardwareError
 
@@ -296,7 +296,7 @@ def _read(
     claims = {*addresses, _place_of(subjects[0])} - {""}
     if of.spec.is_vfio:
         group = tree.group(subjects[0].pci)
-        problem = group_problem(group, addresses) or _engine_problem(tree, subjects)
+        problem = group_problem(group, addresses) or _engine_problem(tree, group)
         if problem is not None:
             return problem
         problems += _held_with_engine(tree, subjects, held)
@@ -310,11 +310,13 @@ def _read(
     return tuple(make_devices(of, seen))
 
 
-def _engine_problem(tree: SysTree, subjects: Iterable[Subject]) -> Problem | None:
+def _engine_problem(tree: SysTree, group: Group) -> Problem | None:
     """Why no container gets the first function of an OFS card: it is the management engine."""
-    for each in subjects:
+    given = {each.address for each in group.members if each.has_vfio}
+    for each in tree.functions:
         if (
-            each.address.endswith(".0")
+            each.address in given
+            and each.address.endswith(".0")
             and _is_ofs(tree, each)
             and not tree.facts(each)("virtualFunction")
         ):

@@ -84,6 +84,23 @@ def test_bars_are_read_for_known_cards_and_types_that_ask(node: OfsNode, tmp_pat
     assert all(each.healthy for each in types.scan().devices), "only a variable is missing"
 
 
+def test_no_group_with_the_engine_is_given(tmp_path: Path) -> None:
+    """As in a slot without ACS, where all functions of a card are in one group."""
+    node = OfsNode(tmp_path / "node")
+    node.add_card(functions=1)
+    node.tree.link("sys/kernel/iommu_groups/1770/devices/0000:b1:00.0", node.path("0000:b1:00.0"))
+    node.bind(FIRST)
+    types = Types(tmp_path / "types", node.root)
+    pci = {"vendor": ["8086"], "device": ["bccf"]}
+    spec = {"match": [{"pci": pci}], "nodes": [{"vfio": True}]}
+    types.write("t.yaml", yaml.safe_dump(document(spec)))
+    assert types.reasons() == {"0000-b1-00-0": []}
+    node.tree.bind(node.path("0000:b1:00.0"), "vfio-pci")
+    assert types.reasons() == {"0000-b1-00-0": ["node-denied"]}
+    (device,) = Types(tmp_path / "types", node.root).scan().devices
+    assert (device.id, device.resource) == ("0000-b1-00-0", "")
+
+
 def test_who_has_the_engine_has_its_functions(tmp_path: Path) -> None:
     """As in mode regiondevel; then the node's mode changes to none."""
     node = OfsNode(tmp_path / "node")
