@@ -76,14 +76,17 @@ class AfuIds:
 
     async def identify(self, inventory: Inventory, held: Collection[str]) -> Inventory:
         """The same with the AFUs of OFS cards; `held` are addresses of functions in use."""
-        bars = _bars(inventory)
-        if not bars and not self._known:
-            return inventory
-        steps = self.steps(bars, held)
-        return _with(inventory, await self._calls.run_steps(_KEY, steps, timeout=self._patience))
+        answers = await self.answers(_bars(inventory), held)
+        return _with(inventory, answers) if answers else inventory
 
-    def steps(self, bars: Sequence[Bar], held: Collection[str]) -> Steps[dict[str, Answer]]:
-        """The steps of finding out, each of which may hang: answers by address."""
+    async def answers(self, bars: Sequence[Bar], held: Collection[str]) -> dict[str, Answer]:
+        """The AFUs behind functions, by address."""
+        if not bars and not self._known:
+            return {}
+        steps = self._steps(bars, held)
+        return await self._calls.run_steps(_KEY, steps, timeout=self._patience)
+
+    def _steps(self, bars: Sequence[Bar], held: Collection[str]) -> Steps[dict[str, Answer]]:
         known: dict[Bar, _Known] = {}
         due = self._clock() - INTERVAL
         for bar in bars:

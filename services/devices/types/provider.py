@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
 from services.devices.hardware.iommu import group_nodes, group_of
@@ -35,6 +35,8 @@ from services.devices.types.model import DeviceType, NodeSource
 from services.devices.vfio import Group, group_problem
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import ExternalFailure, HardwareError
+
+T = TypeVar("T")
 
 PATIENCE: Final = 3.0
 """Seconds within which each device must answer; see `hardware.scan.PATIENCE`."""
@@ -64,6 +66,9 @@ _Read: TypeAlias = tuple[Device, ...] | Problem
 """A device as it was read, its replicas apart, or why it can't be had. It is nothing if it isn't of
 the type after all.
 """
+
+Held: TypeAlias = Collection[tuple[str, str]]
+"""As `Allocated`."""
 
 
 class DeviceTypes:
@@ -116,33 +121,45 @@ class DeviceTypes:
         Raises:
             HardwareError: The devices of the node can't be listed.
         """
-        held = await self._holders() if self._holders else ()
-        return await self._calls.run_steps(self.name, self.steps(held), timeout=self._patience)
+        held = frozenset(await self._holders()) if self._holders else frozenset()
+        tree = SysTree(self._files(self._root))
+        named, bars, problems = await self._make(self._list(tree, held))
+        ids: Mapping[str, Answer] = {}
+        if bars is not None:
+            in_use = {bar.address for bar, is_held in bars.items() if is_held}
+            ids = await self._afu_ids.answers(list(bars), in_use)
+        reads = await self._make(self._read(tree, named, ids, held))
+        return Found(tuple(self._devices(reads)), tuple(problems))
 
-    def devices_sync(self, held: Allocated = ()) -> Found:
-        """As `devices`, and block until it is done."""
-        return self._calls.run_steps_sync(self.name, self.steps(held), timeout=self._patience)
+    async def _make(self, steps: Steps[T]) -> T:
+        return await self._calls.run_steps(self.name, steps, timeout=self._patience)
 
-    def steps(self, allocated: Allocated) -> Steps[Found]:
-        """The steps of one scan, each of which may hang; `allocated` is what containers have."""
-        held = frozenset(allocated)
+    def _list(
+        self, tree: SysTree, held: Held
+    ) -> Steps[tuple[list[_Named], dict[Bar, bool] | None, list[Problem]]]:
+        """The steps of finding what types name, and the BARs to read if a type asks for AFUs."""
         problems: list[Problem] = []
         try:
             yield f"{self.name} {self._folder}", self._reload
         except ExternalFailure as error:
             problems.append(Problem("device-types-unreadable", str(error)))
         problems += (Problem("device-type-invalid", str(each)) for each in self._loaded.problems)
-        tree = SysTree(self._files(self._root))
-        named: list[_Named] = yield f"{self.name} /sys", partial(self._list, tree)
-        ids = yield from self._read_afu_ids(tree, named, held)
+        named, bars = yield f"{self.name} /sys", partial(self._find, tree, held)
+        return named, bars, problems
+
+    def _read(
+        self, tree: SysTree, named: Iterable[_Named], ids: Mapping[str, Answer], held: Held
+    ) -> Steps[list[tuple[_Named, _Read]]]:
+        """The steps of reading devices, each of which may hang; `held` is what containers have."""
         reads: list[tuple[_Named, _Read]] = []
         for each in named:
+            key = f"{each.of.name} {each.first.folder or each.first.name}"
             try:
-                read: _Read = yield self._key(each), partial(_read, tree, each, ids, held)
+                read: _Read = yield key, partial(_read, tree, each, ids, held)
             except HardwareError as error:
                 read = Problem(DEVICE_HUNG, f"reading {each.first.name} hangs: {error}")
             reads.append((each, read))
-        return Found(tuple(self._devices(reads)), tuple(problems))
+        return reads
 
     def _devices(self, reads: Sequence[tuple[_Named, _Read]]) -> Iterator[Device]:
         """Yield the devices of a scan, and keep those that are offered."""
@@ -168,24 +185,6 @@ class DeviceTypes:
             self._offered[named.of.name, named.id] = offered
             yield from devices
 
-    def _read_afu_ids(
-        self, tree: SysTree, named: Iterable[_Named], held: Allocated
-    ) -> Steps[dict[str, Answer]]:
-        """Read which AFUs are behind functions of OFS cards, for the types that ask for it."""
-        asking = [each for each in named if AFU_ID in each.of.spec.used]
-        if not asking:
-            return {}
-        ids = {device for _, device in held}
-        try:
-            bars: dict[Bar, bool] = yield f"{self.name} {AFU_ID}", partial(_bars, tree, asking, ids)
-        except HardwareError:
-            return {}
-        in_use = {bar.address for bar, is_held in bars.items() if is_held}
-        return (yield from self._afu_ids.steps(list(bars), in_use))
-
-    def _key(self, named: _Named) -> str:
-        return f"{named.of.name} {named.first.folder or named.first.name}"
-
     def _reload(self) -> None:
         """Use the files as they are now; without the folder, the types stay as they were.
 
@@ -201,8 +200,10 @@ class DeviceTypes:
             return
         self._loaded, self._contents, self._suspect = loaded, contents, None
 
-    def _list(self, tree: SysTree) -> list[_Named]:
-        return [each for of in self._loaded.types for each in _named(tree, of)]
+    def _find(self, tree: SysTree, held: Held) -> tuple[list[_Named], dict[Bar, bool] | None]:
+        named = [each for of in self._loaded.types for each in _named(tree, of)]
+        asking = [each for each in named if AFU_ID in each.of.spec.used]
+        return named, _bars(tree, asking, {key for _, key in held}) if asking else None
 
 
 def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
@@ -269,7 +270,7 @@ def _read(
     tree: SysTree,
     named: _Named,
     afu_ids: Mapping[str, Answer],
-    held: Collection[tuple[str, str]],
+    held: Held,
 ) -> _Read:
     """Read a device: which of its parts are of the type after all, their attributes, and nodes.
 

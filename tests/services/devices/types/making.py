@@ -1,5 +1,6 @@
 """Device types and trees of sysfs for tests."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,20 @@ class Types:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         # Files hang only where a test says so, and a busy machine may stop a thread for a second.
-        self.provider = DeviceTypes(folder, root, BlockingCalls(), **{"patience": 20.0} | options)
+        defaults: dict[str, Any] = {"patience": 20.0, "holders": self._holders}
+        self._held: tuple[tuple[str, str], ...] = ()
+        self.provider = DeviceTypes(folder, root, BlockingCalls(), **defaults | options)
+
+    async def _holders(self) -> tuple[tuple[str, str], ...]:
+        return self._held
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
 
-    def scan(self) -> Found:
-        return self.provider.devices_sync()
+    def scan(self, *held: tuple[str, str]) -> Found:
+        """What it finds while containers have some devices, by resource and id."""
+        self._held = held
+        return asyncio.run(self.provider.devices())
 
     def reasons(self) -> dict[str, list[str]]:
         """The reasons of each device, by id."""

@@ -1,16 +1,24 @@
 """Device types that name the AFU behind a function of an OFS card."""
 
+import asyncio
 import os
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import yaml
 
+from services.devices.hardware import afu_ids
 from services.devices.model import Device
 from services.devices.provider import HELD
+from services.devices.types import provider
+from services.devices.types.provider import DeviceTypes
+from services.process.blocking import BlockingCalls, Steps
 from tests.services.devices.types.making import Types, document
 from tests.services.ofs_cards import AFUS, C6100, HE_HSSI, HE_MEM, OfsNode
 from tests.support import REPOSITORY
+
+T = TypeVar("T")
 
 FIRST, SECOND = "0000:b1:00.5", "0000:b1:00.6"
 
@@ -47,7 +55,7 @@ def test_a_function_in_use_keeps_its_afu_and_is_unknown_after_a_restart(
     held = [("device.accelbind.dev/he-mem", "0000-b1-00-5")]
 
     def first(types: Types, *held: tuple[str, str]) -> Device:
-        found = types.provider.devices_sync(held).devices
+        found = types.scan(*held).devices
         return next(each for each in found if each.id == "0000-b1-00-5")
 
     types = Types(tmp_path / "types", node.root, patience=20)
@@ -84,6 +92,20 @@ def test_bars_are_read_for_known_cards_and_types_that_ask(node: OfsNode, tmp_pat
     assert all(each.healthy for each in types.scan().devices), "only a variable is missing"
 
 
+def test_a_reader_of_afus_has_the_time_of_a_process(node: OfsNode, tmp_path: Path) -> None:
+    """On a busy machine it takes seconds to start; a file is read at once."""
+    seconds: dict[str, float] = {}
+
+    class Calls(BlockingCalls):
+        async def run_steps(self, key: str, steps: Steps[T], *, timeout: float) -> T:  # noqa: ASYNC109
+            seconds[key] = timeout
+            return await super().run_steps(key, steps, timeout=timeout)
+
+    (tmp_path / "c6100.yaml").write_text(of_cards_page())
+    asyncio.run(DeviceTypes(tmp_path, node.root, Calls()).devices())
+    assert seconds == {"device-types": provider.PATIENCE, "afu ids": afu_ids.PATIENCE}
+
+
 def test_no_group_with_the_engine_is_given(tmp_path: Path) -> None:
     """As in a slot without ACS, where all functions of a card are in one group."""
     node = OfsNode(tmp_path / "node")
@@ -116,7 +138,7 @@ def test_who_has_the_engine_has_its_functions(tmp_path: Path) -> None:
     held = [("fpga.intel.com/region-x", "dfl-fme.0")]
 
     def reasons(*held: tuple[str, str]) -> dict[str, list[str]]:
-        found = types.provider.devices_sync(held).devices
+        found = types.scan(*held).devices
         return {each.id: [problem.reason for problem in each.reasons] for each in found}
 
     engine = {"0000-b1-00-0": ["node-denied"]}
