@@ -5,7 +5,7 @@ from typing import Final
 
 from services.devices.hardware.pci import DEVICES
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.nodes import FoundNode, Number, described_node
+from services.devices.nodes import FoundNode, Number, described_node, is_name
 from services.devices.vfio import Group, GroupMember
 
 _GROUPS: Final = "/sys/kernel/iommu_groups"
@@ -13,7 +13,7 @@ _GROUPS: Final = "/sys/kernel/iommu_groups"
 
 def found_node(files: Sysfs, name: str, number: Number | None, subsystem: str) -> FoundNode:
     """What stands at the place of a node that sysfs describes."""
-    if not name:
+    if not is_name(name):
         return FoundNode(name, number, subsystem)
     return FoundNode(name, number, subsystem, files.node_problem(name), files.node_number(name))
 

@@ -28,16 +28,20 @@ def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciF
         folder = files.resolve(f"{DEVICES}/{address}")
     if not folder:
         return PciFunction(address)
-    # The kernel writes -1 for an unknown node.
-    numa_node = files.text(f"{folder}/numa_node")
     return PciFunction(
         address,
-        int(numa_node) if _NUMBER.fullmatch(numa_node) else None,
+        numa_node(files, folder),
         address_in(files.link(f"{folder}/physfn"))[0] or None,
         _id(files, f"{folder}/vendor"),
         _id(files, f"{folder}/device"),
         pcie_root(folder),
     )
+
+
+def numa_node(files: Sysfs, folder: str) -> int | None:
+    """The NUMA node of a function's folder; the kernel writes -1 for an unknown one."""
+    text = files.text(f"{folder}/numa_node")
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def _id(files: Sysfs, path: str) -> str:

@@ -35,6 +35,8 @@ def attribute_value(attribute: Attribute, reading: Reading) -> Value | Problem:
         return Problem("attribute-unreadable", f"{what} can't be read: {reading.detail}")
     if len(text.encode()) > MAX_VALUE:
         return Problem("attribute-invalid", f"{what} has more than {MAX_VALUE} bytes")
+    if "\0" in text:  # no variable of a container can hold it
+        return Problem("attribute-invalid", f"{what} has a zero byte")
     if attribute.type == "string":
         return text
     value: Value | None = None

@@ -90,8 +90,10 @@ class SysTree:
         return function, "", "" if function else device
 
     def _listed(self, folder: str) -> list[tuple[str, str]]:
-        names = sorted(self.files.names_if_listable(folder), key=by_number)
-        found = ((name, self.files.resolve(f"{folder}/{name}")) for name in names)
+        names = filter(str.isprintable, self.files.names_if_listable(folder))
+        found = (
+            (name, self.files.resolve(f"{folder}/{name}")) for name in sorted(names, key=by_number)
+        )
         return [(name, there) for name, there in found if there]
 
     def _paths(self, pattern: str) -> list[Subject]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.devices.hardware.iommu import group_of
-from services.devices.hardware.pci import address_in, pcie_root
+from services.devices.hardware.pci import address_in, numa_node, pcie_root
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Value
 
@@ -84,8 +84,7 @@ def _driver(files: Sysfs, subject: Subject) -> str:
 
 def _numa_node(files: Sysfs, subject: Subject) -> int | None:
     function = subject.pci or address_in(subject.usb)[1]
-    text = files.text(f"{function}/numa_node") if function else ""
-    return int(text) if text.isdecimal() else None
+    return numa_node(files, function) if function else None
 
 
 def _is_virtual(files: Sysfs, subject: Subject) -> bool | None:

@@ -52,6 +52,7 @@ def test_ids_are_dns_labels(text: str, made: str) -> None:
         ("string", "", ""),
         ("string", "a b", "a b"),
         ("string", "x" * 65, None),
+        ("string", "a\0b", None),
     ],
 )
 def test_values_are_of_their_type(kind: Any, text: str, value: Value | None) -> None:

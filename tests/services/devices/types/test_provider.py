@@ -1,6 +1,7 @@
 """Devices that types find in sysfs: a snapshot of real hardware, and synthetic trees."""
 
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -83,6 +84,23 @@ def test_a_rule_that_does_not_hold_makes_one_unhealthy(snapshot: Path, tmp_path:
     assert types.reasons()["0000-1d-00-0"] == ["attribute-unreadable"]
     state.write_text("0\n")
     assert not any(types.reasons().values())
+
+
+def test_files_that_no_kernel_writes_take_nothing_from_others(
+    tree: DeviceTree, types: Types
+) -> None:
+    for number, node in enumerate(("ami0", "a\0b", "../etc/shadow")):
+        folder = tree.pci(f"0000:b{number}:00.0", "1bcf:001c", numa_node=10**20)
+        tree.entry(folder, "ami", f"ami{number}", f"243:{number}", f"ami{number}")
+        tree.file(f"{folder}/ami/ami{number}/uevent", f"MAJOR=243\nMINOR=0\nDEVNAME={node}")
+    tree.entry("", "ami", os.fsdecode(b"\xff"), "243:9", "ami9")
+    write(types, {"match": [{"class": {"name": "ami"}}]})
+    assert types.reasons() == {
+        "0000-b0-00-0": [],
+        "0000-b1-00-0": ["node-missing"],
+        "0000-b2-00-0": ["node-missing"],
+    }
+    assert {each.numa_node for each in types.scan().devices} == {None}
 
 
 def test_types_are_read_again_when_they_change(tree: DeviceTree, types: Types) -> None:
