@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.devices.model import Device, DeviceNode, Problem
+from services.devices.nodes import is_name
 from services.process.errors import InvalidName
 
 CDI_VERSION = "0.5.0"
@@ -32,7 +33,6 @@ CLAIM_KIND = "accelbind.dev/claim"
 """That of what a DRA claim gives a container; each claim has a file of its own."""
 
 _DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-_NODE = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _node(node: DeviceNode, host_root: str) -> dict[str, str]:
 
 
 def _fits(node: DeviceNode) -> bool:
-    return bool(_NODE.fullmatch(node.host) and _NODE.fullmatch(node.inside))
+    return is_name(node.host) and is_name(node.inside)
 
 
 def _problem(device: Device, known: Iterable[str]) -> Problem | None:

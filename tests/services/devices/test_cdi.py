@@ -48,6 +48,8 @@ def described(name: str, *nodes: str) -> dict[str, Any]:
 
 
 def test_a_file_describes_each_device_with_its_nodes() -> None:
+    usual = replace(SECOND, nodes=nodes("by@1/a+b"))
+    assert describe([usual]).devices == ("5e:00.0",)
     file = describe([FIRST, SECOND], host_root="/host/")
     assert parsed(file) == {
         "cdiVersion": "0.5.0",
