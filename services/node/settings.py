@@ -38,7 +38,8 @@ PROGRAMMING: Final = "Programming"
 _TAKEN: Final = (DOMAIN, UNIT_RESOURCE.partition("/")[0], ACCELERATOR_DOMAIN)
 """Domains of FPGAs and of logical names."""
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_DOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})+")
+_DOMAIN: Final = re.compile(rf"(?!requests\.)(?=.{{1,244}}$){_LABEL}(?:\.{_LABEL})+")
+"""Kubernetes has a quota `requests.DOMAIN/NAME` for each, whose domain may have 253 characters."""
 
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 
@@ -58,7 +59,11 @@ def check_resource_domains(words: tuple[str, ...]) -> tuple[str, ...]:
         ValueError: one can't be.
     """
     for word in words:
-        if word in _TAKEN or word.endswith("kubernetes.io") or not _DOMAIN.fullmatch(word):
+        if (
+            word in _TAKEN
+            or word.endswith(("kubernetes.io", "k8s.io"))
+            or not _DOMAIN.fullmatch(word)
+        ):
             raise ValueError(
                 f"{word!r:.60} can't be a domain of device types: it must be a DNS name, and none"
                 f" of {listing([*_TAKEN, 'kubernetes.io'], last='or')}"

@@ -37,6 +37,11 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"programming": "oci-hook"}, "--programming=oci-hook announces the hook"),
         ({"ignore_errors": "bad-errors"}, "--ignore-errors"),
         ({"node_name": ""}, "--node-name"),
+        *(
+            ({"resource_domain": each}, "--resource-domain: .*can't be a domain of device types")
+            for each in ("fpga.intel.com", "my-kubernetes.io", "x.k8s.io", "requests.a.com", "a")
+        ),
+        ({"resource_domain": f"{'a' * 241}.com"}, "--resource-domain"),
     ],
 )
 def test_what_does_not_fit_is_named_with_who_said_it(flags: dict[str, object], text: str) -> None:

@@ -50,9 +50,6 @@ OneOf = Annotated[tuple[bool | int | Text, ...], Meta(min_length=1, max_length=3
 
 _STEP: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:@+*-]+")
 _MAX_STEPS: Final = 8
-_DOMAIN: Final = re.compile(
-    r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)+"
-)
 
 
 class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -237,12 +234,7 @@ class Resource(_Strict, frozen=True):
     name: str
 
     def problems(self) -> Iterator[str]:
-        """It is literal, and nobody else's."""
-        if not _DOMAIN.fullmatch(self.domain) or len(self.domain) > 253:
-            yield f".domain: {quote(self.domain)} is not a domain"
-        reserved = {names.DOMAIN, names.ACCELERATOR_DOMAIN, names.UNIT_RESOURCE.partition("/")[0]}
-        if self.domain in reserved or f".{self.domain}".endswith((".kubernetes.io", ".k8s.io")):
-            yield f".domain: {self.domain} has resources of its own; choose another"
+        """It is literal; whoever loads it says which domains there are."""
         if not names.is_name_part(self.name):
             yield f".name: {quote(self.name)} is not the name of a resource"
 
