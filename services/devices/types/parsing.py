@@ -49,6 +49,6 @@ def _invalid(text: str) -> InvalidType:
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL)
     if unknown:
         what, at = "there is no such field", f"{at}.{plain(unknown[1])}"
-    if what == "Expected `str`, got `int`":
+    if re.fullmatch("Expected `str`, got `(?:int|float|bool)`", what):
         what += ": put it into quotes"
     return InvalidType(at.removeprefix("."), what.strip().replace("\n", " ")[:400])
