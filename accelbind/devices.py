@@ -19,7 +19,7 @@ from accelbind.node_devices import NodeDevices
 from accelbind.options import Mappings, time_option
 from accelbind.output import Output, OutputFormat
 from accelbind.plain_port import NoAnswer, PlainPort
-from accelbind.run import Given, load_settings, require_root, with_settings
+from accelbind.run import Given, load_settings, require_folder, with_settings
 from accelbind.survey import read_folder
 from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook
@@ -150,7 +150,9 @@ class DeviceSource:
     def _from_files(self, note: str) -> Table:
         settings = self._settings
         if settings.mode.has_cards or settings.device_types is not None:
-            require_root(settings.root)
+            require_folder(settings.root)
+        if settings.device_types is not None:
+            require_folder(settings.device_types, "--device-types")
         now = self._node.find()
         held, claims = now.holders.holders, ClaimBook(settings.state_dir / CLAIMS)
         return Table(

@@ -9,7 +9,7 @@ import yaml
 
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
 from accelbind.options import DEFAULT_NAMESPACE, Kubeconfig, Mappings, namespace_option
-from accelbind.run import Given, load_settings, require_root, with_settings
+from accelbind.run import Given, load_settings, require_folder, with_settings
 from services.devices.hardware.scan import Scanner
 from services.devices.types.load import load_types
 from services.mappings.accelerator import DEVICE_CLASS
@@ -91,7 +91,7 @@ def _of_mappings(index: MappingIndex) -> Iterator[tuple[FpgaClass, str]]:
 
 def _of_node(settings: NodeSettings) -> Iterator[tuple[FpgaClass, str]]:
     """Yield a class for each region of this node, and for each function that a port shows."""
-    require_root(settings.root)
+    require_folder(settings.root)
     inventory = Scanner(settings.root, BlockingCalls()).scan_sync()
     for region in regions_of(inventory).values():
         if region.interface_id:

@@ -111,12 +111,12 @@ def with_settings(
     return decorate
 
 
-def require_root(root: Path) -> None:
-    """Raise InvalidSettings unless the folder that has a host's `sys` and `dev` can be read."""
-    if not root.is_dir():
-        raise InvalidSettings(f"--root {root} is not a directory")
-    if not os.access(root, os.R_OK | os.X_OK):
-        raise InvalidSettings(f"--root {root}: no permission to read it: run the command as root")
+def require_folder(folder: Path, flag: str = "--root") -> None:
+    """Raise InvalidSettings unless the folder that a flag names can be read."""
+    if not folder.is_dir():
+        raise InvalidSettings(f"{flag} {folder} is not a directory")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise InvalidSettings(f"{flag} {folder}: no permission to read it: run the command as root")
 
 
 def load_settings(model: type[S], given: Mapping[str, Any]) -> S:

@@ -16,7 +16,7 @@ from accelbind.fpga.held import require_free
 from accelbind.node_devices import NodeDevices
 from accelbind.options import default_note, namespace_option, time_option
 from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
-from accelbind.run import require_root, with_settings
+from accelbind.run import require_folder, with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
@@ -136,7 +136,7 @@ def list_(
         raise InvalidSettings("--kind does not apply to -o mapping: mappings are of ports")
     if namespace is not None and not is_mapping:
         raise InvalidSettings("--namespace is only for -o mapping")
-    require_root(settings.root)
+    require_folder(settings.root)
     inventory = _inventory(settings)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)

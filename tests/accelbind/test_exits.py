@@ -49,6 +49,7 @@ TABLE: Final = (
     ("check device-types EMPTY --resource-domain fpga.intel.com", 2),
     ("devices --root EMPTY --files", 0),
     ("devices --root /nonexist", 2),
+    ("devices --mode none --device-types /nonexist", 2),
     ("doctor --node --root EMPTY --kubelet-dir EMPTY", 1),
     (("doctor", "--cluster", *NO_CONFIG), 2),
     (("doctor", "--cluster", *NO_SERVER), 2),
