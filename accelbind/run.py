@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, TypeVar, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -178,7 +178,6 @@ def _option(name: str, field: FieldInfo, default: str, group: str, alias: str) -
         metavar=None if kind is bool else flag.metavar,
         rich_help_panel=None if group == "Options" else group,
         show_default=False,
-        autocompletion=_completion(choices(field)),
     )
     annotation = Annotated[kind | None, option]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -190,23 +189,3 @@ def help_text(field: FieldInfo, default: str = "") -> str:
     if get_origin(field.annotation) is tuple:
         words += " Repeat it, or separate with commas."
     return f"{words} {default_note(default)}" if default else words
-
-
-def choices(field: FieldInfo) -> list[str]:
-    """The values of a field, if it has a fixed set."""
-    kind = field.annotation
-    if get_origin(kind) is Literal:
-        return [str(each) for each in get_args(kind)]
-    members = getattr(kind, "__members__", {})
-    return [str(each.value) for each in members.values()]
-
-
-def _completion(words: list[str]) -> Callable[[str], list[str]] | None:
-    """A completion for shells."""
-    if not words:
-        return None
-
-    def complete(incomplete: str) -> list[str]:
-        return [word for word in words if word.startswith(incomplete)]
-
-    return complete

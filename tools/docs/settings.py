@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from accelbind.run import choices, help_text
+from accelbind.run import help_text
 from certs.settings import CertsSettings
 from dra.settings import DraSettings
 from plugin.settings import PluginSettings
@@ -68,7 +68,7 @@ def _row(name: str, field: FieldInfo) -> tuple[str, ...]:
 
 def type_of(field: FieldInfo) -> str:
     """Return the type in words, with its bounds."""
-    if words := choices(field):
+    if words := _choices(field):
         return ", ".join(map(code, words))
     kind, metadata = _plain(field.annotation, list(field.metadata))
     is_time = flag_of(field).metavar == TIME
@@ -82,6 +82,15 @@ def type_of(field: FieldInfo) -> str:
         text.format(value_text(limits[bound], field)) for bound, text in _BOUNDS if bound in limits
     ]
     return ", ".join(["time" if is_time else _named(kind), *bounds])
+
+
+def _choices(field: FieldInfo) -> list[str]:
+    """Return the values of a field, if it has a fixed set."""
+    kind = field.annotation
+    if get_origin(kind) is Literal:
+        return [str(each) for each in get_args(kind)]
+    members = getattr(kind, "__members__", {})
+    return [str(each.value) for each in members.values()]
 
 
 def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:  # noqa: ANN401 - a type
