@@ -23,6 +23,7 @@ Place: TypeAlias = tuple[str, ...]
 
 LABEL: Final = "accelbind.dev/plugin"
 _CONTAINER: Final = "plugin"
+_MODE: Final = "ACCELBIND_MODE"
 _REGION: Final = f"{DOMAIN}/region-"
 _SHOWN: Final = 10
 """Nodes that a sentence names; a command names all of them."""
@@ -41,23 +42,17 @@ class Pool:
     nodes: frozenset[str]
     """Those on which it has a pod."""
 
-    @property
-    def mode(self) -> PluginMode:
-        """The mode of nodes without an annotation."""
-        return _mode(self._env.get("ACCELBIND_MODE", ""), PluginMode.AF)
-
-    def mode_on(self, node: Json) -> PluginMode:
+    def mode_on(self, node: Json) -> str:
         """The mode of its plugin on a node."""
-        annotation = part(node, "metadata", "annotations").get(MODE_ANNOTATION, "")
-        return _mode(annotation, self.mode)
-
-    @property
-    def _env(self) -> dict[str, str]:
-        return {
-            str(each.get("name")): str(each.get("value"))
+        annotation = part(node, "metadata", "annotations").get(MODE_ANNOTATION)
+        if annotation in {*PluginMode}:
+            return str(annotation)
+        variables = (
+            each
             for container in _plugin_containers(self.spec)
             for each in container.get("env") or ()
-        }
+        )
+        return next((str(e.get("value")) for e in variables if e.get("name") == _MODE), "af")
 
 
 def read_pools(cluster: Cluster) -> list[Pool]:
@@ -134,7 +129,7 @@ def _place(node: Json, pools: Sequence[Pool], prefixes: tuple[str, ...]) -> Plac
 
 def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Line]:
     """Nodes of modes region and regiondevel that offer the same resource: it has one name."""
-    by_mode: dict[PluginMode, dict[str, list[str]]] = {
+    by_mode: dict[str, dict[str, list[str]]] = {
         mode: defaultdict(list) for mode in (PluginMode.REGION, PluginMode.REGIONDEVEL)
     }
     for node in nodes:
@@ -215,7 +210,3 @@ def _plugin_containers(pod_spec: Json) -> list[Json]:
 def _list_nodes(names: Sequence[str]) -> str:
     shown = listing(names[:_SHOWN], more=len(names[_SHOWN:]))
     return f"node {shown}" if len(names) == 1 else f"{len(names)} nodes ({shown})"
-
-
-def _mode(text: str, default: PluginMode) -> PluginMode:
-    return PluginMode(text) if text in {*PluginMode} else default
