@@ -106,7 +106,7 @@ def list_(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> No
     """
     stored, strays = _stored(settings.bitstreams)
     headings = ("INTERFACE", "FUNCTION", "KIND", "NAME", "SIZE", "STATE")
-    none = [f"no bitstreams in {_place(settings.bitstreams)}"]
+    none = [f"no bitstreams in {settings.bitstreams}"]
     table = table_lines(headings, map(_row, stored)) if stored else none
     print_result(output, _document(stored, strays), [*table, *map(_ignored, strays)])
 
@@ -128,7 +128,7 @@ def verify(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> N
     stored, strays = _stored(settings.bitstreams)
     bad = [each for each in stored if not each["ok"]]
     unusable = f", {len(bad)} of them can't be used" if bad else ""
-    summary = f"{count(len(stored), 'bitstream')} in {_place(settings.bitstreams)}{unusable}"
+    summary = f"{count(len(stored), 'bitstream')} in {settings.bitstreams}{unusable}"
     problems = [*(each["problem"] for each in bad), *map(_ignored, strays)]
     print_result(output, _document(stored, strays), [*problems, summary])
     if bad or any(_is_bitstream(each) for each in strays):
@@ -163,10 +163,6 @@ def _stored(folder: Path) -> tuple[list[dict[str, Any]], list[Path]]:
     storage = BitstreamStorage(folder)
     # one at a time: each may be as large as a card's flash
     return [_entry(each) for each in storage.entries()], [*storage.strays()]
-
-
-def _place(folder: Path) -> str:
-    return str(folder) if folder.exists() else f"{folder}, which does not exist yet"
 
 
 def _document(stored: list[dict[str, Any]], strays: list[Path]) -> dict[str, Any]:
