@@ -139,9 +139,8 @@ def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:
     """The pods of manifests, and the claims and templates that they may name."""
 
     def find(value: object) -> Iterator[FoundPod | FoundClaim]:
-        if value:
-            yield from find_pods(value)
-            yield from find_claims(value)
+        yield from find_pods(value)
+        yield from find_claims(value)
 
     found = read_objects(paths, find, NO_PODS)
     pods = [each for each in found if isinstance(each, FoundPod)]

@@ -22,17 +22,13 @@ _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 def read_pods(paths: Sequence[Path]) -> list[FoundPod]:
     """The pods of manifests."""
-
-    def find(value: object) -> Iterable[FoundPod]:
-        return find_pods(value) if value else ()
-
-    return read_objects(paths, find, NO_PODS)
+    return read_objects(paths, find_pods, NO_PODS)
 
 
 def read_objects(
     paths: Sequence[Path], find: Callable[[object], Iterable[T]], what: str
 ) -> list[T]:
-    """What a function finds in the documents of files.
+    """What a function finds in the documents of files, but for empty ones.
 
     A path may be a file, `-` for stdin, or a folder, which stands for the YAML and JSON files in
     it, but as in kubectl not for its folders. Every path must have `what` is looked for, so that
@@ -67,7 +63,7 @@ def _objects(path: Path, find: Callable[[object], Iterable[T]]) -> Iterator[T]:
         if isinstance(document, BrokenDocument):
             raise InvalidManifest(f"{place}: {plain(document.message, 500)}")
         try:
-            yield from find(document.value)
+            yield from find(document.value) if document.value else ()
         except InvalidManifest as error:
             message = plain(" ".join(str(error).split()), 500)
             raise InvalidManifest(f"{place}: {message}") from error
