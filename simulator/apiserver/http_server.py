@@ -1,4 +1,4 @@
-"""The HTTP server of the stand-in: uvicorn, starlette, a self-signed pair, and what tests need.
+"""The HTTP server of the stand-in: uvicorn, starlette, a pair for TLS, and what tests need.
 
 Tests of clients need more than answers: an answer that stops in the middle of a line, a connection
 that stays open and falls silent, a listener that refuses.
@@ -6,28 +6,24 @@ that stays open and falls silent, a listener that refuses.
 
 import asyncio
 import contextlib
-import ipaddress
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from email.utils import formatdate
 from typing import TypeAlias
 
 import starlette.requests
 import structlog
 import uvicorn
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response as PlainResponse
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from certs.authority import KeyPair, create_authority, issue_serving, parse_names, utc_now
 from services.process.listening import listen
 
 _log = structlog.get_logger(__name__)
@@ -182,41 +178,26 @@ async def _read(request: starlette.requests.Request) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class ServingPair:
-    """A certificate, which is its own authority, and its key; PEM."""
+    """What a server shows, and what its clients are to trust."""
 
-    certificate: bytes
-    key: bytes
+    authority: bytes
+    """The certificate of an authority of its own; PEM."""
+    serving: KeyPair
 
     def context(self) -> ssl.SSLContext:
         """A server context. `ssl` reads files only, so the pair passes through a private one."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["http/1.1"])
         with tempfile.NamedTemporaryFile(prefix="pair-") as file:
-            file.write(self.key + b"\n" + self.certificate)
+            file.write(self.serving.key_pem + self.serving.certificate_pem)
             file.flush()
             context.load_cert_chain(file.name)
         return context
 
 
 def make_pair(names: Sequence[str]) -> ServingPair:
-    """A self-signed certificate that is valid for host names and addresses (ECDSA P-256)."""
-    now, key = datetime.now(UTC), ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
-    made = (
-        x509.CertificateBuilder(subject, subject, key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=30))
-        .add_extension(x509.SubjectAlternativeName(map(_general, names)), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    private = key.private_bytes(encoding, form, serialization.NoEncryption())
-    return ServingPair(made.public_bytes(encoding), private)
-
-
-def _general(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
+    """A pair that is valid for host names and addresses."""
+    now, life = utc_now(), timedelta(days=30)
+    authority = create_authority(now, life)
+    serving = issue_serving(authority, parse_names(names), now, life)
+    return ServingPair(authority.certificate_pem, serving)

@@ -68,7 +68,7 @@ class ApiServerStandIn:
         self.table = ResourceTable()
         self.faults = Faults()
         pair = make_pair((options.host, *options.names))
-        self.authority = pair.certificate
+        self.authority = pair.authority
         """PEM of the certificate that clients are to trust."""
         self._context = None if options.plain else pair.context()
         self._webhooks = WebhookClient(options.services)

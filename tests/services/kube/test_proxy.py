@@ -118,7 +118,7 @@ def test_a_proxy_is_asked_for_a_tunnel_and_sees_nothing_of_what_goes_through(
             ends.body = b"x" * 3_000_000  # more than what any buffer on the way holds
             cluster = {
                 "server": "https://api.example.com",
-                "certificate-authority-data": encoded(pair.certificate),
+                "certificate-authority-data": encoded(pair.authority),
             }
             if source == "kubeconfig":
                 cluster["proxy-url"] = ends.proxy
@@ -169,7 +169,7 @@ async def test_a_proxy_that_is_away_is_named_without_its_password(tmp_path: Path
 async def test_a_server_has_to_be_who_is_meant(
     tmp_path: Path, pair: ServingPair, cluster: dict[str, Any], answered: bool
 ) -> None:
-    authority = {"certificate-authority-data": encoded(pair.certificate)}
+    authority = {"certificate-authority-data": encoded(pair.authority)}
     trusted = {} if "insecure-skip-tls-verify" in cluster else authority
     async with (
         Ends().run(pair.context()) as ends,
@@ -190,7 +190,7 @@ async def test_a_certificate_of_a_client_is_shown_and_read_again_when_it_is_refu
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(authority.path)
     cluster = {
-        "certificate-authority-data": encoded(pair.certificate),
+        "certificate-authority-data": encoded(pair.authority),
         "tls-server-name": "api.example.com",
     }
 

@@ -131,7 +131,7 @@ class FakeWebhook:
 
     def config(self) -> Json:
         """The configuration of a webhook for pods that are created."""
-        bundle = base64.b64encode(self.pair.certificate).decode()
+        bundle = base64.b64encode(self.pair.authority).decode()
         rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"]}
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
