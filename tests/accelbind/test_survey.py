@@ -8,7 +8,6 @@ import pytest
 from accelbind.survey import Survey, survey
 from services.admission.findings import ResourceUse
 from services.admission.mutate import Policy
-from services.kube import lists
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
 from services.process.errors import ClusterError
@@ -74,18 +73,6 @@ async def test_mappings_nodes_and_pods_are_seen(api: ApiServerStandIn) -> None:
     assert set(with_shared.index.namespaces) == {"default", "team"}
     assert [wish.user for wish in only.uses] == ["Pod two"]
     assert only.advertised == seen.advertised
-
-
-async def test_lists_are_read_page_by_page(
-    api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lists, "PAGE", 3)
-    for number in range(8):
-        api.put(function(f"f{number}"))
-    assert len((await look(api)).index) == 8
-    requests = (seen.request for seen in api.seen)
-    pages = [each for each in requests if of("acceleratorfunctions")(each)]
-    assert ["continue" in each.query for each in pages] == [False, True, True]
 
 
 async def test_what_we_may_not_list_is_named(api: ApiServerStandIn) -> None:

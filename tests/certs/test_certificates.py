@@ -13,7 +13,6 @@ from certs.certificates import (
     MOST_CERTIFICATES,
     UnusableKey,
     authority_error,
-    find_signer,
     key_error,
     read_certificates,
     read_key,
@@ -108,14 +107,3 @@ def test_a_ca_that_clients_would_not_trust_is_found(
     found = authority_error(pair, now)
     assert error in found
     assert bool(found) is bool(error)
-
-
-def test_the_signer_of_a_certificate_is_found() -> None:
-    ca, other = CA.certificate, OTHER.certificate
-    for certificate, trusted, signer in (
-        (SERVING.certificate, (other, ca), ca),
-        (SERVING.certificate, (other,), None),
-        (ca, (ca,), ca),
-        (None, (ca,), None),
-    ):
-        assert find_signer(certificate, trusted) == signer

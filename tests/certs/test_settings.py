@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from certs.settings import CertsSettings, own_namespace
 from services.process.errors import InvalidSettings
-from services.process.settings import load, render
+from services.process.settings import load
 
 
 def settings(**flags: object) -> CertsSettings:
@@ -32,14 +31,6 @@ def settings(**flags: object) -> CertsSettings:
 def test_what_does_not_fit_is_refused(flags: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidSettings, match=said):
         settings(**flags)
-
-
-def test_what_is_shown_can_be_read_again() -> None:
-    found = settings(lifetime="36h", interval="500ms", webhook_config="a,b", overlap="0s")
-    shown = yaml.safe_load(render(found, {}))
-    again = load(CertsSettings, {name.replace("-", "_"): shown[name] for name in shown})
-    assert again.model_dump() == found.model_dump()
-    assert again.locations.configurations == ("a", "b")
 
 
 def test_the_names_of_the_service_are_in_the_certificate() -> None:

@@ -161,12 +161,6 @@ def test_units_that_need_no_mapping_are_on_a_node_without_cards(
     assert dict(node.capacity) == {"b-com.com/accelerator": units}
 
 
-def test_mappings_alone_are_refused(processes: Processes) -> None:
-    demo = processes.accelbind("demo", "--mappings", MAPPINGS)
-    assert demo.wait(200) == 2
-    assert "--mappings goes with -f" in demo.stderr
-
-
 def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     asking = {"name": "c", "resources": {"limits": {"fpga.intel.com/[/bold]": 2}}}
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [asking]}}
