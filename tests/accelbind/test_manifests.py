@@ -2,26 +2,17 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from accelbind import manifests
-from accelbind.cli import main
 from accelbind.manifests import read_pods
-from services.process.errors import InvalidManifest
-from simulator.demo import own
-from tests.support import REPOSITORY
-
-MAPPINGS = REPOSITORY / "examples" / "mappings"
+from services.process.errors import InvalidInput, InvalidManifest
 
 
 def pod(name: str) -> str:
-    """A pod that asks for a name that is not mapped, so that every command reports it."""
-    container = {"name": "c", "resources": {"limits": {"fpga.intel.com/unknown": 1}}}
-    spec = {"containers": [container]}
-    return json.dumps({"kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    return json.dumps({"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": []}})
 
 
 @pytest.fixture
@@ -43,25 +34,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def explained(capsys: pytest.CaptureFixture[str], paths: list[str]) -> list[str]:
-    flags = [word for path in paths for word in ("-f", path)]
-    assert main(["explain", *flags, "--mappings", str(MAPPINGS), "-o", "json"]) == 1
-    return [each["pod"] for each in json.loads(capsys.readouterr().out)["items"]]
-
-
-def checked(capsys: pytest.CaptureFixture[str], paths: list[str]) -> list[str]:
-    flags = [word for path in paths for word in ("--pods", path)]
-    assert main(["check", "mappings", str(MAPPINGS), *flags, "-o", "json"]) == 1
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    return [each["name"].split()[1] for each in findings if each["code"] == "unmapped"]
-
-
-def planned(_: object, paths: list[str]) -> list[str]:
-    found = own.read(read_pods([Path(path) for path in paths]), MAPPINGS)
-    return [each.name for each in found.world.pods]
-
-
-@pytest.mark.parametrize("read", [explained, checked, planned])
 @pytest.mark.parametrize(
     ("paths", "names"),
     [
@@ -70,33 +42,25 @@ def planned(_: object, paths: list[str]) -> list[str]:
     ],
 )
 @pytest.mark.usefixtures("files")
-def test_every_file_that_is_named_is_read(
-    capsys: pytest.CaptureFixture[str],
-    read: Callable[[pytest.CaptureFixture[str], list[str]], list[str]],
-    paths: list[str],
-    names: list[str],
-) -> None:
-    assert sorted(read(capsys, paths)) == sorted(names)
+def test_every_file_that_is_named_is_read(paths: list[str], names: list[str]) -> None:
+    assert [each.name for each in read_pods(list(map(Path, paths)))] == names
 
 
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("service.yaml", "service.yaml contains nothing that makes pods"),
-        ("services", "services contains nothing that makes pods"),
-        ("empty", "empty has no .yaml, .yml or .json file"),
-        ("absent.yaml", "absent.yaml: No such file or directory"),
-        ("-", "stdin (-) can be read only once"),
+        ("service.yaml", r"service.yaml contains nothing that makes pods"),
+        ("services", r"services contains nothing that makes pods"),
+        ("empty", r"empty has no .yaml, .yml or .json file"),
+        ("absent.yaml", r"absent.yaml: No such file or directory"),
+        ("-", r"stdin \(-\) can be read only once"),
     ],
 )
 @pytest.mark.usefixtures("files")
-def test_a_path_without_pods_is_never_ignored(
-    capsys: pytest.CaptureFixture[str], path: str, problem: str
-) -> None:
-    command = ["explain", "--mappings", str(MAPPINGS), "-f"]
-    before = "-" if path == "-" else "a.yaml"
-    assert main([*command, before, command[-1], path]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {problem}")
+def test_a_path_without_pods_is_never_ignored(path: str, problem: str) -> None:
+    before = Path("-" if path == "-" else "a.yaml")
+    with pytest.raises(InvalidInput, match=f"^{problem}"):
+        read_pods([before, Path(path)])
 
 
 def test_a_file_that_can_not_be_read_is_named(
