@@ -14,11 +14,12 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from prometheus_client import CollectorRegistry
 
 from certs.authority import KeyPair, parse_names, utc_now
-from certs.certificates import read_certificates
+from certs.certificates import read_certificates, read_signing_key
 from certs.keeper import CertificateReconciler, ForceRenew, RoundReport
 from certs.metrics import CertsMetrics
 from certs.policy import CertificatePolicy
@@ -176,6 +177,17 @@ class Cluster:
         data: dict[str, bytes] = self.store.objects[name]
         return data
 
+    def pair_for(self, purpose: x509.ObjectIdentifier) -> KeyPair:
+        """The serving pair as the CA would have signed it for another purpose."""
+        key, authority = (
+            read_signing_key(self.secret(name)[each])
+            for name, each in ((TLS, "tls.key"), (CA, "ca.key"))
+        )
+        assert key is not None
+        pair = KeyPair(self.serving, key)
+        usage = x509.ExtendedKeyUsage([purpose])
+        return rebuilt(pair, without=x509.ExtendedKeyUsage, adding=usage, by=authority)
+
     def edit_pair(self, pair: KeyPair) -> None:
         self.store.edit(TLS, tls_crt=pair.certificate_pem, tls_key=pair.key_pem)
 
@@ -202,8 +214,14 @@ class Replica:
         return self.registry.get_sample_value(name, {"certificate": certificate})
 
 
-def rebuilt(pair: KeyPair, *, without: type[x509.ExtensionType]) -> KeyPair:
-    """The same CA without one of its extensions."""
+def rebuilt(
+    pair: KeyPair,
+    *,
+    without: type[x509.ExtensionType],
+    adding: x509.ExtensionType | None = None,
+    by: ec.EllipticCurvePrivateKey | None = None,
+) -> KeyPair:
+    """The same pair without one of its extensions, perhaps with another, signed by this key."""
     certificate = pair.certificate
     builder = (
         x509.CertificateBuilder()
@@ -217,7 +235,9 @@ def rebuilt(pair: KeyPair, *, without: type[x509.ExtensionType]) -> KeyPair:
     for extension in certificate.extensions:
         if not isinstance(extension.value, without):
             builder = builder.add_extension(extension.value, critical=extension.critical)
-    return KeyPair(builder.sign(pair.key, hashes.SHA256()), pair.key)
+    if adding is not None:
+        builder = builder.add_extension(adding, critical=False)
+    return KeyPair(builder.sign(by or pair.key, hashes.SHA256()), pair.key)
 
 
 def private_key_pem(key: PrivateKeyTypes, *, password: bytes = b"") -> bytes:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from prometheus_client import CollectorRegistry
 
 from certs import policy
@@ -204,7 +205,9 @@ async def test_what_is_in_a_configuration_leaves_with_the_old_cas(filled: Cluste
     assert filled.bundle == [own]
 
 
-@pytest.mark.parametrize("damage", ["no key", "garbled", "another key", "unknown CA", "expired"])
+@pytest.mark.parametrize(
+    "damage", ["no key", "garbled", "another key", "unknown CA", "for clients", "expired"]
+)
 async def test_a_serving_pair_that_nobody_can_use_is_replaced_at_once(
     filled: Cluster, damage: str
 ) -> None:
@@ -219,6 +222,9 @@ async def test_a_serving_pair_that_nobody_can_use_is_replaced_at_once(
         case "another key":
             filled.store.edit(TLS, tls_key=pair.key_pem)
         case "unknown CA":
+            filled.edit_pair(pair)
+        case "for clients":
+            pair = filled.pair_for(ExtendedKeyUsageOID.CLIENT_AUTH)
             filled.edit_pair(pair)
         case "expired":
             filled.clock.advance(days=91)
