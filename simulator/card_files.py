@@ -140,10 +140,7 @@ def function_files(function: Function) -> Iterator[Content]:
     yield from (
         ("vendor", "0x8086\n"),
         ("device", f"{function.names.pci_device}\n"),
-        ("subsystem_vendor", "0x8086\n"),
-        ("subsystem_device", "0x0000\n"),
         ("class", "0x120000\n"),
-        ("local_cpulist", "0-15\n"),
         ("uevent", f"DRIVER=dfl-pci\nPCI_CLASS=120000\nPCI_SLOT_NAME={function.address}\n"),
     )
     for kind, total in (("correctable", "COR"), ("nonfatal", "NONFATAL"), ("fatal", "FATAL")):
@@ -151,7 +148,6 @@ def function_files(function: Function) -> Iterator[Content]:
     if function.numa_node is not None:
         yield "numa_node", f"{function.numa_node}\n"
     if function.physfn is None:
-        yield "sriov_totalvfs", f"{max(1, len(function.ports))}\n"
         yield "sriov_numvfs", f"{len(function.virtual)}\n"
 
 
@@ -206,11 +202,7 @@ def port_files(function: Function, port: SyntheticPort) -> Iterator[Content]:
 
 
 def _uevent(name: str, major: int, minor: int) -> str:
-    driver = name.rpartition(".")[0]
-    return (
-        f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\nDRIVER={driver}\n"
-        f"MODALIAS=platform:{driver}\n"
-    )
+    return f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\n"
 
 
 def _fme_files(function: Function) -> Iterator[Content]:
