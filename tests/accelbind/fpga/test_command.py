@@ -81,28 +81,6 @@ def test_an_engine_stands_for_the_only_port_that_it_has(rack: Rack, tmp_path: Pa
     assert fpga(rack, "reset", "dfl-fme.7")[0] == 4
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
-        "DFL-PORT.0",
-        "{root}/dev/dfl-port.0",
-        "link",
-        "{root}/sys/class/fpga_region/region0/dfl-port.0",
-    ],
-)
-def test_a_device_may_be_named_in_any_way_that_leads_to_it(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch, shown: str
-) -> None:
-    rack.add_card(CardSpec(driver="dfl"))
-    (rack.root / "link").symlink_to("dev/dfl-port.0")
-    monkeypatch.chdir(rack.root)
-    code, out, err = fpga(rack, "info", shown.format(root=rack.root), "-o", "json")
-    if shown == "link":  # without a folder it is a name
-        assert (code, "there is no port link" in err) == (4, True)
-    else:
-        assert (code, json.loads(out)["device"]) == (0, "dfl-port.0")
-
-
 def test_a_card_that_can_not_be_read_is_listed_with_the_reason(rack: Rack) -> None:
     rack.add_card(CardSpec(faults=(Fault.ENTRY_DANGLING,)))
     code, out, _ = fpga(rack, "list")
