@@ -1,11 +1,8 @@
 """Clients of the API server stand-in, objects for it, and a webhook that it calls."""
 
-import asyncio
 import base64
 import json
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, Self, TypeAlias
 
 import httpx2
@@ -74,38 +71,6 @@ async def created(http: httpx2.AsyncClient, path: str, item: Json, **params: str
     assert answer.status_code == 201, answer.text
     result: Json = answer.json()
     return result
-
-
-class WatchReader:
-    """The lines of a watch, as they come."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self.response = response
-        self._pieces = response.aiter_bytes()
-        self.unread = b""
-
-    async def event(self) -> Json:
-        async with asyncio.timeout(60):
-            while b"\n" not in self.unread:
-                self.unread += await anext(self._pieces)
-        line, _, self.unread = self.unread.partition(b"\n")
-        result: Json = json.loads(line)
-        return result
-
-    async def rest(self) -> bytes:
-        async with asyncio.timeout(60):
-            async for piece in self._pieces:
-                self.unread += piece
-        return self.unread
-
-
-@asynccontextmanager
-async def watching(
-    http: httpx2.AsyncClient, path: str, **params: str
-) -> AsyncIterator[WatchReader]:
-    async with http.stream("GET", path, params={"watch": "1"} | params) as response:
-        assert response.status_code == 200
-        yield WatchReader(response)
 
 
 class FakeWebhook:

@@ -23,7 +23,6 @@ from tests.simulator.apiserver.support import (
     created,
     pod,
     register,
-    watching,
 )
 from tests.support import require_shared
 
@@ -71,8 +70,9 @@ async def test_the_watch_of_a_creation_a_change_and_a_deletion_is_as_recorded(
     options = Options(bookmark_interval=0.05)
     async with ApiServerStandIn(tmp_path, options) as api, client_of(api) as http:
         api.store.advance(689)
-        query = {"resourceVersion": "689", "allowWatchBookmarks": "true"}
-        async with watching(http, ALL, **query) as watch:
+        query = {"watch": "1", "resourceVersion": "689", "allowWatchBookmarks": "true"}
+        async with http.stream("GET", ALL, params=query) as watch:
+            events = watch.aiter_lines()
             stored = expected[0]["object"]
             name, annotations = (stored["metadata"][key] for key in ("name", "annotations"))
             metadata = {"name": name, "annotations": annotations}
@@ -83,7 +83,7 @@ async def test_the_watch_of_a_creation_a_change_and_a_deletion_is_as_recorded(
             assert (await http.delete(f"{FUNCTIONS}/{name}")).is_success
             got: list[Json] = []
             while len(got) < 6:
-                event = without_chance(await watch.event())
+                event = without_chance(json.loads(await anext(events)))
                 version = event["object"]["metadata"]["resourceVersion"]
                 if event["type"] != "BOOKMARK" or version == "692":  # earlier ones may come between
                     got.append(event)
@@ -100,8 +100,8 @@ async def test_the_410_is_as_recorded(tmp_path: Path, recorded: Path) -> None:
     async with ApiServerStandIn(tmp_path) as api, client_of(api) as http:
         api.store.advance(225)
         api.compact()
-        async with watching(http, ALL, resourceVersion="1") as watch:
-            assert json.loads(await watch.rest()) == loaded(recorded / "watch-too-old-410.txt")
+        watch = await http.get(ALL, params={"watch": "1", "resourceVersion": "1"})
+    assert watch.json() == loaded(recorded / "watch-too-old-410.txt")
 
 
 @pytest.mark.parametrize("name", ["small", "medium", "large-env"])
