@@ -44,57 +44,39 @@ REASONS = {
 class StatusError(AccelbindError):
     """A request that is answered with a failure."""
 
-    def __init__(
-        self, code: int, message: str, *, reason: str | None = None, details: Json | None = None
-    ) -> None:
+    def __init__(self, code: int, message: str, *, reason: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.reason = REASONS.get(code, "InternalError") if reason is None else reason
         self.message = message
-        self.details = details
 
     def status(self) -> Json:
-        """The Status object."""
+        """The Status object, without details."""
         status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
         status |= {"status": "Failure", "message": self.message, "code": self.code}
-        optional = {"reason": self.reason, "details": self.details}
-        return status | {name: value for name, value in optional.items() if value}
+        return status | ({"reason": self.reason} if self.reason else {})
 
     def body(self) -> bytes:
         """The Status as an answer's body."""
         return encode(self.status()) + b"\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One field that is wrong, and what is wrong with it."""
-
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
-
-
-def invalid_value(field: str, value: object, why: str) -> Cause:
+def invalid_value(field: str, value: object, why: str) -> str:
     """`field: Invalid value: "value": why`."""
-    return Cause(field, f"Invalid value: {encode(value).decode()}: {why}")
+    return f"{field}: Invalid value: {encode(value).decode()}: {why}"
 
 
-def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> StatusError:
-    """422: the object is well-formed and does not fit its kind."""
-    texts = ", ".join(map(str, causes))
+def invalid(resource: Resource, name: str, causes: Sequence[str]) -> StatusError:
+    """422: the object is well-formed and does not fit its kind; each cause begins with a field."""
+    texts = ", ".join(causes)
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     listed = texts if len(causes) == 1 else f"[{texts}]"
-    details: Json = {"name": name, "group": resource.group, "kind": resource.kind}
-    details["causes"] = [{"message": one.message, "field": one.field} for one in causes]
-    return StatusError(422, f'{qualified} "{name}" is invalid: {listed}', details=details)
+    return StatusError(422, f'{qualified} "{name}" is invalid: {listed}')
 
 
 def not_found(resource: Resource, name: str) -> StatusError:
     """404: no object of this name."""
-    details = {"name": name, "group": resource.group, "kind": resource.plural}
-    return StatusError(404, f'{resource.qualified} "{name}" not found', details=details)
+    return StatusError(404, f'{resource.qualified} "{name}" not found')
 
 
 def conflict(resource: Resource, name: str, why: str = "") -> StatusError:

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from simulator.apiserver.calls import Cause, invalid_value
+from simulator.apiserver.calls import invalid_value
 from simulator.apiserver.resources import DEFINITIONS, Json, Resource, ResourceTable
 from simulator.apiserver.store import Change, Store, decode
 
@@ -129,8 +129,8 @@ def _pruned(schema: Json, value: Json) -> Json:
     }
 
 
-def validate(schema: Json, item: Json) -> list[Cause]:
-    """What in an object does not fit its schema; its rules are read once all else fits."""
+def validate(schema: Json, item: Json) -> list[str]:
+    """What in an object does not fit its schema, each after its field; rules are read at last."""
     judged = _judged(item)
     return list(_check(schema, judged, "")) or list(_broken_rules(schema, judged, ""))
 
@@ -141,7 +141,7 @@ def _judged(item: Json) -> Json:
     return {name: value for name, value in item.items() if name not in _ROOT} | {"metadata": names}
 
 
-def _check(schema: Json, value: object, path: str) -> Iterator[Cause]:
+def _check(schema: Json, value: object, path: str) -> Iterator[str]:
     """The types and bounds that a value and what is in it do not meet."""
     expected = schema.get("type", "")
     if not isinstance(value, _TYPES.get(expected, object)):
@@ -150,23 +150,23 @@ def _check(schema: Json, value: object, path: str) -> Iterator[Cause]:
         yield invalid_value(path, type_, why)
     elif value not in schema.get("enum", [value]):
         known = ", ".join(f'"{one}"' for one in schema["enum"])
-        yield Cause(path, f'Unsupported value: "{value}": supported values: {known}')
+        yield f'{path}: Unsupported value: "{value}": supported values: {known}'
     elif isinstance(value, str):
         yield from _check_text(schema, value, path)
     elif isinstance(value, dict):
         for name in schema.get("required") or []:
             if name not in value:
-                yield Cause(_inside(path, name), "Required value")
+                yield f"{_inside(path, name)}: Required value"
         for name, inner in (schema.get("properties") or {}).items():
             if name in value:
                 yield from _check(inner, value[name], _inside(path, name))
 
 
-def _check_text(schema: Json, value: str, path: str) -> Iterator[Cause]:
+def _check_text(schema: Json, value: str, path: str) -> Iterator[str]:
     """Report the first of length and pattern that does not fit."""
     longest, pattern = schema.get("maxLength", len(value)), schema.get("pattern", "")
     if len(value) > longest:
-        yield Cause(path, f"Too long: may not be more than {longest} bytes")
+        yield f"{path}: Too long: may not be more than {longest} bytes"
     elif len(value) < (shortest := schema.get("minLength", 0)):
         why = f"{path} in body should be at least {shortest} chars long"
         yield invalid_value(path, value, why)
@@ -179,7 +179,7 @@ def _python_pattern(pattern: str) -> str:
     return re.sub(r"(?<!\\)\$", r"\\Z", pattern)
 
 
-def _broken_rules(schema: Json, value: object, path: str) -> Iterator[Cause]:
+def _broken_rules(schema: Json, value: object, path: str) -> Iterator[str]:
     """The CEL rules that a value and what is in it break."""
     if value is None:
         return

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
-from simulator.apiserver.calls import Cause, bad_request, invalid
+from simulator.apiserver.calls import bad_request, invalid
 from simulator.apiserver.resources import PODS, Json
 
 SCHEDULER = "default-scheduler"
@@ -73,14 +73,11 @@ def admit(pod: Json) -> None:
 
 def validate(pod: Json) -> None:
     """Refuse a pod without containers or images, or with a quantity that is none."""
-    causes = [] if pod["spec"].get("containers") else [Cause("spec.containers", "Required value")]
+    missing = [] if pod["spec"].get("containers") else ["spec.containers"]
     for path, container in containers_of(pod):
-        causes += [
-            Cause(f"{path}.{field}", "Required value")
-            for field in ("name", "image")
-            if not container.get(field)
-        ]
-    if causes:
+        missing += [f"{path}.{field}" for field in ("name", "image") if not container.get(field)]
+    if missing:
+        causes = [f"{field}: Required value" for field in missing]
         raise invalid(PODS, pod["metadata"]["name"], causes)
     requests_of(pod)
 

@@ -44,7 +44,7 @@ def region(name: str = "arria", **spec: object) -> Json:
 def problems(obj: Json) -> list[str]:
     """The fields of an object that its schema objects to."""
     plural = next(plural for plural, kind in KINDS.items() if kind == obj["kind"])
-    return [cause.field for cause in crd.validate(schema_of(plural), obj)]
+    return [each.partition(":")[0] for each in crd.validate(schema_of(plural), obj)]
 
 
 def can_serve(obj: Json) -> bool:
