@@ -69,10 +69,7 @@ class PluginClient:
                 await self._channel.channel_ready()
         except TimeoutError as error:
             raise PluginFailed("failed to dial device plugin: context deadline exceeded") from error
-        try:
-            return await self._call(self._stub.GetDevicePluginOptions(pb.Empty()))
-        except PluginFailed as error:
-            raise PluginFailed(f"failed to get device plugin options: {error}") from error
+        return await self._call(self._stub.GetDevicePluginOptions(pb.Empty()))
 
     async def watch(self, on_list: Callable[[str, Iterable[Device]], None]) -> str:
         """Follow ListAndWatch; returns why it ended."""
@@ -146,11 +143,7 @@ class PluginClient:
 
 def go_text(code: grpc.StatusCode, details: str) -> str:
     """An error as Go prints it: `rpc error: code = NotFound desc = …`."""
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded":
-        details = "context deadline exceeded"
-    cancelled = code is grpc.StatusCode.CANCELLED  # the one that Go spells differently
-    name = "Canceled" if cancelled else code.name.title().replace("_", "")
-    return f"rpc error: code = {name} desc = {details}"
+    return f"rpc error: code = {code.name.title().replace('_', '')} desc = {details}"
 
 
 def _device(device: pb.Device) -> Device:
