@@ -39,10 +39,8 @@ def check_other_suites(cluster: Cluster) -> Iterator[Line]:
         )
     for item in cluster.items("/apis/apps/v1/daemonsets"):
         if any(word in name_of(item) for word in _OTHER_PLUGINS):
-            is_owned = part(item, "metadata").get("ownerReferences")
-            owned = " (its operator re-creates it)" if is_owned else ""
             yield failed(
-                f"DaemonSet {full_name(item)} offers the same devices{owned}",
+                f"DaemonSet {full_name(item)} offers the same devices",
                 "remove it before accelbind serves its nodes: docs/migration.md",
             )
     for label in other_hooks(cluster):
