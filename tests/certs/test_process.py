@@ -18,6 +18,7 @@ from tests.certs.cluster import (
     empty_secret,
 )
 from tests.certs.memory import CA, NAMESPACE, private_key_pem
+from tests.services.kube.kubeconfigs import write_config
 from tests.support import Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -100,14 +101,7 @@ async def test_sigterm_ends_it_while_the_api_server_hangs(
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     async with server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        kubeconfig = {
-            "clusters": [{"name": "c", "cluster": {"server": address}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        file = tmp_path / "kubeconfig"
-        file.write_text(json.dumps(kubeconfig))
+        file = write_config(tmp_path, {"server": address}, {})
         process = processes.accelbind("certs", "run", "--kubeconfig", file, "--metrics-port", "0")
         await asyncio.wait_for(asked.wait(), 60)
         assert await asyncio.to_thread(process.terminate) == 0

@@ -8,13 +8,7 @@ import pytest
 from accelbind.cli import main
 from accelbind.doctor.model import Line, Result, failed, unseen
 from accelbind.doctor.show import lines
-
-KUBECONFIG = """
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-current-context: c
-users: [{name: u, user: {}}]
-"""
+from tests.services.kube.kubeconfigs import write_config
 
 
 def shown(*results: Result, verbose: bool = False) -> list[str]:
@@ -62,18 +56,18 @@ def test_verbose_shows_each_check_and_each_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "cause"),
+    ("exists", "cause"),
     [
-        (KUBECONFIG, "can't be reached: "),
-        (None, "can't be used: not found"),
+        (True, "can't be reached: "),
+        (False, "can't be used: not found"),
     ],
 )
 def test_a_wrong_kubeconfig_is_one_finding(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, cause: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, exists: bool, cause: str
 ) -> None:
-    path = tmp_path / "kubeconfig"
-    if text is not None:
-        path.write_text(text)
+    path = write_config(tmp_path, {"server": "https://127.0.0.1:1"})
+    if not exists:
+        path.unlink()
     command = ["doctor", "--cluster", "--kubeconfig", str(path)]
     assert main(command) == 2
     out = capsys.readouterr().out
