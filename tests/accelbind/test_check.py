@@ -142,18 +142,18 @@ def test_names_of_a_shared_namespace_are_known_where_one_namespace_is_checked(
 def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:
     maps = folder(function("a"), region("gone"), function("never", interfaceId="0" * 32))
     nodes = tmp_path / "nodes.json"
-    capacity = {RESOURCE: "1", f"fpga.intel.com/region-{INTERFACE}": "0", "cpu": "4"}
-    one = {"apiVersion": "v1", "kind": "Node", "status": {"capacity": capacity}}
-    one["status"] = {"capacity": capacity, "allocatable": capacity}
-    nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [one]}))
-    pods = tmp_path / "pods.yaml"
-    limits = {"fpga.intel.com/a": 1, "fpga.intel.com/b": 1}
-    containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
-    template = {
-        "metadata": {"name": "t"},
-        "spec": {"template": {"spec": {"containers": containers}}},
+    capacity: dict[str, object] = {
+        RESOURCE: "1",
+        f"fpga.intel.com/region-{INTERFACE}": "0",
+        "cpu": "4",
     }
-    pods.write_text(yaml.safe_dump({"apiVersion": "batch/v1", "kind": "Job"} | template))
+    items = [node_with("n", capacity)]
+    nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    pods = tmp_path / "pods.yaml"
+    template = pod("t", "fpga.intel.com/a")
+    template["spec"]["containers"][0]["resources"]["limits"]["fpga.intel.com/b"] = 1
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "t"}}
+    pods.write_text(yaml.safe_dump(job | {"spec": {"template": template}}))
     expected = [
         ("unmapped", "default", "Job t"),
         ("never-advertised", "default", "AcceleratorFunction never"),
@@ -171,12 +171,8 @@ def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:
 
 
 async def test_a_cluster_is_looked_at(tmp_path: Path) -> None:
-    def pod_of(name: str) -> Path:
-        limits = {f"fpga.intel.com/{name}": 1}
-        containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
-        (tmp_path / name).write_text(json.dumps(pod | {"spec": {"containers": containers}}))
-        return tmp_path / name
+    asking = tmp_path / "pod.json"
+    asking.write_text(json.dumps(pod("p", "fpga.intel.com/aa")))
 
     async def command(*words: str | Path) -> Done:
         return await asyncio.to_thread(run_process, *words, "--kubeconfig", api.kubeconfig_path)
@@ -189,7 +185,7 @@ async def test_a_cluster_is_looked_at(tmp_path: Path) -> None:
         api.put(node_with("n", {RESOURCE: "1"}))
         done = await command("check", "mappings")
         assert done == (0, "1 mapping in 1 namespace: no findings\n", "")
-        done = await command("explain", "-f", pod_of("aa"))
+        done = await command("explain", "-f", asking)
         assert (done.returncode, "did you mean" in done.stdout) == (1, True)
     done = await command("check", "mappings")
     assert (done.returncode, done.stderr.startswith("error: the API server ")) == (2, True)

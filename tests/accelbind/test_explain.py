@@ -339,16 +339,13 @@ def test_what_kubernetes_does_not_know_or_misses_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("server", "more", "answer"),
-    [
-        ("https://127.0.0.1:9", (), "namespace n: refused"),
-        ("https://127.0.0.1:9", ("-n", "default"), "namespace default: admitted"),
-    ],
+    ("more", "answer"),
+    [((), "namespace n: refused"), (("-n", "default"), "namespace default: admitted")],
 )
 def test_the_kubeconfigs_namespace_counts_for_folders_of_mappings_too(
-    tmp_path: Path, maps: Path, server: str, more: tuple[str, ...], answer: str
+    tmp_path: Path, maps: Path, more: tuple[str, ...], answer: str
 ) -> None:
-    kubeconfig = write_config(tmp_path, {"server": server})
+    kubeconfig = write_config(tmp_path, {"server": "https://127.0.0.1:9"})
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(POD)
     flags = ("--mappings", maps, "-f", manifest, *more)
