@@ -25,6 +25,7 @@ from services.kubelet.sockets import (
 )
 
 RESOURCE = "fpga.intel.com/region-0123"
+ENDPOINT = "fake.sock"
 
 
 def devices(*ids: str, numa: int | None = None) -> list[pb.Device]:
@@ -41,13 +42,11 @@ class FakePlugin(DevicePluginServicer):
         listed: list[pb.Device],
         *,
         resource: str = RESOURCE,
-        endpoint: str = "fake.sock",
         pre_start: bool = False,
         preferred: bool = False,
     ) -> None:
         self.folder = folder
         self.resource = resource
-        self.endpoint = endpoint
         self.options = pb.DevicePluginOptions(
             pre_start_required=pre_start, get_preferred_allocation_available=preferred
         )
@@ -70,7 +69,7 @@ class FakePlugin(DevicePluginServicer):
     async def serve(self) -> None:
         self._server = grpc.aio.server()
         add_DevicePluginServicer_to_server(self, self._server)
-        listen(self._server, plugins_folder(self.folder) / self.endpoint)
+        listen(self._server, plugins_folder(self.folder) / ENDPOINT)
         await self._server.start()
 
     async def stop(self) -> None:
@@ -81,7 +80,7 @@ class FakePlugin(DevicePluginServicer):
     async def register(self) -> None:
         async with dial(registration_socket(self.folder)) as channel:
             request = pb.RegisterRequest(
-                version=API_VERSION, endpoint=self.endpoint, resource_name=self.resource
+                version=API_VERSION, endpoint=ENDPOINT, resource_name=self.resource
             )
             await RegistrationStub(channel).Register(request, timeout=60)
             self.calls.append("Registered")
@@ -136,32 +135,6 @@ def _usual(ids: Sequence[str]) -> pb.ContainerAllocateResponse:
     nodes = [f"/dev/{each}" for each in ids]
     devices = [pb.DeviceSpec(container_path=n, host_path=n, permissions="rw") for n in nodes]
     return pb.ContainerAllocateResponse(envs={"DEVICES": ",".join(ids)}, devices=devices)
-
-
-def pod(
-    name: str = "pod",
-    *,
-    containers: dict[str, int] | None = None,
-    init: dict[str, int] | None = None,
-    sidecars: Sequence[str] = (),
-    uid: str = "",
-    resource: str = RESOURCE,
-) -> dict[str, object]:
-    def container(container_name: str, count: int) -> dict[str, object]:
-        made: dict[str, object] = {"name": container_name}
-        if count:
-            made["resources"] = {"limits": {resource: str(count)}, "requests": {}}
-        if container_name in sidecars:
-            made["restartPolicy"] = "Always"
-        return made
-
-    return {
-        "metadata": {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"},
-        "spec": {
-            "initContainers": [container(*each) for each in (init or {}).items()],
-            "containers": [container(*each) for each in (containers or {"main": 1}).items()],
-        },
-    }
 
 
 @contextlib.asynccontextmanager

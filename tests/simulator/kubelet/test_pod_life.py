@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -13,9 +14,17 @@ from services.kubelet.podresources_pb2_grpc import PodResourcesListerStub
 from services.kubelet.sockets import dial, pod_resources_socket
 from simulator.kubelet.pods import Phase, Stage
 from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn
-from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, pod, registered
+from tests.plugin.support import container, pod
+from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, registered
 
 pytestmark = pytest.mark.anyio
+
+STAYS = {"restartPolicy": "Always"}
+
+
+def of(name: str, count: int = 1) -> dict[str, Any]:
+    """A container with some of the fake plugin's devices."""
+    return container(name, RESOURCE, count)
 
 
 def fake(
@@ -41,7 +50,7 @@ async def test_preference_then_allocation_one_container_request_each_init_first(
 ) -> None:
     async with registered(fake(kubelet, preferred=True, pre_start=True)) as plugin:
         await ready(kubelet)
-        described = pod(init={"init": 1}, containers={"main": 2, "other": 1})
+        described = pod("pod", of("main", 2), of("other"), init=[of("init")])
         await kubelet.settled(await kubelet.admit(described))
         assert plugin.calls[3:] == [
             *("GetPreferredAllocation", "Allocate") * 3,
@@ -57,7 +66,7 @@ async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStand
     async with registered(fake(kubelet)) as plugin:
         await ready(kubelet)
         plugin.allocate_refusal = (grpc.StatusCode.INTERNAL, "broken")
-        state = await kubelet.admit(pod())
+        state = await kubelet.admit(pod("pod", of("main")))
         text = (
             "Allocate failed due to rpc error: code = Internal desc = broken, which is unexpected"
         )
@@ -67,7 +76,7 @@ async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStand
         assert not state["main"].started
         assert kubelet.in_use(RESOURCE) == set()
         plugin.allocate_refusal = None
-        assert (await kubelet.admit(pod())).phase is Phase.FAILED
+        assert (await kubelet.admit(pod("pod", of("main")))).phase is Phase.FAILED
 
 
 async def test_pod_resources_lists_the_pod_within_pre_start_without_plain_init_containers(
@@ -84,12 +93,12 @@ async def test_pod_resources_lists_the_pod_within_pre_start_without_plain_init_c
     plugin.PreStartContainer = look  # type: ignore[method-assign,assignment]
     async with registered(plugin):
         await ready(kubelet)
-        described = pod(init={"init": 1, "side": 1}, sidecars=["side"], containers={"main": 1})
+        described = pod("pod", of("main"), init=[of("init"), of("side") | STAYS])
         await kubelet.settled(await kubelet.admit(described))
     assert len(seen) == 3
     assert all(each == seen[0] for each in seen)
     (only,) = seen[0]
-    assert (only.namespace, only.name) == ("default", "pod")
+    assert (only.namespace, only.name) == ("ns", "pod")
     assert [each.name for each in only.containers] == ["side", "main"]
     assert [list(d.device_ids) for c in only.containers for d in c.devices] == [["a"], ["b"]]
     assert [n.ID for n in only.containers[0].devices[0].topology.nodes] == [0]
@@ -112,7 +121,7 @@ async def test_a_start_that_a_restart_of_the_kubelet_cuts_off_is_made_anew_witho
     plugin.PreStartContainer = hang  # type: ignore[method-assign,assignment]
     async with registered(plugin):
         await ready(kubelet)
-        state = await kubelet.admit(pod())
+        state = await kubelet.admit(pod("pod", of("main")))
         await entered.wait()
         await kubelet.stop()
         gate.set()
@@ -127,7 +136,7 @@ async def test_init_containers_run_to_completion_in_order_and_sidecars_stay(
 ) -> None:
     async with registered(fake(kubelet)):
         await ready(kubelet)
-        described = pod(init={"one": 1, "side": 1, "two": 1}, sidecars=["side"])
+        described = pod("pod", of("main"), init=[of("one"), of("side") | STAYS, of("two")])
         state = await kubelet.settled(await kubelet.admit(described))
     started = [each.field_path for each in kubelet.events if each.reason == "Started"]
     assert started == [
