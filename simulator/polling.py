@@ -8,17 +8,19 @@ from services.process.errors import ExternalFailure
 
 T = TypeVar("T")
 
+PATIENCE = 120.0
+"""Seconds."""
+
 
 def poll_until(
     poll: Callable[[], T | None],
     what: str,
     *,
-    seconds: float = 120.0,
     pause: float = 0.02,
     ignoring: tuple[type[Exception], ...] = (),
 ) -> T:
     """Call a function until it returns something true; ExternalFailure if that takes too long."""
-    deadline, problem = time.monotonic() + seconds, ""
+    deadline, problem = time.monotonic() + PATIENCE, ""
     while True:
         try:
             if value := poll():
@@ -26,5 +28,5 @@ def poll_until(
         except ignoring as error:
             problem = f": {error}"
         if time.monotonic() > deadline:
-            raise ExternalFailure(f"{what}: not after {seconds:.0f} s{problem}")
+            raise ExternalFailure(f"{what}: not after {PATIENCE:.0f} s{problem}")
         time.sleep(pause)

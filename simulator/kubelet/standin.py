@@ -229,9 +229,9 @@ class KubeletStandIn:
         state.killed.set()
         await self.journal.until(lambda: state.attempts > before)
 
-    async def settled(self, pod: PodState, timeout: float = 180) -> PodState:  # noqa: ASYNC109 - a deadline
+    async def settled(self, pod: PodState) -> PodState:
         """Wait until a pod runs, has failed, or waits for something to be fixed."""
-        await self.until(lambda: pod.settled, timeout)
+        await self.until(lambda: pod.settled)
         return pod
 
     async def until(self, holds: Callable[[], bool], timeout: float = 180) -> None:  # noqa: ASYNC109 - a deadline

@@ -48,14 +48,13 @@ def empty_secret(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata}
 
 
-def apply_manifests(api: ApiServerStandIn, *, configurations: bool = True) -> None:
+def apply_manifests(api: ApiServerStandIn) -> None:
     """What `kubectl apply` leaves: empty Secrets, configurations without bundles."""
     api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     for name in (CA, TLS):
         api.put(empty_secret(name))
-    if configurations:
-        api.put(configuration(MUTATING, entry("a.accelbind.dev"), entry("b.accelbind.dev")))
-        api.put(configuration(VALIDATING))
+    api.put(configuration(MUTATING, entry("a.accelbind.dev"), entry("b.accelbind.dev")))
+    api.put(configuration(VALIDATING))
 
 
 def secret(api: ApiServerStandIn, name: str) -> dict[str, bytes]:

@@ -15,7 +15,6 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from prometheus_client import CollectorRegistry
 
 from certs.authority import KeyPair, parse_names, utc_now
@@ -240,11 +239,10 @@ def rebuilt(
     return KeyPair(builder.sign(by or pair.key, hashes.SHA256()), pair.key)
 
 
-def private_key_pem(key: PrivateKeyTypes, *, password: bytes = b"") -> bytes:
-    """A key of any kind as PEM, encrypted if there is a password."""
-    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
-    if password:
-        encryption = serialization.BestAvailableEncryption(password)
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+def encrypted_key() -> bytes:
+    """A key that only its owner can read, as PEM."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
     )

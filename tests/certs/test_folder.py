@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.authority import create_authority
 from certs.folder import issue, renew
 from services.process.errors import CertificateError, InvalidSettings
-from tests.certs.memory import private_key_pem
+from tests.certs.memory import encrypted_key
 from tests.support import require
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -80,9 +79,6 @@ def test_a_key_that_a_kill_left_without_certificate_gets_one(tmp_path: Path) -> 
     serving.verify_directly_issued_by(ca)
 
 
-ENCRYPTED_KEY = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
-
-
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -90,7 +86,7 @@ ENCRYPTED_KEY = private_key_pem(ec.generate_private_key(ec.SECP256R1()), passwor
         ("ca.crt", b"x" * 1_100_000, "more than 1048576 bytes"),
         ("ca.key", b"", "does not contain a PEM key"),
         ("ca.key", None, "does not contain a PEM key"),
-        ("ca.key", ENCRYPTED_KEY, "the key is encrypted"),
+        ("ca.key", encrypted_key(), "the key is encrypted"),
         ("ca.key", create_authority(NOW, timedelta(days=1)).key_pem, "does not belong"),
     ],
 )

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from prometheus_client import CollectorRegistry
 
@@ -22,7 +21,7 @@ from certs.certificates import MOST_CERTIFICATES, bundle_pem, is_signed_by, name
 from certs.keeper import ATTEMPTS, ForceRenew, renew
 from certs.metrics import CertsMetrics
 from services.process.errors import CertificateError, ClusterError
-from tests.certs.memory import CA, HOST, LOCATIONS, POLICY, TLS, Cluster, private_key_pem
+from tests.certs.memory import CA, HOST, LOCATIONS, POLICY, TLS, Cluster, encrypted_key
 
 pytestmark = pytest.mark.anyio
 
@@ -236,7 +235,7 @@ async def test_a_serving_pair_that_nobody_can_use_is_replaced_at_once(
 
 
 async def test_a_ca_key_that_cannot_sign_is_refused_and_kept(cluster: Cluster) -> None:
-    key = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
+    key = encrypted_key()
     cluster.store.edit(CA, ca_key=key)
     with pytest.raises(CertificateError, match=r"accelbind-ca: the key is encrypted.*put in an un"):
         await cluster.replica().run_once()

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
@@ -17,7 +16,7 @@ from tests.certs.cluster import (
     edit_secret,
     empty_secret,
 )
-from tests.certs.memory import CA, NAMESPACE, private_key_pem
+from tests.certs.memory import CA, NAMESPACE, encrypted_key
 from tests.services.kube.kubeconfigs import write_config
 from tests.support import Processes, eventually_async
 
@@ -62,8 +61,7 @@ async def test_errors_make_it_not_ready_until_they_are_over(
         return status == 503 and text in body
 
     # A key that only a person can replace.
-    encrypted = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
-    edit_secret(api, CA, ca_key=encrypted)
+    edit_secret(api, CA, ca_key=encrypted_key())
     reason = f"Secret {NAMESPACE}/{CA}: the key is encrypted"
     await eventually_async(lambda: reports(reason), what=reason)
     api.put(empty_secret(CA))

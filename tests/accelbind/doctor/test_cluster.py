@@ -265,13 +265,11 @@ async def test_nodes_without_accelerators(api: ApiServerStandIn) -> None:
     await expect(api, "cluster.nodes", "warning", "1 node offers")
 
 
-def stuck(
-    name: str, resource: str, *, node: str = "", phase: str = "Pending", **status: Any
-) -> Json:
+def stuck(name: str, resource: str, *, node: str = "", **status: Any) -> Json:
     made = pod(name, resource)
     if node:
         made["spec"]["nodeName"] = node
-    made["status"] = {"phase": phase, **status}
+    made["status"] = {"phase": "Pending", **status}
     return made
 
 

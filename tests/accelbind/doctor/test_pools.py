@@ -13,8 +13,8 @@ from tests.simulator.apiserver.support import PHYSICAL, node_with
 pytestmark = pytest.mark.anyio
 
 
-def tainted(key: str, effect: str = "NoSchedule") -> Json:
-    return {"key": key, "effect": effect}
+def tainted(key: str) -> Json:
+    return {"key": key, "effect": "NoSchedule"}
 
 
 def without_labels(name: str, capacity: str) -> Json:
