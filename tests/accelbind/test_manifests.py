@@ -71,6 +71,6 @@ def test_a_file_that_can_not_be_read_is_named(
         read_pods([tmp_path])
     (tmp_path / "loop.yaml").unlink()
     (tmp_path / "long.yaml").write_text(pod("a"))
-    monkeypatch.setattr(manifests, "MAX_BYTES", 100)
+    monkeypatch.setattr(manifests, "MAX_BYTES", 10)
     with pytest.raises(InvalidManifest, match=r"long\.yaml is larger than 0 MiB: split it"):
         read_pods([tmp_path])
