@@ -145,38 +145,22 @@ def webhook_configurations(url: str, authority: Path) -> Iterator[tuple[str, Jso
     `url` is where the API server reaches the webhook, `authority` the CA of its certificate.
     """
     bundle = base64.b64encode(authority.read_bytes()).decode()
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     for kind, name, path in (
         ("MutatingWebhookConfiguration", WEBHOOK, "mutate"),
         ("ValidatingWebhookConfiguration", LAST_CHECK, "validate"),
     ):
-        configuration = _configuration(kind, name, f"{url}/{path}", bundle)
+        condition = {"name": "asks-for-accelerators", "expression": ASKS_FOR_ACCELERATORS}
+        webhook: Json = {
+            "name": name,
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": f"{url}/{path}", "caBundle": bundle},
+            "failurePolicy": "Fail",
+            "matchConditions": [condition],
+            "rules": [{"operations": ["CREATE"], **pods}],
+            "sideEffects": "None",
+            "timeoutSeconds": 5,
+        }
+        head: Json = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind}
+        configuration = head | {"metadata": {"name": "accelbind"}, "webhooks": [webhook]}
         yield f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s", configuration
-
-
-def _configuration(kind: str, name: str, url: str, bundle: str) -> Json:
-    webhook: Json = {
-        "name": name,
-        "admissionReviewVersions": ["v1"],
-        "clientConfig": {"url": url, "caBundle": bundle},
-        "failurePolicy": "Fail",
-        "matchConditions": [{"name": "asks-for-accelerators", "expression": ASKS_FOR_ACCELERATORS}],
-        "matchPolicy": "Equivalent",
-        "rules": [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["CREATE"],
-                "resources": ["pods"],
-            }
-        ],
-        "sideEffects": "None",
-        "timeoutSeconds": 5,
-    }
-    if kind.startswith("Mutating"):
-        webhook["reinvocationPolicy"] = "IfNeeded"
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": "accelbind"},
-        "webhooks": [webhook],
-    }
