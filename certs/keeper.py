@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import structlog
 from cryptography import x509
@@ -50,15 +50,10 @@ CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 
 FOREVER: Final = timedelta.max
 
+Forced: TypeAlias = Literal["", "ca", "serving"]
+"""What is renewed although it is not due."""
+
 log = structlog.get_logger(component="certs")
-
-
-@dataclass(slots=True)
-class ForceRenew:
-    """What is renewed although it is not due; reset once that is done."""
-
-    authority: bool = False
-    serving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +74,7 @@ class RoundReport:
 class CertificateReconciler:
     """Reconciles two Secrets and the bundles of webhook configurations.
 
-    It remembers only since when all configurations hold the same bundle.
+    It remembers only since when all configurations hold the same bundle, and what is to be forced.
     """
 
     def __init__(
@@ -87,13 +82,13 @@ class CertificateReconciler:
         policy: CertificatePolicy,
         at: CertificateLocations,
         metrics: CertsMetrics,
-        force: ForceRenew | None = None,
+        force: Forced = "",
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._policy = policy
         self._at = at
         self._metrics = metrics
-        self._force = force or ForceRenew()
+        self._force = force
         self._now = now
         self._in_place: tuple[bytes, datetime] | None = None
 
@@ -170,7 +165,7 @@ class CertificateReconciler:
         where = f"{self._at.namespace}/{self._at.authority}"
         try:
             state = next_ca(
-                held.data, serving, configured, self._policy, now, force=self._force.authority
+                held.data, serving, configured, self._policy, now, force=self._force == "ca"
             )
         except CertificateError as error:
             raise CertificateError(f"Secret {where}: {error}") from error
@@ -184,7 +179,8 @@ class CertificateReconciler:
                 reason=state.created,
                 trusted_cas=len(state.authorities),
             )
-        self._force.authority = False
+        if self._force == "ca":
+            self._force = ""
         return state
 
     async def _write_bundles(
@@ -232,14 +228,14 @@ class CertificateReconciler:
     ) -> tuple[Secret, bool]:
         """Return the serving Secret as it is then, and whether a renewal waits."""
         status = check_pair(held.data, state, self._policy, now)
-        reason = status.error or status.due or ("requested" if self._force.serving else "")
+        reason = status.error or status.due or ("requested" if self._force == "serving" else "")
         # An unknown CA may be trusted by the configurations that could not be read.
         waits = (status.waits and not settled) or (status.untrusted and not configurations_read)
         if not reason or waits:
             return held, waits
         data, ends = new_pair(state, self._policy, now)
         written = await write_secret(client, held, data, ours=SERVING_KEYS)
-        self._force.serving = False
+        self._force = ""
         self._metrics.issued.labels("serving").inc()
         repaired = status.error and any(map(held.data.get, SERVING_KEYS))
         (log.warning if repaired else log.info)(
@@ -269,8 +265,7 @@ async def renew(
     held = (await ensure_secret(client, at.namespace, at.authority)).data
     names = names_of(serving) if serving and find_signer(serving, stored_authorities(held)) else ()
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
-    force = ForceRenew(authority=authority, serving=not authority)
-    reconciler = CertificateReconciler(policy, at, metrics, force)
+    reconciler = CertificateReconciler(policy, at, metrics, "ca" if authority else "serving")
     began = time.monotonic()
     waited = False
     while True:

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from certs.authority import KeyPair, parse_names, utc_now
 from certs.certificates import read_certificates, read_signing_key
-from certs.keeper import CertificateReconciler, ForceRenew, RoundReport
+from certs.keeper import CertificateReconciler, Forced, RoundReport
 from certs.metrics import CertsMetrics
 from certs.policy import CertificatePolicy
 from certs.store import CertificateLocations
@@ -147,7 +147,7 @@ class Cluster:
         self.store = MemoryApi(self.clock, chance)
         self.policy = POLICY
 
-    def replica(self, force: ForceRenew | None = None) -> "Replica":
+    def replica(self, force: Forced = "") -> "Replica":
         registry = CollectorRegistry()
         reconciler = CertificateReconciler(
             self.policy, LOCATIONS, CertsMetrics(registry), force, self.clock.now

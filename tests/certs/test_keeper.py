@@ -18,7 +18,7 @@ from certs.authority import (
     utc_now,
 )
 from certs.certificates import MOST_CERTIFICATES, bundle_pem, is_signed_by, names_of
-from certs.keeper import ATTEMPTS, ForceRenew, renew
+from certs.keeper import ATTEMPTS, renew
 from certs.metrics import CertsMetrics
 from services.process.errors import CertificateError, ClusterError
 from tests.certs.memory import CA, HOST, LOCATIONS, POLICY, TLS, Cluster, encrypted_key
@@ -96,7 +96,7 @@ async def test_a_ca_is_replaced_in_steps(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("what", ["restart", "wiped bundle"])
 async def test_the_time_to_settle_starts_again(filled: Cluster, what: str) -> None:
-    replica = filled.replica(ForceRenew(authority=True))
+    replica = filled.replica("ca")
     for _ in range(2):
         await replica.run_once()
     filled.clock.advance(seconds=61)
@@ -117,7 +117,7 @@ async def test_the_served_ca_stays_however_often_the_ca_is_replaced(
     monkeypatch.setattr(policy, "MOST_OLD", 3)
     [first], shown = filled.bundle, filled.serving
     for _ in range(6):
-        assert (await filled.replica(ForceRenew(authority=True)).run_once()).waiting
+        assert (await filled.replica("ca").run_once()).waiting
         assert first in filled.bundle
         assert filled.serving == shown
     assert len(filled.bundle) == 4
@@ -128,7 +128,7 @@ async def test_the_served_ca_stays_however_often_the_ca_is_replaced(
 
 async def test_a_bundle_that_cannot_be_written_delays_the_new_ca_only(filled: Cluster) -> None:
     [old] = filled.bundle
-    replica = filled.replica(ForceRenew(authority=True))
+    replica = filled.replica("ca")
     with filled.store.refusing(reads=False):
         reports = [await replica.run_once(hours=5) for _ in range(4)]
     assert len(reports[-1].problems) == 2
@@ -351,7 +351,7 @@ async def test_a_delayed_replica_undoes_nothing(filled: Cluster) -> None:
     filled.store.on_write = hold_the_first
     late = asyncio.ensure_future(filled.replica().run_once())
     await asyncio.wait_for(held.wait(), 60)
-    other = filled.replica(ForceRenew(authority=True))
+    other = filled.replica("ca")
     for _ in range(3):
         await other.run_once()
         filled.clock.advance(minutes=1)
@@ -368,7 +368,7 @@ async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> 
     cluster.change_policy(names=parse_names([HOST, "other.svc"]), overlap=timedelta(days=7))
     cluster.clock.advance(hours=-2)
     await cluster.replica().run_once()
-    replica = cluster.replica(ForceRenew(authority=True))
+    replica = cluster.replica("ca")
     for minutes in (0, 2, 2):
         await replica.run_once(minutes=minutes)
     both, shown = cluster.bundle, cluster.serving
