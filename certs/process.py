@@ -106,9 +106,8 @@ class Process:
     def _report(self, report: RoundReport) -> float:
         self._backoff.reset()
         metrics = self._metrics
-        if report.authorities:
-            ends = report.authorities[0].not_valid_after_utc
-            metrics.expiry.labels("ca").set(ends.timestamp())
+        ends = report.authorities[0].not_valid_after_utc
+        metrics.expiry.labels("ca").set(ends.timestamp())
         if report.serving_ends is not None:
             metrics.expiry.labels("serving").set(report.serving_ends.timestamp())
         metrics.trusted.set(len(report.authorities))
