@@ -28,9 +28,9 @@ def of(name: str, count: int = 1) -> dict[str, Any]:
 
 
 def fake(
-    kubelet: KubeletStandIn, *ids: str, pre_start: bool = False, preferred: bool = False
+    kubelet: KubeletStandIn, *, pre_start: bool = False, preferred: bool = False
 ) -> FakePlugin:
-    listing = devices(*(ids or "abcd"))
+    listing = devices(*"abcd")
     return FakePlugin(kubelet.folder, listing, pre_start=pre_start, preferred=preferred)
 
 
