@@ -8,8 +8,6 @@ then the start policy is asked, with the container that starts.
 import asyncio
 import contextlib
 import json
-import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -58,20 +56,16 @@ class HookServer:
         """
         try:
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            self._path.unlink(missing_ok=True)
-            server = await asyncio.start_unix_server(self._serve, sock=_bound(self._path))
+            server = await asyncio.start_unix_server(self._serve, self._path, start_serving=False)
+            self._path.chmod(0o600)  # before anyone can connect
         except OSError as error:
             raise KubeletError(
                 f"the OCI hook's socket {self._path} can't be made: {error.strerror or error}; set"
                 " --state-dir to a folder that this process may write to"
             ) from error
         log.info("waiting for the OCI hook", socket=str(self._path))
-        try:
-            async with server:
-                await server.serve_forever()
-        finally:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
+        async with server:
+            await server.serve_forever()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):
@@ -100,15 +94,3 @@ class HookServer:
             return False, clip(text, MAX_REASON)
         self._count("allowed")
         return True, ""
-
-
-def _bound(path: Path) -> socket.socket:
-    """A socket to which only its owner may connect."""
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        os.fchmod(listener.fileno(), 0o600)  # bound with this mode from the start
-        listener.bind(str(path))
-    except OSError:
-        listener.close()
-        raise
-    return listener
