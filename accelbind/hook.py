@@ -28,47 +28,35 @@ ANNOTATIONS = (
 have 256 KiB, and CRI-O writes them three times."""
 
 
-class HookRefused(Exception):
-    """The container may not start, and why."""
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Ask the plugin, and return the exit code: 0 if the container may start."""
+def main() -> None:
+    """Return if the plugin lets the container on stdin start; exit with the reason otherwise."""
     signal.signal(signal.SIGALRM, _too_late)
     signal.alarm(SECONDS)
-    try:
-        authorize_start(sys.argv[1:] if arguments is None else arguments)
-    except HookRefused as refused:
-        print(f"accelbind-hook: {refused}", file=sys.stderr)  # noqa: T201 - runtimes show it
-        return 1
-    finally:
-        signal.alarm(0)
-    return 0
-
-
-def _too_late(*_: object) -> None:
-    raise HookRefused(
-        f"no decision within {SECONDS} s: the runtime did not close stdin after the container's"
-        " state, or the bundle's disk or the accelbind plugin is too slow"
-    )
-
-
-def authorize_start(arguments: list[str]) -> None:
-    """Return if the plugin lets the container on stdin start; raise `HookRefused` otherwise."""
-    if len(arguments) != 2:
-        raise HookRefused("usage: accelbind-hook SOCKET REGION, the container's state on stdin")
-    path, region = arguments
+    if len(sys.argv) != 3:
+        raise _refusal("usage: accelbind-hook SOCKET REGION, the container's state on stdin")
+    path, region = sys.argv[1:]
     question = json.dumps({"region": region, "annotations": _annotations()})
     answer = _ask(path, question.encode() + b"\n")
     try:
         allowed, reason = json.loads(answer)
     except (ValueError, TypeError):
-        raise HookRefused(
+        raise _refusal(
             f"the accelbind plugin has ended, or broken off, before it decided ({path}); look at"
             " its log"
         ) from None
     if allowed is not True:
-        raise HookRefused(reason)
+        raise _refusal(reason)
+
+
+def _refusal(reason: str) -> SystemExit:
+    return SystemExit(f"accelbind-hook: {reason}")  # which Python prints to stderr
+
+
+def _too_late(*_: object) -> None:
+    raise _refusal(
+        f"no decision within {SECONDS} s: the runtime did not close stdin after the container's"
+        " state, or the bundle's disk or the accelbind plugin is too slow"
+    )
 
 
 def _annotations() -> dict[str, str]:
@@ -79,7 +67,7 @@ def _annotations() -> dict[str, str]:
             annotations = json.load(file)["annotations"]
         return {key: annotations[key] for key in ANNOTATIONS if key in annotations}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise HookRefused(
+        raise _refusal(
             "the container's state on stdin, or the config.json of its bundle, can't be read"
             f" ({type(error).__name__}: {error}): a runtime has to start this"
         ) from None
@@ -93,7 +81,7 @@ def _ask(path: str, question: bytes) -> bytes:
             with connection.makefile("rb") as answer:
                 return answer.readline()
     except OSError as error:
-        raise HookRefused(
+        raise _refusal(
             f"the accelbind plugin on this node can't be asked ({path}: {error.strerror or error}):"
             " is its pod running here, with --programming=oci-hook? Until it is, no container with"
             " a region starts"
@@ -101,4 +89,4 @@ def _ask(path: str, question: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
