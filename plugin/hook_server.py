@@ -80,9 +80,9 @@ class HookServer:
 
     async def _answer(self, message: bytes) -> tuple[bool, str]:
         try:
-            call = parse(message)
-            resource, ids = held_regions(call, await self._files.entries())
-            await self._policy.authorize_start(resource, ids, only=call.container)
+            container, region = parse(message)
+            resource, ids = held_regions(container, region, await self._files.entries())
+            await self._policy.authorize_start(resource, ids, only=container)
         except AccelbindError as error:
             self._count("refused")
             log.warning("refused", call="hook", reason=str(error))

@@ -6,7 +6,6 @@ of itself counts.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -23,17 +22,7 @@ _NAMES: Final = (
 )
 """Annotations of containerd and of CRI-O: UID of the pod, name of the container."""
 
-
 _REGIONS: Final = f"{DOMAIN}/region-"
-
-
-@dataclass(frozen=True, slots=True)
-class HookCall:
-    """A container that is about to start, as its runtime describes it."""
-
-    container: ContainerIdentity
-    region: str
-    """The region that the CDI file gave it."""
 
 
 class _Message(msgspec.Struct):
@@ -44,8 +33,12 @@ class _Message(msgspec.Struct):
 _DECODER: Final = msgspec.json.Decoder(_Message)
 
 
-def parse(message: bytes) -> HookCall:
-    """Read a hook's message; `InvalidInput` if it doesn't name one container of one pod."""
+def parse(message: bytes) -> tuple[ContainerIdentity, str]:
+    """The container that starts, and the region that the CDI file gave it.
+
+    Raises:
+        InvalidInput: The message doesn't name one container of one pod.
+    """
     try:
         call = _DECODER.decode(message)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -62,24 +55,26 @@ def parse(message: bytes) -> HookCall:
         )
     if len(named) > 1:  # a pod's own annotations that imitate another runtime's
         raise InvalidInput("the annotations name two different containers")
-    return HookCall(named.pop(), call.region)
+    return named.pop(), call.region
 
 
-def held_regions(call: HookCall, entries: Iterable[CheckpointEntry]) -> tuple[str, tuple[str, ...]]:
+def held_regions(
+    container: ContainerIdentity, region: str, entries: Iterable[CheckpointEntry]
+) -> tuple[str, tuple[str, ...]]:
     """The full name of the resource with a region, and all regions of it that the container has.
 
     The runtime calls the hook for each region. One that was not allocated is refused.
     """
     held: dict[str, set[str]] = {}
     for entry in entries:
-        container = ContainerIdentity(entry.pod_uid, entry.container)
-        if call.container == container and entry.resource.startswith(_REGIONS):
+        holder = ContainerIdentity(entry.pod_uid, entry.container)
+        if container == holder and entry.resource.startswith(_REGIONS):
             held.setdefault(entry.resource, set()).update(entry.device_ids)
     for resource, names in held.items():
-        if call.region in names:
+        if region in names:
             return resource, tuple(sorted(names))
     raise InvalidInput(
-        f"the container has {plain(call.region)}, which the kubelet has not allocated to it:"
+        f"the container has {plain(region)}, which the kubelet has not allocated to it:"
         " ask for a region as a resource"
     )
 

@@ -3,12 +3,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from services.containers.hook_call import (
-    HookCall,
-    held_regions,
-    parse,
-    require_no_plain_nodes,
-)
+from services.containers.hook_call import held_regions, parse, require_no_plain_nodes
 from services.containers.identity import ContainerIdentity
 from services.kubelet.values import CheckpointEntry
 from services.process.errors import HookMissing, InvalidInput
@@ -19,7 +14,7 @@ CONTAINERD = {
     "io.kubernetes.cri.container-name": "c",
 }
 CRIO = {"io.kubernetes.pod.uid": "uid", "io.kubernetes.container.name": "c"}
-CALL = HookCall(ContainerIdentity("uid", "c"), "dfl-fme.0")
+CALL = (ContainerIdentity("uid", "c"), "dfl-fme.0")
 
 
 def message(annotations: dict[str, str]) -> bytes:
@@ -68,7 +63,7 @@ def test_a_containers_regions_are_those_of_the_checkpoint() -> None:
         entry("dfl-fme.1", resource="fpga.intel.com/other"),
         entry("dfl-fme.1", resource=REGION.removeprefix("fpga.intel.com/")),
     ]
-    assert held_regions(CALL, entries) == (REGION, ("dfl-fme.0", "dfl-fme.1"))
+    assert held_regions(*CALL, entries) == (REGION, ("dfl-fme.0", "dfl-fme.1"))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_a_containers_regions_are_those_of_the_checkpoint() -> None:
 )
 def test_a_region_that_was_not_allocated_is_refused(entries: list[CheckpointEntry]) -> None:
     with pytest.raises(InvalidInput, match=r"dfl-fme.0, which the kubelet has not allocated"):
-        held_regions(CALL, entries)
+        held_regions(*CALL, entries)
 
 
 @pytest.mark.parametrize(
