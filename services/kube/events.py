@@ -60,16 +60,13 @@ log = structlog.get_logger(component="events")
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """The object that an Event is about."""
+    """The object of apiVersion v1 that an Event is about."""
 
     kind: str
     name: str
     namespace: str = ""
     """Empty for objects without one, such as a node."""
     uid: str = ""
-    api_version: str = "v1"
-    field_path: str = ""
-    """A part of it, such as `spec.containers{main}`."""
 
 
 def node_reference(name: str) -> ObjectReference:
@@ -194,8 +191,7 @@ class EventRecorder:
             "namespace": about.namespace,
             "name": about.name,
             "uid": about.uid,
-            "apiVersion": about.api_version,
-            "fieldPath": about.field_path,
+            "apiVersion": "v1",
         }
         return {
             "apiVersion": "v1",

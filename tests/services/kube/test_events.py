@@ -200,13 +200,19 @@ async def test_what_the_api_server_does_not_take_is_given_up_and_logged_once(
 
 async def test_an_event_of_a_pod_is_in_its_namespace(api: ApiServerStandIn) -> None:
     api.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}})
-    pod = ObjectReference("Pod", "p", namespace="team", uid="u", field_path="spec.containers{c}")
+    pod = ObjectReference("Pod", "p", namespace="team", uid="u")
     async with writing(api) as made:
         made.record(about=pod)
         await made.until(created=1)
     [event] = written(api)
     assert event["metadata"]["namespace"] == "team"
-    assert event["involvedObject"]["fieldPath"] == "spec.containers{c}"
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "p",
+        "namespace": "team",
+        "uid": "u",
+    }
 
 
 @pytest.mark.parametrize("code", [429, 503, 409])
