@@ -9,21 +9,8 @@ The kubelet calls `PreStartContainer` of one resource (`plugin.server`), which c
   the start if the container would get its device nodes without the hook;
 - `require_mapped`, modes regiondevel and af: its namespace must map what it was given.
 
-A policy raises one of these errors. Its text becomes an event of the pod, and the kubelet tries
-again every 10 to 20 s:
-
-    check                                       error             gRPC code
-    which container starts (`identity`)         NotAllowed        FAILED_PRECONDITION
-    is the pod of this UID on this node,
-      which functions does it want (`wanted`)   NotAllowed        FAILED_PRECONDITION
-    does its namespace map them (`permission`)  NotMapped         PERMISSION_DENIED
-    is there a hook to call (`hook_call`)       HookMissing       UNAVAILABLE
-    what the regions carry                      NotAllowed        FAILED_PRECONDITION
-    is there a bitstream (`node.regions`)       BitstreamMissing  NOT_FOUND
-    programming (`node.regions`)                DeviceRefused     INTERNAL
-                                                DeviceHung        DEADLINE_EXCEEDED
-    the time of 25 s                            TooSlow           DEADLINE_EXCEEDED
-    kubelet's files, API server, busy card      KubeletError, …   UNAVAILABLE
+A policy raises an `AccelbindError`: its text becomes an event of the pod, and the kubelet tries
+again every 10 to 20 s. `plugin.server.CODES` has the gRPC code of each.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
