@@ -105,7 +105,7 @@ class AllocateResponse(_message.Message):
     def __init__(self, container_responses: _Optional[_Iterable[_Union[ContainerAllocateResponse, _Mapping]]] = ...) -> None: ...
 
 class ContainerAllocateResponse(_message.Message):
-    __slots__ = ("envs", "mounts", "devices", "annotations", "cdi_devices")
+    __slots__ = ("envs", "devices", "cdi_devices")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -113,34 +113,13 @@ class ContainerAllocateResponse(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    class AnnotationsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ENVS_FIELD_NUMBER: _ClassVar[int]
-    MOUNTS_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
-    ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     CDI_DEVICES_FIELD_NUMBER: _ClassVar[int]
     envs: _containers.ScalarMap[str, str]
-    mounts: _containers.RepeatedCompositeFieldContainer[Mount]
     devices: _containers.RepeatedCompositeFieldContainer[DeviceSpec]
-    annotations: _containers.ScalarMap[str, str]
     cdi_devices: _containers.RepeatedCompositeFieldContainer[CDIDevice]
-    def __init__(self, envs: _Optional[_Mapping[str, str]] = ..., mounts: _Optional[_Iterable[_Union[Mount, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[DeviceSpec, _Mapping]]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., cdi_devices: _Optional[_Iterable[_Union[CDIDevice, _Mapping]]] = ...) -> None: ...
-
-class Mount(_message.Message):
-    __slots__ = ("container_path", "host_path", "read_only")
-    CONTAINER_PATH_FIELD_NUMBER: _ClassVar[int]
-    HOST_PATH_FIELD_NUMBER: _ClassVar[int]
-    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
-    container_path: str
-    host_path: str
-    read_only: bool
-    def __init__(self, container_path: _Optional[str] = ..., host_path: _Optional[str] = ..., read_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, envs: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Iterable[_Union[DeviceSpec, _Mapping]]] = ..., cdi_devices: _Optional[_Iterable[_Union[CDIDevice, _Mapping]]] = ...) -> None: ...
 
 class DeviceSpec(_message.Message):
     __slots__ = ("container_path", "host_path", "permissions")

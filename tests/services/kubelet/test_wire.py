@@ -35,9 +35,8 @@ ContainerPreferredAllocationResponse: deviceIDs=1 repeated string
 AllocateRequest: container_requests=1 repeated ContainerAllocateRequest
 ContainerAllocateRequest: devices_ids=1 repeated string
 AllocateResponse: container_responses=1 repeated ContainerAllocateResponse
-ContainerAllocateResponse: envs=1 map, mounts=2 repeated Mount, devices=3 repeated DeviceSpec,
-  annotations=4 map, cdi_devices=5 repeated CDIDevice
-Mount: container_path=1 string, host_path=2 string, read_only=3 bool
+ContainerAllocateResponse: envs=1 map, devices=3 repeated DeviceSpec,
+  cdi_devices=5 repeated CDIDevice
 DeviceSpec: container_path=1 string, host_path=2 string, permissions=3 string
 CDIDevice: name=1 string
 PreStartContainerRequest: devices_ids=1 repeated string
@@ -53,19 +52,12 @@ v1beta1.DevicePlugin/PreStartContainer: PreStartContainerRequest, PreStartContai
 POD_RESOURCES: Final = """
 ListPodResourcesRequest:
 ListPodResourcesResponse: pod_resources=1 repeated PodResources
-AllocatableResourcesRequest:
-AllocatableResourcesResponse: devices=1 repeated ContainerDevices
-GetPodResourcesRequest: pod_name=1 string, pod_namespace=2 string
-GetPodResourcesResponse: pod_resources=1 PodResources
 PodResources: name=1 string, namespace=2 string, containers=3 repeated ContainerResources
 ContainerResources: name=1 string, devices=2 repeated ContainerDevices
 ContainerDevices: resource_name=1 string, device_ids=2 repeated string, topology=3 TopologyInfo
 TopologyInfo: nodes=1 repeated NUMANode
 NUMANode: ID=1 int64
 v1.PodResourcesLister/List: ListPodResourcesRequest, ListPodResourcesResponse
-v1.PodResourcesLister/GetAllocatableResources: AllocatableResourcesRequest,
-  AllocatableResourcesResponse
-v1.PodResourcesLister/Get: GetPodResourcesRequest, GetPodResourcesResponse
 """
 
 DRA: Final = """
