@@ -9,17 +9,6 @@ from tests.webhook.running import Webhook, start_webhook
 Starter = Callable[..., Webhook]
 
 
-@pytest.fixture(scope="package")
-def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """A running webhook that tests share; they leave its files alone."""
-    names = ("region-nlb0", "arria10.dcp1.0-nlb0-orchestrated")
-    documents = [mapping_yaml(), *(mapping_yaml(name, mode="region") for name in names)]
-    mappings = {"m.yaml": "---\n".join(documents)}
-    started = start_webhook(tmp_path_factory.mktemp("webhook"), mappings=mappings)
-    yield started
-    started.process.kill()
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Starter]:
     """Start a webhook of a test's own."""

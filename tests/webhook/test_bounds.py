@@ -17,8 +17,7 @@ from structlog.testing import capture_logs
 from services.process.listening import listen
 from tests.support import eventually_async
 from tests.webhook.asgi import Bench
-from tests.webhook.reviews import body, patch_of
-from tests.webhook.running import HEADERS, Webhook
+from tests.webhook.reviews import body
 from tests.webhook.test_server import client_context, connect, ended, head, port_of, serving
 from webhook.connections import MEBIBYTE, Connections, EvictionReason, Phase
 
@@ -37,10 +36,12 @@ class Clock:
         return self.now
 
 
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+async def ask(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, header: bytes = b""
+) -> bytes:
     """Make a review; return the head of the answer."""
     content = body()
-    writer.write(head(len(content)) + content)
+    writer.write(head(len(content)).replace(b"Host", header + b"Host") + content)
     found = await reader.readuntil(b"\r\n\r\n")
     length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
     await reader.readexactly(length)
@@ -71,47 +72,36 @@ async def test_what_is_refused_with_a_400_or_unanswered(tmp_path: Path, sent: by
         await eventually_async(lambda: len(server.connections) == 0)
 
 
-def test_a_head_of_usual_size_is_counted_for_its_own_request_only(webhook: Webhook) -> None:
-    connection = webhook.connect()
-    for number in range(20):
-        headers = HEADERS | {"X-Long": "a" * 20_000}
-        connection.request("POST", "/mutate", body(uid=str(number)), headers)
-        assert patch_of(connection.getresponse().read(), str(number))
-    connection.close()
+async def test_a_head_of_usual_size_is_counted_for_its_own_request_only(tmp_path: Path) -> None:
+    async with serving(tmp_path, Bench().app) as server:
+        client = await connect(server)
+        for _ in range(20):
+            answer = await ask(*client, b"X-Long: " + b"a" * 20_000 + b"\r\n")
+            assert answer.startswith(b"HTTP/1.1 200 ")
+        client[1].transport.abort()
 
 
-async def test_a_handshake_that_does_not_come_to_its_end_is_given_up(tmp_path: Path) -> None:
-    connections = Connections(clock=(clock := Clock()))
-    async with serving(tmp_path, Bench().app, connections=connections) as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
-        writer.write(HALF_A_HELLO)
-        await eventually_async(lambda: connections.handshaking == 1)
-        clock.now = 6
-        assert await ended(reader)
-        writer.transport.abort()
-        assert server.connections.evicted[EvictionReason.SLOW] == 1
-
-
-@pytest.mark.parametrize(
-    ("begun", "phase"),
-    [
-        (b"", Phase.NEW),
-        (b"POST /mut", Phase.HEAD),
-        (head(100) + b"{", Phase.BODY),
-    ],
-)
-async def test_a_request_that_does_not_end_is_given_up_and_idle_connections_are_kept(
-    tmp_path: Path, begun: bytes, phase: Phase
+async def test_what_does_not_come_to_its_end_is_given_up_and_idle_connections_are_kept(
+    tmp_path: Path,
 ) -> None:
+    begun = {Phase.NEW: b"", Phase.HEAD: b"POST /mut", Phase.BODY: head(100) + b"{"}
     connections = Connections(clock=(clock := Clock()))
     async with serving(tmp_path, Bench().app, connections=connections) as server:
         kept = await connect(server)
         assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
-        reader, writer = await connect(server)
-        writer.write(begun)
-        await eventually_async(lambda: connections.in_phase(phase))
-        clock.now = 31
+        slow = [await connect(server) for _ in begun]
+        for (_, writer), sent in zip(slow, begun.values(), strict=True):
+            writer.write(sent)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        writer.write(HALF_A_HELLO)
+        await eventually_async(lambda: connections.handshaking == 1)
+        await eventually_async(lambda: all(connections.in_phase(each) for each in begun))
+        clock.now = 6
         assert await ended(reader)
+        writer.transport.abort()
+        assert connections.evicted[EvictionReason.SLOW] == 1
+        clock.now = 31
+        assert [await ended(reader) for reader, _ in slow] == [True] * 3
         await eventually_async(lambda: (len(connections), connections.held_bytes) == (1, 0))
         assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
         kept[1].transport.abort()

@@ -1,48 +1,38 @@
 """The webhook as a real process, over verified TLS."""
 
-import ssl
-from datetime import timedelta
+import signal
 
-from certs.folder import issue
 from tests.support import eventually
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of, pod, response_of
-from tests.webhook.running import HEADERS, Webhook
 
 
-def test_metrics_count_what_was_answered(webhook: Webhook) -> None:
+def test_metrics_count_what_was_answered_and_a_peer_without_goodbye_holds_up_no_end(
+    start: Starter,
+) -> None:
+    webhook = start()
     labels = '{endpoint="mutate",outcome="denied",reason="unknown-name"}'
     denied = f"accelbind_admission_requests_total{labels}"
-    before, seconds = webhook.metric(denied), webhook.metric("accelbind_admission_seconds_count")
+    assert webhook.metric(denied) == 0
     assert not response_of(webhook.ask("/mutate", body(pod("fpga.intel.com/no"))).body)["allowed"]
-    assert webhook.metric(denied) == before + 1
-    assert webhook.metric("accelbind_admission_seconds_count") == seconds + 1
-    assert webhook.metric('accelbind_mappings{kind="AcceleratorFunction"}') == 3
+    assert webhook.metric(denied) == 1
+    assert webhook.metric("accelbind_admission_seconds_count") == 1
+    assert webhook.metric('accelbind_mappings{kind="AcceleratorFunction"}') == 1
     assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") > 1.7e9
     assert webhook.metric("accelbind_ready") == 1
     assert "accelbind_build_info{" in webhook.plain("/metrics").text
+    with webhook.raw() as secured:
+        secured.sendall(b"GET /mutate HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert secured.recv(12) == b"HTTP/1.1 405"
+        assert webhook.process.terminate(60) == 0
 
 
-def test_a_renewed_certificate_is_shown_without_a_restart(start: Starter) -> None:
-    webhook = start()
-    open_one = webhook.connect()
-    open_one.request("POST", "/mutate", body(), HEADERS)
-    assert patch_of(open_one.getresponse().read())
-    ends = webhook.metric("accelbind_certificate_expiry_timestamp_seconds")
-    old = (webhook.tls / "tls.crt").read_text()
-    issue(webhook.tls, ["localhost"], lifetime=timedelta(days=30))
-    fresh = (webhook.tls / "tls.crt").read_text()
-    assert fresh != old
-
-    def shown() -> bool:
-        shown = ssl.get_server_certificate(("localhost", webhook.port))
-        return ssl.PEM_cert_to_DER_cert(shown) == ssl.PEM_cert_to_DER_cert(fresh)
-
-    assert eventually(shown)
-    assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") < ends
-    open_one.request("POST", "/mutate", body(), HEADERS)
-    assert patch_of(open_one.getresponse().read())
-    open_one.close()
-    (webhook.tls / "tls.key").write_text("nonsense")
-    assert eventually(lambda: webhook.metric("accelbind_certificate_reload_failing") == 1)
-    assert webhook.ask("/mutate", body()).status == 200
+def test_it_is_not_ready_first_and_serves_on_meanwhile(start: Starter) -> None:
+    webhook = start("--drain-seconds", "300")
+    webhook.process.popen.send_signal(signal.SIGTERM)
+    assert eventually(lambda: webhook.plain("/readyz").status == 503)
+    assert webhook.plain("/readyz").text == "stopping\n"
+    assert webhook.plain("/healthz").status == 200
+    answer = webhook.ask("/mutate", body())
+    assert answer.headers["connection"] == "close"
+    assert patch_of(answer.body)

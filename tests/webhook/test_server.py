@@ -18,7 +18,7 @@ from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
 from webhook import server as servers
-from webhook.connections import BEGUN, Connections
+from webhook.connections import BEGUN, Connections, Phase
 from webhook.process import Webhook
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -99,6 +99,21 @@ def test_an_application_that_hangs_does_not_hold_up_the_end(
         line for line in logs if line["event"] == "closed connections with unanswered requests"
     ]
     assert line["number"] == 1
+
+
+async def test_a_request_that_has_begun_is_answered(tmp_path: Path) -> None:
+    content = body()
+    async with serving(tmp_path, Bench().app) as server:
+        reader, writer = await connect(server)
+        writer.write(head(len(content)) + content[:100])
+        await eventually_async(lambda: server.connections.in_phase(Phase.BODY))
+        server.should_exit = True
+        await eventually_async(lambda: server.draining)
+        writer.write(content[100:])
+        answer = await asyncio.wait_for(reader.read(), 60)
+        writer.transport.abort()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in answer
 
 
 def test_after_a_mistake_of_ours_the_connection_ends_with_a_500(tmp_path: Path) -> None:
