@@ -124,6 +124,3 @@ asyncio.run(plugin.process.run(settings))
     process = processes.start([sys.executable, "-c", script, short_dir])
     process.wait_for_output("hangs")
     assert process.terminate() == 0
-
-
-# Several plugins on a node -----------------------------------------------------------------------

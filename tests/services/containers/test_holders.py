@@ -31,8 +31,6 @@ def test_every_entry_of_the_checkpoint_counts() -> None:
         (AF, "p1"): (init,),
         (AF, "p2"): (Holder("", "", "c"),),
     }
-    assert str(app) == "container c of pod ns/a"
-    assert str(Holder("", "", "c")) == "container c"
 
 
 def test_devices_of_other_plugins_are_not_ours() -> None:

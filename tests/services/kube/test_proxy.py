@@ -218,7 +218,6 @@ async def test_a_certificate_of_a_client_is_shown_and_read_again_when_it_is_refu
     [
         ("localhost", "", True),
         ("224.0.0.1", "10.0.0.0/8", False),
-        ("224.0.0.1", "224.0.0.0/8", True),
     ],
 )
 async def test_no_proxy_names_what_is_reached_directly(

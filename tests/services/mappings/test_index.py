@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.kube.reflector import Item, ObjectMetadata, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
-from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, TABLE
+from services.mappings.kinds import ACCELERATOR_FUNCTION, TABLE
 from services.mappings.model import Entry, read_entry
 from services.mappings.source import indexed, read_item
 from tests.services.building import ARRIA, NLB0, NLB3, STRATIX, Object, function, region
@@ -39,34 +39,6 @@ def as_if_built(index: MappingIndex) -> dict[str, object]:
         found = index.namespace(name)
         told[name] = (found.by_name, found.functions.keys(), found.rejected, found.modes)
     return told
-
-
-def test_namespaces_without_changes_are_shared() -> None:
-    found = stores()
-    for namespace in ("one", "two"):
-        found[ACCELERATOR_FUNCTION].upsert(item(function("a", "af", namespace=namespace)))
-    before = snapshot(found)
-    assert snapshot(found, before) is before
-    found[ACCELERATOR_FUNCTION].upsert(item(function("b", "af", namespace="two")))
-    after = snapshot(found, before)
-    assert after.namespace("one") is before.namespace("one")
-    assert set(after.namespace("two").by_name) == {"a", "b"}
-    assert set(before.namespace("two").by_name) == {"a"}
-
-
-def test_a_refused_object_is_told_until_it_is_right_or_gone() -> None:
-    found = stores()
-    found[FPGA_REGION].upsert(item(region("x", interface="bad")))
-    first = snapshot(found)
-    (reason,) = first.reasons
-    assert first.namespace("default").rejected == {"x": reason}
-    found[ACCELERATOR_FUNCTION].upsert(item(function("y", "af")))
-    second = snapshot(found, first)
-    assert list(second.reasons) == [reason]
-    found[FPGA_REGION].upsert(item(region("x")))
-    third = snapshot(found, second)
-    assert set(third.namespace("default").by_name) == {"x", "y"}
-    assert third.rejected == 0
 
 
 OBJECTS: st.SearchStrategy[Object] = st.builds(

@@ -146,23 +146,6 @@ async def test_a_kind_that_is_missing_is_empty_until_it_is_installed(tmp_path: P
                 await until_watching(server, source)
 
 
-async def test_a_kind_without_objects_that_goes_missing_is_no_failure(tmp_path: Path) -> None:
-    def of_regions(request: Request) -> bool:
-        return request.path.endswith(REGIONS.plural)
-
-    async with MappingServer(tmp_path) as server:
-        server.put_function("nlb0")
-        async with following(server) as source:
-            await until_watching(server, source)
-            with server.faults.failing(404, matches=of_regions):
-                for watch in server.watches:
-                    if watch.resource == REGIONS:
-                        watch.cut()
-                await until(lambda: source.watch_failures["FpgaRegion"] > 0)
-                await until(lambda: not source.error and source.watching)
-                assert names(source) == {"nlb0"}
-
-
 async def test_objects_of_a_kind_that_goes_missing_are_kept(tmp_path: Path) -> None:
     def of_accelerators(request: Request) -> bool:
         return request.path.endswith(ACCELERATORS.plural)

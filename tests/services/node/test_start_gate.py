@@ -156,28 +156,6 @@ async def test_a_refusal_stays_short_enough_for_an_event(setting: Setting) -> No
     assert len(str(raised.value)) < 2000
 
 
-async def test_a_pod_is_asked_for_once_for_all_of_its_containers_that_may_be_starting(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    setting.pods.add(
-        pod(
-            "p",
-            container("c", REGION, 1, functions(NLB0)),
-            init=[container("first", REGION, 1, functions(NLB0))],
-        )
-    )
-    setting.hold("dfl-fme.0", names=("c", "first"))
-    asked, get_pod = [], setting.pods.get_pod
-
-    async def counted(namespace: str, name: str) -> bytes | None:
-        asked.append(name)
-        return await get_pod(namespace, name)
-
-    monkeypatch.setattr(setting.pods, "get_pod", counted)
-    await setting.check()
-    assert asked == ["p"]
-
-
 async def test_an_api_server_that_is_slow_is_as_one_that_is_away(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
