@@ -205,7 +205,7 @@ async def test_an_api_server_that_is_away_delays_and_never_stops(
 
 
 async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_it(
-    bed: Bed, api: ApiServerStandIn
+    bed: Bed, api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed.rack.add_card(CardSpec())
     annotate(api, "region")
@@ -213,6 +213,7 @@ async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_i
         await offers(bed.kubelet, region=1)
         await eventually_async((bed.folder / "k/device-plugins/accelbind/mode").exists)
     await bed.kubelet.until(lambda: bed.kubelet.allocatable == {REGION: 0})
+    monkeypatch.setattr(process, "KNOWN_SECONDS", 0.2)
     async with contextlib.AsyncExitStack() as stack:
         async with api.away():
             plugin = await stack.enter_async_context(with_api(bed, api))

@@ -258,10 +258,10 @@ async def test_a_start_without_the_time_left_says_so_and_the_work_goes_on(
 ) -> None:
     add_card(bed, NLB3)
     bed.install(NLB0)
-    up = "code = DeadlineExceeded desc = making ready dfl-fme.0 took longer than 2 s"
+    up = "code = DeadlineExceeded desc = making ready dfl-fme.0 took longer than 0.5 s"
     async with bed.running(MODE):
         with monkeypatch.context() as patch:
-            patch.setattr(start_gate, "CHECK_SECONDS", 2.0)
+            patch.setattr(start_gate, "CHECK_SECONDS", 0.5)
             driver.go_on.clear()
             started = await bed.wants("p", NLB0)
             await bed.kubelet.until(lambda: up in bed.said)
@@ -309,7 +309,7 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
         first = asyncio.create_task(bed.wants("first", NLB0))
         await eventually_async(lambda: bool(driver.begun))
         with monkeypatch.context() as patch:
-            patch.setattr(regions, "LOAD_SECONDS", 2.0)
+            patch.setattr(regions, "LOAD_SECONDS", 0.5)
             second = await bed.wants("second", NLB0)
             await bed.kubelet.until(lambda: "took all the memory for bitstreams" in bed.said)
         assert len(driver.begun) == 1

@@ -10,11 +10,11 @@ import pytest
 from services.mappings.index import MappingIndex
 from tools.bench.hostile import GUARDED, PODS, index, outcome, review
 
-TINY, SMALL, LARGE = 2**12, 2**17, 2**18
+TINY, SMALL, LARGE = 2**12, 2**16, 2**17
 """Bytes of a first pod, and of the two that are compared: both reach every limit of a number."""
 START = 20_000
 """Bytecodes of any review, however short."""
-MOST = 2_500_000
+MOST = 1_250_000
 """Bytecodes of the smaller one: work that grows faster may have reached a limit there already."""
 
 

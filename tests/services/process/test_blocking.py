@@ -242,16 +242,10 @@ async def make_sync(calls: BlockingCalls, work: Work, timeout: float = BEGUN) ->
     )
 
 
-@pytest.fixture(params=[make, make_sync], ids=["run_steps", "run_steps_sync"])
-def make_steps(request: pytest.FixtureRequest) -> Runner:
-    """Both ways to make steps."""
-    runner: Runner = request.param
-    return runner
-
-
 HUNG = "hung: no answer within 0.5 s"
 
 
+@pytest.mark.parametrize("make_steps", [make, make_sync])
 async def test_of_many_steps_some_hang_and_all_others_are_made(
     calls: BlockingCalls, make_steps: Runner
 ) -> None:
@@ -282,26 +276,26 @@ async def test_a_late_answer_of_a_step_changes_nothing(calls: BlockingCalls, han
 
 
 async def test_work_that_waits_for_work_that_was_cancelled_goes_on_without_it(
-    calls: BlockingCalls, make_steps: Runner, hang: Hang
+    calls: BlockingCalls, hang: Hang
 ) -> None:
     cancelled = asyncio.create_task(make(calls, Work({"a": hang}), timeout=60))
     await eventually_async(hang.started.is_set)
     cancelled.cancel()
     await asyncio.wait([cancelled])
     wanted: dict[str, Callable[[], str]] = {"a": hang, "b": answer("B")}
-    assert await make_steps(calls, Work(wanted)) == {"a": HUNG, "b": "B"}
+    assert await make(calls, Work(wanted)) == {"a": HUNG, "b": "B"}
     hang.release()
 
 
-async def test_steps_for_which_no_thread_is_left_are_refused(make_steps: Runner) -> None:
+async def test_steps_for_which_no_thread_is_left_are_refused() -> None:
     calls, hang = BlockingCalls(max_threads=2), Hang()
-    outcomes = await make_steps(calls, Work(dict.fromkeys("abc", hang)))
+    outcomes = await make(calls, Work(dict.fromkeys("abc", hang)))
     refused = "refused: reading work was not tried: 2 other calls run already"
     assert outcomes == {"a": HUNG, "b": HUNG, "c": refused}
-    assert (await make_steps(calls, Work({"x": answer("X")})))["x"].startswith("refused: ")
+    assert (await make(calls, Work({"x": answer("X")})))["x"].startswith("refused: ")
     hang.release()
     await eventually_async(lambda: not calls.busy)
-    assert await make_steps(calls, Work({"x": answer("X")})) == {"x": "X"}
+    assert await make(calls, Work({"x": answer("X")})) == {"x": "X"}
 
 
 async def test_a_system_without_any_thread_is_an_error(
