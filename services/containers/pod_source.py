@@ -14,8 +14,9 @@ class ApiServerPods:
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:
         """A pod as JSON; None if there is none."""
+        path = f"/api/v1/namespaces/{segment(namespace)}/pods"
         async with self._connection.client() as client:
-            return await client.get_pod(namespace, name)
+            return await client.get(f"{path}/{segment(name)}")
 
     async def get_claim(self, namespace: str, name: str) -> bytes | None:
         """A ResourceClaim as JSON; None if there is none."""

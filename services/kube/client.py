@@ -141,10 +141,6 @@ class ClusterClient:
             return None
         return self.expect(answer, f"GET {path}").body
 
-    async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """Return a pod as JSON; None if it doesn't exist."""
-        return await self.get(f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}")
-
     async def request(
         self,
         method: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.kube.client import BadStatus, ClusterClient, TooLong
+from services.kube.client import BadStatus, ClusterClient, TooLong, segment
 from services.process.errors import ClusterError
 from tests.services.kube.kubeconfigs import client_of
 
@@ -72,7 +72,7 @@ async def talk(
 
 async def test_a_pod_is_asked_for_by_its_path_with_our_token(tmp_path: Path) -> None:
     async with talk(tmp_path, answer(200, b'{"kind":"Pod"}')) as (client, server):
-        assert await client.get_pod("ns", "p") == b'{"kind":"Pod"}'
+        assert await client.get(POD) == b'{"kind":"Pod"}'
     assert server.requests[0].startswith(f"GET {POD} HTTP/1.1\r\n")
     assert "authorization: bearer secret" in server.requests[0].lower()
     assert "accept: application/json" in server.requests[0].lower()
@@ -80,11 +80,10 @@ async def test_a_pod_is_asked_for_by_its_path_with_our_token(tmp_path: Path) -> 
 
 async def test_a_name_can_not_leave_its_path(tmp_path: Path) -> None:
     async with talk(tmp_path, answer(404, b"")) as (client, server):
-        await client.get_pod("ns", "../../secrets/x?y")
+        await client.get(f"/pods/{segment('../../secrets/x?y')}")
         with pytest.raises(ClusterError, match="is not a valid object name"):
-            await client.get_pod("ns", "..")
-    path = server.requests[0].split()[1]
-    assert path == "/api/v1/namespaces/ns/pods/..%2F..%2Fsecrets%2Fx%3Fy"
+            segment("..")
+    assert server.requests[0].split()[1] == "/pods/..%2F..%2Fsecrets%2Fx%3Fy"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ async def test_an_answer_that_is_no_success_says_what_the_server_said(
 ) -> None:
     async with Server(reply, reply).run() as server, client_of(tmp_path, server.url) as client:
         with pytest.raises(ClusterError, match=text):
-            await client.get_pod("ns", "p")
+            await client.get(POD)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ async def test_a_refusal_tells_its_status_and_how_long_to_wait(
     busy = answer(429, b"", more=more)
     async with talk(tmp_path, busy, busy) as (client, _server):
         with pytest.raises(BadStatus) as caught:
-            await client.get_pod("ns", "p")
+            await client.get(POD)
         assert (caught.value.status, caught.value.retry_after) == (429, seconds)
         with pytest.raises(BadStatus) as caught:
             async with client.lines("/api/v1/pods", {}, seconds=5):
@@ -132,7 +131,7 @@ async def test_on_a_connection_that_was_just_closed_only_a_get_is_sent_again(
 ) -> None:
     answers = b"", answer(200, b"{}"), b""
     async with talk(tmp_path, *answers, close_after_each=True) as (client, server):
-        assert await client.get_pod("ns", "p") == b"{}"
+        assert await client.get(POD) == b"{}"
         assert len(server.requests) == 2
         with pytest.raises(ClusterError, match="closed the connection during POST"):
             await client.request("POST", "/api/v1/x", body={"a": 1})
@@ -176,7 +175,7 @@ async def test_answers_and_lines_without_end_are_given_up(
     monkeypatch.setattr("services.kube.client.MAX_BODY", 1000)
     async with talk(tmp_path, reply) as (client, _server):
         with pytest.raises(error, match=text):
-            await client.get_pod("ns", "p")
+            await client.get(POD)
     async with talk(tmp_path, reply) as (client, _server):
         with pytest.raises(error, match=text):
             async with client.lines("/api/v1/pods", {}, seconds=seconds) as lines:
