@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -31,6 +31,7 @@ from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
+from simulator.polling import poll_until
 
 PRODUCT: Final = ("accelbind.", "certs.", "plugin.", "services.", "webhook.")
 HELPERS: Final = ("services.process.",)
@@ -120,7 +121,7 @@ class Traced:
         """What was entered since."""
         self._out.unlink(missing_ok=True)
         self.process.send_signal(signal.SIGUSR2)
-        wait_until(self._out.exists)
+        poll_until(self._out.exists, "what was entered")
         return self._out.read_text().split()
 
     def end(self) -> list[str]:
@@ -130,15 +131,6 @@ class Traced:
         self.process.wait(WAIT_SECONDS)
         self._log.close()
         return self._out.read_text().split() if self._out.exists() else []
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    """Poll for a condition."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError("a way did not come to its end")
-        time.sleep(0.02)
 
 
 def mapping(name: str, afu: str = "") -> dict[str, Any]:
@@ -190,7 +182,7 @@ def way_of_a_pod(folder: Path) -> list[str]:
     here = ("--host", "127.0.0.1", "--port", "0", "--metrics-port", "0", "--ports-file", ports)
     process = Traced(folder, "accelbind", "webhook", *pair, "--mappings", maps, *here)
     try:
-        wait_until(ports.exists)
+        poll_until(ports.exists, "the webhook")
         port = json.loads(ports.read_text())["admission"]
         request = {
             "uid": "u",
