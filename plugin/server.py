@@ -31,7 +31,8 @@ from services.devices.model import Device, DeviceNode
 from services.devices.preference import prefer
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.sockets import HEALTHY, UNHEALTHY, dial, listen
+from services.kubelet.sockets import dial, listen
+from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.node.node_check import require_numbers
 from services.node.start_gate import StartPolicy
 from services.process.errors import (

@@ -27,9 +27,6 @@ DRA_CHECKPOINT: Final = "dra_manager_state"
 MAX_SOCKET_PATH: Final = 107
 """Bytes of a unix socket's path: `sun_path` holds 108 with the NUL at its end (unix(7))."""
 
-HEALTHY: Final = "Healthy"
-UNHEALTHY: Final = "Unhealthy"
-
 CHANNEL_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     # The default authority is the %-encoded path, which some servers in Go refuse.
     ("grpc.default_authority", "localhost"),

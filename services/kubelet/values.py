@@ -1,6 +1,10 @@
-"""What the kubelet reports about pods and their devices, as values."""
+"""What the kubelet is told of devices, and reports about pods and theirs, as values."""
 
 from dataclasses import dataclass
+from typing import Final
+
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from services.containers.holders import Holders
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
-from services.kubelet.sockets import HEALTHY, UNHEALTHY
+from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.node.sensing import Sensing
 from services.node.state import NodeState
 from services.programming.error_registers import ClearResult

@@ -13,13 +13,11 @@ import msgspec
 from services.containers.holders import Holder, Holders
 from services.devices.model import Device, Problem
 from services.devices.resources import AdvertisedResources
+from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.names import DOMAIN
 
 if TYPE_CHECKING:  # the plugin doesn't import the mappings
     from services.mappings.model import Mapping
-
-HEALTHY: Final = "Healthy"
-UNHEALTHY: Final = "Unhealthy"
 
 
 class Row(msgspec.Struct, frozen=True, rename="camel"):

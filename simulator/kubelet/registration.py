@@ -26,7 +26,8 @@ import structlog
 
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.deviceplugin_pb2_grpc import DevicePluginStub, RegistrationServicer
-from services.kubelet.sockets import API_VERSION, HEALTHY, address, dial, listen
+from services.kubelet.sockets import API_VERSION, address, dial, listen
+from services.kubelet.values import HEALTHY
 from services.process.errors import KubeletError
 from simulator.kubelet.devices import Device, ResourceTable
 from simulator.kubelet.pods import Journal, is_extended_resource
