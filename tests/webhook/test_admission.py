@@ -149,14 +149,16 @@ def test_a_crash_answers_a_denial_is_logged_with_its_trace_and_fails_the_probe(
     assert check_ourselves().startswith("a review of our own was answered wrongly (Runtime")
 
 
-def test_each_refusal_is_a_line_in_the_log_with_pod_namespace_and_reason() -> None:
+def test_a_refusal_is_logged_and_an_admission_for_debugging() -> None:
     with capture_logs() as logs:
         Bench().ask("/mutate", body(pod("fpga.intel.com/none"), namespace="team"))
-    (line,) = logs
-    assert line["event"] == "pod refused"
-    assert line["log_level"] == "info"
-    assert (line["namespace"], line["pod"]) == ("team", "nlb")
-    assert (line["reason"], line["uid"]) == ("unknown-name", UID)
+        Bench().ask("/mutate", body())
+    refused, admitted = logs
+    assert (refused["event"], refused["log_level"]) == ("pod refused", "info")
+    assert (refused["namespace"], refused["pod"]) == ("team", "nlb")
+    assert (refused["reason"], refused["uid"]) == ("unknown-name", UID)
+    assert (admitted["event"], admitted["log_level"]) == ("pod admitted", "debug")
+    assert admitted["rewrites"] == {LOGICAL: RESOURCE}
 
 
 def test_a_line_in_the_log_is_short_whatever_a_pod_is_called() -> None:
@@ -167,11 +169,3 @@ def test_a_line_in_the_log_is_short_whatever_a_pod_is_called() -> None:
     (line,) = logs
     assert len(str(line)) < 2000
     assert {line[part] for part in ("namespace", "pod", "uid")} == {"\\x1b" * 29 + "\\x1…"}
-
-
-def test_admitted_pods_are_logged_for_debugging() -> None:
-    with capture_logs() as logs:
-        Bench().ask("/mutate", body())
-    (line,) = logs
-    assert (line["event"], line["log_level"]) == ("pod admitted", "debug")
-    assert line["rewrites"] == {LOGICAL: RESOURCE}
