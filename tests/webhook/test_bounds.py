@@ -201,6 +201,7 @@ async def test_a_large_answer_arrives_whole(tmp_path: Path) -> None:
         writer.transport.abort()
 
 
+@pytest.mark.usefixtures("young_heap")
 async def test_nothing_is_left_of_a_connection_that_its_client_resets(tmp_path: Path) -> None:
     """A timer that kept it for 120 s would let anybody fill the memory."""
     async with serving(tmp_path, Bench().app) as server:

@@ -144,6 +144,7 @@ class Large:
         return 1
 
 
+@pytest.mark.usefixtures("young_heap")
 async def test_nothing_is_held_of_a_call_that_is_done(calls: BlockingCalls) -> None:
     found = await run(calls, Large)
     alive = weakref.ref(found)
@@ -151,6 +152,7 @@ async def test_nothing_is_held_of_a_call_that_is_done(calls: BlockingCalls) -> N
     await eventually_async(lambda: is_gone(alive), what="the end of what a call gave")
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("how", ["late", "cancelled"])
 async def test_a_caller_that_gives_up_leaves_nothing_in_the_queue(
     calls: BlockingCalls, hang: Hang, how: str
