@@ -17,15 +17,6 @@ def is_open(client: ClusterClient) -> bool:
     return not client.is_closed
 
 
-async def test_a_client_serves_all_who_ask(tmp_path: Path) -> None:
-    connection = ApiConnection(connector(write_config(tmp_path, {"server": "http://a"})))
-    async with connection.client() as one, connection.client() as other:
-        assert one is other
-    assert is_open(one)
-    await connection.aclose()
-    assert not is_open(one)
-
-
 async def fail(connection: ApiConnection, error: ClusterError) -> ClusterClient:
     """Use the client without success."""
     with pytest.raises(type(error)):

@@ -99,6 +99,8 @@ async def test_names_cannot_lead_elsewhere(api: ApiServerStandIn, client: Cluste
     with pytest.raises(ClusterError, match="does not exist"):
         await read_secret(client, "default", "../pods")  # nor is there such a Secret
     assert api.seen[-1].request.target == "/api/v1/namespaces/default/secrets/..%2Fpods"
+    with pytest.raises(ClusterError, match="is not a valid object name"):
+        await read_secret(client, "default", "..")
 
 
 SECRETS = "/api/v1/namespaces/default/secrets"
