@@ -31,15 +31,10 @@ EXEC_VERSIONS: Final = tuple(
 NO_KUBECONFIG: Final = "no kubeconfig was found: set --kubeconfig or $KUBECONFIG"
 """The error of commands that need an API server."""
 
-_UNSUPPORTED: Final = {
-    "auth-provider": "it was removed in Kubernetes 1.26: use a credential plugin (exec)",
-    "username": "passwords were removed in Kubernetes 1.19: use a token or a client certificate",
-    **dict.fromkeys(
-        ("as", "as-uid", "as-groups", "as-user-extra"),
-        "impersonation is not supported: use the credentials of the user itself",
-    ),
-}
-"""Settings of a user, and the advice."""
+_UNSUPPORTED: Final = (
+    *("auth-provider", "username", "as", "as-uid", "as-groups", "as-user-extra"),
+)
+"""Settings of a user."""
 
 
 class _Variable(msgspec.Struct):
@@ -216,9 +211,12 @@ def _from_files(files: Sequence[str]) -> Access:
     if not context.user:
         raise ClusterError("its current-context names no user: set one that does")
     entry, user_folder = merged.get("user", context.user)
-    for key, advice in _UNSUPPORTED.items():
+    for key in _UNSUPPORTED:
         if entry.get(key):
-            raise ClusterError(f"its user has {key}: {advice}")
+            raise ClusterError(
+                f"its user has {key}, which is not supported: use a token, a client certificate or"
+                " a credential plugin (exec)"
+            )
     user = msgspec.convert(entry, _User)
 
     authority = _content(
