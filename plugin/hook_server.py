@@ -79,18 +79,16 @@ class HookServer:
                 log.warning("a hook was not answered", reason=str(error) or "too slow")
 
     async def _answer(self, message: bytes) -> tuple[bool, str]:
+        outcome, reason = "allowed", ""
         try:
             container, region = parse(message)
             resource, ids = held_regions(container, region, await self._files.entries())
             await self._policy.authorize_start(resource, ids, only=container)
         except AccelbindError as error:
-            self._count("refused")
-            log.warning("refused", call="hook", reason=str(error))
-            return False, clip(str(error), MAX_REASON)
+            outcome, reason = "refused", str(error)
+            log.warning("refused", call="hook", reason=reason)
         except Exception as error:
-            self._count("failed")
+            outcome, reason = "failed", f"internal error of accelbind: {error!r}"
             log.exception("internal error", call="hook")
-            text = f"internal error of accelbind: {type(error).__name__}: {error}"
-            return False, clip(text, MAX_REASON)
-        self._count("allowed")
-        return True, ""
+        self._count(outcome)
+        return outcome == "allowed", clip(reason, MAX_REASON)

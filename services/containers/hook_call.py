@@ -48,13 +48,11 @@ def parse(message: bytes) -> tuple[ContainerIdentity, str]:
         for uid, name in _NAMES
         if call.annotations.get(uid) and call.annotations.get(name)
     }
-    if not named:
+    if len(named) != 1:  # two: a pod's own annotations that imitate another runtime's
         raise InvalidInput(
             "the runtime's annotations don't say which container of which pod is starting:"
             f" containerd and CRI-O set {' and '.join(_NAMES[0])}, or {' and '.join(_NAMES[1])}"
         )
-    if len(named) > 1:  # a pod's own annotations that imitate another runtime's
-        raise InvalidInput("the annotations name two different containers")
     return named.pop(), call.region
 
 
