@@ -42,6 +42,7 @@ _NO_PROGRAMMING: Final = (
     "no region is programmed, containers only start on functions that are already there"
 )
 _NO_AFU: Final = "the function behind it is unknown, and not offered"
+_UNKNOWN: Final = "some containers with devices are unknown, and in mode region none starts"
 _ERRORS_STAY: Final = "errors that a container leaves in a port stay, and the port unhealthy"
 
 log = structlog.get_logger(component="plugin")
@@ -70,27 +71,21 @@ def missing(
     `mode` is the node's.
     """
     return (
-        *_of_kubelet(settings, mode),
+        *_of_kubelet(settings),
         *_of_folders(settings, mode),
         *(_of_cards(settings, mode, inventory.cards) if mode.has_cards else ()),
     )
 
 
-def _of_kubelet(settings: PluginSettings, mode: PluginMode) -> Iterator[Missing]:
+def _of_kubelet(settings: PluginSettings) -> Iterator[Missing]:
     folder = settings.kubelet_dir
     offered = "no resource is offered to the kubelet"
     yield from _lacks(plugins_folder(folder), READ | WRITE | SEARCH, offered)
     registered = "no resource is registered with the kubelet"
     yield from _lacks(registration_socket(folder), WRITE, registered)
-    starts = "no container starts in mode region, " if mode is PluginMode.REGION else ""
-    has_ports = settings.clear_errors and mode.has_cards
-    clears = "errors of ports aren't cleared, " if has_ports else ""
-    unknown = f"{starts}{clears}init containers that have devices are unknown"
-    yield from _lacks(checkpoint_file(folder), READ, unknown)
-    unknown = f"{starts}pods in which only an init container has devices are unknown"
-    yield from _lacks(settings.pod_logs_dir, READ | SEARCH, unknown)
-    unknown = f"{starts}{clears}it is unknown which containers have devices"
-    yield from _lacks(pod_resources_socket(folder), WRITE, unknown)
+    yield from _lacks(checkpoint_file(folder), READ, _UNKNOWN)
+    yield from _lacks(settings.pod_logs_dir, READ | SEARCH, _UNKNOWN)
+    yield from _lacks(pod_resources_socket(folder), WRITE, _UNKNOWN)
 
 
 def _of_folders(settings: PluginSettings, mode: PluginMode) -> Iterator[Missing]:
