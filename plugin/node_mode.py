@@ -79,7 +79,7 @@ class NodeMode:
         self._changed = asyncio.Event()
 
     def update(self, annotations: Mapping[str, str] | None) -> None:
-        """Follow the node's annotations; None if the API server doesn't return them."""
+        """Follow the node's annotations; None if the API server refuses them."""
         first = not self._known.is_set()
         self._known.set()
         if annotations is None:

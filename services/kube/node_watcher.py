@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, Unreadable
+from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, Unreadable, will_pass
 from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming
 from services.kube.lists import UNREADABLE
@@ -26,8 +26,8 @@ READ_SECONDS: Final = 5.0
 class NodeWatcher(WatchLoop):
     """Reports the annotations of a node, at the start and after each change.
 
-    `on_change` gets the annotations, or None if the API server answers without them. `on_failure`
-    is called for each read or watch that fails.
+    `on_change` gets the annotations, or None if the API server refuses them, which doesn't pass by
+    itself. `on_failure` is called for each read or watch that fails.
     """
 
     outage = "the node's annotations are not being updated"
@@ -86,7 +86,7 @@ class NodeWatcher(WatchLoop):
         return metadata.annotations or {}
 
     def _read_failed(self, error: ClusterError) -> float:
-        if isinstance(error, BadStatus):
+        if isinstance(error, BadStatus) and not will_pass(error):  # 503 is an outage, as silence is
             self._on_change(None)
         return super()._read_failed(error)
 

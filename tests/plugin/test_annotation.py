@@ -204,8 +204,19 @@ async def test_an_api_server_that_is_away_delays_and_never_stops(
         await offers(bed.kubelet, af=1)
 
 
+@contextlib.asynccontextmanager
+async def failing(api: ApiServerStandIn) -> AsyncIterator[None]:
+    """An outage that a load balancer answers for."""
+    with api.faults.failing(503):
+        yield
+
+
+@pytest.mark.parametrize("outage", [ApiServerStandIn.away, failing])
 async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_it(
-    bed: Bed, api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
+    bed: Bed,
+    api: ApiServerStandIn,
+    outage: Callable[[ApiServerStandIn], AbstractAsyncContextManager[None]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bed.rack.add_card(CardSpec())
     annotate(api, "region")
@@ -215,7 +226,7 @@ async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_i
     await bed.kubelet.until(lambda: bed.kubelet.allocatable == {REGION: 0})
     monkeypatch.setattr(process, "KNOWN_SECONDS", 0.2)
     async with contextlib.AsyncExitStack() as stack:
-        async with api.away():
+        async with outage(api):
             plugin = await stack.enter_async_context(with_api(bed, api))
             await offers(bed.kubelet, region=1)
             assert set(bed.kubelet.capacity) == {REGION}, "its ports were not offered otherwise"
