@@ -2,8 +2,8 @@
 
 While a card is programmed, its files change: ports vanish for a moment, ids can't be read, and
 registers show errors that will be cleared. That says nothing about its health, so the card stays as
-the scan before found it until the work has ended. A card that hangs in its driver is unhealthy
-until it answers.
+the scan before found it until the work has ended; one that was not found before, because the node's
+mode has just changed, is unhealthy until then. So is a card that hangs in its driver.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -94,9 +94,12 @@ class FpgaProvider:
         cards, last = [], {}
         for card in inventory.cards:
             known, key = (card.driver, card.name), card_key(lock_of(card))
-            counts = last[known] = self._last.get(known, card) if key in busy else card
-            if key in stuck:
-                counts = replace(counts, failure=_hung(counts, stuck[key]))
+            counts = self._last.get(known) if key in busy else card
+            if counts is not None:
+                last[known] = counts
+            if counts is None or key in stuck:
+                # None: the mode before has begun work that goes on, and may end in another function
+                counts = replace(counts or card, failure=_hung(card, stuck.get(key, 0.0)))
             cards.append(counts)
         self._last = last
         inventory = replace(inventory, cards=tuple(cards))

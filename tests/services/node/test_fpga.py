@@ -101,3 +101,15 @@ def test_a_card_that_hangs_in_its_driver_is_unhealthy_until_it_comes_back() -> N
     node.release.set()
     eventually(lambda: not node.threads.busy)
     assert node.scan()[0].failure is None
+
+
+def test_a_card_that_the_mode_before_still_works_on_is_not_offered() -> None:
+    node = Node(with_afu(NLB0))
+    thread = node.work(node.cards[0].address)
+    for _ in range(2):
+        failure = node.scan()[0].failure
+        assert failure is not None
+        assert failure.reason == HUNG_IN_DRIVER
+    node.release.set()
+    thread.join()
+    assert node.scan() == node.cards
