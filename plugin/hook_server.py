@@ -49,23 +49,31 @@ class HookServer:
         self._count = count
 
     async def serve(self) -> None:
-        """Answer hooks until cancelled.
+        """Answer hooks until cancelled; then those that are not answered yet are cut off.
 
         Raises:
             KubeletError: The socket can't be made.
         """
-        try:
-            self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            server = await asyncio.start_unix_server(self._serve, self._path, start_serving=False)
-            self._path.chmod(0o600)  # before anyone can connect
-        except OSError as error:
-            raise KubeletError(
-                f"the OCI hook's socket {self._path} can't be made: {error.strerror or error}; set"
-                " --state-dir to a folder that this process may write to"
-            ) from error
-        log.info("waiting for the OCI hook", socket=str(self._path))
-        async with server:
-            await server.serve_forever()
+        async with asyncio.TaskGroup() as group:
+
+            def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                group.create_task(self._serve(reader, writer))
+
+            try:
+                self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                server = await asyncio.start_unix_server(answer, self._path, start_serving=False)
+                self._path.chmod(0o600)  # before anyone can connect
+            except OSError as error:
+                raise KubeletError(
+                    f"the OCI hook's socket {self._path} can't be made: {error.strerror or error};"
+                    " set --state-dir to a folder that this process may write to"
+                ) from error
+            try:
+                await server.start_serving()
+                log.info("waiting for the OCI hook", socket=str(self._path))
+                await asyncio.Event().wait()
+            finally:
+                server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):

@@ -62,6 +62,7 @@ class Pods:
         self.pods: dict[tuple[str, str], dict[str, Any]] = {}
         self.error: Exception | None = None
         self.delay: asyncio.Event | None = None
+        self.asked = 0
         self.mapped = mapping_both_functions()
 
     def add(self, pod: dict[str, Any]) -> dict[str, Any]:
@@ -70,6 +71,7 @@ class Pods:
         return pod
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:
+        self.asked += 1
         if self.delay is not None:
             await self.delay.wait()
         if self.error is not None:

@@ -130,6 +130,23 @@ async def test_a_container_is_let_on_once_its_function_was_programmed(
 
 
 @pytest.mark.usefixtures("card")
+async def test_a_call_does_not_outlive_the_mode_that_it_was_made_in(
+    bed: Bed, driver: DriverStandIn, runtime: Runtime
+) -> None:
+    bed.install(NLB3)
+    async with hooked(bed):
+        await bed.wants("p", NLB3)
+        bed.pods.delay, asked = asyncio.Event(), bed.pods.asked
+        call = asyncio.create_task(runtime.start("uid-of-p"))
+        await eventually_async(lambda: bed.pods.asked > asked)
+    bed.pods.delay.set()
+    code, reason = await call
+    assert code == 1
+    assert "before it decided" in reason
+    assert driver.done == []
+
+
+@pytest.mark.usefixtures("card")
 async def test_what_the_container_says_of_itself_counts_for_nothing(
     bed: Bed, driver: DriverStandIn, runtime: Runtime
 ) -> None:
