@@ -86,17 +86,20 @@ def check_user_clock(port: DeviceFiles, requested: UserClock) -> str:
         DeviceRefused: It is faster, or can't be measured although the port has a counter.
     """
     measured = _measure(port)
-    if measured is None or abs(measured.low - requested.low) <= TOLERANCE * requested.low:
+    if measured is None:
         return ""
+    ratios = measured.low / requested.low, measured.high / requested.high
     text = (
         f"the user clock of {port.name} is {measured}, and the function in the bitstream asks for"
         f" {requested}"
     )
-    if measured.low > requested.low:
+    if max(ratios) > 1 + TOLERANCE:
         raise DeviceRefused(
             f"{text}: on a faster clock it may compute wrong results; set the clock with the"
             " vendor's tools, or skip this check with --user-clock leave"
         )
+    if min(ratios) >= 1 - TOLERANCE:
+        return ""
     return f"{text}: it runs slower"
 
 
