@@ -44,29 +44,21 @@ PAUSE_SECONDS: Final = 0.02
 
 FPGA_SUBSYSTEMS: Final = frozenset(
     {
-        *("fpga_manager", "fpga_bridge", "dfl", "pci", "vfio"),
+        # Ports and engines are platform devices.
+        *("fpga_manager", "fpga_bridge", "dfl", "pci", "platform", "vfio"),
         *(driver.folder.rpartition("/")[2] for driver in DRIVERS),
     }
 )
-_PARTS: Final = "|".join(
-    kind.prefix.rpartition("-")[0] or kind.prefix
-    for driver in DRIVERS
-    for kind in (driver.entry, driver.fme, driver.port)
-)
-"""Starts of the names of a card's parts, some of which are platform devices: `dfl-port.0`."""
 
 _SUBSYSTEM: Final = re.compile(rb"SUBSYSTEM=([^\0]*)")
-_PART: Final = re.compile(rf"DEVPATH=[^\0]*/(?:{_PARTS})[^/\0]*(?:\0|$)".encode())
 
 log = structlog.get_logger(component="card-events")
 
 
 def is_relevant(message: bytes, subsystems: Collection[str] = FPGA_SUBSYSTEMS) -> bool:
-    """Whether an event may be about a device of a subsystem, or a part of a card."""
+    """Whether an event may be about a device of a subsystem."""
     subsystem = _SUBSYSTEM.search(message)
-    if subsystem is not None and subsystem[1].decode(errors="replace") in subsystems:
-        return True
-    return _PART.search(message) is not None
+    return subsystem is not None and subsystem[1].decode(errors="replace") in subsystems
 
 
 def kernel_socket() -> socket.socket:

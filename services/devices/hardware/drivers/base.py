@@ -19,7 +19,6 @@ class Numbered:
     """Names made of a prefix and a number: `dfl-port.3`, `region12`."""
 
     def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
         self._folders = re.compile(rf"/({re.escape(prefix)}[0-9]{{1,9}})(?=/)")
 
     def is_one(self, name: str) -> bool:

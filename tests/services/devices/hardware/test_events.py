@@ -25,36 +25,28 @@ Wire = tuple[socket.socket, socket.socket]
 CARD = "/devices/pci0000:5d/0000:5d:00.0/0000:5e:00.0"
 
 
-def kernel(subsystem: str, devpath: str = f"{CARD}/x", action: str = "add") -> bytes:
+def kernel(subsystem: str) -> bytes:
     """A message as the kernel sends it."""
-    pairs = f"ACTION={action}\0DEVPATH={devpath}\0SUBSYSTEM={subsystem}\0SEQNUM=4711\0"
-    return f"{action}@{devpath}\0{pairs}".encode()
+    pairs = f"ACTION=add\0DEVPATH={CARD}\0SUBSYSTEM={subsystem}\0SEQNUM=4711\0"
+    return f"add@{CARD}\0{pairs}".encode()
 
 
-def udev(subsystem: str, devpath: str = f"{CARD}/x") -> bytes:
+def udev(subsystem: str) -> bytes:
     """A message as udev's monitor sends it."""
-    pairs = kernel(subsystem, devpath).partition(b"\0")[2]
+    pairs = kernel(subsystem).partition(b"\0")[2]
     header = struct.pack(">8sI", b"libudev\0", 0xFEEDCAFE) + struct.pack("=III", 40, 40, len(pairs))
     return header + bytes(16) + pairs
 
 
 @pytest.mark.parametrize("message", [kernel, udev])
 @pytest.mark.parametrize(
-    ("subsystem", "devpath", "expected"),
-    [
-        ("fpga", f"{CARD}/x", True),
-        ("pci", f"{CARD}/x", True),
-        ("platform", f"{CARD}/fpga_region/region0/dfl-port.0", True),
-        ("platform", f"{CARD}/fpga/intel-fpga-dev.0/intel-fpga-fme.1", True),
-        ("platform", "/devices/platform/dfl/serial8250", False),
-        ("net", f"{CARD}/net/eth0", False),
-        ("fpga_other", f"{CARD}/x", False),
-    ],
+    ("subsystem", "expected"),
+    [("fpga", True), ("pci", True), ("platform", True), ("net", False), ("fpga_other", False)],
 )
 def test_an_event_is_relevant_by_its_subsystem(
-    message: Any, subsystem: str, devpath: str, expected: bool
+    message: Any, subsystem: str, expected: bool
 ) -> None:
-    assert is_relevant(message(subsystem, devpath)) is expected
+    assert is_relevant(message(subsystem)) is expected
 
 
 @pytest.fixture
