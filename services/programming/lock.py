@@ -5,7 +5,6 @@ releases it when its process ends, however that happens. The file stays, since r
 two processes lock the card at once.
 """
 
-import contextlib
 import fcntl
 import os
 import re
@@ -41,9 +40,6 @@ def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
         ) from error
     try:
         _acquire(descriptor, card, path, time.monotonic() + seconds)
-        with contextlib.suppress(OSError):  # a full disk only costs the name of the holder
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -57,9 +53,8 @@ def _acquire(descriptor: int, card: str, path: Path, deadline: float) -> None:
             if time.monotonic() < deadline:
                 time.sleep(RETRY_SECONDS)
                 continue
-            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-            who = f"process {holder}" if holder.isdigit() else "another process"
-            raise DeviceBusy(f"card {card} is busy: {who} works on it (lock {path})") from error
+            text = f"card {card} is busy: another process works on it (lock {path})"
+            raise DeviceBusy(text) from error
         except OSError as error:  # a folder on a file system without locks
             raise HardwareError(f"the lock {path} can't be taken: {error.strerror}") from error
         return

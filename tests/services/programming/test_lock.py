@@ -1,6 +1,5 @@
 import errno
 import fcntl
-import os
 import sys
 from pathlib import Path
 
@@ -20,17 +19,17 @@ with card_lock(Path(sys.argv[1]), sys.argv[2], seconds=5):
 """
 
 
-def test_another_process_is_named_and_death_lets_go(tmp_path: Path, processes: Processes) -> None:
+def test_a_card_is_one_processs_until_it_dies(tmp_path: Path, processes: Processes) -> None:
     holder = processes.start([sys.executable, "-c", HOLDING, tmp_path, "c"], cwd=REPOSITORY)
     holder.wait_for_output("held")
-    busy = pytest.raises(DeviceBusy, match=f"process {holder.pid} works on it")
+    busy = pytest.raises(DeviceBusy, match="another process works on it")
     with busy, card_lock(tmp_path, "c", seconds=0.1):
         pytest.fail("two have it")
     with card_lock(tmp_path, "d", seconds=0.1):
         assert sorted(path.name for path in tmp_path.glob("*.lock")) == ["c.lock", "d.lock"]
     holder.kill()
     with card_lock(tmp_path, "c", seconds=10):
-        assert (tmp_path / "c.lock").read_text() == f"{os.getpid()}\n"
+        pass
 
 
 def test_a_folder_that_can_not_be_used_says_what_to_do(tmp_path: Path) -> None:
@@ -44,19 +43,6 @@ def test_a_folder_that_can_not_be_used_says_what_to_do(tmp_path: Path) -> None:
 def test_a_cards_name_leads_nowhere_else(tmp_path: Path) -> None:
     with card_lock(tmp_path / "locks", "../../x", seconds=1):
         assert [path.name for path in (tmp_path / "locks").iterdir()] == [".._.._x.lock"]
-
-
-def test_a_full_disk_keeps_nobody_from_working(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "pwrite", full)
-    with card_lock(tmp_path, "c", seconds=1):
-        refused = pytest.raises(DeviceBusy, match="another process works on it")
-        with refused, card_lock(tmp_path, "c", seconds=0.1):
-            pytest.fail("two have it")
 
 
 def test_a_file_system_without_locks_is_named(
