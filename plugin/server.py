@@ -259,28 +259,23 @@ class ResourceServer(rpc.DevicePluginServicer):
             except AccelbindError:
                 self._metrics.allocations.labels(self.resource, "refused").inc()
                 raise
-        for ids, one in zip(requests, given, strict=True):
+        answers = [_allocation(each, self._device_root) for each in given]
+        for ids, one in zip(requests, answers, strict=True):
             self._metrics.allocations.labels(self.resource, "given").inc()
             log.info(
                 "allocated",
                 resource=self.resource,
                 devices=ids,
-                nodes=[node.host for node in one.nodes],
-                cdi=list(one.cdi_devices),
+                nodes=[node.host_path for node in one.devices],
+                cdi=[each.name for each in one.cdi_devices],
             )
-        return pb.AllocateResponse(container_responses=[_allocation(one) for one in given])
+        return pb.AllocateResponse(container_responses=answers)
 
     def _nodes(self, ids: Iterable[str]) -> list[DeviceNode]:
         return [node for each in ids for node in self._devices[each].nodes]
 
     def _allocate(self, ids: Sequence[str]) -> ContainerAllocation:
-        return allocate(
-            self._devices,
-            ids,
-            host_root=self._device_root,
-            cdi=self._cdi(),
-            hooked=self._hooked,
-        )
+        return allocate(self._devices, ids, cdi=self._cdi(), hooked=self._hooked)
 
     async def PreStartContainer(  # noqa: N802
         self, request: pb.PreStartContainerRequest, context: Context
@@ -353,13 +348,15 @@ def _device(device: Device) -> pb.Device:
     return message
 
 
-def _allocation(given: ContainerAllocation) -> pb.ContainerAllocateResponse:
-    """The message with the allocation of one container."""
+def _allocation(given: ContainerAllocation, root: str) -> pb.ContainerAllocateResponse:
+    """The message with the allocation of one container; the host's `dev/` is below `root`."""
     return pb.ContainerAllocateResponse(
         envs=given.envs,
         devices=[
             pb.DeviceSpec(
-                container_path=node.inside, host_path=node.host, permissions=node.permissions
+                container_path=f"/dev/{node.inside}",
+                host_path=node.host_path(root),
+                permissions=node.permissions,
             )
             for node in given.nodes
         ],

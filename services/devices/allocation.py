@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.devices.model import Device
+from services.devices.model import Device, DeviceNode
 from services.process.errors import NotAllowed
 
 _NOT_IN_A_VARIABLE = re.compile(r"[^A-Z0-9]")
@@ -18,20 +18,11 @@ name, without its domain, is in capitals, with `_` for what no variable's name c
 
 
 @dataclass(frozen=True, slots=True)
-class GivenNode:
-    """A device node as a container gets it, with whole paths."""
-
-    inside: str
-    host: str
-    permissions: str
-
-
-@dataclass(frozen=True, slots=True)
 class ContainerAllocation:
     """The answer to one container's request."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
-    nodes: tuple[GivenNode, ...] = ()
+    nodes: tuple[DeviceNode, ...] = ()
     cdi_devices: tuple[str, ...] = ()
 
 
@@ -39,7 +30,6 @@ def allocate(
     devices: Mapping[str, Device],
     ids: Sequence[str],
     *,
-    host_root: str = "/",
     cdi: Collection[str] = (),
     hooked: bool = False,
 ) -> ContainerAllocation:
@@ -50,7 +40,6 @@ def allocate(
     Args:
         devices: The resource's devices by id.
         ids: The ids that the kubelet chose, in its order; one that is there twice counts once.
-        host_root: Folder below which the host's `dev/` is, as the host sees it.
         cdi: Ids of devices that the runtime knows by their CDI names. Their nodes are given all
             the same, for runtimes without CDI; one with CDI makes each node once.
         hooked: Whether an OCI hook programs what the devices need. Then all devices are given by
@@ -66,15 +55,9 @@ def allocate(
         )
     chosen = [devices[each] for each in wanted]
     nodes = () if hooked else [node for device in chosen for node in device.nodes]
-    before = host_root.rstrip("/")
     return ContainerAllocation(
         envs=_variables(chosen),
-        nodes=tuple(
-            dict.fromkeys(
-                GivenNode(f"/dev/{node.inside}", f"{before}/dev/{node.host}", node.permissions)
-                for node in nodes
-            )
-        ),
+        nodes=tuple(dict.fromkeys(nodes)),
         cdi_devices=tuple(device.cdi for device in chosen if hooked or device.id in cdi),
     )
 

@@ -150,7 +150,7 @@ def _file(kind: str, entries: list[dict[str, Any]]) -> bytes:
 def _node(node: DeviceNode, host_root: str) -> dict[str, str]:
     return {
         "path": f"/dev/{node.inside}",
-        "hostPath": f"{host_root.rstrip('/')}/dev/{node.host}",
+        "hostPath": node.host_path(host_root),
         "permissions": node.permissions,
     }
 

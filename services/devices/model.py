@@ -188,6 +188,10 @@ class DeviceNode:
     number: tuple[int, int] | None = None
     """Major and minor number of the device, where they are to be checked before it is given."""
 
+    def host_path(self, root: str) -> str:
+        """Its whole path on the host, whose `dev/` is below a folder there."""
+        return f"{root.rstrip('/')}/dev/{self.host}"
+
     @classmethod
     def at(cls, path: str) -> Self:
         """A node that has the same path on the host and inside."""

@@ -31,9 +31,8 @@ def changed_nodes(
     entry: CheckpointEntry, devices: Mapping[str, Device], host_root: str
 ) -> tuple[list[str], list[str]]:
     """The host paths that a container was allocated and that its devices don't have, and theirs."""
-    before = host_root.rstrip("/")
     today = [
-        f"{before}/dev/{node.host}"
+        node.host_path(host_root)
         for key in sorted(entry.device_ids)
         if key in devices
         for node in devices[key].nodes

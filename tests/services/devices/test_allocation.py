@@ -2,11 +2,10 @@ import pytest
 
 from services.devices.allocation import (
     ContainerAllocation,
-    GivenNode,
     allocate,
     resource_variable,
 )
-from services.devices.model import Device, Inventory, PluginMode
+from services.devices.model import Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources, advertise
 from services.process.errors import NotAllowed
 from tests.services.cards import AF_NLB0, REGION, UNIT, card, port
@@ -21,8 +20,8 @@ def tree(mode: PluginMode) -> AdvertisedResources:
     return advertise(Inventory((card(0), card(1), card(2, *pair))), mode, units=4)
 
 
-def nodes(*names: str, host: str = "") -> tuple[GivenNode, ...]:
-    return tuple(GivenNode(f"/dev/{name}", f"{host}/dev/{name}", "rw") for name in names)
+def nodes(*names: str) -> tuple[DeviceNode, ...]:
+    return tuple(map(DeviceNode.at, names))
 
 
 AF, REGION_MODE, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
@@ -54,13 +53,6 @@ def test_a_container_gets_the_nodes_and_variables_of_its_devices(
     envs = {variable: listed} if addresses else units
     assert given_ == ContainerAllocation(envs=envs, nodes=nodes(*names.split()))
     assert given_.cdi_devices == ()
-
-
-def test_the_host_path_has_the_host_root_and_the_container_path_never() -> None:
-    devices = tree(PluginMode.AF).resources[AF_NLB0]
-    for host_root, before in (("", ""), ("/run/host/", "/run/host")):
-        answer = allocate(devices, ["dfl-port.0"], host_root=host_root)
-        assert answer.nodes == nodes("dfl-port.0", host=before)
 
 
 def test_devices_that_the_runtime_knows_are_named_beside_their_nodes() -> None:
