@@ -1,7 +1,7 @@
-"""From cards to the resources and devices that the kubelet is offered.
+"""From cards to the devices that the kubelet is offered.
 
-`advertise` is a function of what a scan found, the node's mode and what was offered before. Because
-of that memory, a port whose ids turn bad stays, unhealthy, under the resource it had: the kubelet
+`fpga_devices` is a function of what a scan found, the node's mode and what was offered before. Due
+to that memory, a port whose ids turn bad stays, unhealthy, under the resource it had: the kubelet
 stops using it, and users find it where they expect it. A device is identified by its id and its
 place (the PCI address), so that another card with the same name does not inherit.
 
@@ -97,21 +97,24 @@ def _counted(
     return (*counted, added) if added else counted
 
 
-def advertise(
+def fpga_devices(
     inventory: Inventory,
     mode: PluginMode,
     *,
     units: int = DEFAULT_UNITS,
     previous: Iterable[Device] = (),
-) -> AdvertisedResources:
-    """The resources and devices that a node offers; modes without cards ignore the inventory.
+) -> tuple[Device, ...]:
+    """The devices of a node in a mode; modes without cards ignore the inventory.
 
-    `previous` are the devices that were offered last in this mode.
+    `previous` are those with a resource that were found last in this mode. A device without a
+    resource can't be offered.
     """
     if mode is PluginMode.UNITS:
-        return _assemble(mode, (Device(str(number), UNIT_RESOURCE) for number in range(units)))
+        return tuple(
+            _completed(Device(str(number), UNIT_RESOURCE), mode) for number in range(units)
+        )
     if mode is PluginMode.NONE:
-        return _assemble(mode, ())
+        return ()
     known = {(device.id, device.place): device for device in previous}
     node = Topology(inventory.cards)
     found: list[Device] = []
@@ -126,7 +129,7 @@ def advertise(
     for card in inventory.cards:
         carried = _carry_over(card, mode, known)
         found.extend(each for each in carried if each.id not in present)
-    return _assemble(mode, found)
+    return tuple(_completed(each, mode) if each.resource else each for each in found)
 
 
 def _devices_of(card: Card, mode: PluginMode, node: Topology) -> Iterable[Device]:
@@ -327,20 +330,3 @@ def _completed(device: Device, mode: PluginMode) -> Device:
     ids = (each.removeprefix("0000:") for each in functions)  # those of mode bdf
     claims = device.claims.union(functions, ids)
     return replace(device, cdi=f"{KIND}={name}", envs=envs, claims=claims)
-
-
-def _assemble(mode: PluginMode, found: Iterable[Device]) -> AdvertisedResources:
-    resources: dict[str, dict[str, Device]] = {}
-    not_offered: list[Device] = []
-    seen: set[str] = set()
-    for device in found:
-        if not device.resource:
-            not_offered.append(device)
-        elif device.id in seen:
-            text = f"{device.id} on {device.card} has the name of another device"
-            reasons = (*device.reasons, Problem("duplicate-name", text))
-            not_offered.append(replace(device, resource="", reasons=reasons))
-        else:
-            seen.add(device.id)
-            resources.setdefault(device.resource, {})[device.id] = _completed(device, mode)
-    return AdvertisedResources(resources, tuple(not_offered))

@@ -23,7 +23,7 @@ from services.devices.port_owners import (
     with_held_functions,
 )
 from services.devices.provider import Found
-from services.devices.resources import advertise, with_problems
+from services.devices.resources import fpga_devices, with_problems
 from services.process.blocking import BlockingCalls
 
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
@@ -67,7 +67,7 @@ class FpgaProvider:
         self._last: dict[tuple[str, str], Card] = {}
         """The cards as they counted last."""
         self._offered: Sequence[Device] = ()
-        """The devices that were offered last."""
+        """The devices that had a resource last."""
 
     async def devices(self) -> Found:
         """As `Provider` says."""
@@ -81,9 +81,8 @@ class FpgaProvider:
             in_use = held_functions(inventory, holders)
             inventory = await self._afu_ids.identify(inventory, in_use)
             self._offered = with_held_functions(self._offered, inventory, holders)
-        offer = advertise(inventory, self._mode, units=self._units, previous=self._offered)
-        self._offered = tuple(offer.devices())
-        devices = (*self._offered, *offer.not_offered)
+        devices = fpga_devices(inventory, self._mode, units=self._units, previous=self._offered)
+        self._offered = [each for each in devices if each.resource]
         return Found(devices, inventory.problems, inventory.cards)
 
     async def _read_cards(self) -> Inventory:

@@ -10,14 +10,13 @@ from dra.slices import Slice, devices_of_slices, slice_name, slice_spec
 from services.devices.dra import DraDevice, Programmed, dra_devices
 from services.devices.model import Card, Device, Inventory, PluginMode
 from services.devices.provider import Found, merge
-from services.devices.resources import advertise
 from services.devices.types.load import load_types
 from services.mappings.model import Mapping, parse
 from services.names import OPENCL_AFU
 from services.process.errors import InvalidSettings
 from simulator.apiserver import allocator
 from tests.services.building import accelerator, function, region
-from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, NLB3, REGION, card, port
+from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, NLB3, REGION, advertise, card, port
 from tests.support import REPOSITORY
 
 NODE = "node-1"

@@ -8,8 +8,8 @@ import pytest
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import advertise
 from tests.manifests.rendering import rendered
+from tests.services.cards import advertise
 
 CARDS = "/var/lib/accelbind-cards"
 RESOURCE = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"

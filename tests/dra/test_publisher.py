@@ -15,11 +15,10 @@ from dra.publisher import DELETED_SECONDS, SlicePublisher
 from services.containers.holders import Holder
 from services.devices.dra import DraDevice, Programmed, held_by_plugin
 from services.devices.model import Card, Inventory, PluginMode
-from services.devices.resources import advertise
 from services.kube.connection import ApiConnection, connector
 from simulator.apiserver.resources import Json
 from simulator.apiserver.standin import ApiServerStandIn, Options
-from tests.services.cards import BAD, NLB0, NLB3, card, port
+from tests.services.cards import BAD, NLB0, NLB3, advertise, card, port
 from tests.services.kube.following import QUICK
 from tests.services.node.support import scanned
 from tests.support import eventually_async

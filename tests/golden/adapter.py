@@ -15,13 +15,14 @@ from services.admission.pod_review import answer
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, Inventory, PluginMode
-from services.devices.resources import NOTHING_ADVERTISED, AdvertisedResources, advertise
+from services.devices.resources import NOTHING_ADVERTISED, AdvertisedResources
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import read_entry
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
+from tests.services.cards import advertise
 from webhook.handler import REJECTED, RejectionReason, status_body
 
 # Reviews -----------------------------------------------------------------------------------------

@@ -1,8 +1,20 @@
 """Cards as values, for the tests of the device model."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from services.devices.model import Card, Fme, PciFunction, Port, Problem
+from services.devices.model import (
+    Card,
+    Device,
+    Fme,
+    Inventory,
+    PciFunction,
+    PluginMode,
+    Port,
+    Problem,
+)
+from services.devices.provider import Found, merge
+from services.devices.resources import AdvertisedResources, fpga_devices
 
 INTERFACE = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
@@ -49,3 +61,10 @@ def virtual(physical: Card, number: int, *ports: Port) -> Card:
     pci = function(physical.address[:-1] + str(number), physfn=physical.address)
     placed = tuple(replace(each, pci=pci) for each in ports)
     return Card("dfl", f"{physical.name}{number}", pci, None, placed)
+
+
+def advertise(
+    inventory: Inventory, mode: PluginMode, *, units: int = 40, previous: Iterable[Device] = ()
+) -> AdvertisedResources:
+    """What a node offers that has no other devices."""
+    return merge([Found(fpga_devices(inventory, mode, units=units, previous=previous))])

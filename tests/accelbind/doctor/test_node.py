@@ -18,7 +18,6 @@ from accelbind.doctor.node import Node
 from services.devices.cdi import describe
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import advertise
 from services.process.errors import KubeletError
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
@@ -27,6 +26,7 @@ from tests.accelbind.doctor.answers import told
 from tests.accelbind.running import plain_port
 from tests.accelbind.running import run as command
 from tests.plugin.support import Pods, running, settings
+from tests.services.cards import advertise
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio

@@ -12,10 +12,10 @@ from accelbind.node_devices import NodeDevices
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import advertise
 from services.mappings.folder import load_folder
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from tests.accelbind.running import run
+from tests.services.cards import advertise
 from tests.services.ofs_cards import HE_MEM, OfsNode
 from tests.support import require_shared
 

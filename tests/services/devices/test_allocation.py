@@ -6,9 +6,9 @@ from services.devices.allocation import (
     resource_variable,
 )
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import AdvertisedResources
 from services.process.errors import NotAllowed
-from tests.services.cards import AF_NLB0, REGION, UNIT, card, port
+from tests.services.cards import AF_NLB0, REGION, UNIT, advertise, card, port
 
 AF_VARIABLE = "ACCELBIND_AF_CE4_D84_ZKIWK5JWXZOUBVYHCL4QITHCTCSKO8QT_J5DNOP5BAS"
 REGION_VARIABLE = "ACCELBIND_REGION_CE48969398F05F33946D560708BE108A"

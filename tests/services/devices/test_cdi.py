@@ -17,9 +17,8 @@ from services.devices.cdi import (
     describe_claim,
 )
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
-from services.devices.resources import advertise
 from services.process.errors import InvalidName
-from tests.services.cards import card, port
+from tests.services.cards import advertise, card, port
 
 
 def nodes(*names: str) -> tuple[DeviceNode, ...]:

@@ -17,9 +17,9 @@ from services.devices.dra import (
     held_by_plugin,
 )
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import AdvertisedResources
 from services.names import OPENCL_AFU
-from tests.services.cards import INTERFACE, NLB0, NLB3, card, function, port, virtual
+from tests.services.cards import INTERFACE, NLB0, NLB3, advertise, card, function, port, virtual
 
 PROGRAM = "9" * 40
 HUNG = Problem("card-hung", "reading it hangs")

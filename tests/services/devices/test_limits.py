@@ -10,10 +10,10 @@ from services.devices.limits import (
     parse_ignored,
 )
 from services.devices.model import Fme, Inventory, PluginMode, Problem
-from services.devices.resources import advertise, with_problems
+from services.devices.resources import with_problems
 from services.devices.sensors import CardSensors, Gauge
 from services.process.errors import InvalidSettings
-from tests.services.cards import BAD, NLB0, card, function, port, virtual
+from tests.services.cards import BAD, NLB0, advertise, card, function, port, virtual
 
 HOT = Limits(max_temperature=95.0)
 GONE = Problem("node-missing", "there is no /dev/dfl-port.0")

@@ -11,8 +11,8 @@ from services.devices.port_owners import (
     with_held_functions,
 )
 from services.devices.provider import HELD, Found, merge
-from services.devices.resources import advertise
-from tests.services.cards import AF_NLB0, REGION, UNIT, card, port, virtual
+from services.devices.resources import fpga_devices
+from tests.services.cards import AF_NLB0, REGION, UNIT, advertise, card, port, virtual
 from tests.services.devices.test_ofs import ofs_card
 from tests.services.devices.test_ofs import virtual as virtual_function
 
@@ -58,7 +58,7 @@ def test_what_a_container_has_as_another_resource_is_unhealthy(
     mode: PluginMode, allocated: list[tuple[str, str]], *, healthy: bool
 ) -> None:
     inventory = Inventory((card(0),))
-    (device,) = merge([Found((*advertise(inventory, mode).devices(),))], allocated).devices()
+    (device,) = merge([Found(fpga_devices(inventory, mode))], allocated).devices()
     assert {each.reason for each in device.reasons} == (set() if healthy else {HELD})
 
 
@@ -80,7 +80,7 @@ def test_a_virtual_function_of_an_ofs_card_is_held_by_its_id_or_its_engine() -> 
     assert held_functions(Inventory((card(0),)), [("a", "dfl-port.0")]) == set()
     assert held(inventory, "0000-b1-00-6") == ["dfl-port.0"], "programming would change it"
     (region,) = merge(
-        [Found((*advertise(inventory, PluginMode.REGIONDEVEL).devices(),))],
+        [Found(fpga_devices(inventory, PluginMode.REGIONDEVEL))],
         [("device.accelbind.dev/he-mem", "0000-b1-00-6")],
     ).devices()
     assert [each.reason for each in region.reasons] == [HELD]

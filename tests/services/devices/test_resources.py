@@ -14,7 +14,7 @@ from services.devices.model import (
     Port,
     Problem,
 )
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import AdvertisedResources
 from tests.services.cards import (
     AF_NLB0,
     BAD,
@@ -23,6 +23,7 @@ from tests.services.cards import (
     NLB3,
     REGION,
     UNIT,
+    advertise,
     card,
     function,
     port,
@@ -490,7 +491,7 @@ def test_of_two_devices_with_one_name_the_second_is_not_offered() -> None:
     assert only(made).card == "region0"
     (not_offered,) = made.not_offered
     assert (not_offered.resource, not_offered.card) == ("", "region1")
-    message = "dfl-port.0 on region1 has the name of another device"
+    message = "dfl-port.0 of region1 has the name of another device"
     assert not_offered.reasons == (Problem("duplicate-name", message),)
 
 

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.model import Card, Inventory, PluginMode, Port, Problem
-from services.devices.resources import advertise
 from services.devices.stale_errors import MAX_VALUES, Tried, choose, untried
-from tests.services.cards import BAD, NLB0, card, port, virtual
+from tests.services.cards import BAD, NLB0, advertise, card, port, virtual
 
 DEAD = Problem("afu-id-all-f", "afu_id of dfl-port.0 is all f: the card's firmware has crashed")
 SILENT = Problem("port-errors-unreadable", "errors/errors of dfl-port.0 can't be read: I/O error")

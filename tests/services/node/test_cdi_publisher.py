@@ -11,11 +11,12 @@ from services.devices.cdi import FILE_NAME
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import AdvertisedResources
 from services.node import cdi_publisher
 from services.node.cdi_publisher import CdiPublisher
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
+from tests.services.cards import advertise
 from tests.services.node.support import background, scanned, shown
 from tests.support import eventually_async
 

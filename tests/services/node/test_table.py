@@ -2,12 +2,12 @@ from dataclasses import replace
 
 from services.containers.holders import Holder
 from services.devices.model import Inventory, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import AdvertisedResources
 from services.mappings.model import Mapping, parse
 from services.node.table import Row, Table, rows, with_names
 from tests.services.building import function as function_object
 from tests.services.building import region as region_object
-from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, REGION, UNIT, card, port
+from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, REGION, UNIT, advertise, card, port
 
 HOLDER = Holder("ns", "p", "c")
 

@@ -7,9 +7,10 @@ import pytest
 
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import AdvertisedResources
 from services.process.blocking import BlockingCalls
 from simulator.cards import NLB3, CardSpec, Rack, lay_out
+from tests.services.cards import advertise
 from tests.services.devices.hardware.blocking import Barrier, threads
 from tests.support import eventually
 

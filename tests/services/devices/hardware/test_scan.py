@@ -8,10 +8,11 @@ import pytest
 
 from services.devices.hardware.scan import Scanner, scan
 from services.devices.model import Card, Fme, Inventory, PluginMode, Port, Problem
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import AdvertisedResources
 from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
+from tests.services.cards import advertise
 
 DRIVERS = ["opae", "dfl"]
 
