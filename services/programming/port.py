@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.devices.hardware.scan import CLASSES, DRIVER_BY_NAME, DRIVERS
+from services.devices.hardware.scan import CLASSES, DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Fme, Inventory, Port
 from services.devices.port_owners import lock_of
@@ -95,11 +95,10 @@ def find_port(inventory: Inventory, name: str) -> PortPlace:
 def find_engine(inventory: Inventory, name: str) -> EnginePlace:
     """A management engine of a node, also by its card, or by a virtual function of that."""
     wanted = device_name(name)
-    for card in inventory.cards:
-        if card.fme is not None and card.fme.name == wanted:
-            return EnginePlace(card, card.fme)
-        if wanted in (card.address, card.name) and (engine := _engine_of(inventory, card)):
-            return engine
+    card = _card_called(inventory, wanted)
+    engine = _engine_of(inventory, card) if card else None
+    if engine is not None:
+        return engine
     engines = [card.fme.name for card in inventory.cards if card.fme]
     raise DeviceGone(_nothing(inventory, f"FME {wanted}", "FMEs", engines))
 
@@ -108,8 +107,8 @@ def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
     """A port or an engine; a card stands for its engine, or without one for its only port."""
     wanted = device_name(name)
     card = _card_called(inventory, wanted)
-    if _is_engine(wanted) or (card is not None and card.fme is not None):
-        return find_engine(inventory, wanted)
+    if card is not None and card.fme is not None:
+        return EnginePlace(card, card.fme)
     return find_port(inventory, port_meant(inventory, wanted))
 
 
@@ -117,24 +116,22 @@ def port_meant(inventory: Inventory, name: str) -> str:
     """The name of the port that the user means: a card or an engine stands for its only port."""
     wanted = device_name(name)
     card = _card_called(inventory, wanted)
-    if card is not None and card.ports:
-        ports = card.ports
-    elif card is not None or _is_engine(wanted):
-        ports = Topology(inventory.cards).ports(find_engine(inventory, wanted).card)
-    else:
+    if card is None:
         return wanted
+    own = card.ports if wanted in (card.address, card.name) else ()
+    ports = own or Topology(inventory.cards).ports(find_engine(inventory, wanted).card)
     if len(ports) != 1:
         has = listing([port.name for port in ports]) if ports else "no port"
         raise InvalidSettings(f"{wanted} has {has}, and one is needed: name the port")
     return ports[0].name
 
 
-def _is_engine(wanted: str) -> bool:
-    return any(driver.fme.is_one(wanted) for driver in DRIVERS)
-
-
 def _card_called(inventory: Inventory, wanted: str) -> Card | None:
-    return next((card for card in inventory.cards if wanted in (card.address, card.name)), None)
+    """A card by its address, its name or that of its engine."""
+    for card in inventory.cards:
+        if wanted in (card.address, card.name) or (card.fme and card.fme.name == wanted):
+            return card
+    return None
 
 
 def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:

@@ -21,10 +21,6 @@ class Numbered:
     def __init__(self, prefix: str) -> None:
         self._folders = re.compile(rf"/({re.escape(prefix)}[0-9]{{1,9}})(?=/)")
 
-    def is_one(self, name: str) -> bool:
-        """Whether a name is of this kind."""
-        return self.among([name]) == [name]
-
     def among(self, names: Iterable[str]) -> list[str]:
         """Those of this kind among the names in a folder, by number.
 
