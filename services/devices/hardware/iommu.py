@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from services.devices.hardware.pci import DEVICES
+from services.devices.hardware.pci import DEVICES, read_hex
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.nodes import FoundNode, Number, described_node, is_name
 from services.devices.vfio import Group, GroupMember
@@ -51,6 +51,6 @@ def _members(files: Sysfs, group: str) -> Iterator[GroupMember]:
         if folder is None and names:  # no PCI function, such as a device of the platform
             folder = files.resolve(f"{_GROUPS}/{group}/devices/{name}")
         if folder and (names or group_of(files, folder) == group):
-            pci_class = files.text(f"{folder}/class").removeprefix("0x")
+            pci_class = read_hex(files, f"{folder}/class")
             driver = files.link(f"{folder}/driver").rpartition("/")[2]
             yield GroupMember(name, pci_class, driver)

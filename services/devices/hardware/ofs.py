@@ -11,7 +11,7 @@ from typing import Final
 
 from services.devices.hardware.drivers.base import Numbered
 from services.devices.hardware.iommu import group_nodes, read_group
-from services.devices.hardware.pci import address_in, read_function
+from services.devices.hardware.pci import address_in, read_function, read_ids
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode, Problem, VirtualFunction
 from services.devices.nodes import check_node
@@ -27,7 +27,8 @@ def read_functions(files: Sysfs, folder: str) -> tuple[VirtualFunction, ...] | N
 
     `folder` is that of its physical function.
     """
-    if not (_ids(files, folder) == PHYSICAL and is_shell(_ids(files, folder, "subsystem_"))):
+    shell = read_ids(files, folder, "subsystem_")
+    if read_ids(files, folder) != PHYSICAL or not is_shell(shell):
         return None
     names = _VIRTUAL_FUNCTIONS.among(files.names_if_listable(folder))
     found = (_read_function(files, files.resolve(f"{folder}/{name}") or "") for name in names)
@@ -44,15 +45,10 @@ def engine_of(files: Sysfs, function: str) -> str:
     return ""
 
 
-def _ids(files: Sysfs, folder: str, which: str = "") -> str:
-    vendor, device = (files.text(f"{folder}/{which}{name}") for name in ("vendor", "device"))
-    return f"{vendor.removeprefix('0x')}:{device.removeprefix('0x')}"
-
-
 def _read_function(files: Sysfs, folder: str) -> VirtualFunction | None:
     """Read a virtual function; None if it is none of such a card, or gone by now."""
     address, last = address_in(folder)
-    if last != folder or _ids(files, folder) != VIRTUAL:
+    if last != folder or read_ids(files, folder) != VIRTUAL:
         return None
     inode, group = files.inode(folder), read_group(files, folder)
     problem = group_problem(group, (address,)) or shared_problem(group, address)

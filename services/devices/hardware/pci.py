@@ -12,7 +12,7 @@ DEVICES = "/sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _INNERMOST = re.compile(rf"((?:.*/)?({_ADDRESS.pattern}))(?:/.*)?", re.DOTALL)
 _ROOT = re.compile(r"/sys/devices/(?:[^/]+/)*?(pci[0-9a-f]{4,8}:[0-9a-f]{2})/.*", re.DOTALL)
-_ID = re.compile(r"0x([0-9a-f]{4})")
+_HEX = re.compile(r"(?:0x)?([0-9a-f]+)")
 _NUMBER = re.compile(r"[0-9]{1,6}")
 
 
@@ -32,8 +32,8 @@ def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciF
         address,
         numa_node(files, folder),
         address_in(files.link(f"{folder}/physfn"))[0] or None,
-        _id(files, f"{folder}/vendor"),
-        _id(files, f"{folder}/device"),
+        read_hex(files, f"{folder}/vendor"),
+        read_hex(files, f"{folder}/device"),
         pcie_root(folder),
     )
 
@@ -44,8 +44,15 @@ def numa_node(files: Sysfs, folder: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def _id(files: Sysfs, path: str) -> str:
-    match = _ID.fullmatch(files.text(path))
+def read_ids(files: Sysfs, folder: str, which: str = "") -> str:
+    """Vendor and device id, `8086:1771`, empty if unreadable; `which` may be `subsystem_`."""
+    ids = [read_hex(files, f"{folder}/{which}{name}") for name in ("vendor", "device")]
+    return ":".join(ids) if all(ids) else ""
+
+
+def read_hex(files: Sysfs, path: str) -> str:
+    """The digits of a number in hex, without `0x`; empty if it is none."""
+    match = _HEX.fullmatch(files.text(path).lower())
     return match[1] if match else ""
 
 

@@ -1,16 +1,13 @@
 """What the kernel knows of every device: the attributes that need no declaration."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from services.devices.hardware.iommu import group_of
-from services.devices.hardware.pci import address_in, numa_node, pcie_root
+from services.devices.hardware.pci import address_in, numa_node, pcie_root, read_hex, read_ids
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Value
-
-_HEX: Final = re.compile(r"(?:0x)?([0-9a-f]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +57,8 @@ def last_step(path: str) -> str:
 
 def _id(files: Sysfs, subject: Subject, usb: str, pci: str) -> str:
     if subject.usb:
-        return _hex(files, f"{subject.usb}/{usb}")
-    return _hex(files, f"{subject.pci}/{pci}") if subject.pci else ""
-
-
-def _hex(files: Sysfs, path: str) -> str:
-    match = _HEX.fullmatch(files.text(path).lower())
-    return match[1] if match else ""
-
-
-def _subsystem(files: Sysfs, subject: Subject) -> str:
-    if not subject.pci:
-        return ""
-    ids = [_hex(files, f"{subject.pci}/subsystem_{which}") for which in ("vendor", "device")]
-    return ":".join(ids) if all(ids) else ""
+        return read_hex(files, f"{subject.usb}/{usb}")
+    return read_hex(files, f"{subject.pci}/{pci}") if subject.pci else ""
 
 
 def _driver(files: Sysfs, subject: Subject) -> str:
@@ -97,8 +82,8 @@ _READERS: Final[dict[str, Callable[[Sysfs, Subject], Value | None]]] = {
     "kernelDriver": _driver,
     "vendorID": lambda files, subject: _id(files, subject, "idVendor", "vendor"),
     "deviceID": lambda files, subject: _id(files, subject, "idProduct", "device"),
-    "subsystemID": _subsystem,
-    "pciClass": lambda files, of: _hex(files, f"{of.pci}/class") if of.pci else "",
+    "subsystemID": lambda files, of: read_ids(files, of.pci, "subsystem_") if of.pci else "",
+    "pciClass": lambda files, of: read_hex(files, f"{of.pci}/class") if of.pci else "",
     "pciBusID": lambda _, subject: subject.address,
     "pcieRoot": lambda _, subject: pcie_root(subject.pci),
     "virtualFunction": _is_virtual,
