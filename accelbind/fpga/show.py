@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from services.devices.model import Card, Inventory, Port, Problem, VirtualFunction
+from services.devices.topology import Topology
 from services.programming.error_registers import ClearedRegister
 from services.programming.image import Programmed
 
@@ -27,9 +28,7 @@ def list_devices(inventory: Inventory) -> list[dict[str, Any]]:
 
 
 def _port(inventory: Inventory, card: Card, port: Port) -> dict[str, Any]:
-    physical = card.pci.physfn if card.pci else None
-    owners = [card, *(each for each in inventory.cards if physical and each.address == physical)]
-    fme = next((each.fme for each in owners if each.fme is not None), None)
+    fme = Topology(inventory.cards).physical(card).fme
     problems = (*(fme.problems if fme else ()), *port.problems)
     return _device(card, port.name, "port", problems) | {
         "fme": fme.name if fme else "",

@@ -4,13 +4,13 @@
 interface: keys may be added, and never change or go. The README lists them.
 """
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from services.containers.holders import Holder, Holders
+from services.devices.labels import by_number
 from services.devices.model import Device, Problem
 from services.devices.resources import AdvertisedResources
 from services.kubelet.values import HEALTHY, UNHEALTHY
@@ -77,19 +77,13 @@ def rows(tree: AdvertisedResources, holders: Holders) -> tuple[Row, ...]:
     for (resource, key), users in sorted(holders.items()):
         owners.setdefault(key, set()).update(users)
         resources[key] = resource
-    devices = sorted((*tree.devices(), *tree.not_offered), key=lambda device: _order(device.id))
+    devices = sorted((*tree.devices(), *tree.not_offered), key=lambda device: by_number(device.id))
     here = {device.id for device in devices}
-    gone = sorted(resources.keys() - here, key=_order)
+    gone = sorted(resources.keys() - here, key=by_number)
     return (
         *(_row(device, tuple(sorted(owners.get(device.id, ())))) for device in devices),
         *(_gone(key, resources[key], tuple(sorted(owners[key]))) for key in gone),
     )
-
-
-def _order(key: str) -> tuple[str | int, ...]:
-    """Sort `dfl-port.10` behind `dfl-port.9`."""
-    parts = re.split(r"([0-9]+)", key)
-    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
 
 
 def _row(device: Device, owners: tuple[Holder, ...]) -> Row:
