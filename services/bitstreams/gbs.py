@@ -31,7 +31,7 @@ _LENGTH: Final = struct.Struct("<I")
 _PADDING: Final = b"\0 \t\r\n"
 _WHOLE_ID: Final = range(32, 33)
 _AUTO: Final = re.compile(r"auto(-[0-9.]+)?", re.IGNORECASE)
-_LONGEST_NUMBER: Final = 32
+_SHOWN: Final = 32
 _LARGEST_CLOCK: Final = 10_000.0  # MHz; the user clocks of known cards end at 600
 _LARGEST_POWER: Final = 10_000.0  # W
 
@@ -136,17 +136,13 @@ def _number(value: object, key: str, largest: float) -> float | None:
     """A number that may be written as text; None where there is none."""
     if value is None or value == "":
         return None
-    number = math.nan
-    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER:
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        number = value  # an int may be too large for a float
+    try:
+        number = msgspec.convert(value, int | float, strict=False)
+    except msgspec.ValidationError:
+        number = math.nan
     if not 0 <= number <= largest:
         raise InvalidBitstream(
-            f"its metadata's {key} {quote(str(value)[:_LONGEST_NUMBER])} is not a number from 0 to"
+            f"its metadata's {key} {quote(str(value)[:_SHOWN])} is not a number from 0 to"
             f" {largest:g}"
         )
     return number
