@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from plugin.settings import PluginSettings, Programming
-from services.devices.hardware.scan import CLASSES
+from services.devices.hardware.scan import DRIVERS
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Inventory, PluginMode
 from services.kubelet.sockets import (
@@ -106,8 +106,8 @@ def _of_cards(
 ) -> Iterator[Missing]:
     root, dev = settings.root, settings.root / "dev"
     yield from _lacks(root / "sys", READ | SEARCH, "no card is found")
-    for folder in CLASSES.values():
-        yield from _lacks(root / folder.lstrip("/"), READ | SEARCH, "its cards aren't found")
+    for driver in DRIVERS:
+        yield from _lacks(root / driver.folder.lstrip("/"), READ | SEARCH, "its cards aren't found")
     if cards:
         yield from _lacks(dev, SEARCH, "no device node can be looked at, all are unhealthy")
     if _programs(settings, mode):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.devices.hardware.scan import CLASSES, DRIVER_BY_NAME
+from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Fme, Inventory, Port
 from services.devices.port_owners import lock_of
@@ -161,7 +161,8 @@ class DeviceFiles:
     def __init__(self, root: Path, place: PortPlace | EnginePlace) -> None:
         self._files = Sysfs(root)
         self._root = root
-        folder = self._files.resolve(f"{CLASSES[place.card.driver]}/{place.card.name}/{place.name}")
+        cards = DRIVER_BY_NAME[place.card.driver].folder
+        folder = self._files.resolve(f"{cards}/{place.card.name}/{place.name}")
         inode = self._files.inode(folder) if folder else None
         if folder is None or inode is None:
             raise DeviceGone(f"{place.name} is gone")

@@ -29,8 +29,6 @@ DRIVERS: Final = (OPAE, DFL)
 
 DRIVER_BY_NAME: Final = {driver.name: driver for driver in DRIVERS}
 
-CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
-
 PATIENCE: Final = 3.0
 """Seconds within which each card must answer. One takes a third of a millisecond, but on a busy
 machine a thread can wait for a processor for over a second."""

@@ -20,7 +20,7 @@ from typing import Final
 
 from services.devices.hardware.card import part_folder
 from services.devices.hardware.pci import address_in
-from services.devices.hardware.scan import CLASSES, PATIENCE
+from services.devices.hardware.scan import DRIVER_BY_NAME, PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import register_value
 from services.devices.model import Card, Problem
@@ -91,7 +91,7 @@ class SensorReader:
         files = self._files(self._root)
         sensors: list[CardSensors] = []
         for card in cards:
-            path = f"{CLASSES[card.driver]}/{card.name}"
+            path = f"{DRIVER_BY_NAME[card.driver].folder}/{card.name}"
             if card.failure is not None:
                 sensors.append(_nothing(card, card.failure))
                 continue
