@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from services.devices.labels import dra_name, label
 from services.devices.model import Card, Device, Inventory, Value
-from services.devices.provider import Allocated
+from services.devices.provider import Allocated, held_by_id, possible_ids
 from services.devices.resources import AdvertisedResources
 
 DRIVER: Final = "accelbind.dev"
@@ -158,10 +158,14 @@ def carried(device: DraDevice, before: Attributes, programmed: Programmed) -> Dr
 def held_by_plugin(devices: Iterable[DraDevice], allocated: Allocated) -> frozenset[str]:
     """The names of devices that containers still have from the device plugin, in whatever mode.
 
-    A port may have been given out by its name, its engine's, or its PCI address.
+    Other replicas of a device that there are now are free.
     """
-    ids = {device for _, device in allocated}
-    ids |= {each.partition("-")[0] for each in ids}  # `5e:00.0-1` is on `5e:00.0`
+    devices, held = [*devices], held_by_id(allocated)
+    here = {each.device.id for each in devices}
     return frozenset(
-        each.name for each in devices if not ids.isdisjoint({each.device.id, *each.device.claims})
+        each.name
+        for each in devices
+        for known in possible_ids(each.device) & held.keys()
+        for _, key in held[known]
+        if key == each.device.id or key not in here
     )

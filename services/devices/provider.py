@@ -67,7 +67,7 @@ def merge(founds: Sequence[Found], allocated: Allocated = ()) -> AdvertisedResou
     A device that a container has as another resource, or under an id of earlier, is unhealthy.
     """
     devices = [device for found in founds for device in found.devices]
-    claimants, held = _claimants(devices), _held(allocated)
+    claimants, held = _claimants(devices), held_by_id(allocated)
     current = {(device.resource, device.id) for device in devices}
     resources: dict[str, dict[str, Device]] = {}
     not_offered: dict[tuple[str, str], Device] = {}
@@ -90,7 +90,7 @@ def merge(founds: Sequence[Found], allocated: Allocated = ()) -> AdvertisedResou
     return AdvertisedResources(resources, tuple(not_offered.values()))
 
 
-def _held(allocated: Allocated) -> dict[str, set[tuple[str, str]]]:
+def held_by_id(allocated: Allocated) -> dict[str, set[tuple[str, str]]]:
     """What containers have (resource and id), by the ids of devices and parts."""
     held: dict[str, set[tuple[str, str]]] = {}
     for resource, key in allocated:
@@ -111,11 +111,9 @@ def _unless_held(
     """
     if not held:
         return device
-    claims = [each for each in device.claims if not _NUMBER.fullmatch(each)]
-    ids = {device.id, _REPLICA.sub("", device.id), *claims, *map(label, claims)}
     others = {
         (key, resource)
-        for each in ids & held.keys()
+        for each in possible_ids(device) & held.keys()
         for resource, key in held[each]
         if resource != device.resource or (resource, key) not in current
     }
@@ -125,6 +123,12 @@ def _unless_held(
     if not problems:
         return device
     return replace(device, reasons=(*device.reasons, *problems))
+
+
+def possible_ids(device: Device) -> set[str]:
+    """The ids by which a container may have a device or a part of it, whatever the mode."""
+    claims = [each for each in device.claims if not _NUMBER.fullmatch(each)]
+    return {device.id, _REPLICA.sub("", device.id), *claims, *map(label, claims)}
 
 
 def _claimants(devices: Iterable[Device]) -> dict[str, list[Device]]:

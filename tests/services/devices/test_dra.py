@@ -195,7 +195,16 @@ def test_a_region_of_which_the_plugin_gave_out_a_part_is_known(
     assert held_by_plugin(devices, allocated) == {each.name for each in devices if held}
 
 
-def test_so_is_a_device_of_a_type() -> None:
-    devices = of_type(NEC, replace(NEC, id="0000-b2-00-0"))
-    names = held_by_plugin(devices, [("device.accelbind.dev/nec-ve", NEC.id)])
-    assert names == {"nec-ve-0000-b1-00-0"}
+@pytest.mark.parametrize(
+    ("ids", "allocated", "held"),
+    [
+        (["x", "y"], "x", ["x"]),
+        (["x-r0", "x-r1"], "x-r0", ["x-r0"]),
+        (["x-r0", "x-r1"], "x-r2", ["x-r0", "x-r1"]),  # from a time with more replicas
+        (["x", "y"], "x-r2", ["x"]),
+    ],
+)
+def test_so_is_a_device_of_a_type(ids: list[str], allocated: str, held: list[str]) -> None:
+    devices = of_type(*(replace(NEC, id=each) for each in ids))
+    names = held_by_plugin(devices, [("device.accelbind.dev/nec-ve", allocated)])
+    assert names == {f"nec-ve-{each}" for each in held}
