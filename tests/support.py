@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -335,6 +336,17 @@ class Soak:
 
     seconds: float
     seed: int
+
+
+@contextlib.contextmanager
+def disk_full_after(size: int) -> Iterator[None]:
+    """No file may grow beyond this: the system writes what fits, and then refuses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @contextlib.contextmanager

@@ -1,6 +1,4 @@
 import os
-import resource
-import signal
 import threading
 from pathlib import Path
 
@@ -9,12 +7,12 @@ import pytest
 from services.bitstreams.model import MAX_FILE
 from services.bitstreams.storage import BitstreamStorage, InstallResult, read_bitstream
 from services.process.errors import (
-    BitstreamMissing,
     InvalidBitstream,
     InvalidSettings,
     StorageError,
 )
 from simulator.bitstreams import make_aocx, make_gbs
+from tests.support import disk_full_after
 
 INTERFACE = "ce48969398f05f33946d560708be108a"
 AFU = "d8424dc4a4a3c413f89e433683f9040b"
@@ -66,19 +64,11 @@ class TestInstall:
         assert place.read_bytes() == gbs.read_bytes()
         assert halves(storage) == []
 
-    def test_what_is_no_bitstream_is_not_installed(
-        self, storage: BitstreamStorage, tmp_path: Path
-    ) -> None:
-        (tmp_path / "x").write_bytes(b"nothing of the kind")
-        with pytest.raises(InvalidBitstream, match="x is not a usable bitstream"):
-            storage.install(tmp_path / "x")
-        assert not storage.folder.exists()
-
     def test_a_full_disk_leaves_what_was_there(self, storage: BitstreamStorage, gbs: Path) -> None:
         place, _ = storage.install(gbs)
         old = place.read_bytes()
         gbs.write_bytes(make_gbs(INTERFACE, AFU, bytes(200_000)))
-        with no_file_larger_than(50_000), pytest.raises(StorageError, match="can't be written"):
+        with disk_full_after(50_000), pytest.raises(StorageError, match="can't be written"):
             storage.install(gbs, force=True)
         assert place.read_bytes() == old
         assert halves(storage) == []
@@ -104,17 +94,6 @@ class TestInstall:
 
 
 class TestLoad:
-    def test_a_gbs_comes_before_an_aocx(self, storage: BitstreamStorage, tmp_path: Path) -> None:
-        (tmp_path / "a").write_bytes(make_aocx(INTERFACE, PROGRAM))
-        storage.install(tmp_path / "a")
-        found = storage.load(INTERFACE, PROGRAM)
-        assert found.opencl is not None
-        assert found.function_id == PROGRAM
-
-    def test_a_missing_bitstream_is_named(self, storage: BitstreamStorage) -> None:
-        with pytest.raises(BitstreamMissing, match=f"AFU {AFU} .interface {INTERFACE}.* in "):
-            storage.load(INTERFACE, AFU)
-
     def test_a_file_may_be_a_link(self, storage: BitstreamStorage, gbs: Path) -> None:
         place = storage.folder / INTERFACE / f"{AFU}.gbs"
         place.parent.mkdir(parents=True)
@@ -196,27 +175,3 @@ class TestEntries:
         (tmp_path / "file").write_bytes(b"")
         with pytest.raises(StorageError, match="can't be listed: Not a directory"):
             list(BitstreamStorage(tmp_path / "file").entries())
-
-
-class TestRemove:
-    def test_what_can_not_be_removed_is_named(self, storage: BitstreamStorage) -> None:
-        place = storage.folder / INTERFACE / f"{AFU}.gbs"
-        place.mkdir(parents=True)
-        with pytest.raises(StorageError, match=f"{AFU}.gbs can't be removed: Is a directory"):
-            storage.remove(INTERFACE, AFU)
-
-
-class no_file_larger_than:  # noqa: N801 - reads as what it does
-    """Makes writes beyond so many bytes fail, as on a full disk."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __enter__(self) -> None:
-        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        self._handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self._size, self._before[1]))
-
-    def __exit__(self, *_: object) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
-        signal.signal(signal.SIGXFSZ, self._handler)

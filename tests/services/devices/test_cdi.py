@@ -95,12 +95,6 @@ def test_what_a_runtime_would_not_take_is_left_out_and_told(device: Device, reas
     assert file.content == describe([FIRST, SECOND]).content
 
 
-def test_a_file_without_devices_is_none() -> None:
-    file = describe([replace(FIRST, cdi=f"{KIND}=")])
-    assert file.content == b""
-    assert [problem.reason for problem in file.problems] == ["cdi-name"]
-
-
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a=b", "a/b", "a b", "\u0660", "x\n"])
 def test_names_are_valid_as_the_reference_implementation_has_it(name: str) -> None:
     check_name("a")

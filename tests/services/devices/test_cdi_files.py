@@ -1,14 +1,11 @@
-import errno
 import os
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from services.devices import cdi_files
 from services.devices.cdi_files import CdiFolder, CdiWrite
+from tests.support import disk_full_after
 
 NAME = "accelbind-fpga.json"
 OLD = b'{"old": 1}\n'
@@ -17,17 +14,6 @@ NEW = b'{"new": 22}\n'
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-@contextmanager
-def disk_full_after(size: int) -> Iterator[None]:
-    """No file may grow beyond this: the system writes what fits, and then refuses."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_file_is_written_for_everybody_to_read_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -111,12 +97,3 @@ def test_a_full_disk_leaves_the_old_file_whole_and_is_told(tmp_path: Path) -> No
     assert (tmp_path / NAME).read_bytes() == OLD
     assert names(tmp_path) == [NAME]
     assert folder.write(NEW * 100) == CdiWrite(changed=True)
-
-
-def test_a_missing_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(cdi_files, "replace_file", refuse)
-    error = CdiFolder(tmp_path).write(NEW).error
-    assert f"as user {os.geteuid()}: let it write to {tmp_path}" in error

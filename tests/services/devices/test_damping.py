@@ -78,14 +78,3 @@ def test_recovery_is_always_possible(scans: str, good_scans: int, spacing: float
     answers = told(scans + end, Damping(good_scans, spacing), spacing=spacing * 1.01 + 0.1)
     assert answers.endswith("+")
     assert all(answer != "+" for scan, answer in zip(scans, answers, strict=False) if scan == "-")
-
-
-@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.booleans())), max_size=20))
-def test_no_more_is_remembered_than_there_is(scans: list[list[tuple[int, bool]]]) -> None:
-    health = Health()
-    for scan in scans:
-        devices = {f"d{n}": device(f"d{n}", *([] if good else [BAD])) for n, good in scan}
-        damped, health = damp(tree_of(*devices.values()), health, THREE, now=0)
-        healthy = {each.id for each in damped.devices() if each.healthy}
-        assert health.trusted == healthy
-        assert health.recovering.keys() <= devices.keys() - healthy

@@ -96,11 +96,6 @@ def test_the_node_has_to_be_the_device() -> None:
     assert reason(Problem("node-missing", ""), None) == "node-missing"
 
 
-def test_only_the_own_group_passes_for_vfio() -> None:
-    node = check_node(found("vfio/12", (242, 1), "vfio"), is_vfio=True)
-    assert node == DeviceNode("vfio/12", "vfio/12", "rw", (242, 1))
-
-
 @pytest.mark.parametrize(
     ("uevent", "described"),
     [

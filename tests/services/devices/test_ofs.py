@@ -3,10 +3,9 @@ from dataclasses import replace
 import pytest
 
 from services.devices.model import Card, Device, DeviceNode, PluginMode, Problem, VirtualFunction
-from services.devices.ofs import afu_id, in_use, is_ofs, is_shell, ofs_devices
-from services.devices.vfio import has_groups
+from services.devices.ofs import afu_id, in_use, ofs_devices
 from tests.services.cards import BAD, INTERFACE, card, function, port
-from tests.services.ofs_cards import AFU_HEADER, HE_HSSI, HE_MEM
+from tests.services.ofs_cards import AFU_HEADER, HE_MEM
 
 NO_AFU = Problem("afu-id-missing", "dfl-port.0 has no afu_id")
 UNBOUND = Problem("vfio-not-bound", "0000:b1:00.5 is not bound to vfio-pci")
@@ -39,16 +38,6 @@ def devices(of: Card, mode: PluginMode) -> list[Device]:
 
 def reasons(of: Card, mode: PluginMode) -> list[list[str]]:
     return [[each.reason for each in device.reasons] for device in devices(of, mode)]
-
-
-def test_in_af_mode_a_device_is_a_virtual_function_under_the_afu_behind_it() -> None:
-    first, second = devices(ofs_card(virtual(5), virtual(6, HE_HSSI)), AF)
-    assert first.id == "0000-b1-00-5"
-    assert first.resource.startswith("fpga.intel.com/af-ce4.856.")
-    assert second.resource.startswith("fpga.intel.com/af-ce4.823.")
-    assert [node.host for node in first.nodes] == ["vfio/5", "vfio/vfio"]
-    assert (first.healthy, first.numa_node, first.afu_ids) == (True, 1, (HE_MEM,))
-    assert (first.pci_addresses, first.interface_id) == (("0000:b1:00.5",), INTERFACE)
 
 
 def test_in_regiondevel_mode_a_device_is_the_engine_with_all_virtual_functions() -> None:
@@ -107,16 +96,3 @@ def test_the_guid_counts_behind_the_header_of_an_afu(
         assert found.reason == "function-invalid"
     else:
         assert found == expected
-
-
-def test_ofs_cards_are_known_by_their_ids() -> None:
-    assert is_shell("8086:1771")
-    assert is_ofs("8086:bccf", "8086:17d4")
-    assert not is_ofs("8086:bccf", "1af4:1771")
-    assert not is_ofs("1af4:1000", "8086:1771")
-
-
-def test_groups_are_known_by_their_nodes() -> None:
-    (function_device,) = devices(ofs_card(virtual(5)), AF)
-    assert has_groups([function_device])
-    assert not has_groups([replace(function_device, nodes=(DeviceNode.at("dfl-port.0"),))])

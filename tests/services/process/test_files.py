@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from services.process.files import open_regular, replace_file
-from tests.services.bitstreams.test_storage import no_file_larger_than
+from tests.support import disk_full_after
 
 
 def names(folder: Path) -> list[str]:
@@ -25,7 +25,7 @@ def test_a_file_gets_its_content_and_its_mode_whatever_the_umask(tmp_path: Path)
 
 def test_a_full_disk_leaves_what_was_there_and_nothing_beside_it(tmp_path: Path) -> None:
     replace_file(tmp_path / "f", b"old", mode=0o600)
-    with no_file_larger_than(1000), pytest.raises(OSError, match="too large"):
+    with disk_full_after(1000), pytest.raises(OSError, match="too large"):
         replace_file(tmp_path / "f", bytes(5000), mode=0o600)
     assert (tmp_path / "f").read_bytes() == b"old"
     assert names(tmp_path) == ["f"]

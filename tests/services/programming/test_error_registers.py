@@ -17,7 +17,6 @@ from services.programming.port import DeviceFiles, find_engine
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack, lay_out
 from simulator.driver import SimulatedCalls
-from tests.support import holding
 
 DRIVERS = ("opae", "dfl")
 CALLS = SimulatedCalls()
@@ -130,16 +129,6 @@ def test_what_the_system_says_is_reported(
     assert found is outcome
     for words in (os.strerror(code), node.port.name, f"{node.errors:#x}"):
         assert words in detail
-
-
-def test_a_port_that_a_process_has_is_not_reset(node: Node) -> None:
-    """The driver resets a port to clear its errors."""
-    before = node.taking.read_text()
-    with holding(node.root / "dev" / node.port.name) as pid:
-        outcome, detail = node.clear()
-    assert (outcome, str(pid) in detail) == (ClearResult.BUSY, True)
-    assert node.taking.read_text() == before
-    assert node.clear() == (ClearResult.CLEARED, "")
 
 
 def test_a_card_that_is_being_programmed_is_not_touched(

@@ -87,13 +87,6 @@ def dfl(short_dir: Path) -> Iterator[Bench]:
         yield made
 
 
-def test_what_is_not_there_is_programmed_and_what_is_there_is_reset(bench: Bench) -> None:
-    bench.card()
-    first, second = bench.ensure(), bench.ensure()
-    assert (first.programmed, first.before, second.programmed) == (True, NLB0, False)
-    assert bench.done == ["programmed", "reset", "reset"]
-
-
 class UnreadableAtFirst(SimulatedCalls):
     """After programming, `afu_id` can't be read for a moment (the driver answers EBUSY)."""
 

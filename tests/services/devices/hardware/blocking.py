@@ -6,7 +6,6 @@ A `Barrier` knows which paths hang; a `Scanner` gets its files from it. Unlike
 
 import re
 import threading
-from collections import Counter
 from pathlib import Path
 
 from services.devices.hardware.sysfs import Sysfs
@@ -18,8 +17,6 @@ class Barrier:
     """Holds up whoever looks at paths that hang."""
 
     def __init__(self) -> None:
-        self.arrived: Counter[str] = Counter()
-        """How often each hanging part was come upon."""
         self._closed: dict[str, threading.Event] = {}
 
     def hang(self, part: str) -> None:
@@ -38,7 +35,6 @@ class Barrier:
     def __call__(self, look: str) -> None:
         for part, opened in list(self._closed.items()):
             if re.search(part, look):
-                self.arrived[part] += 1
                 opened.wait()
 
     def files(self, root: Path) -> Sysfs:

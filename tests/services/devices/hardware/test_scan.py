@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from services.devices.hardware.scan import Scanner, scan
+from services.devices.hardware.scan import scan
 from services.devices.model import Card, Fme, Inventory, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources
-from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
 from tests.services.cards import advertise
@@ -225,26 +224,6 @@ def test_a_node_without_cards_says_why(
 
 
 # Again and again
-
-
-@pytest.fixture
-def rack(tmp_path: Path) -> Rack:
-    return lay_out(tmp_path, [CardSpec("dfl"), CardSpec("opae")])
-
-
-def test_each_scan_sees_what_is_there_now(rack: Rack) -> None:
-    scanner = Scanner(rack.root, BlockingCalls(), patience=20)
-    first = scanner.scan_sync()
-    assert scanner.scan_sync() == first
-    address = rack.addresses[0]
-    rack.set_afu(address, NLB3)
-    assert scanner.scan_sync().cards[1].ports[0].afu_id == NLB3
-    rack.remove_card(address)
-    assert [card.driver for card in scanner.scan_sync().cards] == ["opae"]
-    rack.add_card(CardSpec("dfl", address=address, numa_node=1))
-    again = scanner.scan_sync().cards[1]
-    assert again.pci is not None
-    assert (again.name, again.pci.numa_node) == ("region0", 1)
 
 
 def card_folder(rack: Rack) -> Path:

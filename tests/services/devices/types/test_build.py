@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from services.devices.health import Failure, Reading
+from services.devices.health import Reading
 from services.devices.labels import MAX_ID, label
 from services.devices.model import Problem, Value
 from services.devices.nodes import FoundNode
 from services.devices.types.build import (
     Sighting,
     attribute_value,
-    health_problems,
     make_devices,
 )
 from services.devices.types.model import Attribute, NodeSource
@@ -59,13 +58,6 @@ def test_values_are_of_their_type(kind: Any, text: str, value: Value | None) -> 
     read = attribute_value(Attribute(name="a", file="f", type=kind), Reading(text))
     assert (None if isinstance(read, Problem) else read) == value
     assert not isinstance(read, Problem) or read.reason == "attribute-invalid"
-
-
-def test_a_file_that_can_not_be_read_is_a_problem() -> None:
-    reading = Reading(failure=Failure.DEAD, detail="Input/output error")
-    read = attribute_value(Attribute(name="a", file="f"), reading)
-    expected = "a (f) can't be read: Input/output error"
-    assert read == Problem("attribute-unreadable", expected)
 
 
 def test_optional_nodes_may_be_missing_and_no_node_is_denied() -> None:
@@ -115,19 +107,3 @@ def test_variables_are_set_where_the_attribute_is_known() -> None:
     )
     assert device.fixed_envs == (("FIXED", "1"),)
     assert device.numa_node == 1
-
-
-def test_rules_hold_or_give_their_reason() -> None:
-    rules = [
-        {"attribute": "state", "oneOf": [1, 2], "reason": "off"},
-        {"attribute": "numaNode", "equals": 0, "reason": "elsewhere"},
-    ]
-    spec = {"attributes": [{"name": "state", "file": "f", "type": "int"}], "health": rules}
-    unread = Problem("attribute-unreadable", "")
-
-    def reasons(**values: Value | Problem) -> list[str]:
-        return [each.reason for each in health_problems(type_of(ACCEL | spec), values.get)]
-
-    assert reasons(state=2, numaNode=0) == []
-    assert reasons(state=3) == ["off", "elsewhere"]
-    assert reasons(state=unread, numaNode=0) == ["attribute-unreadable"]
