@@ -112,18 +112,12 @@ def _dangling(files: Sysfs, entry: ClassEntry) -> Card | None:
     return failed_card(entry, pci, Problem("card-dangling", f"{entry.shown} {text}"))
 
 
-def part_folder(files: Sysfs, card: str, name: str) -> str:
-    """The folder of an engine or port of a resolved card, which may be a link within the root."""
-    folder = f"{card}/{name}"
-    return files.resolve(folder) or folder
-
-
 class _PartReader:
     """An engine or a port while it is read: it collects its problems, and remarks of its card."""
 
     def __init__(self, files: Sysfs, card: str, name: str, remarks: list[Problem]) -> None:
         self._files = files
-        self._folder = part_folder(files, card, name)
+        self._folder = f"{card}/{name}"
         self._name = name
         self._remarks = remarks
         self._problems: list[Problem] = []

@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from services.devices.hardware.card import part_folder
 from services.devices.hardware.pci import address_in
 from services.devices.hardware.scan import DRIVER_BY_NAME, PATIENCE
 from services.devices.hardware.sysfs import Sysfs
@@ -111,12 +110,12 @@ def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
     values: dict[str, list[tuple[str, float | None]]] = {"temp": [], "power": []}
     registers: list[ErrorRegister] = []
     if card.fme is not None:
-        engine = part_folder(files, entry, card.fme.name)
+        engine = f"{entry}/{card.fme.name}"
         for kind, name, value in _search(files, engine):
             values[kind].append((name, value))
         registers.extend(_engine_registers(files, engine, card.fme.name))
     for port in card.ports:
-        file = f"{part_folder(files, entry, port.name)}/errors/errors"
+        file = f"{entry}/{port.name}/errors/errors"
         registers.extend(_registers(files, port.name, {"port_errors": file}))
     return CardSensors(
         card=card.name,

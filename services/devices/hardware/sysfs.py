@@ -2,8 +2,8 @@
 
 The root is `/` on a host, `/host` in a container that has the host's file system there, or the
 folder of an unpacked snapshot. `resolve` follows links within the root. It is called once for the
-folder of a card and of each of its parts; what is read below them is plain paths. It is not
-`realpath`, which looks at each folder of each path again.
+folder of a card; what is read below it is plain paths. It is not `realpath`, which looks at each
+folder of each path again.
 
 Nothing here raises for what a card's files may be: a missing, unreadable, endless or binary file,
 a folder, link or FIFO in a file's place are all answers.

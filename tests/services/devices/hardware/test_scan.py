@@ -1,7 +1,6 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -118,40 +117,6 @@ def test_an_entry_whose_target_is_gone_still_tells_the_card_by_its_address(tmp_p
 
 
 # Cards that are not as usual
-
-
-def absolute_links(root: Path) -> None:
-    for entry in sorted((root / "sys/class").glob("*/*")):
-        target = entry.resolve()
-        entry.unlink()
-        entry.symlink_to(target)
-
-
-def parts_as_links(root: Path) -> None:
-    for part in [*root.glob("sys/class/*/*/*-port.0"), *root.glob("sys/class/*/*/*-fme.0")]:
-        moved = root / "sys/devices/platform" / part.name
-        moved.parent.mkdir(exist_ok=True)
-        part.rename(moved)
-        part.symlink_to(moved)
-
-
-def class_as_link(root: Path) -> None:
-    (root / "sys/class").rename(root / "sys/devices/class")
-    (root / "sys/class").symlink_to("devices/class")
-    for entry in (root / "sys/devices/class").glob("*/*"):
-        target = entry.readlink()
-        entry.unlink()
-        entry.symlink_to(f"../{target}")
-
-
-@pytest.mark.parametrize("change", [absolute_links, parts_as_links, class_as_link])
-def test_sysfs_may_be_laid_out_in_other_ways(
-    tmp_path: Path, change: Callable[[Path], None]
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    change(tmp_path)
-    (device,) = tree(tmp_path).devices()
-    assert (device.healthy, device.pci_addresses) == (True, rack.addresses)
 
 
 def test_the_first_usable_region_of_an_engine_stands_for_all(tmp_path: Path) -> None:
