@@ -139,7 +139,7 @@ class Programmer:
         )
 
     def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:
-        _check_not_released(session.place)
+        _check_not_released(session.place, engine)
         self._reconfigure(session, engine, image)
         self._verify(session, image)
         key, inode = session.place.record_key, session.files.inode
@@ -198,13 +198,13 @@ class Programmer:
         inventory = self._scan()
         require(inventory)
         place = find_port(inventory, port)
-        _fitting_engine(place, image)
+        engine = _fitting_engine(place, image)
         files = DeviceFiles(self._root, place)
         if holders := holders_of(files.node()):
             raise busy(place, holders)
         programmed = force or not image.is_in(self._record(place, files))
         if programmed:
-            _check_not_released(place)
+            _check_not_released(place, engine)
         return Programmed(
             place.name, place.interface_id, image.afu_id, place.port.afu_id, programmed=programmed
         )
@@ -314,7 +314,7 @@ def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
     return engine
 
 
-def _check_not_released(place: PortPlace) -> None:
+def _check_not_released(place: PortPlace, engine: EnginePlace) -> None:
     """Refuse a port that the physical function has released, if its driver can't program that.
 
     The in-tree driver programs through the port's device on the physical function. It deletes that
@@ -322,14 +322,10 @@ def _check_not_released(place: PortPlace) -> None:
     (`dfl_fpga_cdev_release_port` in `drivers/fpga/dfl.c`, `fme_bridge_enable_set` in
     `drivers/fpga/dfl-fme-br.c`). A port on a virtual function is always a released one.
     """
-    if not place.is_released:
-        return
-    number = "N" if place.port.number is None else place.port.number
-    engine = place.engine.name if place.engine else "FME"
-    physical = place.card.pci.physfn if place.card.pci else ""
-    raise DeviceRefused(
-        f"{place.name} can't be programmed: it is released to virtual function"
-        f" {place.card.address}, and the in-tree driver programs only ports of the physical"
-        f" function; set sriov_numvfs of {physical} to 0, then give the port back:"
-        f" accelbind fpga assign {engine} --port {number}"
-    )
+    if place.is_released:
+        raise DeviceRefused(
+            f"{place.name} can't be programmed: it is released to virtual function"
+            f" {place.card.address}, and the in-tree driver programs only ports of the physical"
+            f" function; set sriov_numvfs of {engine.card.address} to 0, then give the port back:"
+            f" accelbind fpga assign {engine.name} --port {place.port.number}"
+        )
