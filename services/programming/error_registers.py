@@ -44,7 +44,7 @@ class ClearedRegister:
 
 def _clearable(place: PortPlace | EnginePlace) -> tuple[ErrorFile, ...]:
     driver = DRIVER_BY_NAME[place.card.driver]
-    return driver.clearable_fme if isinstance(place, EnginePlace) else driver.clearable_port
+    return driver.clearable_fme if isinstance(place, EnginePlace) else (driver.port_errors,)
 
 
 def read_errors(files: DeviceFiles, place: PortPlace | EnginePlace) -> dict[str, int]:
@@ -102,14 +102,10 @@ class ClearResult(StrEnum):
     """The write took longer than 5 s and was given up."""
 
 
-def _port_errors(driver: str) -> ErrorFile:
-    return DRIVER_BY_NAME[driver].clearable_port[0]
-
-
 def clearing_file(files: Sysfs, driver: str, card: str, port: str) -> str | None:
     """The file of a port that a clearing writes to, below the root; None if there is none."""
-    folder = DRIVER_BY_NAME[driver].folder
-    path = files.resolve(f"{folder}/{card}/{port}/{_port_errors(driver).clear}")
+    of = DRIVER_BY_NAME[driver]
+    path = files.resolve(f"{of.folder}/{card}/{port}/{of.port_errors.clear}")
     return path if path is not None and files.inode(path) is not None else None
 
 
@@ -123,7 +119,7 @@ def clear_errors(
     """
     value, place = port.errors or 0, PortPlace(card, port, None)
     lock = card_lock(locks, lock_of(card), seconds=LOCK_SECONDS)
-    register, busy = _port_errors(card.driver), ClearResult.BUSY
+    register, busy = DRIVER_BY_NAME[card.driver].port_errors, ClearResult.BUSY
     try:
         # Read before the port is opened for nothing, and again when nobody else can have it.
         if changed := _changed(DeviceFiles(root, place), register, value):

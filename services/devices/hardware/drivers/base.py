@@ -108,8 +108,7 @@ class Driver:
     interface_id: FilePattern
     """Files of an engine that may hold its interface id; the first usable one counts."""
     fme_registers: tuple[Register, ...]
-    clearable_port: tuple[ErrorFile, ...]
-    """The first one is the register of the port's errors."""
+    port_errors: ErrorFile
     clearable_fme: tuple[ErrorFile, ...]
     programs_virtual: bool
     """Whether it can program a port that is released to a virtual function."""

@@ -30,7 +30,7 @@ DFL = Driver(
         Register("thermal_mgmt/threshold2_reached", "overheated"),
         Register("hwmon/hwmon*/temp1_crit_alarm", "overheated"),
     ),
-    clearable_port=(ErrorFile("errors/errors", "errors/errors"),),
+    port_errors=ErrorFile("errors/errors", "errors/errors"),
     clearable_fme=(
         ErrorFile("errors/fme_errors", "errors/fme_errors"),
         *PCIE_ERRORS,

@@ -23,7 +23,7 @@ OPAE = Driver(
         Register("errors/nonfatal_errors", "fme-nonfatal-errors"),
         Register("thermal_mgmt/threshold2_reached", "overheated"),
     ),
-    clearable_port=(ErrorFile("errors/errors", "errors/clear"),),
+    port_errors=ErrorFile("errors/errors", "errors/clear"),
     clearable_fme=(
         ErrorFile("errors/fme-errors/errors", "errors/fme-errors/clear"),
         *PCIE_ERRORS,
