@@ -13,8 +13,6 @@ work on it when it appears. A device that vanishes is forgotten, and new when it
 
 Scans that follow each other closely, as after a burst of events, count as one. Otherwise a card
 that flaps fast would recover sooner.
-
-The state is a value: `damp` gives the next one, and the caller passes it with the next scan.
 """
 
 from collections.abc import Mapping

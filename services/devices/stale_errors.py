@@ -8,8 +8,7 @@ and the port stays unhealthy. Once a container has had the port again, the count
 Nothing is cleared while it is unknown which devices are allocated or which region a port is part
 of, nor on a card that doesn't answer: a read from a dead device gives all ones.
 
-The state is a value: `choose` gives the next one, and the caller passes it with the next scan. What
-was chosen counts as tried, whether the write works or not, unless the port was busy.
+What was chosen counts as tried, whether the write works or not, unless the port was busy.
 """
 
 from typing import TypeAlias

@@ -67,13 +67,8 @@ Require = Callable[[Inventory], None]
 class Programmer:
     """Programs the ports of a node. Several threads may use one at once.
 
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        state_dir: Holds locks and records; shared by all who program on this host.
-        clocks: What to do about user clocks.
-        scan_cards: Gives the node's cards as they are now.
-        calls: Makes the ioctls of the drivers.
-        lock_seconds: How long to wait while somebody else works on a card.
+    `root` is the folder below which `sys/` and `dev/` are; `scan_cards` gives the cards as they
+    are now.
     """
 
     def __init__(
