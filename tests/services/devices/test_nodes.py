@@ -20,46 +20,24 @@ def found(name: str, number: Number | None, subsystem: str) -> FoundNode:
     return FoundNode(name, number, subsystem)
 
 
+BY_SUBSYSTEM = (
+    *("mem", "block", "scsi_generic", "bsg", "nvme", "nvme-generic", "mtd", "msr", "tpm", "tpmrm"),
+    *("watchdog", "input", "vfio", "fpga_manager", "xrt_mgmt"),
+)
+BY_NUMBER = (
+    *((1, 1), (1, 3), (21, 0), (13, 64), (90, 0), (136, 0), (162, 1), (202, 1), (4, 0), (5, 1)),
+    *((10, each) for each in (1, 130, 196, 222, 223, 224, 236, 240)),
+)
+BY_NAME = ("vfio/1", "ubi0_0", "usbmon1", "dfl-fme.0", "intel-fpga-port.0", "xclmgmt5")
+OTHER = (243, 1)
+
+
 @pytest.mark.parametrize(
     ("subsystem", "number", "name"),
     [
-        # under their own names, and under others
-        ("mem", (1, 1), "mem"),
-        ("", (1, 1), "harmless"),
-        ("", (1, 3), "null"),
-        ("block", (8, 0), "sda"),
-        ("", (21, 0), "x"),
-        ("scsi_generic", (240, 0), "x"),
-        ("bsg", (250, 0), "x"),
-        ("nvme", (241, 0), "x"),
-        ("nvme-generic", (241, 0), "x"),
-        ("mtd", (90, 0), "x"),
-        ("msr", (202, 1), "x"),
-        ("tpm", (10, 224), "x"),
-        ("misc", (10, 224), "x"),
-        ("tpmrm", (253, 65536), "x"),
-        ("misc", (10, 130), "x"),
-        ("watchdog", (248, 0), "x"),
-        ("input", (13, 64), "x"),
-        ("misc", (10, 223), "x"),
-        ("vfio", (242, 1), "vfio/1"),
-        ("misc", (10, 196), "x"),
-        ("", (243, 1), "vfio/1"),
-        ("misc", (10, 236), "x"),
-        ("misc", (10, 1), "x"),
-        ("misc", (10, 240), "x"),
-        ("misc", (10, 222), "x"),
-        ("", (243, 1), "ubi0_0"),
-        ("", (243, 1), "usbmon1"),
-        ("tty", (4, 0), "x"),
-        ("tty", (5, 1), "x"),
-        ("", (136, 0), "x"),
-        ("", (162, 1), "x"),
-        ("", (243, 1), "dfl-fme.0"),
-        ("", (243, 1), "intel-fpga-port.0"),
-        ("fpga_manager", (243, 1), "x"),
-        ("xrt_mgmt", (243, 1), "x"),
-        ("", (243, 1), "xclmgmt5"),
+        *((each, OTHER, "x") for each in BY_SUBSYSTEM),
+        *(("", each, "x") for each in BY_NUMBER),
+        *(("", OTHER, each) for each in BY_NAME),
     ],
 )
 def test_denied_nodes_are_denied(subsystem: str, number: Number, name: str) -> None:
