@@ -10,6 +10,7 @@ are made through `sriov_numvfs` and bound to vfio-pci by whoever sets up the nod
 from typing import Final
 
 from services.devices.hardware.drivers.base import Numbered
+from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.iommu import group_nodes, read_group
 from services.devices.hardware.pci import address_in, read_function, read_ids
 from services.devices.hardware.sysfs import Sysfs
@@ -19,7 +20,6 @@ from services.devices.ofs import PHYSICAL, VIRTUAL, is_shell
 from services.devices.vfio import group_problem, shared_problem
 
 _VIRTUAL_FUNCTIONS: Final = Numbered("virtfn")
-_ENGINES: Final = Numbered("dfl-fme.")
 
 
 def read_functions(files: Sysfs, folder: str) -> tuple[VirtualFunction, ...] | None:
@@ -39,7 +39,7 @@ def engine_of(files: Sysfs, function: str) -> str:
     """The name of the management engine of a virtual function's card; empty if it has none."""
     regions = f"{files.resolve(f'{function}/physfn')}/fpga_region"
     for region in files.names_if_listable(regions):
-        engine = next(iter(_ENGINES.among(files.names_if_listable(f"{regions}/{region}"))), "")
+        engine = next(iter(DFL.fme.among(files.names_if_listable(f"{regions}/{region}"))), "")
         if engine:
             return engine
     return ""
