@@ -97,7 +97,7 @@ def test_a_reader_of_afus_has_the_time_of_a_process(node: OfsNode, tmp_path: Pat
     seconds: dict[str, float] = {}
 
     class Calls(BlockingCalls):
-        async def run_steps(self, key: str, steps: Steps[T], *, timeout: float) -> T:  # noqa: ASYNC109
+        async def run_steps(self, key: str, steps: Steps[T], *, timeout: float) -> T:  # noqa: ASYNC109 - as the engine
             seconds[key] = timeout
             return await super().run_steps(key, steps, timeout=timeout)
 
