@@ -109,7 +109,7 @@ class _Opaque(msgspec.Struct):
 class _Config(msgspec.Struct):
     source: str = ""
     requests: list[str] | None = None
-    opaque: _Opaque = msgspec.field(default_factory=_Opaque)
+    opaque: _Opaque | None = None
 
 
 class _Devices(msgspec.Struct):
@@ -162,7 +162,6 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
     devices = claim.status.allocation.devices
     results = [each for each in devices.results or () if each.driver == DRIVER]
     _check(results, ref, pool)
-    ours = [each for each in devices.config or () if each.opaque.driver == DRIVER]
     requests = []
     for name in dict.fromkeys(_base(each.request) for each in results):
         of_request = [each for each in results if _base(each.request) == name]
@@ -171,7 +170,7 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
                 name,
                 tuple(each.device for each in of_request),
                 any(each.admin_access for each in of_request),
-                _config(of_request, ours, ref),
+                _config(of_request, devices.config or (), ref),
             )
         )
     owner = _owner(claim.metadata, ref)
@@ -220,6 +219,8 @@ def _config(results: Iterable[_Result], configs: Iterable[_Config], ref: ClaimRe
     names = {name for each in results for name in (each.request, _base(each.request))}
     merged: dict[str, Any] = {}
     for config in configs:
+        if config.opaque is None or config.opaque.driver != DRIVER:
+            continue
         if config.requests and names.isdisjoint(config.requests):
             continue
         where = f"{ref}: the configuration of driver {DRIVER} {_SOURCES.get(config.source, '')}"

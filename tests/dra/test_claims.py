@@ -92,7 +92,7 @@ def test_a_claim_that_is_not_the_one_or_not_ours_is_refused(item: object, reason
         ((config(NEVER, FROM_CLASS, "other", "fpga/blank"),), Config()),
         ((config(NEVER), config(NEVER)), Config(afu=NLB0)),
         ((config({"a": 1}) | {"opaque": {"driver": "x", "parameters": {"a": 1}}},), Config()),
-        (({"source": FROM_CLASS},), Config()),
+        (({"source": FROM_CLASS, "opaque": None},), Config()),
     ],
 )
 def test_a_configuration_counts_for_its_requests(
