@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from services.devices.dra import CONTENT, DRIVER, Attributes, DraDevice
+from services.devices.labels import label
 from services.devices.model import Value
 
 API_VERSION: Final = "resource.k8s.io/v1"
@@ -24,6 +25,10 @@ KIND: Final = "ResourceSlice"
 
 MAX_DEVICES: Final = 64
 """Of a slice: the API server allows 128, but only 64 if one of them has a taint."""
+
+MAX_NODE: Final = 230
+"""Characters of a node's name that slices have in theirs, which may have 253. Longer ones are cut;
+`manifests/dra/policy.yaml` has the same limit."""
 
 UNHEALTHY: Final = f"{DRIVER}/unhealthy"
 """Key of the taint of an unhealthy device; its value is the reason."""
@@ -140,7 +145,8 @@ def devices_of_slices(devices: Iterable[DraDevice], *, taints: bool) -> list[lis
 
 def slice_name(node: str, number: int) -> str:
     """The name of a slice: always the same, so that none is created twice."""
-    return f"{node}-{DRIVER}-{number}"
+    start = node if len(node) <= MAX_NODE else label(node)
+    return f"{start}-{DRIVER}-{number}"
 
 
 def slice_spec(node: str, wanted: Slice) -> Body:

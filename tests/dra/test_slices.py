@@ -18,6 +18,7 @@ from dra.slices import (
     plan,
     read_attributes,
     read_slice,
+    slice_name,
     slice_spec,
 )
 from services.devices.dra import DraDevice
@@ -50,6 +51,13 @@ def test_a_device_has_typed_attributes() -> None:
     assert read_attributes(device_body(made)) == made.attributes
     assert read_attributes({"attributes": {"v": {"version": "1.0.0"}}}) == {}
     assert read_attributes({}) == {}
+
+
+def test_a_slice_has_a_name_on_every_node() -> None:
+    assert slice_name("n" * 230, 12) == f"{'n' * 230}-accelbind.dev-12"
+    one, other = (slice_name("a." * 126 + end, 12) for end in "ab")
+    assert one != other
+    assert len(one) <= 253
 
 
 def test_an_unhealthy_device_has_one_taint() -> None:
