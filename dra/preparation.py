@@ -41,14 +41,12 @@ from dra.surroundings import ClaimFiles, Regions, Surroundings
 from dra.wants import (
     Kind,
     MappingsNeeded,
-    OwnerPod,
     Want,
     decide,
     located,
-    read_owner,
     require_unchanged,
 )
-from services.containers.wanted import confirm_pod
+from services.containers.wanted import StartingPod, confirm_pod
 from services.kube.client import is_outage, will_pass
 from services.node.regions import Readiness
 from services.process.errors import (
@@ -250,13 +248,12 @@ class Preparation:
             mappings = await source.mappings(claim.ref.namespace)
         return decide(claim, devices, owner=owner, mappings=mappings, enforce=enforce)
 
-    async def _owner(self, claim: AllocatedClaim) -> OwnerPod | None:
+    async def _owner(self, claim: AllocatedClaim) -> StartingPod | None:
         ref = claim.owner
         if ref is None:
             return None
         body = await self._around.source.get_pod(ref.namespace, ref.name)
-        pod = confirm_pod(body, ref, node=self._around.node_name)
-        return read_owner(body or b"", pod, ref, claim.ref)
+        return confirm_pod(body, ref, node=self._around.node_name)
 
     # 2. reserve
 

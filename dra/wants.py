@@ -13,14 +13,14 @@ gets, as for the plugin in modes af, regiondevel and region. The webhook sees on
 in its domain, so with `auto` other claims of functions of mode af are checked too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
 
 import msgspec
 
-from dra.claims import AllocatedClaim, ClaimRef, Requested
-from services.containers.identity import PodRef, display_name
+from dra.claims import AllocatedClaim, Config, Requested
+from services.containers.identity import PodRef
 from services.containers.permission import (
     Enforce,
     is_enforced,
@@ -28,6 +28,7 @@ from services.containers.permission import (
     require_mapped_resource,
 )
 from services.containers.wanted import (
+    RequestMapping,
     StartingPod,
     WantedFunctions,
     read_wanted,
@@ -38,12 +39,11 @@ from services.devices.model import Device, PluginMode
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Mapping as Named
 from services.mappings.model import Mode
-from services.mappings.suggestions import known_names, nearest
+from services.mappings.suggestions import nearest
 from services.names import DOMAIN, function_name, region_name
 from services.process.errors import (
     DeviceBusy,
     ExternalFailure,
-    InvalidName,
     NotAllowed,
     NotMapped,
 )
@@ -91,64 +91,8 @@ class Want(msgspec.Struct, frozen=True):
         return WantedFunctions(self.who, self.functions, self.interface_id)
 
 
-class _RequestMapping(msgspec.Struct, rename="camel"):
-    container_name: str = ""
-    resource_name: str = ""
-    request_name: str = ""
-
-
-class _ExtendedStatus(msgspec.Struct, rename="camel"):
-    resource_claim_name: str = ""
-    request_mappings: list[_RequestMapping] | None = None
-
-
-class _PodStatus(msgspec.Struct, rename="camel"):
-    extended_resource_claim_status: _ExtendedStatus | None = None
-
-
-class _Pod(msgspec.Struct):
-    status: _PodStatus
-
-
-_User: TypeAlias = tuple[str, str, str]
-"""Request, container and full resource name."""
-
-
 class MappingsNeeded(Exception):
     """What the namespace maps must be known for a decision."""
-
-
-class OwnerPod(msgspec.Struct, frozen=True):
-    """The pod of an extended-resource claim."""
-
-    pod: StartingPod
-    ref: PodRef
-    users: tuple[_User, ...]
-
-
-_POD: Final = msgspec.json.Decoder(_Pod)
-
-
-def read_owner(body: bytes, pod: StartingPod, ref: PodRef, claim: ClaimRef) -> OwnerPod:
-    """Which container of a pod, which was confirmed, uses which request of a claim.
-
-    Raises:
-        NotAllowed: The pod doesn't name the claim.
-    """
-    try:
-        status = _POD.decode(body).status.extended_resource_claim_status or _ExtendedStatus()
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise NotAllowed(f"the status of {claim}'s pod can't be read: {error}") from error
-    if status.resource_claim_name != claim.name:
-        raise NotAllowed(
-            f"{claim} is for extended resources, and its pod names"
-            f" {quote(status.resource_claim_name)} as their claim"
-        )
-    users = [
-        (each.request_name, each.container_name, each.resource_name)
-        for each in status.request_mappings or ()
-    ]
-    return OwnerPod(pod, ref, tuple(users))
 
 
 def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Want, ...]:
@@ -202,7 +146,7 @@ def decide(
     claim: AllocatedClaim,
     devices: Mapping[str, DraDevice],
     *,
-    owner: OwnerPod | None,
+    owner: StartingPod | None,
     mappings: NamespaceMappings | None,
     enforce: Enforce,
 ) -> tuple[Want, ...]:
@@ -220,136 +164,128 @@ def decide(
         ExternalFailure: A device is gone.
         MappingsNeeded: The mappings must be read.
     """
-    return tuple(
-        _Decision(claim, each, devices, owner=owner, mappings=mappings, enforce=enforce).want()
-        for each in claim.requests
-    )
+    users = owner.requests_of(claim.ref.name) if owner else ()
+    wants = []
+    for each in claim.requests:
+        who = f"request {quote(each.name)} of {claim.ref}"
+        found = [*_found(each.devices, devices, who)]
+        own = [user for user in users if user.request_name == each.name]
+        wants.append(_Decision(claim, owner, mappings, enforce, each, who, found, own).want())
+    return tuple(wants)
 
 
+@dataclass(slots=True)
 class _Decision:
     """The decision about one request."""
 
-    def __init__(
-        self,
-        claim: AllocatedClaim,
-        request: Requested,
-        devices: Mapping[str, DraDevice],
-        *,
-        owner: OwnerPod | None,
-        mappings: NamespaceMappings | None,
-        enforce: Enforce,
-    ) -> None:
-        self._request = request
-        self._owner = owner
-        self._given = mappings
-        self._enforce = enforce
-        self._config = request.config
-        self._who = f"request {quote(request.name)} of {claim.ref}"
-        self._devices = [*_found(request.devices, devices, self._who)]
-        self._users = [each for each in (owner.users if owner else ()) if each[0] == request.name]
-        self._containers = tuple(dict.fromkeys(container for _, container, _ in self._users))
-        self._resource = next((resource for *_, resource in self._users), "")
+    claim: AllocatedClaim
+    owner: StartingPod | None
+    given: NamespaceMappings | None
+    enforce: Enforce
+    request: Requested
+    who: str
+    devices: Sequence[Device]
+    users: Sequence[RequestMapping]
+    """The containers of the owner that use the request."""
 
     @property
     def _mappings(self) -> NamespaceMappings:
-        if self._given is None:
+        if self.given is None:
             raise MappingsNeeded
-        return self._given
+        return self.given
 
     def want(self) -> Want:
         """What the request wants."""
-        types = {device.type for device in self._devices}
-        if self._request.admin:
-            return self._made(Kind.ADMIN, self._devices[0].resource)
+        types = {device.type for device in self.devices}
+        if self.request.admin:
+            return self._made(Kind.ADMIN, self.devices[0].resource)
         if "" not in types:
-            if self._config.afu or self._config.develop or self._config.mapping:
-                raise NotAllowed(f"{self._who}: a configuration is for FPGAs, and it has none")
-            return self._made(Kind.PLAIN, self._devices[0].resource)
-        interfaces = {device.interface_id for device in self._devices}
+            if self.request.config != Config():
+                raise NotAllowed(f"{self.who}: a configuration is for FPGAs, and it has none")
+            return self._made(Kind.PLAIN, self.devices[0].resource)
+        interfaces = {device.interface_id for device in self.devices}
         if len(types) > 1 or len(interfaces) > 1 or not all(interfaces):
             raise NotAllowed(
-                f"{self._who} was allocated devices of different kinds or regions, or of a region"
+                f"{self.who} was allocated devices of different kinds or regions, or of a region"
                 f" that can't be read: let its class select by interfaceID"
             )
         return self._of_regions(interfaces.pop())
 
     def _of_regions(self, interface: str) -> Want:
-        named = self._mapping() if self._config.mapping else None
+        named = self._mapping() if self.request.config.mapping else None
         if named is not None and named.resolution.interface_id != interface:
             raise NotAllowed(
-                f"{self._who}: {named.label} is for interface {named.resolution.interface_id}, and"
+                f"{self.who}: {named.label} is for interface {named.resolution.interface_id}, and"
                 f" the allocated region has {interface}: let its class select by interfaceID"
             )
-        if self._config.develop:
+        if self.request.config.develop:
             return self._develop(interface, named)
-        if self._config.afu:
-            return self._never(interface, self._config.afu, named)
+        if self.request.config.afu:
+            return self._never(interface, self.request.config.afu, named)
         if named is not None:
             return self._named(interface, named)
-        if self._owner is not None and self._containers:
-            return self._of_pod(interface, self._owner)
+        if self.owner and self.claim.owner and self.users:
+            return self._of_pod(interface, self.owner, self.claim.owner)
         raise NotAllowed(
-            f"{self._who} names no function for its region: name a mapping in the claim's"
+            f"{self.who} names no function for its region: name a mapping in the claim's"
             ' configuration, {"mapping": NAME}, or request an extended resource'
         )
 
     def _mapping(self) -> Named:
-        name, known = self._config.mapping, self._mappings
+        name, known = self.request.config.mapping, self._mappings
         if name in known.by_name:
             return known.by_name[name]
-        text = f"{self._who}: {quote(name)} is not mapped in namespace {plain(known.namespace)}"
+        text = f"{self.who}: {quote(name)} is not mapped in namespace {plain(known.namespace)}"
         if name in known.rejected:
             raise NotMapped(f"{text}: {known.rejected[name]}")
         if near := nearest(name, known.by_name):
             text += f"; did you mean {plain(near)}?"
-        elif known.by_name:
-            text += f"; it maps {known_names(known.by_name)}"
         raise NotMapped(text)
 
     def _develop(self, interface: str, named: Named | None) -> Want:
-        if self._config.afu or (named and named.resolution.mode is not Mode.REGIONDEVEL):
-            raise NotAllowed(f"{self._who}: its class is for development, and it names a function")
+        if self.request.config.afu or (named and named.resolution.mode is not Mode.REGIONDEVEL):
+            raise NotAllowed(f"{self.who}: its class is for development, and it names a function")
         resource = _region_resource(interface)
-        if is_enforced(self._enforce, PluginMode.REGIONDEVEL):
-            require_mapped_resource(self._who, resource, self._mappings, PluginMode.REGIONDEVEL)
+        if is_enforced(self.enforce, PluginMode.REGIONDEVEL):
+            require_mapped_resource(self.who, resource, self._mappings, PluginMode.REGIONDEVEL)
         return self._made(Kind.DEVELOP, resource, interface=interface)
 
     def _never(self, interface: str, afu: str, named: Named | None) -> Want:
         if named is not None and (named.resolution.mode, named.resolution.afu_id) != (Mode.AF, afu):
             raise NotAllowed(
-                f"{self._who}: its class is for AFU {afu} without programming, and {named.label}"
+                f"{self.who}: its class is for AFU {afu} without programming, and {named.label}"
                 " stands for something else"
             )
-        resource = _af_resource(interface, afu)
+        resource = f"{DOMAIN}/{function_name(interface, afu)}"
         # The webhook has checked what pods request in its domain, and sees no claims.
-        requested = [resource for *_, resource in self._users]
+        requested = [user.resource_name for user in self.users]
         is_seen = requested and all(each.startswith(f"{DOMAIN}/") for each in requested)
-        is_auto = self._enforce is Enforce.AUTO
-        if is_enforced(self._enforce, PluginMode.AF) or (is_auto and not is_seen):
-            require_mapped_resource(self._who, resource, self._mappings, PluginMode.AF)
+        is_auto = self.enforce is Enforce.AUTO
+        if is_enforced(self.enforce, PluginMode.AF) or (is_auto and not is_seen):
+            require_mapped_resource(self.who, resource, self._mappings, PluginMode.AF)
         return self._made(Kind.NEVER, resource, (afu,), interface)
 
     def _named(self, interface: str, named: Named) -> Want:
         afu = named.resolution.afu_id
         if afu is None:
             raise NotAllowed(
-                f"{self._who}: {named.label} is a region for development, which needs a DeviceClass"
+                f"{self.who}: {named.label} is a region for development, which needs a DeviceClass"
                 ' with {"develop": true}'
             )
         if named.resolution.mode is Mode.AF:
-            return self._made(Kind.NEVER, _af_resource(interface, afu), (afu,), interface)
-        functions = (afu,) * len(self._devices)
+            return self._never(interface, afu, named)
+        functions = (afu,) * len(self.devices)
         return self._made(Kind.PROGRAM, _region_resource(interface), functions, interface)
 
-    def _of_pod(self, interface: str, owner: OwnerPod) -> Want:
+    def _of_pod(self, interface: str, owner: StartingPod, ref: PodRef) -> Want:
         """What the containers of the pod want; those that share a request must want the same."""
-        ref = owner.ref
+        names = [user.container_name for user in self.users]
         wanted = single_wanted(
-            [read_wanted(owner.pod, ref, each, interface_id=interface) for each in self._containers]
+            [read_wanted(owner, ref, name, interface_id=interface) for name in names]
         )
-        if is_enforced(self._enforce, PluginMode.REGION):
+        if is_enforced(self.enforce, PluginMode.REGION):
             require_mapped_functions(wanted, self._mappings)
-        self._who = display_name(self._containers[0], ref)
+        self.who = wanted.who
         resource = _region_resource(interface)
         return self._made(Kind.PROGRAM, resource, wanted.functions, interface)
 
@@ -357,14 +293,14 @@ class _Decision:
         self, kind: Kind, resource: str, functions: tuple[str, ...] = (), interface: str = ""
     ) -> Want:
         return Want(
-            self._request.name,
+            self.request.name,
             kind,
-            self._request.devices,
-            _ids(self._devices),
-            _claims(self._devices),
+            self.request.devices,
+            _ids(self.devices),
+            _claims(self.devices),
             resource,
-            self._resource or resource,
-            self._who,
+            self.users[0].resource_name if self.users else resource,
+            self.who,
             functions,
             interface,
         )
@@ -372,11 +308,3 @@ class _Decision:
 
 def _region_resource(interface: str) -> str:
     return f"{DOMAIN}/{region_name(interface)}"
-
-
-def _af_resource(interface: str, afu: str) -> str:
-    """The name of a function's resource; that of its region if it has none."""
-    try:
-        return f"{DOMAIN}/{function_name(interface, afu)}"
-    except InvalidName:
-        return _region_resource(interface)

@@ -50,11 +50,43 @@ class _Spec(msgspec.Struct, rename="camel"):
     init_containers: list[_Container] | None = None
 
 
+class RequestMapping(msgspec.Struct, rename="camel"):
+    """Which request of a claim a container has for a resource."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class _ExtendedStatus(msgspec.Struct, rename="camel"):
+    resource_claim_name: str = ""
+    request_mappings: list[RequestMapping] | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    extended_resource_claim_status: _ExtendedStatus | None = None
+
+
 class StartingPod(msgspec.Struct):
     """What counts of a pod on the API server."""
 
     metadata: _Metadata
     spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    def requests_of(self, claim: str) -> tuple[RequestMapping, ...]:
+        """The requests of the claim that the scheduler made for its extended resources.
+
+        Raises:
+            NotAllowed: The pod doesn't name this claim.
+        """
+        extended = self.status.extended_resource_claim_status or _ExtendedStatus()
+        if extended.resource_claim_name != claim:
+            raise NotAllowed(
+                f"claim {quote(claim)} is for extended resources, and its pod names"
+                f" {quote(extended.resource_claim_name)} as their claim"
+            )
+        return tuple(extended.request_mappings or ())
 
 
 _POD = msgspec.json.Decoder(StartingPod)

@@ -13,10 +13,8 @@ from dra.wants import (
     Want,
     decide,
     located,
-    read_owner,
     require_unchanged,
 )
-from services.containers.identity import PodRef
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
 from services.devices.dra import DraDevice
@@ -24,7 +22,13 @@ from services.devices.model import Device
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from services.names import DOMAIN, function_name
-from services.process.errors import DeviceBusy, ExternalFailure, NotAllowed, NotMapped
+from services.process.errors import (
+    DeviceBusy,
+    ExternalFailure,
+    InvalidName,
+    NotAllowed,
+    NotMapped,
+)
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.dra.support import (
     DEVELOP,
@@ -90,8 +94,7 @@ def wants(
     read = read_claim(json.dumps(item).encode(), ref, pool="n1")
     found = None
     if owner is not None and read.owner is not None:
-        body = json.dumps(owner).encode()
-        found = read_owner(body, confirm_pod(body, read.owner, node="n1"), read.owner, ref)
+        found = confirm_pod(json.dumps(owner).encode(), read.owner, node="n1")
     known = None if mappings is None else mapped(*mappings)
     return decide(read, DEVICES, owner=found, mappings=known, enforce=enforce)
 
@@ -142,7 +145,7 @@ def test_what_a_request_wants(
         ((result("odd"),), (named("nlb0"),), NotAllowed, "is for interface"),
         ((result("a"),), (), NotAllowed, "names no function"),
         ((result("a"),), (named("nlb1"),), NotMapped, "did you mean nlb0?"),
-        ((result("a"),), (named("zzzzzzzz"),), NotMapped, "it maps af0, mine, nlb0"),
+        ((result("a"),), (named("zzzzzzzz"),), NotMapped, "is not mapped in namespace ns$"),
         ((result("a"),), (named("clash"),), NotMapped, "have the same name"),
         ((result("a"),), (named("mine"),), NotAllowed, "needs a DeviceClass"),
         ((result("a"),), (config(NEVER), named("nlb3")), NotAllowed, "for something else"),
@@ -154,6 +157,12 @@ def test_what_a_request_wants(
             NotMapped,
             "no AcceleratorFunction of mode af",
         ),
+        (
+            (result("a"),),
+            (config({"afu": "abcdef012", "program": "Never"}),),
+            InvalidName,
+            "there is no resource name",
+        ),
     ],
 )
 def test_what_is_refused(
@@ -164,11 +173,6 @@ def test_what_is_refused(
 ) -> None:
     with pytest.raises(error, match=reason.replace("?", "[?]")):
         wants(claim("c", *results, configs=configs))
-
-
-def test_an_empty_namespace_maps_no_name() -> None:
-    with pytest.raises(NotMapped, match=r"is not mapped in namespace ns$"):
-        wants(claim("c", result("a"), configs=(named("nlb0"),)), mappings=())
 
 
 @pytest.mark.parametrize("parameters", [DEVELOP, NEVER])
@@ -239,14 +243,8 @@ def test_a_pod_that_does_not_name_the_claim_decides_nothing() -> None:
     item, owner = owned(container("c", REGION, 1, functions(NLB3)))
     with pytest.raises(NotAllowed, match="as their claim"):
         wants(item, owner=owner | {"status": {}})
-    with pytest.raises(NotAllowed, match="status"):
-        read_owner(b"{", confirm_pod(json.dumps(owner).encode(), P, node="n1"), P, REF)
     with pytest.raises(NotAllowed, match="names no function"):
         wants(item)
-
-
-REF = ClaimRef("ns", "c", "u")
-P = PodRef("ns", "p", "uid-of-p")
 
 
 def test_a_request_without_a_container_has_no_function() -> None:
@@ -254,12 +252,6 @@ def test_a_request_without_a_container_has_no_function() -> None:
     owner["status"]["extendedResourceClaimStatus"]["requestMappings"] = None
     with pytest.raises(NotAllowed, match="names no function"):
         wants(item, owner=owner)
-
-
-def test_a_function_without_a_resource_name_has_that_of_its_region() -> None:
-    odd = {"afu": "abcdef012", "program": "Never"}
-    (found,) = wants(claim("c", result("a"), configs=(config(odd),)), enforce=Enforce.NEVER)
-    assert found.resource == REGION
 
 
 @pytest.mark.parametrize(
