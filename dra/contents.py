@@ -1,15 +1,16 @@
 """What is in the regions of a claim, against what the claim wants there."""
 
-from dra.wants import Want
+from dra.wants import Kind, Want
 from services.devices.dra import FPGA
 from services.devices.labels import label
 from services.node.regions import RegionContents
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import plain
+from services.programming.assignment import Contents, Region
 
 
-def require_card(want: Want, found: RegionContents) -> None:
-    """Refuse a claim whose regions' ids are those of other cards now.
+def require_regions(want: Want, found: RegionContents) -> None:
+    """Refuse a claim whose regions are those of other cards, or lack what isn't programmed.
 
     A driver that is loaded again may number its regions otherwise; the next scan locates them.
     """
@@ -21,28 +22,29 @@ def require_card(want: Want, found: RegionContents) -> None:
                 f"{want.who}: {plain(key)} is on card {address} now, and {name} isn't:"
                 " Kubernetes retries"
             )
+        if want.kind is not Kind.NEVER:
+            continue
+        if region is None or not region.ports:
+            raise ExternalFailure(f"{plain(name)} ({plain(key)}) is gone or can't be read")
+        _require_there(want, name, region, found.contents)
 
 
-def require_there(want: Want, found: RegionContents) -> None:
-    """Refuse a claim whose function isn't in its regions, and which programs nothing.
+def _require_there(want: Want, name: str, region: Region, contents: Contents) -> None:
+    """Refuse a region whose ports don't carry the claim's function.
 
     A port's id tells what is in it, as in mode af; of an OpenCL program only our record does.
     """
     function = want.functions[0]
-    for name, key in zip(want.devices, want.ids, strict=True):
-        region = found.regions.get(key)
-        if region is None or not region.ports:
-            raise ExternalFailure(f"{plain(name)} ({plain(key)}) is gone or can't be read")
-        for port in region.ports:
-            programmed = found.contents.get(port.name)
-            if programmed == "":
-                content = "nothing that is known, since programming it has not succeeded"
-            elif function in (port.afu_id, programmed):
-                continue
-            else:
-                content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"
-            raise NotAllowed(
-                f"{want.who}: {name} has {content} in {port.name}, and not AFU {function}, which"
-                " its class wants there without programming: delete the pod; a new one gets"
-                " another device"
-            )
+    for port in region.ports:
+        programmed = contents.get(port.name)
+        if programmed == "":
+            content = "nothing that is known, since programming it has not succeeded"
+        elif function in (port.afu_id, programmed):
+            continue
+        else:
+            content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"
+        raise NotAllowed(
+            f"{want.who}: {name} has {content} in {port.name}, and not AFU {function}, which"
+            " its class wants there without programming: delete the pod; a new one gets"
+            " another device"
+        )

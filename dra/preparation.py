@@ -36,7 +36,7 @@ import structlog
 from dra.book import ClaimBook, ClaimEntry
 from dra.claim_files import Given
 from dra.claims import AllocatedClaim, ClaimRef, read_claim
-from dra.contents import require_card, require_there
+from dra.contents import require_regions
 from dra.surroundings import ClaimFiles, Regions, Surroundings
 from dra.wants import (
     Kind,
@@ -116,17 +116,14 @@ class Preparation:
         """
         progress, task = self._running.get(claim.uid) or self._begin(claim)
         progress.calls += 1  # pods that share a claim have it prepared at the same time
-        limit = asyncio.timeout(PREPARE_SECONDS)
         try:
-            async with limit:
+            async with asyncio.timeout(PREPARE_SECONDS):
                 return await asyncio.shield(task)
         except asyncio.CancelledError as error:
-            if task.cancelled() and not _is_cancelled():
+            if task.cancelled():
                 raise TooSlow(f"{claim} was taken back meanwhile") from error
             raise
         except TimeoutError as error:
-            if not limit.expired():
-                raise
             raise TooSlow(
                 f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {progress.step}; {RETRIES}"
             ) from error
@@ -292,13 +289,12 @@ class Preparation:
             raise failed
 
     async def _make_ready(self, claim: AllocatedClaim, want: Want) -> None:
+        if want.kind is Kind.NEVER:
+            await self._regions.settle(want.ids)
         if want.interface_id:
-            require_card(want, await self._regions.read())
+            require_regions(want, await self._regions.read())
         if want.kind is Kind.PROGRAM:
             await self._program(claim, want)
-        elif want.kind is Kind.NEVER:
-            await self._regions.settle(want.ids)
-            require_there(want, await self._regions.read())
         elif want.kind is Kind.DEVELOP:
             await self._regions.empty(want.ids)
 
@@ -321,19 +317,12 @@ class Preparation:
         """Whether the regions of a committed claim still carry its functions."""
         for want in wants:
             if want.interface_id:
-                require_card(want, await self._regions.read())
+                require_regions(want, await self._regions.read())
             if want.kind is Kind.PROGRAM and not await self._regions.is_ready(
                 want.wanted, want.ids
             ):
                 return False
-            if want.kind is Kind.NEVER:
-                require_there(want, await self._regions.read())
         return True
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from dra.contents import require_card
+from dra.contents import require_regions
 from dra.wants import Kind, Want
 from services.devices.model import Inventory
 from services.node.regions import RegionContents
@@ -17,7 +17,8 @@ WANT = Want("r", Kind.PROGRAM, ("fpga-0000-5e-00-0",), ("dfl-fme.0",), ((),), X,
 
 def test_a_region_that_is_another_cards_now_is_left_alone() -> None:
     found = RegionContents(regions_of(Inventory((card(0), card(1)))), {})
-    require_card(WANT, found)
-    require_card(msgspec.structs.replace(WANT, ids=("dfl-fme.7",)), found)  # `plan` says it is gone
+    require_regions(WANT, found)
+    # `plan` says that it is gone.
+    require_regions(msgspec.structs.replace(WANT, ids=("dfl-fme.7",)), found)
     with pytest.raises(ExternalFailure, match=r"dfl-fme\.1 is on card 0000:5f:00\.0 now"):
-        require_card(msgspec.structs.replace(WANT, ids=("dfl-fme.1",)), found)
+        require_regions(msgspec.structs.replace(WANT, ids=("dfl-fme.1",)), found)
