@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from dra.claims import ClaimRef
 from dra.wants import Kind, Want
@@ -25,7 +24,6 @@ from services.containers.holders import Holder, HolderReader, Holders
 from services.devices.dra import DraDevice
 from services.process.errors import HardwareError, NotAllowed
 from services.process.files import discard_unfinished, open_regular, replace_file
-from services.process.outage import Outage
 from services.process.text import plain, quote
 from services.programming.records import BOOT_ID
 
@@ -35,8 +33,6 @@ FOLDER: Final = "claims"
 _SUFFIX: Final = ".json"
 _MAX_BYTES: Final = 1 << 20
 _UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
-
-log = structlog.get_logger(component="dra")
 
 
 class ClaimEntry(msgspec.Struct, frozen=True):
@@ -60,9 +56,6 @@ class ClaimBook:
     def __init__(self, folder: Path, boot_id: Path = BOOT_ID) -> None:
         self._folder = folder
         self._boot = boot_id.read_text(encoding="ascii").strip()
-        self._outage = Outage(
-            log, "claims on this node can't be read", "claims on this node can be read again"
-        )
 
     def find(self, uid: str) -> ClaimEntry | None:
         """What is here of a claim."""
@@ -183,7 +176,6 @@ class ClaimBook:
                 entries.append(self._read(path))
             except HardwareError as error:
                 unreadable.append(str(error))
-        self._outage.update("; ".join(unreadable[:1]))
         return tuple(filter(None, entries)), unreadable
 
     def _paths(self, unreadable: list[str]) -> list[Path]:
