@@ -26,7 +26,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import structlog
 
@@ -176,11 +176,8 @@ class SlicePublisher:
             selector=self._selector,
             namespaced=False,
         )
-        yield "slices", self._publish_forever()
+        yield "slices", self._due.run_forever(self.run_once, spacing=SPACING)
         yield "slice watch", reflector.watch_forever()
-
-    async def _publish_forever(self) -> NoReturn:
-        await self._due.run_forever(self.run_once, interval=self._pause, spacing=SPACING)
 
     def _on_stored(self) -> None:
         """Note that the watch shows other slices than before."""
@@ -190,9 +187,6 @@ class SlicePublisher:
         if self._versions.keys() - stored.keys():
             self._not_before = self._timing.clock() + DELETED_SECONDS
         self._due.request()
-
-    def _pause(self) -> float | None:
-        return max(0.0, self._not_before - self._timing.clock()) if self.error else None
 
     async def run_once(self) -> None:
         """Publish the devices, if anything has changed."""
@@ -206,6 +200,7 @@ class SlicePublisher:
             self._count(FAILED)
             self._outage.failed(str(error))
             self._not_before = self._timing.clock() + self._backoff.pause(requested_pause(error))
+            self._due.request()
         else:
             self._outage.ended()
             self._backoff.reset()
@@ -305,18 +300,17 @@ class SlicePublisher:
         return Slice(stored.name, stored.generation, stored.count, written)
 
     def _learn(self, wanted: Slice, stored: Slice) -> None:
-        """Note what the API server has made of a slice; it drops fields that it doesn't know."""
+        """Note what the API server has made of a slice.
+
+        It drops fields that it doesn't know, and fills in others, such as `timeAdded` of taints.
+        """
         self._answers[wanted.name] = (wanted.devices, stored.devices)
-        if stored.devices == wanted.devices:
-            return
         if has_taints(wanted.devices) and not has_taints(stored.devices):
             log.warning(
                 "the API server drops taints of devices: unhealthy devices are left out of slices"
             )
             self._has_taints = False
             self._due.request()
-        else:
-            log.warning("the API server has changed a slice that was written", slice=wanted.name)
 
 
 def _version(item: Item) -> str:

@@ -85,24 +85,11 @@ def read_attributes(body: Body) -> dict[str, Value]:
 
 
 def read_slice(item: Mapping[str, Any]) -> Slice:
-    """A stored slice, without what the API server has filled in (`timeAdded` of taints)."""
+    """A stored slice."""
     spec = item["spec"]
-    pool, devices = spec["pool"], spec.get("devices") or ()
-    return Slice(
-        item["metadata"]["name"],
-        pool["generation"],
-        pool["resourceSliceCount"],
-        [*map(_without_time, devices)],
-    )
-
-
-def _without_time(body: Body) -> Body:
-    taints = [
-        {key: value for key, value in taint.items() if key != "timeAdded"}
-        for taint in body.get("taints") or ()
-    ]
-    rest = {key: value for key, value in body.items() if key != "taints"}
-    return rest | ({"taints": taints} if taints else {})
+    pool, devices = spec["pool"], spec.get("devices") or []
+    name = item["metadata"]["name"]
+    return Slice(name, pool["generation"], pool["resourceSliceCount"], devices)
 
 
 def has_taints(devices: Iterable[Body]) -> bool:
