@@ -18,7 +18,7 @@ from dra.surroundings import Surroundings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
-from services.devices.dra import DRIVER, DraDevice, held_by_plugin
+from services.devices.dra import DraDevice, held_by_plugin
 from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecorder
@@ -76,7 +76,7 @@ class DraParts:
             domains=settings.resource_domain if settings.device_types else (),
             forgets_gone=True,
         )
-        self._had_holders = False
+        self._last_holders: Holders | None = None
         self._renamed = Outage(
             log,
             "devices aren't published, since claims have them by earlier names",
@@ -107,7 +107,9 @@ class DraParts:
         self.driver = Driver(
             self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
         )
-        self.registration = self._registration()
+        self.registration = Registration(
+            settings.kubelet_dir, self.driver, on_answer=self._answered
+        )
 
     def known_holders(self) -> Holders:
         """Claims, and pods of the device plugin as last read, that have devices."""
@@ -152,15 +154,6 @@ class DraParts:
             ),
         )
 
-    def _registration(self) -> Registration:
-        return Registration(
-            self.settings.kubelet_dir,
-            DRIVER,
-            serve=self.driver.add_to,
-            on_end=self.driver.end,
-            on_answer=self._answered,
-        )
-
     async def _plugin_devices(self) -> frozenset[str]:
         """The devices that pods still have from the device plugin."""
         return held_by_plugin(self.devices.by_name.values(), await self.plugin_holders.read())
@@ -178,13 +171,11 @@ class DraParts:
         A kubelet that starts deletes the slices before it says so: then what it said last counts.
         """
         try:
-            holders = await self.plugin_holders.read()
+            self._last_holders = await self.plugin_holders.read()
         except (KubeletError, HardwareError):
-            if not self._had_holders:
+            if self._last_holders is None:
                 raise
-            return self.plugin_holders.holders
-        self._had_holders = True
-        return holders
+        return self._last_holders
 
     def _answered(self, error: str) -> None:
         self.metrics.registrations.labels("failed" if error else "ok").inc()

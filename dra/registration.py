@@ -20,6 +20,8 @@ from typing import Final
 import grpc.aio
 import structlog
 
+from dra.driver import Driver
+from services.devices.dra import DRIVER
 from services.kubelet import pluginregistration_pb2 as pb
 from services.kubelet.pluginregistration_pb2_grpc import (
     RegistrationServicer,
@@ -46,9 +48,7 @@ class Registration(RegistrationServicer):
 
     Args:
         kubelet_dir: The kubelet's folder; `plugins_registry` in it may be missing for now.
-        name: The driver's.
-        serve: Adds the driver's services to a server.
-        on_end: Called before running calls are waited for.
+        driver: Serves the kubelet, and ends before running calls are waited for.
         on_answer: Gets each answer of the kubelet: the error, empty if it has accepted the driver.
 
     Raises:
@@ -56,22 +56,14 @@ class Registration(RegistrationServicer):
     """
 
     def __init__(
-        self,
-        kubelet_dir: Path,
-        name: str,
-        *,
-        serve: Callable[[grpc.aio.Server], None],
-        on_end: Callable[[], None],
-        on_answer: Callable[[str], None],
+        self, kubelet_dir: Path, driver: Driver, *, on_answer: Callable[[str], None]
     ) -> None:
-        self.endpoint = dra_socket(kubelet_dir, name)
-        self.socket = dra_registration(kubelet_dir, name)
+        self.endpoint = dra_socket(kubelet_dir, DRIVER)
+        self.socket = dra_registration(kubelet_dir, DRIVER)
         self._hidden = self.socket.with_name(f".{self.socket.name}")
         self.is_registered = False
         """Whether the kubelet has accepted the driver since the sockets were made."""
-        self._name = name
-        self._serve = serve
-        self._on_end = on_end
+        self._driver = driver
         self._on_answer = on_answer
         self._outage = Outage(log, "the driver is not registered", "the driver is registered")
         address(self.endpoint)
@@ -97,7 +89,7 @@ class Registration(RegistrationServicer):
     async def _sockets(self) -> AsyncIterator[dict[Path, tuple[int, int] | None]]:
         """The identities of both sockets, while a server serves all its services on each."""
         server = grpc.aio.server()
-        self._serve(server)
+        self._driver.add_to(server)
         add_RegistrationServicer_to_server(self, server)
         self._make_folders()
         try:
@@ -110,7 +102,7 @@ class Registration(RegistrationServicer):
                 yield files
             finally:
                 self.is_registered = False
-                self._on_end()
+                self._driver.end()
                 await server.stop(DRAIN_SECONDS)
                 # gRPC removes what has the name that it has bound, and that isn't this one.
                 for path, identity in files.items():
@@ -141,7 +133,7 @@ class Registration(RegistrationServicer):
         """Which driver this is, and where it serves."""
         return pb.PluginInfo(
             type="DRAPlugin",
-            name=self._name,
+            name=DRIVER,
             endpoint=str(self.endpoint),
             supported_versions=VERSIONS,
         )
@@ -158,7 +150,7 @@ class Registration(RegistrationServicer):
         error = "" if self.is_registered else request.error or "the kubelet gives no reason"
         self._outage.update(error)
         if not error:
-            log.info("registered with the kubelet", driver=self._name)
+            log.info("registered with the kubelet", driver=DRIVER)
         self._on_answer(error)
         return pb.RegistrationStatusResponse()
 
