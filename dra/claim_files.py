@@ -7,7 +7,7 @@ several requests have one resource, which one's variable a container sees is up 
 each is also there with the request's name: `ACCELBIND_VE_FIRST`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ class Given:
 
 
 class CdiClaimFiles:
-    """The files of claims in a folder; `devices` are the node's, by name."""
+    """The files of claims in a folder; `devices` returns the node's, by name."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class CdiClaimFiles:
         *,
         host_root: str,
         calls: BlockingCalls,
-        devices: Callable[[], Awaitable[Mapping[str, DraDevice]]],
+        devices: Callable[[], Mapping[str, DraDevice]],
         root: Path,
     ) -> None:
         self._folder = folder
@@ -60,7 +60,7 @@ class CdiClaimFiles:
             ExternalFailure: A device is gone, or the file can't be written.
             NotAllowed: Another device has a device's node now.
         """
-        given = given_to(uid, wants, await self._devices())
+        given = given_to(uid, wants, self._devices())
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
         await self._replace(uid, describe_claim(edits, host_root=self._host_root))

@@ -48,7 +48,6 @@ class NodeDevices:
 
     def __init__(self) -> None:
         self.by_name: Mapping[str, DraDevice] = {}
-        self._known = asyncio.Event()
         self.change = asyncio.Event()
         """Set when the health of devices changes; another one is there then."""
 
@@ -56,7 +55,6 @@ class NodeDevices:
         """Note what a scan found."""
         found = dra_devices(state.advertised, state.inventory or Inventory(), {})
         before, self.by_name = self.by_name, {each.name: each for each in found}
-        self._known.set()
         if _health_of(before) != _health_of(self.by_name):
             self.announce()
 
@@ -64,11 +62,6 @@ class NodeDevices:
         """Wake up who waits for a change."""
         self.change.set()
         self.change = asyncio.Event()
-
-    async def known(self) -> Mapping[str, DraDevice]:
-        """The devices, from the first scan on."""
-        await self._known.wait()
-        return self.by_name
 
 
 def _health_of(devices: Mapping[str, DraDevice]) -> dict[str, tuple[object, ...]]:

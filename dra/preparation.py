@@ -150,7 +150,7 @@ class Preparation:
     async def locate(self) -> None:
         """Follow the devices of committed claims after a scan: their ids and nodes may change."""
         failed = ""
-        devices = await self._around.devices()
+        devices = self._around.devices()
         for entry in self._book.entries():
             uid = entry.claim.uid
             if not entry.is_committed or uid in self._running:
@@ -217,7 +217,7 @@ class Preparation:
 
     async def _answered(self, ref: ClaimRef, known: ClaimEntry) -> tuple[Given, ...] | None:
         """What a committed claim is answered again; None if its functions aren't there."""
-        wants = located(known.wants, await self._around.devices())
+        wants = located(known.wants, self._around.devices())
         if not await self._are_ready(wants):
             return None
         try:
@@ -237,7 +237,7 @@ class Preparation:
 
     async def _check(self, claim: AllocatedClaim) -> tuple[Want, ...]:
         source, enforce = self._around.source, self._around.enforce
-        devices = await self._around.devices()
+        devices = self._around.devices()
         owner = await self._owner(claim)
         try:
             return decide(claim, devices, owner=owner, mappings=None, enforce=enforce)
@@ -274,7 +274,7 @@ class Preparation:
         if not own:
             return []
         plugin = own & await self._around.plugin_devices()
-        others = self._book.others(ref.uid, own, await self._around.devices())
+        others = self._book.others(ref.uid, own, self._around.devices())
         return [
             *(f"{device} (of {other})" for device, other in sorted(others.items())),
             *(f"{device} (of a pod of the device plugin)" for device in sorted(plugin)),

@@ -106,7 +106,7 @@ class Dra:
             for name, loop in parts.loops():
                 group.create_task(loop, name=name)
             group.create_task(self._keep_lock(), name="lock")
-            await parts.devices.known()
+            await parts.node.state.scanned.wait()
             self.probes.waits_for = ""
             await parts.registration.serve_forever()  # cancelled, it finishes running calls first
 

@@ -58,8 +58,8 @@ class Surroundings:
 
     node_name: str
     source: ClaimSource
-    devices: Callable[[], Awaitable[Mapping[str, DraDevice]]]
-    """The node's devices by name, once they are known."""
+    devices: Callable[[], Mapping[str, DraDevice]]
+    """Returns the node's devices by name; nothing is prepared before the first scan."""
     plugin_devices: Callable[[], Awaitable[frozenset[str]]]
     """The names of devices that pods still have from the device plugin."""
     enforce: Enforce = Enforce.AUTO

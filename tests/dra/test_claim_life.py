@@ -273,7 +273,7 @@ class ModelApi:
         return build_namespace("ns", filter(None, entries))
 
 
-async def all_devices() -> dict[str, DraDevice]:
+def all_devices() -> dict[str, DraDevice]:
     return {
         each: DraDevice(
             each,

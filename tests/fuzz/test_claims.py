@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from dra.metrics import DraMetrics
 from dra.preparation import Preparation
 from dra.surroundings import Surroundings
 from services.containers.permission import Enforce
-from services.devices.dra import DraDevice
 from services.kubelet import dra_pb2 as pb
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
@@ -75,10 +74,6 @@ class Untouched:
         raise AssertionError(f"{name} is called for a claim that is to be refused")
 
 
-async def devices() -> Mapping[str, DraDevice]:
-    return DEVICES
-
-
 async def none() -> frozenset[str]:
     return frozenset()
 
@@ -89,7 +84,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.api = Api()
         self.book = ClaimBook(folder / "claims")
-        around = Surroundings("n1", self.api, devices, none, Enforce.ALWAYS)
+        around = Surroundings("n1", self.api, lambda: DEVICES, none, Enforce.ALWAYS)
         preparation = Preparation(self.book, Untouched(), Untouched(), around)
         metrics = DraMetrics(CollectorRegistry())
         self.driver = Driver(preparation, NodeDevices(), pool="n1", metrics=metrics)
