@@ -5,7 +5,6 @@ import socket
 from typing import Any
 
 import pytest
-from prometheus_client import generate_latest
 
 from dra.driver import HEALTH_SECONDS
 from services.kubelet import dra_health_pb2 as health
@@ -19,17 +18,13 @@ from tests.dra.support import (
     NEVER,
     NLB0,
     NLB3,
-    REGION,
     Bed,
     claim,
     config,
-    extended_claim,
     mapping,
     region,
     result,
-    with_claim,
 )
-from tests.plugin.support import container, functions, pod
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -115,26 +110,6 @@ async def test_what_is_in_a_port_counts_once_nobody_works_on_its_card(bed: Bed, 
             await eventually_async(lambda: f"card {card}" in dra.parts.calls.busy)
             assert not preparing.done()
         await preparing
-
-
-async def test_a_region_pod_gets_its_function_programmed_once(
-    bed: Bed, fpga: str, driver: DriverStandIn
-) -> None:
-    bed.install(NLB3)
-    owner = pod("p", container("c", REGION, 1, functions(NLB3)))
-    bed.api.put(with_claim(owner, ("container-0-request-0", "c", REGION)))
-    first = extended_claim(owner, result(fpga, "container-0-request-0"))
-    async with bed.running() as dra:
-        await bed.ready(first)
-        assert [each.afu_id for each in driver.programmed] == [NLB3]
-        shown = generate_latest(dra.parts.registry).decode()
-        assert 'accelbind_device_holder{claim="p-extended-resources"' in shown
-        await bed.ready(first)  # as after a restart of the kubelet
-        await bed.unprepare(first)
-        again = pod("q", container("c", REGION, 1, functions(NLB3)))
-        bed.api.put(with_claim(again, ("container-0-request-0", "c", REGION)))
-        await bed.ready(extended_claim(again, result(fpga, "container-0-request-0")))
-    assert [each.afu_id for each in driver.programmed] == [NLB3]
 
 
 async def test_without_programming_a_claim_gets_only_what_is_there(

@@ -3,8 +3,10 @@
 from functools import partial
 
 import pytest
+from prometheus_client import generate_latest
 
 from services.devices.dra import DRIVER
+from simulator.driver import DriverStandIn
 from tests.dra.support import NLB0, NLB3, REGION, Bed, extended_claim, mapping, result, with_claim
 from tests.manifests.rendering import rendered, workloads
 from tests.manifests.rights import asked, beyond, idle, rights_of
@@ -34,22 +36,28 @@ def published(bed: Bed, afu: str) -> bool:
     return [each["attributes"]["afuID"]["string"] for each in devices] == [afu]
 
 
-@pytest.mark.usefixtures("driver")
-async def test_the_driver_asks_for_what_its_account_may_and_for_all_of_it(bed: Bed) -> None:
+async def test_the_driver_asks_for_what_its_account_may_and_for_all_of_it(
+    bed: Bed, driver: DriverStandIn
+) -> None:
+    """For a pod of mode region, whose function is programmed once."""
     items = rendered("overlays/dra")
     rights = rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
     device = result(bed.add_fpga(), "container-0-request-0")
     bed.install(NLB3)
     bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
     bed.api.put(STALE)
-    async with bed.running(enforce_mappings="auto"):
+    async with bed.running(enforce_mappings="auto") as dra:
         await bed.register()
         await eventually_async(partial(published, bed, NLB0))
         owner = pod("p", container("c", REGION, 1, functions(NLB3)))
         bed.api.put(with_claim(owner, ("container-0-request-0", "c", REGION)))
         assert "maps that" in await bed.refused(extended_claim(owner, device))
         bed.api.put(mapping("nlb3", NLB3))
-        await bed.ready(extended_claim(owner, device))
+        for _ in range(2):  # the second time as after a restart of the kubelet
+            await bed.ready(extended_claim(owner, device))
+        assert [each.afu_id for each in driver.programmed] == [NLB3]
+        shown = generate_latest(dra.parts.registry).decode()
+        assert 'accelbind_device_holder{claim="p-extended-resources"' in shown
         await eventually_async(partial(published, bed, NLB3))
         await eventually_async(lambda: not idle(rights, asked(bed.api)), what="all in use")
         assert beyond(rights, asked(bed.api)) == set()

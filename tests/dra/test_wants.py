@@ -175,14 +175,6 @@ def test_what_is_refused(
         wants(claim("c", *results, configs=configs))
 
 
-@pytest.mark.parametrize("parameters", [DEVELOP, NEVER])
-def test_mappings_are_enforced_as_by_the_plugin(parameters: object) -> None:
-    item = claim("c", result("a"), configs=(config(parameters),))
-    with pytest.raises(NotMapped):
-        wants(item, enforce=Enforce.AUTO, mappings=())
-    assert wants(item, enforce=Enforce.NEVER, mappings=())
-
-
 @pytest.mark.parametrize(
     ("enforce", "resources", "is_refused"),
     [
@@ -243,15 +235,10 @@ def test_a_pod_that_does_not_name_the_claim_decides_nothing() -> None:
     item, owner = owned(container("c", REGION, 1, functions(NLB3)))
     with pytest.raises(NotAllowed, match="as their claim"):
         wants(item, owner=owner | {"status": {}})
-    with pytest.raises(NotAllowed, match="names no function"):
-        wants(item)
-
-
-def test_a_request_without_a_container_has_no_function() -> None:
-    item, owner = owned(container("c", REGION, 1, functions(NLB3)))
     owner["status"]["extendedResourceClaimStatus"]["requestMappings"] = None
-    with pytest.raises(NotAllowed, match="names no function"):
-        wants(item, owner=owner)
+    for given in (None, owner):
+        with pytest.raises(NotAllowed, match="names no function"):
+            wants(item, owner=given)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +246,8 @@ def test_a_request_without_a_container_has_no_function() -> None:
     [
         (Enforce.NEVER, result("a"), (named("nlb0"),), True),
         (Enforce.AUTO, result("a"), (config(DEVELOP),), True),
+        (Enforce.AUTO, result("a"), (config(NEVER),), True),
+        (Enforce.NEVER, result("a"), (config(DEVELOP),), False),
         (Enforce.NEVER, result("a"), (config(NEVER),), False),
         (Enforce.ALWAYS, result("ve"), (), False),
         (Enforce.ALWAYS, result("a", adminAccess=True), (named("nlb0"),), False),
