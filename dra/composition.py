@@ -10,11 +10,10 @@ from dra.book import ClaimBook, ClaimHolders
 from dra.claim_files import CdiClaimFiles
 from dra.driver import Driver, NodeDevices
 from dra.metrics import DraMetrics
-from dra.preparation import WORK_SECONDS, Preparation
+from dra.preparation import WORK_SECONDS, Preparation, Surroundings
 from dra.publisher import SlicePublisher
 from dra.registration import Registration
 from dra.settings import DraSettings, Programming
-from dra.surroundings import Surroundings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods

@@ -26,7 +26,7 @@ works: what still works on a card holds the card's lock, and its records are emp
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -34,10 +34,9 @@ from weakref import WeakValueDictionary
 import structlog
 
 from dra.book import ClaimBook, ClaimEntry
-from dra.claim_files import Given
+from dra.claim_files import CdiClaimFiles, Given
 from dra.claims import AllocatedClaim, ClaimRef, read_claim
 from dra.contents import require_regions
-from dra.surroundings import ClaimFiles, Regions, Surroundings
 from dra.wants import (
     Kind,
     MappingsNeeded,
@@ -46,9 +45,12 @@ from dra.wants import (
     located,
     require_unchanged,
 )
+from services.containers.permission import Enforce
+from services.containers.pod_source import ApiServerPods
 from services.containers.wanted import StartingPod, confirm_pod
+from services.devices.dra import DraDevice
 from services.kube.client import is_outage, will_pass
-from services.node.regions import Readiness
+from services.node.regions import Readiness, RegionProgramming
 from services.process.errors import (
     AccelbindError,
     ClusterError,
@@ -73,6 +75,21 @@ POLL_SECONDS: Final = 0.25
 log = structlog.get_logger(component="dra")
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What preparing a claim needs to know of the node and the cluster."""
+
+    node_name: str
+    source: ApiServerPods
+    devices: Callable[[], Mapping[str, DraDevice]]
+    """Returns the node's devices by name; nothing is prepared before the first scan."""
+    plugin_devices: Callable[[], Awaitable[frozenset[str]]]
+    """The names of devices that pods still have from the device plugin."""
+    enforce: Enforce = Enforce.AUTO
+    programs: bool = True
+    """Whether functions are programmed, or only verified."""
+
+
 class Preparation:
     """Prepares claims. All calls for a claim wait for the same work, which ends with the last one.
 
@@ -83,8 +100,8 @@ class Preparation:
     def __init__(
         self,
         book: ClaimBook,
-        regions: Regions,
-        files: ClaimFiles,
+        regions: RegionProgramming,
+        files: CdiClaimFiles,
         around: Surroundings,
         *,
         on_change: Callable[[], None] = lambda: None,

@@ -27,18 +27,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dra.book import ClaimBook
-from dra.claim_files import Given
+from dra.claim_files import CdiClaimFiles, Given
 from dra.claims import ClaimRef
-from dra.preparation import Preparation
-from dra.surroundings import Surroundings
+from dra.preparation import Preparation, Surroundings
 from dra.wants import Want
 from services.containers.permission import Enforce
+from services.containers.pod_source import ApiServerPods
 from services.containers.wanted import WantedFunctions
 from services.devices.dra import DraDevice
 from services.devices.model import Device, Inventory
 from services.mappings.index import NamespaceMappings, build_namespace
 from services.mappings.model import read_entry
-from services.node.regions import Readiness, RegionContents
+from services.node.regions import Readiness, RegionContents, RegionProgramming
 from services.process.errors import AccelbindError
 from services.programming.assignment import Region, regions_of
 from tests.dra.support import claim, config, result
@@ -175,7 +175,7 @@ def device_of(key: str) -> str:
     return f"fpga-{key.rpartition('.')[2]}"
 
 
-class ModelRegions:
+class ModelRegions(RegionProgramming):
     """Programs regions; slow work goes on after the call that began it, and has the card's lock."""
 
     def __init__(self, hardware: Hardware, fuse: Fuse) -> None:
@@ -217,9 +217,6 @@ class ModelRegions:
         records = [self._hardware.records.get(device_of(each)) for each in ids]
         return records == list(wanted.functions)
 
-    async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
-        return await self.prepare(wanted, ids)
-
     async def read(self) -> RegionContents:
         records = self._hardware.records
         known = {each.replace("fpga-", "dfl-port."): found for each, found in records.items()}
@@ -234,7 +231,7 @@ class ModelRegions:
         self._fuse.step()
 
 
-class ModelFiles:
+class ModelFiles(CdiClaimFiles):
     """CDI files."""
 
     def __init__(self, hardware: Hardware, fuse: Fuse) -> None:
@@ -252,20 +249,17 @@ class ModelFiles:
         self._hardware.cdi.pop(uid, None)
 
 
-class ModelApi:
+class ModelApi(ApiServerPods):
     """The claims and the namespace's mappings."""
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
 
-    async def get_claim(self, namespace: str, name: str) -> bytes | None:  # noqa: ARG002 - the protocol's
+    async def get_claim(self, namespace: str, name: str) -> bytes | None:  # noqa: ARG002 - as overridden
         found = [pod for pod in self._hardware.pods if pod.name == name and pod.in_api]
         return found[0].body() if found else None
 
-    async def get_pod(self, namespace: str, name: str) -> bytes | None:  # noqa: ARG002 - the protocol's
-        return None
-
-    async def mappings(self, namespace: str) -> NamespaceMappings:  # noqa: ARG002 - the protocol's
+    async def mappings(self, namespace: str) -> NamespaceMappings:  # noqa: ARG002 - the same
         entries = [
             read_entry(function(name, "region", afu=afu, namespace="ns"))
             for name, afu in (("nlb0", NLB0), ("nlb3", NLB3))

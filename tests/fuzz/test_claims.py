@@ -15,9 +15,9 @@ from dra.book import ClaimBook
 from dra.claims import FROM_CLAIM
 from dra.driver import MAX_ERROR, Driver, NodeDevices
 from dra.metrics import DraMetrics
-from dra.preparation import Preparation
-from dra.surroundings import Surroundings
+from dra.preparation import Preparation, Surroundings
 from services.containers.permission import Enforce
+from services.containers.pod_source import ApiServerPods
 from services.kubelet import dra_pb2 as pb
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
@@ -51,10 +51,11 @@ MAPPINGS = build_index(
 )
 
 
-class Api:
+class Api(ApiServerPods):
     """Answers with one claim."""
 
-    claim = b""
+    def __init__(self) -> None:
+        self.claim = b""
 
     async def get_claim(self, namespace: str, name: str) -> bytes | None:
         assert (namespace, name) == ("ns", "c")
@@ -74,6 +75,9 @@ class Untouched:
         raise AssertionError(f"{name} is called for a claim that is to be refused")
 
 
+UNTOUCHED: Any = Untouched()
+
+
 async def none() -> frozenset[str]:
     return frozenset()
 
@@ -85,7 +89,7 @@ class Node:
         self.api = Api()
         self.book = ClaimBook(folder / "claims")
         around = Surroundings("n1", self.api, lambda: DEVICES, none, Enforce.ALWAYS)
-        preparation = Preparation(self.book, Untouched(), Untouched(), around)
+        preparation = Preparation(self.book, UNTOUCHED, UNTOUCHED, around)
         metrics = DraMetrics(CollectorRegistry())
         self.driver = Driver(preparation, NodeDevices(), pool="n1", metrics=metrics)
 
