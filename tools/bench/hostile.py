@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Final
 
+from services.admission.guard import MAX_GUARDED
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer, answer_guard
 from services.mappings.index import MappingIndex, build_index
@@ -257,10 +258,6 @@ def _join(part: Callable[[int], str], number: int) -> str:
     return ",".join(part(n) for n in range(number))
 
 
-def _filled(part: Callable[[int], str]) -> Callable[[int], str]:
-    return lambda size: _fill(size, part)
-
-
 def _in_pod(member: Callable[[int], str]) -> Pod:
     """A pod that requests a function, with one more member of its spec."""
     asks = _container(_limits('"fpga.intel.com/f0":"1"'))
@@ -397,11 +394,15 @@ GUARDED: Final[Mapping[str, Pod]] = {
     "guarded resources in requests only": lambda size: _pod(
         _container(_limits("", _fill(size, _member("nvidia.com/x{n}", '"1"'))))
     ),
-    "a note, for containers of one name": _note(_noted(MAPPED, 0), _filled(_GUARDED_GPU)),
-    "a note of 512 names, for containers of one name": _note(_noted(512, 0), _filled(_GUARDED_GPU)),
+    "a note, for containers of one name": _note(
+        _noted(MAPPED, 0), lambda _: _join(_GUARDED_GPU, MAX_GUARDED)
+    ),
+    "a note of 512 names, for containers of one name": _note(
+        _noted(512, 0), lambda _: _join(_GUARDED_GPU, MAX_GUARDED)
+    ),
     "a note of 256 names, and resources of no name": _note(
         _noted(256, 0),
-        lambda size: _container(_limits(_fill(size, _member("nvidia.com/x{n}", "1")))),
+        lambda _: _container(_limits(_join(_member("nvidia.com/x{n}", "0"), MAX_GUARDED))),
     ),
 }
 """The same of pods for the guard."""
