@@ -38,7 +38,8 @@ ELSEWHERE = {
         "tests/accelbind/test_devices.py::test_the_table_is_printed_again_after_each_change"
     ),
     r"accelbind certs renew --ca": (
-        "tests/certs/test_commands.py::test_changing_the_ca_now_puts_both_into_the_bundle_first"
+        "tests/certs/test_commands.py"
+        "::test_renewing_now_replaces_the_certificate_and_by_request_the_ca"
     ),
     r"helm (upgrade|template) .*": (
         "tests/manifests/test_helm.py::test_commands_of_the_documents_name_flags_that_helm_has"
