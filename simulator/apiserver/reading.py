@@ -2,9 +2,10 @@
 
 Pages of one list have its revision; the later ones show objects as they are then.
 
-Selectors compare labels and fields with `=`, `==` and `!=`: any field, where a real API server
-knows a few of each kind. A `Watch` is fed by the store and drained by its connection. Tests control
-open watches through `send`, `end` and `cut`.
+Selectors compare with `=`, `==` and `!=`: labels, and of fields `metadata.name`,
+`metadata.namespace` and those a kind declares (`resources`). Another field is refused, as by a real
+API server. A `Watch` is fed by the store and drained by its connection. Tests control open watches
+through `send`, `end` and `cut`.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TypeAlias
 
-from simulator.apiserver.calls import StatusError
+from simulator.apiserver.calls import StatusError, bad_request
 from simulator.apiserver.http_server import Cut
 from simulator.apiserver.resources import Json, Resource, Target
 from simulator.apiserver.store import Change, Store, decode, encode
@@ -34,13 +35,9 @@ def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
     if revision < shelf.oldest:
         message = "The provided continue parameter is too old to display a consistent list result."
         raise StatusError(410, message)
-    selects, objects = predicate_of(query), shelf.objects
-    paths = [
-        path
-        for path, data in sorted(objects.items())
-        if path > start and path.startswith(target.prefix)
-        if selects is None or selects(decode(data))
-    ]
+    selects = predicate_of(target, query)
+    objects = shelf.objects
+    paths = [path for path in selected_paths(store, target, query) if path > start]
     metadata: Json = {"resourceVersion": str(revision), "continue": ""}
     if limit and len(paths) > limit:
         metadata["continue"] = f"{revision} {paths[limit - 1]}"
@@ -53,16 +50,25 @@ def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
     return b'%s,"items":[%s]}' % (head[:-1], items)
 
 
+def selected_paths(store: Store, target: Target, query: Mapping[str, str]) -> list[str]:
+    """The paths of a collection's objects that a query selects, in order."""
+    selects, objects = predicate_of(target, query), store.shelf(target.resource).objects
+    paths = [path for path in sorted(objects) if path.startswith(target.prefix)]
+    return paths if selects is None else [p for p in paths if selects(decode(objects[p]))]
+
+
 # Selectors
 
 
-def predicate_of(query: Mapping[str, str]) -> Predicate | None:
+def predicate_of(target: Target, query: Mapping[str, str]) -> Predicate | None:
     """What a list or watch selects besides its namespace; None for everything."""
     tests = [
-        make(term.strip())
-        for key, make in (("fieldSelector", _field_term), ("labelSelector", _label_term))
-        for term in query.get(key, "").split(",")
+        _field_term(term.strip(), target.resource)
+        for term in query.get("fieldSelector", "").split(",")
         if term
+    ]
+    tests += [
+        _label_term(term.strip()) for term in query.get("labelSelector", "").split(",") if term
     ]
     if not tests:
         return None
@@ -74,8 +80,10 @@ def _label_term(term: str) -> Predicate:
     return lambda item: (labels_of(item).get(name) == value) is equal
 
 
-def _field_term(term: str) -> Predicate:
+def _field_term(term: str, resource: Resource) -> Predicate:
     path, wanted, equal = _comparison(term)
+    if path not in resource.selectable and path not in ("metadata.name", "metadata.namespace"):
+        raise bad_request(f"field label not supported: {path}")
     return lambda item: (_value_at(item, path) == wanted) is equal
 
 
@@ -107,7 +115,7 @@ class Watch:
     ) -> None:
         self.resource = target.resource
         self._store = store
-        self._selects = predicate_of(query)
+        self._selects = predicate_of(target, query)
         self._prefix = target.prefix
         self._since = int(query.get("resourceVersion") or 0) or None  # 0: whatever is there
         self._interval = float("inf")

@@ -15,6 +15,9 @@ PATCH_ANNOTATION = "simulator.accelbind.dev/patch"
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+accelbind-stand-in"}
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _STATUS = frozenset({"status"})
+_EVENT_FIELDS = frozenset(
+    {"reason", "type", *(f"involvedObject.{name}" for name in ("kind", "name", "uid"))}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Resource:
     """OpenAPI v3 schema that its objects must fit, for custom resources."""
     subresources: frozenset[str] = frozenset()
     short_names: tuple[str, ...] = ()
+    selectable: frozenset[str] = frozenset()
+    """Further fields that field selectors may name."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -64,12 +69,20 @@ class Resource:
 
 _DOMAIN, _HOOKS = "fpga.intel.com", "admissionregistration.k8s.io"
 _DRA = "resource.k8s.io"
-PODS = Resource("", "v1", "pods", "Pod", subresources=_STATUS, short_names=("po",))
+PODS = Resource(
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    subresources=_STATUS,
+    short_names=("po",),
+    selectable=frozenset({"spec.nodeName", "status.phase"}),
+)
 NODES = Resource(
     "", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS, short_names=("no",)
 )
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False, short_names=("ns",))
-EVENTS = Resource("", "v1", "events", "Event", short_names=("ev",))
+EVENTS = Resource("", "v1", "events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS)
 SECRETS = Resource("", "v1", "secrets", "Secret")
 FUNCTIONS = Resource(
     _DOMAIN, "v2", "acceleratorfunctions", "AcceleratorFunction", short_names=("af",)
@@ -97,7 +110,14 @@ DEFINITIONS = Resource(
     subresources=_STATUS,
     short_names=("crd", "crds"),
 )
-SLICES = Resource(_DRA, "v1", "resourceslices", "ResourceSlice", namespaced=False)
+SLICES = Resource(
+    _DRA,
+    "v1",
+    "resourceslices",
+    "ResourceSlice",
+    namespaced=False,
+    selectable=frozenset({"spec.nodeName", "spec.driver"}),
+)
 CLASSES = Resource(_DRA, "v1", "deviceclasses", "DeviceClass", namespaced=False)
 CLAIMS = Resource(_DRA, "v1", "resourceclaims", "ResourceClaim", subresources=_STATUS)
 TEMPLATES = Resource(_DRA, "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
