@@ -33,7 +33,7 @@ DENIED_SUBSYSTEMS: Final = frozenset(
         *("mem", "block", "bsg", "scsi_generic", "mtd", "msr", "cpuid", "watchdog", "input", "vc"),
         *("nvme", "nvme-generic", "nvme-subsystem", "tpm", "tpmrm", "vtconsole", "hidraw"),
         *("vfio", "vfio-dev", "iommu", "fpga_manager", "fpga_region", "fpga_bridge", "dfl"),
-        *("xclmgmt", "xrt_mgmt", "xrt_user_mgmt"),
+        *("xclmgmt", "xrt_mgmt", "xrt_user_mgmt", "ipmi", "nd"),
     )
 )
 """Classes of sysfs, none of whose nodes is ever handed out; VFIO has a node source of its own."""
@@ -57,7 +57,7 @@ _DENIED_NAMES: Final = re.compile(
     r"k?mem|kmsg|port|console|tty\d*|vcs.*|sd[a-z]+\d*|vd[a-z]+\d*|xvd[a-z]+\d*|hd[a-z]+\d*|sr\d+"
     r"|disk/.*|raw/.*|fd/.*|std(?:in|out|err)|pts/.*|ptmx"
     r"|sg\d+|bsg/.*|nvme.*|ng\d.*|mtd.*|md\d.*|dm-\d+|mapper/.*|loop.*|zram.*|cpu/.*|tpm.*"
-    r"|ubi.*|vtpmx|mpt\dctl|megaraid_.*|usbmon\d+|psaux|userio"
+    r"|ubi.*|vtpmx|mpt\dctl|megaraid_.*|usbmon\d+|psaux|userio|ipmi.*|ndctl\d+|nmem\d+"
     r"|watchdog\d*|input/.*|uinput|uhid|hidraw\d+|iommu|vfio/.*|snapshot|nvram|btrfs-control"
     r"|xclmgmt.*|xrt_mgmt.*|dfl-.*|intel-fpga-.*|fpga.*|dfl_.*"
 )
@@ -67,6 +67,7 @@ DENIED_EXAMPLES: Final = (
     *("mapper/control", "loop0", "loop-control", "cpu/0/msr", "tpm0", "tpmrm0", "watchdog"),
     *("watchdog0", "input/event0", "uinput", "hidraw0", "iommu", "vfio/vfio", "vfio/1", "snapshot"),
     *("xclmgmt0", "dfl-fme.0", "dfl-port.0", "intel-fpga-fme.0", "intel-fpga-port.0", "fpga0"),
+    *("ipmi0", "ndctl0", "nmem0"),
 )
 """What a pattern must not match."""
 

@@ -59,14 +59,12 @@ def check_resource_domains(words: tuple[str, ...]) -> tuple[str, ...]:
         ValueError: one can't be.
     """
     for word in words:
-        if (
-            word in _TAKEN
-            or word.endswith(("kubernetes.io", "k8s.io"))
-            or not _DOMAIN.fullmatch(word)
-        ):
+        # Whatever ends in kubernetes.io is Kubernetes' own; of the other one, its subdomains are.
+        reserved = word.endswith("kubernetes.io") or f".{word}".endswith(".k8s.io")
+        if reserved or word in _TAKEN or not _DOMAIN.fullmatch(word):
             raise ValueError(
                 f"{word!r:.60} can't be a domain of device types: it must be a DNS name, and none"
-                f" of {listing([*_TAKEN, 'kubernetes.io'], last='or')}"
+                f" of {listing([*_TAKEN, 'kubernetes.io', 'k8s.io'], last='or')}"
             )
     return words
 

@@ -25,6 +25,11 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert load(PluginSettings, {"root": "r", "host_root": "/"}).host_root == Path("/")
 
 
+def test_a_domain_that_only_looks_like_one_of_kubernetes_is_taken() -> None:
+    flags = {"resource_domain": "my-k8s.io"}
+    assert load(PluginSettings, flags).resource_domain == ("my-k8s.io",)
+
+
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
@@ -39,7 +44,7 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"node_name": ""}, "--node-name"),
         *(
             ({"resource_domain": each}, "--resource-domain: .*can't be a domain of device types")
-            for each in ("fpga.intel.com", "my-kubernetes.io", "x.k8s.io", "requests.a.com", "a")
+            for each in ("fpga.intel.com", "my-kubernetes.io", "k8s.io", "requests.a.com", "a")
         ),
         ({"resource_domain": f"{'a' * 241}.com"}, "--resource-domain"),
     ],
