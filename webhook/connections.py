@@ -81,7 +81,6 @@ class Connections:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.held_bytes = 0
-        self._released_bytes = 0
         self.evicted: dict[str, int] = dict.fromkeys(EvictionReason, 0)
         self._most = most
         self._most_held = most_held
@@ -111,11 +110,6 @@ class Connections:
         """Number of connections in the TLS handshake."""
         return len(self.in_phase(Phase.HANDSHAKE))
 
-    @property
-    def awaits_release(self) -> bool:
-        """Whether closed connections keep so much that a further answer has to wait."""
-        return self._released_bytes > 0 and self.held_bytes + self._released_bytes > self._most_held
-
     def in_phase(self, *phases: Phase) -> list[Connection]:
         """Return the connections in some phases."""
         return [connection for connection in self._open if connection.phase in phases]
@@ -133,8 +127,6 @@ class Connections:
         if connection in self._open:
             del self._open[connection]
             self.held_bytes -= connection.held
-            # The task that answers its request keeps the bytes until it runs again.
-            self._released_bytes += connection.held
 
     def begin(self, connection: Connection) -> None:
         """Record the first bytes of a request."""
@@ -144,8 +136,6 @@ class Connections:
         """Record that a request was answered, or that its task has ended."""
         if connection in self._open:
             self.held_bytes -= connection.held
-        else:
-            self._released_bytes -= connection.held
         connection.held = 0
         connection.phase, connection.since = Phase.IDLE, self.clock()
 

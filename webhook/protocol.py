@@ -1,7 +1,8 @@
 """What one connection may make the process hold: heads, bodies, answers.
 
 `BoundedProtocol` limits heads, for which uvicorn has no option. `BoundedApp` is the ASGI side: it
-counts the bytes of bodies and answers, and sends answers in pieces.
+counts the bytes of bodies and answers, has each request wait for its turn, and sends answers in
+pieces.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from webhook.connections import BEGUN, Connection, Connections, Phase
+from webhook.turns import Turns
 
 PIECE: Final = 16 * 1024
 """Bytes of an answer that are written at a time, and may wait to be encrypted: one TLS record."""
@@ -115,6 +117,7 @@ class BoundedApp:
         self._app = app
         self._connections = connections
         self._draining = draining
+        self._turns = Turns(connections)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -123,10 +126,8 @@ class BoundedApp:
         async def receive_counted() -> Message:
             message = await receive()
             self._connections.hold(connection, len(message.get("body", b"")))
-            # Requests that arrive together are answered in one round of the event loop, in which
-            # no answer of a closed connection would be freed.
-            while self._connections.awaits_release and connection in self._connections:  # noqa: ASYNC110 - a round or two
-                await asyncio.sleep(0)
+            if not message.get("more_body"):
+                await self._turns.wait(connection)
             return message if connection in self._connections else {"type": "http.disconnect"}
 
         async def send_bounded(message: Message) -> None:

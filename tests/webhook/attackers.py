@@ -32,11 +32,16 @@ def hello(length: int) -> bytes:
     return b"".join(b"\x16\x03\x01" + len(each).to_bytes(2, "big") + each for each in pieces)
 
 
+NAMES = tuple(f"{number:063}" for number in range(255))
+"""Names of Accelerators, as long as a resource's name may be."""
+
+
 def review() -> bytes:
-    """A review with a large answer: 255 units of a region function, and a large Accelerator."""
-    asked = {"limits": {"fpga.intel.com/region-nlb0": "51"}}
-    containers = [{"name": f"c{number}", "resources": asked} for number in range(5)]
-    containers.append({"name": "large", "resources": {"limits": {"accelbind.dev/large": "1"}}})
+    """A review with the largest answer: each name, in a container of its own, and a large one."""
+    containers = [
+        {"name": f"{'c' * 59}-{name[-3:]}", "resources": {"limits": {f"accelbind.dev/{name}": "1"}}}
+        for name in (*NAMES, "large")
+    ]
     content = body({"metadata": {"name": "large"}, "spec": {"containers": containers}})
     return head(len(content)) + content
 

@@ -15,21 +15,36 @@ from pathlib import Path
 import pytest
 
 from tests.support import REPOSITORY, ROOT_IS_NEEDED, eventually
+from tests.webhook import attackers
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, mapping_yaml, patch_of
 from tests.webhook.running import HEADERS, Webhook
 from webhook.connections import MEBIBYTE
 
-MAPPINGS = f"""\
-{mapping_yaml()}---
-{mapping_yaml("region-nlb0", mode="region")}---
-apiVersion: accelbind.dev/v1alpha1
-kind: Accelerator
-metadata: {{name: large, namespace: default}}
-spec:
-  target: {{resource: a.example/x}}
-  env: {json.dumps([{"name": f"V{n}", "value": chr(1) * 1024} for n in range(16)])}
-"""
+
+def accelerator_yaml(name: str, **spec: object) -> str:
+    """An Accelerator as a document of YAML."""
+    meta = {"name": name, "namespace": "default"}
+    kind = {"apiVersion": "accelbind.dev/v1alpha1", "kind": "Accelerator"}
+    return f"---\n{json.dumps({**kind, 'metadata': meta, 'spec': spec})}\n"
+
+
+TARGETS = [f"{'d' * 63}.{'d' * 63}.{'d' * 63}.{n:061}/{'r' * 63}" for n in range(255)]
+MAPPINGS = "".join(
+    (
+        mapping_yaml(),
+        *(
+            accelerator_yaml(name, target={"resource": target})
+            for name, target in zip(attackers.NAMES, TARGETS, strict=True)
+        ),
+        accelerator_yaml(
+            "large",
+            target={"resource": "a.example/x"},
+            env=[{"name": f"V{n}", "value": chr(1) * 1024} for n in range(16)],
+        ),
+    )
+)
+"""Those of the largest possible answer."""
 VERSION_1 = Path("/sys/fs/cgroup/memory")
 VERSION_2 = Path("/sys/fs/cgroup")
 
@@ -103,6 +118,8 @@ def test_a_flood_adds_less_than_110_mib_and_reviews_are_answered(
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")  # as in manifests/base/webhook.yaml
     webhook = start(mappings={"m.yaml": MAPPINGS})
     assert patch_of(webhook.ask("/mutate", body()).body)
+    largest = webhook.ask("/mutate", attackers.SENT["unread"].partition(b"\r\n\r\n")[2])
+    assert len(largest.body) > 480_000
     with memory_cgroup(webhook) as group, contextlib.closing(webhook.connect()) as kept:
         before, most, slowest = group.used, 0, 0.0
         with attacked(webhook, kind, number):

@@ -1,0 +1,50 @@
+"""The order in which requests are answered."""
+
+import asyncio
+from typing import Final, NamedTuple
+
+from webhook.connections import Connection, Connections
+
+LARGE: Final = 16 * 1024
+"""Bytes of a request for which it lets as many later ones go first as were waiting when it came."""
+MOST: Final = 4
+"""How many times as many go first at most, so that many small requests don't keep out a large one.
+An API server waits 5 s, as the manifests say."""
+
+
+class _Turn(NamedTuple):
+    due: float
+    begins: "asyncio.Future[None]"
+
+
+class Turns:
+    """Who is answered next: one in each round of the event loop, in which others' bytes arrive too.
+
+    The work for a request grows with its bytes at most. So a small one goes before large ones that
+    came with it, and does not wait for all that a flood asks for.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._waiting: dict[Connection, _Turn] = {}
+        self._begun = 0
+
+    async def wait(self, connection: Connection) -> None:
+        """Wait until a connection's request may be answered, or the connection is closed."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._begin_next)
+        due = self._begun + len(self._waiting) * min(connection.held / LARGE, MOST)
+        turn = self._waiting[connection] = _Turn(due, loop.create_future())
+        await turn.begins
+
+    def _begin_next(self) -> None:
+        first = min(self._waiting, key=lambda each: self._waiting[each].due)
+        closed = [each for each in self._waiting if each not in self._connections]
+        for connection in {first, *closed}:
+            turn = self._waiting.pop(connection)
+            if not turn.begins.done():  # it is if its task was cancelled
+                turn.begins.set_result(None)
+        self._begun += 1
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._begin_next)
