@@ -97,11 +97,11 @@ def fpga_classes(wanted: Iterable[tuple[FpgaClass, str]]) -> Iterator[Manifest]:
     programmed = {each.interface_id for each in names if each.mode is Mode.REGION}
     for each in sorted(names):
         # A resource belongs to one class: pods of today that request a region have it programmed.
-        is_second = each.mode is Mode.REGIONDEVEL and each.interface_id in programmed
+        is_programmed_too = each.mode is Mode.REGIONDEVEL and each.interface_id in programmed
         yield _class(
             each.name,
             _selector(FPGA, *each.terms),
-            resource="" if is_second else each.resource,
+            resource="" if is_programmed_too else each.resource,
             parameters=each.parameters,
             names=sorted(filter(None, names[each])),
         )

@@ -145,11 +145,11 @@ def _mapping(
     from accelbind.survey import usual_namespace  # noqa: PLC0415 - not for the driver
 
     namespace = namespace or (DEFAULT_NAMESPACE if mappings else usual_namespace(kubeconfig))
-    found = _read(mappings, kubeconfig, namespace).namespace(namespace)
-    mapping = found.by_name.get(name) or found.accelerators.by_name.get(name)
+    names = _read(mappings, kubeconfig, namespace).namespace(namespace)
+    mapping = names.by_name.get(name) or names.accelerators.by_name.get(name)
     if mapping is None:
-        why = found.rejected.get(name) or f"{plain(name)} does not exist in namespace {namespace}"
-        known = ", ".join(sorted(found.by_name)[:8])
+        why = names.rejected.get(name) or f"{plain(name)} does not exist in namespace {namespace}"
+        known = ", ".join(sorted(names.by_name)[:8])
         raise InvalidMapping(f"{why}{known and f'; there are {known}'}")
     return mapping
 

@@ -142,11 +142,11 @@ def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:
         yield from find_pods(value)
         yield from find_claims(value)
 
-    found = read_objects(paths, find, NO_PODS)
-    pods = [each for each in found if isinstance(each, FoundPod)]
+    objects = read_objects(paths, find, NO_PODS)
+    pods = [each for each in objects if isinstance(each, FoundPod)]
     if not pods:
         raise InvalidManifest(f"the manifests contain {NO_PODS}")
-    return pods, [each for each in found if isinstance(each, FoundClaim)]
+    return pods, [each for each in objects if isinstance(each, FoundClaim)]
 
 
 def _is_refused(one: Explained, claims: Iterable[ExplainedClaim]) -> bool:

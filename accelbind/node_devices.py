@@ -74,13 +74,15 @@ class NodeDevices:
     async def _find(self) -> FoundDevices:
         holders = await self._holders.snapshot()
         fpga, *others = self._providers
-        found = [await fpga.devices()]
+        by_provider = [await fpga.devices()]
         for each in others:
             try:
-                found.append(await each.devices())
+                by_provider.append(await each.devices())
             except HardwareError as error:
-                found.append(Found(problems=(Problem("device-types-unreadable", str(error)),)))
-        return FoundDevices(holders, tuple(found))
+                by_provider.append(
+                    Found(problems=(Problem("device-types-unreadable", str(error)),))
+                )
+        return FoundDevices(holders, tuple(by_provider))
 
     async def _scan(self) -> Inventory:
         inventory = await self._scanner.scan()

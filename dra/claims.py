@@ -261,10 +261,10 @@ def _read_json(text: bytes, where: str) -> object:
     """JSON without repeated keys: of those, other readers may use the other value."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        answers = dict(pairs)
+        if len(answers) < len(pairs):
             raise NotAllowed(f"{where} has a key twice")
-        return found
+        return answers
 
     try:
         return json.loads(text, object_pairs_hook=unique)

@@ -53,8 +53,8 @@ class NodeDevices:
 
     def on_scan(self, state: NodeState) -> None:
         """Note what a scan found."""
-        found = dra_devices(state.advertised, state.inventory or Inventory(), {})
-        before, self.by_name = self.by_name, {each.name: each for each in found}
+        devices = dra_devices(state.advertised, state.inventory or Inventory(), {})
+        before, self.by_name = self.by_name, {each.name: each for each in devices}
         if _health_of(before) != _health_of(self.by_name):
             self.announce()
 

@@ -207,10 +207,10 @@ class SlicePublisher:
 
     async def _publish(self, inventory: Inventory) -> None:
         programmed = await self._programmed(inventory)
-        found = dra_devices(
+        present = dra_devices(
             self._state.advertised, inventory, programmed, programmable=self._programmable
         )
-        taken = await self._taken(found)
+        taken = await self._taken(present)
         async with self._connection.client() as client:
             if self._shown is None:
                 self._shown = await self._stored_attributes(client)
@@ -219,7 +219,7 @@ class SlicePublisher:
                 carried(each, self._shown.get(each.name, {}), programmed)
                 if each.name in held
                 else each
-                for each in found
+                for each in present
                 if each.name not in taken
             ]
             devices = by_last_change(devices, self._shown)

@@ -103,10 +103,10 @@ def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Wa
     Raises:
         ExternalFailure: A device is gone.
     """
-    found = ((want, [*_found(want.devices, devices, want.who)]) for want in wants)
+    candidates = ((want, [*_found(want.devices, devices, want.who)]) for want in wants)
     return tuple(
         msgspec.structs.replace(want, ids=_ids(those), claims=_claims(those))
-        for want, those in found
+        for want, those in candidates
     )
 
 
@@ -168,9 +168,9 @@ def decide(
     wants = []
     for each in claim.requests:
         who = f"request {quote(each.name)} of {claim.ref}"
-        found = [*_found(each.devices, devices, who)]
+        candidates = [*_found(each.devices, devices, who)]
         own = [user for user in users if user.request_name == each.name]
-        wants.append(_Decision(claim, owner, mappings, enforce, each, who, found, own).want())
+        wants.append(_Decision(claim, owner, mappings, enforce, each, who, candidates, own).want())
     return tuple(wants)
 
 

@@ -195,25 +195,25 @@ def _too_large(limit: int) -> Rejection:
     return Rejection(413, RejectionReason.TOO_LARGE, message)
 
 
-def _depends_on_mappings(endpoint: Endpoint, found: ReviewResponse) -> bool:
+def _depends_on_mappings(endpoint: Endpoint, response: ReviewResponse) -> bool:
     """Return whether the answer could change once the mappings are loaded."""
-    clashes_unseen = endpoint.name == VALIDATE_MAPPING and found.reason == MappingReason.USABLE
-    return found.outcome is ReviewOutcome.DENIED or clashes_unseen
+    clashes_unseen = endpoint.name == VALIDATE_MAPPING and response.reason == MappingReason.USABLE
+    return response.outcome is ReviewOutcome.DENIED or clashes_unseen
 
 
-def _log_review(endpoint: Endpoint, found: ReviewResponse) -> None:
-    refused = found.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED)
-    more: dict[str, object] = {"message": found.message, "exc_info": found.error}
+def _log_review(endpoint: Endpoint, response: ReviewResponse) -> None:
+    refused = response.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED)
+    more: dict[str, object] = {"message": response.message, "exc_info": response.error}
     if not refused:
-        rewrites = {rewrite.key: rewrite.resource for rewrite in found.rewrites}
-        more = {"outcome": found.outcome, "rewrites": rewrites}
-    write = log.error if found.error else log.info if refused else log.debug
+        rewrites = {rewrite.key: rewrite.resource for rewrite in response.rewrites}
+        more = {"outcome": response.outcome, "rewrites": rewrites}
+    write = log.error if response.error else log.info if refused else log.debug
     write(
         f"{endpoint.subject} {'refused' if refused else 'admitted'}",
         endpoint=endpoint.name,
-        namespace=plain(found.review.namespace),
-        **{endpoint.subject: plain(found.review.name)},
-        reason=found.reason,
-        uid=plain(found.review.uid),
+        namespace=plain(response.review.namespace),
+        **{endpoint.subject: plain(response.review.name)},
+        reason=response.reason,
+        uid=plain(response.review.uid),
         **more,
     )

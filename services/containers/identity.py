@@ -80,9 +80,9 @@ def pods_of_folders(folders: Iterable[str]) -> dict[str, PodRef]:
 def pod_of(containers: Iterable[ContainerIdentity], pods: Mapping[str, PodRef]) -> PodRef:
     """The pod of containers; an error if it is not known, or if there are several."""
     uids = {each.pod_uid for each in containers}
-    found = [pods[uid] for uid in uids if uid in pods]
-    if len(found) == len(uids) == 1:
-        return found[0]
+    candidates = [pods[uid] for uid in uids if uid in pods]
+    if len(candidates) == len(uids) == 1:
+        return candidates[0]
     named = " and ".join(map(quote, sorted(uids)))
     if len(uids) > 1:
         raise NotAllowed(f"the kubelet's checkpoint gives these devices to the pods {named}")

@@ -63,7 +63,7 @@ def dra_devices(
     `programmable` says whether this node programs regions.
     """
     cards = {card.name: card for card in inventory.cards}
-    found: dict[str, DraDevice] = {}
+    by_name: dict[str, DraDevice] = {}
     for device in advertised.devices():
         if device.type:
             name, attributes = dra_name(device.type, device.id), _of_type(device)
@@ -73,8 +73,8 @@ def dra_devices(
             attributes["programmable"] = programmable
         made = DraDevice(name, device, {key: _fitting(attributes[key]) for key in attributes})
         # A pool in which a name is twice is not used at all. `merge` has said so of the second one.
-        found.setdefault(name, made)
-    return tuple(found[name] for name in sorted(found))
+        by_name.setdefault(name, made)
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 def _of_fpga(device: Device, card: Card | None, programmed: Programmed) -> dict[str, Value]:

@@ -53,9 +53,9 @@ def is_ofs(ids: str, subsystem: str) -> bool:
 def afu_id(address: str, words: Sequence[int]) -> str | Problem:
     """The AFU behind a function, from the first three words of its BAR0: header and GUID."""
     header, low, high = words
-    found = f"{high:016x}{low:016x}"
-    if header >> 60 == _AFU and found not in (_ZEROS, CRASHED):
-        return found
+    guid = f"{high:016x}{low:016x}"
+    if header >> 60 == _AFU and guid not in (_ZEROS, CRASHED):
+        return guid
     shown = " ".join(f"{word:016x}" for word in words)
     text = f"BAR0 of {address} doesn't start with the header and GUID of an AFU: {shown}"
     return Problem("function-invalid", text)

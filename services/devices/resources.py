@@ -117,19 +117,19 @@ def fpga_devices(
         return ()
     known = {(device.id, device.place): device for device in previous}
     node = Topology(inventory.cards)
-    found: list[Device] = []
+    gathered: list[Device] = []
     for card in inventory.cards:
         if card.failure is None:
             devices = _devices_of(card, mode, node)
             if mode is PluginMode.BDF:
                 devices = _under_known_ids(card, devices, known)
             placed = (replace(device, place=card.place) for device in devices)
-            found.extend(_remember(device, known) for device in placed)
-    present = {device.id for device in found}
+            gathered.extend(_remember(device, known) for device in placed)
+    present = {device.id for device in gathered}
     for card in inventory.cards:
         carried = _carry_over(card, mode, known)
-        found.extend(each for each in carried if each.id not in present)
-    return tuple(_completed(each, mode) if each.resource else each for each in found)
+        gathered.extend(each for each in carried if each.id not in present)
+    return tuple(_completed(each, mode) if each.resource else each for each in gathered)
 
 
 def _devices_of(card: Card, mode: PluginMode, node: Topology) -> Iterable[Device]:

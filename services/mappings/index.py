@@ -176,8 +176,8 @@ def _index_namespace(
     for mapping in by_name.values():
         resolution = mapping.resolution
         known_modes = modes.get(resolution.resource, frozenset())
-        found = known_modes.union(filter(None, (resolution.mode,)))
-        modes[resolution.resource] = _SHARED_MODES.setdefault(found, found)
+        all_modes = known_modes.union(filter(None, (resolution.mode,)))
+        modes[resolution.resource] = _SHARED_MODES.setdefault(all_modes, all_modes)
         if (function := resolution.function) is not None:
             functions.setdefault(function, mapping)
         known = same.get(resolution, ())

@@ -180,16 +180,16 @@ class RegionProgramming:
     async def _plan(
         self, wanted: WantedFunctions, ids: Sequence[str]
     ) -> tuple[tuple[RegionPlan, ...], Contents]:
-        found = await self.read()
+        now = await self.read()
         planned = plan(
             wanted.functions,
             ids,
-            found.regions,
-            found.contents,
+            now.regions,
+            now.contents,
             interface_id=wanted.interface_id,
             who=wanted.who,
         )
-        return planned, found.contents
+        return planned, now.contents
 
     async def _check_clocks(self, planned: RegionPlan) -> list[str]:
         """Check the user clocks of a region's ports; return a sentence for each that is slow."""

@@ -130,14 +130,14 @@ def record_programming(
 ) -> None:
     """Report what was programmed for a pod as its Events, if it is known, or why that failed."""
     if isinstance(done, AccelbindError):
-        found = [(EventReason.PROGRAMMING_FAILED, str(done))]
+        events = [(EventReason.PROGRAMMING_FAILED, str(done))]
     else:
         texts = [
             f"AFU {at.function} programmed into {at.region} ({at.port})" for at in done.programmed
         ]
-        found = [(EventReason.PROGRAMMED, text) for text in texts]
-        found += [(EventReason.USER_CLOCK_SLOW, sentence) for sentence in done.slow_clocks]
-    for reason, text in found:
+        events = [(EventReason.PROGRAMMED, text) for text in texts]
+        events += [(EventReason.USER_CLOCK_SLOW, sentence) for sentence in done.slow_clocks]
+    for reason, text in events:
         record_on_pod(record_event, pod, reason, f"{who}: {text}")
 
 

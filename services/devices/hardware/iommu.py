@@ -26,12 +26,12 @@ def group_of(files: Sysfs, function: str) -> str:
 def group_nodes(files: Sysfs, group: str) -> list[FoundNode]:
     """The nodes of a group: its own, and that of VFIO."""
     folders = {f"/sys/class/vfio/{group}": "vfio", "/sys/class/misc/vfio": "misc"}
-    found = []
+    nodes = []
     for path, subsystem in folders.items():
         folder = files.resolve(path)
         uevent = files.text(f"{folder}/uevent") if folder else ""
-        found.append(found_node(files, *described_node(uevent), subsystem))
-    return found
+        nodes.append(found_node(files, *described_node(uevent), subsystem))
+    return nodes
 
 
 def read_group(files: Sysfs, function: str) -> Group:

@@ -31,8 +31,8 @@ def read_functions(files: Sysfs, folder: str) -> tuple[VirtualFunction, ...] | N
     if read_ids(files, folder) != PHYSICAL or not is_shell(shell):
         return None
     names = _VIRTUAL_FUNCTIONS.among(files.names_if_listable(folder))
-    found = (_read_function(files, files.resolve(f"{folder}/{name}") or "") for name in names)
-    return tuple(each for each in found if each is not None)
+    functions = (_read_function(files, files.resolve(f"{folder}/{name}") or "") for name in names)
+    return tuple(each for each in functions if each is not None)
 
 
 def engine_of(files: Sysfs, function: str) -> str:
@@ -52,8 +52,8 @@ def _read_function(files: Sysfs, folder: str) -> VirtualFunction | None:
         return None
     inode, group = files.inode(folder), read_group(files, folder)
     problem = group_problem(group, (address,)) or shared_problem(group, address)
-    found = [] if problem else group_nodes(files, group.number)
-    nodes = [problem, *(check_node(each, is_vfio=True) for each in found)]
+    members = [] if problem else group_nodes(files, group.number)
+    nodes = [problem, *(check_node(each, is_vfio=True) for each in members)]
     return VirtualFunction(
         read_function(files, address, folder),
         f"{folder}/resource0",

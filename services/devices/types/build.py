@@ -130,11 +130,11 @@ def health_problems(of: DeviceType, fact: Fact) -> Iterator[Problem]:
 def _nodes(seen: Sighting) -> tuple[list[DeviceNode], list[Problem]]:
     nodes: list[DeviceNode] = []
     problems: list[Problem] = []
-    for source, found in seen.nodes:
-        if not found and not source.optional:
+    for source, candidates in seen.nodes:
+        if not candidates and not source.optional:
             what = f"{source.class_}{f', {source.kind}' if source.kind else ''}"
             problems.append(Problem("node-missing", f"it has no node of class {what}"))
-        for each in found:
+        for each in candidates:
             node = check_node(each, permissions=source.permissions, is_vfio=source.vfio)
             if isinstance(node, DeviceNode):
                 nodes.append(node)

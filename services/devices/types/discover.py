@@ -91,10 +91,10 @@ class SysTree:
 
     def _listed(self, folder: str) -> list[tuple[str, str]]:
         names = filter(str.isprintable, self.files.names_if_listable(folder))
-        found = (
+        entries = (
             (name, self.files.resolve(f"{folder}/{name}")) for name in sorted(names, key=by_number)
         )
-        return [(name, there) for name, there in found if there]
+        return [(name, there) for name, there in entries if there]
 
     def _paths(self, pattern: str) -> list[Subject]:
         """The nodes that a pattern matches; sysfs knows each but one that is named in full."""
@@ -106,8 +106,8 @@ class SysTree:
                 for name in self._nodes_below(folder)
                 if fnmatchcase(name, step)
             ]
-        found = [self._path(each) for each in below]
-        return [each for each in found if each.folder or "*" not in pattern]
+        places = [self._path(each) for each in below]
+        return [each for each in places if each.folder or "*" not in pattern]
 
     def _list_nodes(self, folder: str) -> list[str]:
         return sorted(self.files.names_if_listable(f"/dev/{folder}"), key=by_number)
@@ -151,11 +151,11 @@ class SysTree:
         """What a step stands for, which has to be one thing."""
         if "*" not in step:
             return f"{folder}/{step}"
-        found = [each for each in self.files.names_if_listable(folder) if fnmatchcase(each, step)]
-        if len(found) == 1:
-            return f"{folder}/{found[0]}"
-        text = f"{step} matches {len(found)} names"
-        return Reading(failure=Failure.UNREADABLE if found else Failure.MISSING, detail=text)
+        matches = [each for each in self.files.names_if_listable(folder) if fnmatchcase(each, step)]
+        if len(matches) == 1:
+            return f"{folder}/{matches[0]}"
+        text = f"{step} matches {len(matches)} names"
+        return Reading(failure=Failure.UNREADABLE if matches else Failure.MISSING, detail=text)
 
     # Nodes ---------------------------------------------------------------------------------------
 

@@ -92,11 +92,11 @@ def parse_types(contents: Contents, *, domains: tuple[str, ...] = ()) -> LoadedT
     types: list[DeviceType] = []
     problems: list[FileProblem] = []
     for name, content in contents.items():
-        found = _parse(name, content, domains) if isinstance(content, bytes) else content
-        if isinstance(found, FileProblem):
-            problems.append(found)
+        parsed = _parse(name, content, domains) if isinstance(content, bytes) else content
+        if isinstance(parsed, FileProblem):
+            problems.append(parsed)
             continue
-        line, made = found
+        line, made = parsed
         if made.name in files:
             text = f"{files[made.name]} has a type of this name already"
             problems.append(FileProblem(name, line, "metadata.name", text))

@@ -212,13 +212,13 @@ def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
     All that it names of a PCI function, a USB device or an IOMMU group is one device. So a device
     keeps its id whatever else its driver makes of it, and no two containers share a function.
     """
-    found: dict[str, dict[Subject, None]] = {}
+    groups: dict[str, dict[Subject, None]] = {}
     for term in of.spec.match:
         for subject in tree.subjects(term):
             if is_named(term, tree.facts(subject)):
                 group = group_of(tree.files, subject.pci) if of.spec.is_vfio else ""
-                found.setdefault(group or subject.place, {})[subject] = None
-    devices = [sorted(parts, key=_order) for parts in found.values()]
+                groups.setdefault(group or subject.place, {})[subject] = None
+    devices = [sorted(parts, key=_order) for parts in groups.values()]
     return [
         _Named(of, _id(tree, of, first), (first, *others))
         for first, *others in sorted(devices, key=lambda parts: _order(parts[0]))
@@ -302,10 +302,10 @@ def _read(
             return problem
         problems += _held_with_engine(tree, subjects, held)
         claims.update(each.address for each in group.members if not each.is_bridge)
-        found = [group_nodes(tree.files, group.number)]
+        nodes_of_sources = [group_nodes(tree.files, group.number)]
     else:
-        found = [_nodes(tree, subjects, source) for source in of.spec.sources]
-    nodes = [*zip(of.spec.sources, found, strict=True)]
+        nodes_of_sources = [_nodes(tree, subjects, source) for source in of.spec.sources]
+    nodes = [*zip(of.spec.sources, nodes_of_sources, strict=True)]
     card, fact = subjects[0].name, parts[0][1]
     seen = Sighting(named.id, card, fact, nodes, addresses, frozenset(claims), tuple(problems))
     return tuple(make_devices(of, seen))
