@@ -103,6 +103,9 @@ def read_folder(directory: Path, *, types: bool = False) -> Iterator[tuple[str, 
                 yield where, document
             elif (items := _items(document.value)) is None:
                 yield where, document.value
+            elif not isinstance(items, list):
+                message = "items of a List must be a list"
+                yield where, BrokenDocument(document.number, document.line, message)
             else:
                 for number, item in enumerate(items, start=1):
                     yield f"{where}, item {number}", item
@@ -124,12 +127,12 @@ def _read(path: Path, limit: int) -> bytes:
     return content
 
 
-def _items(value: object) -> list[object] | None:
-    """Return the objects of a list, None if it is none."""
+def _items(value: object) -> object:
+    """Return what a List has for its items, None if it is no List."""
     if not isinstance(value, dict) or value.get("kind") != "List":
         return None
     items = value.get("items")
-    return items if isinstance(items, list) else []
+    return [] if items is None else items
 
 
 class FolderSource:

@@ -128,6 +128,8 @@ def test_lists_hold_mappings_too(tmp_path: Path) -> None:
     assert served(snapshot) == ["lab/nlb0"]
     assert len(snapshot.problems) == 2
     assert snapshot.problems[0].startswith("a.json, line 1 (document 1), item 2: ")
+    snapshot = load(tmp_path, a__json='{"kind": "List", "items": {"a": 1}}')
+    assert snapshot.problems == ("a.json, line 1 (document 1): items of a List must be a list",)
 
 
 def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
