@@ -10,7 +10,7 @@ PYINSTALLER := .venv/bin/pyinstaller
 NOT_IN_THE_HOOK := _bz2 _hashlib _lzma _ssl inspect pkgutil typing unittest
 PYTHON_IN_VENV := .venv/bin/python
 # In the order of folders: sorted by their number of tests, the longest files would come last.
-ALL_TESTS := -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-branch --cov-fail-under=100
+ALL_TESTS := -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-branch --cov-fail-under=100
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' accelbind/__init__.py)
 KIND_IMAGES := webhook plugin certs
 SOAK_FOR := $(if $(filter command line,$(origin SECONDS)),SOAK_SECONDS=$(SECONDS))
@@ -30,7 +30,7 @@ setup: ## Make .venv from requirements-dev.lock (the others do it by themselves)
 demo: setup ## Show the whole suite on this machine: no cluster, no card
 	@$(PYTHON_IN_VENV) -m accelbind demo $(DEMO_ARGS)
 
-test: setup ## Run all tests in two processes (PYTEST_ARGS='-k names': some in one, without the coverage gate)
+test: setup ## Run all tests in three processes (PYTEST_ARGS='-k names': some in one, without the coverage gate)
 	@$(PYTHON_IN_VENV) -m pytest $(or $(PYTEST_ARGS),$(ALL_TESTS))
 
 e2e: setup ## Test a cluster: KUBECONFIG=FILE [HOST_PROCESSES=1], or SIMULATOR=1 (HELP=1: all settings)
