@@ -4,9 +4,10 @@ Any pod in the cluster can connect to the webhook. A connection waits for its cl
 handshake, while a request arrives, and while the answer is read. It is idle between two requests.
 
 At a limit a connection is closed. Connections that have waited for their client for over a second
-go first; where there are none, the idle or the waiting ones, whichever are more. Of these the
-oldest one goes, from the address that has the most. So slow clients push out each other, and a
-flood does not push out an API server, which has few connections.
+go first; where there are none, the idle ones, those that wait for their client or those whose
+request waits for its turn, whichever are more. Of these the oldest one goes, from the address that
+has the most. So slow clients push out each other, and a flood does not push out an API server,
+which has few connections.
 """
 
 import time
@@ -37,17 +38,21 @@ class EvictionReason(StrEnum):
 
 
 class Phase(Enum):
-    """What a connection is waiting for: in this order, and then for the next HEAD."""
+    """What a connection is waiting for: in this order, and then for the next HEAD.
+
+    While its request is reviewed, it waits for us; in all other phases for its client.
+    """
 
     HANDSHAKE = "the TLS handshake"
     NEW = "the first request"
     HEAD = "the rest of a request's head"
     BODY = "the rest of a request's body"
+    REVIEW = "its turn"
     ANSWER = "its answer being read"
     IDLE = "the next request"
 
 
-BEGUN: Final = (Phase.HEAD, Phase.BODY, Phase.ANSWER)
+BEGUN: Final = (Phase.HEAD, Phase.BODY, Phase.REVIEW, Phase.ANSWER)
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +62,7 @@ class Connection:
     client: str
     """The client's address."""
     since: float
-    """When it was accepted, its request began, or its last answer was sent."""
+    """When it was accepted, its request or answer began, or its last answer was sent."""
     close: Callable[[], object] = field(init=False)
     """Closes it at once."""
     phase: Phase = Phase.HANDSHAKE
@@ -132,6 +137,10 @@ class Connections:
         """Record the first bytes of a request."""
         connection.phase, connection.since = Phase.HEAD, self.clock()
 
+    def answer(self, connection: Connection) -> None:
+        """Record that a request that has arrived is being answered."""
+        connection.phase, connection.since = Phase.ANSWER, self.clock()
+
     def end(self, connection: Connection) -> None:
         """Record that a request was answered, or that its task has ended."""
         if connection in self._open:
@@ -156,9 +165,12 @@ class Connections:
         }
         holders = [connection for connection, share in shares.items() if share]
         idle = [each for each in holders if each.phase is Phase.IDLE]
-        waiting = [each for each in holders if each.phase is not Phase.IDLE]
+        arrived = [each for each in holders if each.phase is Phase.REVIEW]
+        waiting = [each for each in holders if each.phase not in (Phase.IDLE, Phase.REVIEW)]
         slow = [each for each in waiting if self.clock() - each.since > 1]
-        candidates = slow or max(waiting, idle, key=len)
+        candidates = slow or max(
+            waiting, idle, arrived, key=lambda group: sum(shares[each] for each in group)
+        )
         if not candidates:
             return
         totals: Counter[str] = Counter()

@@ -99,7 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Handle the last bytes of a request."""
         super().on_message_complete()
         if self._connection.phase is Phase.BODY:
-            self._connection.phase = Phase.ANSWER
+            self._connection.phase = Phase.REVIEW
 
 
 class BoundedApp:
@@ -135,6 +135,8 @@ class BoundedApp:
                 # What has not arrived of a request that was refused would count for the next one.
                 if self._draining() or connection.phase is Phase.BODY:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
+                if connection.phase is Phase.REVIEW:
+                    self._connections.answer(connection)
                 await send(message)
                 return
             body = message.get("body", b"")

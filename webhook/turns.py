@@ -20,14 +20,17 @@ class _Turn(NamedTuple):
 class Turns:
     """Who is answered next: one in each round of the event loop, in which others' bytes arrive too.
 
-    The work for a request grows with its bytes at most. So a small one goes before large ones that
-    came with it, and does not wait for all that a flood asks for.
+    The address that was answered least recently is next, so a flood of one address delays others by
+    one answer. Of its requests a small one goes before large ones that came with it: the work for
+    a request grows with its bytes at most.
     """
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._waiting: dict[Connection, _Turn] = {}
         self._begun = 0
+        self._last: dict[str, int] = {}
+        """When each address that waits was answered last."""
 
     async def wait(self, connection: Connection) -> None:
         """Wait until a connection's request may be answered, or the connection is closed."""
@@ -39,12 +42,17 @@ class Turns:
         await turn.begins
 
     def _begin_next(self) -> None:
-        first = min(self._waiting, key=lambda each: self._waiting[each].due)
+        first = min(
+            self._waiting,
+            key=lambda each: (self._last.get(each.client, 0), self._waiting[each].due),
+        )
         closed = [each for each in self._waiting if each not in self._connections]
         for connection in {first, *closed}:
             turn = self._waiting.pop(connection)
             if not turn.begins.done():  # it is if its task was cancelled
                 turn.begins.set_result(None)
         self._begun += 1
+        last = self._last | {first.client: self._begun}
+        self._last = {each.client: last.get(each.client, 0) for each in self._waiting}
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._begin_next)

@@ -16,7 +16,7 @@ from services.pods.pod import REQUESTED_ANNOTATION, Pod
 Operation: TypeAlias = dict[str, object]
 """One operation: ``op``, ``path``, and for ``add`` a ``value``."""
 
-_MAX_NOTE = 64 * 1024  # characters; ours have less, and the answer repeats them
+_MAX_NOTE = 64 * 1024  # characters of ASCII; ours have less, and the answer repeats them
 _MAX_NOTED = 512  # names of all containers; ours have at most as many as a pod's units
 MAX_NAME = 63  # characters of a container's name, which Kubernetes checks after this webhook
 _REQUESTED = msgspec.json.Decoder(dict[str, dict[str, int]])
@@ -118,7 +118,7 @@ def read_note(pod: Pod) -> dict[str, dict[str, int]]:
     """
     annotations = pod.metadata.annotations if pod.metadata else None
     text = annotations.requested if annotations else None
-    if text is None or len(text) > _MAX_NOTE:
+    if text is None or len(text) > _MAX_NOTE or not text.isascii():
         return {}
     try:
         noted = _REQUESTED.decode(text)

@@ -13,6 +13,9 @@ from services.pods.pod import ContainerRef
 from services.pods.refusals import RefusalReason, Refusals
 from services.process.text import clip, plain, quote
 
+SUGGESTED = 2
+"""For how many names of a pod the nearest one is searched, which takes a millisecond each."""
+
 _REASON_SHOWN = 400  # characters of a mapping's error within a message
 
 
@@ -77,16 +80,25 @@ def refuse_name(
     else:
         code = RefusalReason.UNKNOWN_NAME
         message = f"{plain(key)} does not exist in {namespace}"
-    refusals.add(code, ref, message + _suggestion(name, table, other, shared))
+    is_compared = len(refusals.listed) < SUGGESTED
+    message += _suggestion(name, table, other, shared, is_compared=is_compared)
+    refusals.add(code, ref, message)
 
 
-def _suggestion(name: str, table: NameTable, other: NameTable, shared: Sequence[NameTable]) -> str:
+def _suggestion(
+    name: str,
+    table: NameTable,
+    other: NameTable,
+    shared: Sequence[NameTable],
+    *,
+    is_compared: bool,
+) -> str:
     if name in other.by_name:
         return f"; {other.by_name[name].label} has this name, for another domain of resources"
     others = [each for each in shared if each.namespace != table.namespace]
     known = [each.by_name for each in (table, *others) if each.by_name]
     if not known:
         return "; the namespace has no mappings: ask an administrator for one"
-    near = nearest(name, *known)
+    near = nearest(name, *known) if is_compared else None
     question = f"; did you mean {plain(near)}?" if near else "."
     return f"{question} Available: {'; '.join(map(known_names, known))}"

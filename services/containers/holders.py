@@ -5,8 +5,8 @@ An entry of a pod that has ended stays until the kubelet writes the file again, 
 then: only the kubelet knows whether a pod that it doesn't list is about to be admitted, has ended,
 or was not read yet after a restart. `services.containers.holder_source` has the file written again.
 
-PodResources says which pods these are where log folders don't, and stands in for a missing file. It
-lists no plain init containers.
+PodResources says which pods these are where log folders don't, and stands in for a missing file;
+for what is offered and shown, also for one that can't be read. It lists no plain init containers.
 """
 
 from collections.abc import Container, Iterable, Mapping

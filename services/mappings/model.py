@@ -30,6 +30,9 @@ DEPRECATED = "accelbind.dev/deprecated"
 MAX_NOTE = 120
 """Characters of that annotation that are kept: as many as a warning may have."""
 
+_MAX_NAMESPACE = 63
+"""Characters of a namespace, as in Kubernetes."""
+
 Function: TypeAlias = tuple[str, str]
 """Interface ID and AFU ID of what is programmed into one region."""
 
@@ -174,8 +177,9 @@ def _identify(obj: object) -> tuple[str, str, str]:
     namespace = _member(metadata, "namespace")
     if namespace is None or namespace == "":
         namespace = "default"
-    if not isinstance(namespace, str):
-        raise InvalidMapping(f"{kind} {plain(name)}: metadata.namespace must be a string")
+    if not isinstance(namespace, str) or len(namespace) > _MAX_NAMESPACE:
+        what = f"metadata.namespace must be a string of at most {_MAX_NAMESPACE} characters"
+        raise InvalidMapping(f"{kind} {plain(name)}: {what}")
     return sys.intern(kind), sys.intern(namespace), name
 
 

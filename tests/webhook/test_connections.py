@@ -33,6 +33,8 @@ class Played:
                 self.play(f"add {name}", f"secure {name}", f"begin {name}", f"end {name}")
             elif verb == "secure":
                 self.named[name].phase = Phase.NEW
+            elif verb == "complete":
+                self.named[name].phase = Phase.REVIEW
             else:
                 getattr(self.connections, verb)(self.named[name], *map(int, size))
         return self.closed[before:]
@@ -55,6 +57,22 @@ class Played:
             "idle k1, add a1, add b1, add b2, add c1",
             "b1 connections",
             id="a flood within a second pushes out itself, no idle connection",
+        ),
+        pytest.param(
+            "idle k1, begin k1, complete k1, idle k2, begin k2, complete k2, wait 2,"
+            "add a1, add b1, add c1",
+            "a1 connections",
+            id="requests that wait for their turn are not slow, nor many",
+        ),
+        pytest.param(
+            "idle k1, begin k1, hold k1 60, complete k1, idle k2, begin k2, hold k2 60",
+            "k2 memory",
+            id="memory: a request that has arrived stays",
+        ),
+        pytest.param(
+            "idle k1, begin k1, hold k1 60, complete k1, idle a1, begin a1, complete a1,hold a1 90",
+            "a1 memory",
+            id="memory: where all have arrived, the address that holds the most",
         ),
         pytest.param(
             "idle a1, idle a2, idle a3, add k1, add k2",

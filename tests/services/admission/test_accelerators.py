@@ -322,6 +322,13 @@ def test_the_nearest_name_may_be_shared(own: list[str], listed: str) -> None:
     )
 
 
+def test_the_nearest_is_searched_for_two_names_of_a_pod() -> None:
+    known = index(accelerator("plain", "a/x"))
+    result = judge(asking(ours(plai=1, plian=1, pplain=1)), known=known)
+    assert isinstance(result, Refused)
+    assert [each.message.count("did you mean plain?") for each in result.refusals] == [1, 1, 0]
+
+
 def test_a_pod_of_the_shared_namespace_is_told_its_names_once() -> None:
     message = refusal(asking(ours(unlike=1)), Policy(shared_namespace="default"))
     assert message.count("Available: ") == 1

@@ -182,7 +182,9 @@ def test_a_note_that_was_copied_with_the_pod_does_not_add_up(noted: int) -> None
 
 
 @pytest.mark.parametrize(
-    "note", ["", "null", '{"app":1}', "[" * 100_000, None], ids=lambda note: str(note)[:20]
+    "note",
+    ["", "null", '{"app":1}', "[" * 100_000, '{"app":{"\u20ac":1}}', None],
+    ids=lambda note: str(note)[:20],
 )
 def test_a_note_in_another_form_is_replaced(note: str | None) -> None:
     before = pod(container("app", ours(nlb0="1")), annotations={NOTE: note, "a": "b"})

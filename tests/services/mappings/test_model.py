@@ -74,7 +74,11 @@ KIND = "kind must be AcceleratorFunction, FpgaRegion or Accelerator"
         (region("x") | {"metadata": None}, "FpgaRegion: metadata.name is missing or not a string"),
         (
             region("x") | {"metadata": {"name": "x", "namespace": 3}},
-            "FpgaRegion x: metadata.namespace must be a string",
+            "FpgaRegion x: metadata.namespace must be a string of at most 63 characters",
+        ),
+        (
+            region("x") | {"metadata": {"name": "x", "namespace": "n" * 64}},
+            "FpgaRegion x: metadata.namespace must be a string of at most 63 characters",
         ),
         (region("x" * 64), f"FpgaRegion default/{'x' * 64}: {NAME_RULE}"),
         (function("a\nb", "af"), f"AcceleratorFunction default/a\\nb: {NAME_RULE}"),
