@@ -21,7 +21,7 @@ from services.kube.connection import ApiConnection, connector
 from services.kubelet.sockets import plugins_folder
 from services.node.last_mode import enter_mode
 from services.process.blocking import DaemonExecutor
-from services.process.errors import AccelbindError, ClusterError, KubeletError
+from services.process.errors import AccelbindError, ClusterError, KubeletError, innermost
 from services.process.http import MetricsServer
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
@@ -86,7 +86,7 @@ class Dra:
                 await stop.wait()
                 serving.cancel()
         except ExceptionGroup as failed:
-            error = _innermost(failed)
+            error = innermost(failed)
             if not isinstance(error, AccelbindError):
                 log.exception("internal error")
             raise error from failed
@@ -130,8 +130,3 @@ class Dra:
             if self.parts.lock.locked_by_other():
                 folder = plugins_folder(self.parts.settings.kubelet_dir)
                 raise KubeletError(f"{folder} is new, and another accelbind was faster to lock it")
-
-
-def _innermost(group: ExceptionGroup[Exception]) -> Exception:
-    first = group.exceptions[0]
-    return _innermost(first) if isinstance(first, ExceptionGroup) else first

@@ -11,7 +11,6 @@ deletes the driver's slices 30 s after its connection is gone, unless another pr
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,7 +26,14 @@ from services.kubelet.pluginregistration_pb2_grpc import (
     RegistrationServicer,
     add_RegistrationServicer_to_server,
 )
-from services.kubelet.sockets import address, dra_registration, dra_socket, listen
+from services.kubelet.sockets import (
+    Identity,
+    address,
+    dra_registration,
+    dra_socket,
+    identify,
+    listen,
+)
 from services.process.errors import KubeletError
 from services.process.outage import Outage
 
@@ -97,7 +103,7 @@ class Registration(RegistrationServicer):
             listen(server, self._hidden)
             await server.start()
             self._hidden.replace(self.socket)
-            files = {path: _identity(path) for path in (self.endpoint, self.socket)}
+            files = {path: identify(path) for path in (self.endpoint, self.socket)}
             try:
                 yield files
             finally:
@@ -106,7 +112,7 @@ class Registration(RegistrationServicer):
                 await server.stop(DRAIN_SECONDS)
                 # gRPC removes what has the name that it has bound, and that isn't this one.
                 for path, identity in files.items():
-                    if _identity(path) == identity:
+                    if identify(path) == identity:
                         # An error here would take the place of the cancellation.
                         with contextlib.suppress(OSError):
                             path.unlink()
@@ -155,16 +161,8 @@ class Registration(RegistrationServicer):
         return pb.RegistrationStatusResponse()
 
 
-async def _until_gone(files: Mapping[Path, tuple[int, int] | None]) -> None:
+async def _until_gone(files: Mapping[Path, Identity | None]) -> None:
     while True:
-        if any(_identity(path) != identity for path, identity in files.items()):
+        if any(identify(path) != identity for path, identity in files.items()):
             return
         await asyncio.sleep(CHECK_SECONDS)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Inode and time of a file; None if it is gone."""
-    with contextlib.suppress(OSError):
-        status = os.lstat(path)
-        return status.st_ino, status.st_mtime_ns
-    return None

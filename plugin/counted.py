@@ -8,7 +8,7 @@ an empty list. A restarted kubelet counts nothing.
 from collections.abc import Collection
 from pathlib import Path
 
-from plugin.kubelet_folder import Identity, identify
+from services.kubelet.sockets import Identity, identify
 
 
 class CountedResources:

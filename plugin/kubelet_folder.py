@@ -8,7 +8,6 @@ fails.
 
 import asyncio
 import contextlib
-import os
 import re
 import secrets
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from services.kubelet.sockets import KUBELET_SOCKET, address
+from services.kubelet.sockets import KUBELET_SOCKET, Identity, address, identify
 from services.node.node_lock import NodeLock
 from services.process.errors import KubeletError
 
@@ -30,18 +29,6 @@ _NAME: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
 _ANOTHER: Final = "another accelbind plugin serves on this node"
 
 log = structlog.get_logger(component="plugin")
-
-Identity = tuple[int, int]
-"""Inode and time of a socket: inodes of deleted files are soon used again."""
-
-
-def identify(path: Path) -> Identity | None:
-    """The identity of the file at a path; None if there is none, or it can't be read."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 class KubeletFolder:

@@ -25,7 +25,7 @@ from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.node_watcher import NodeWatcher
 from services.node.last_mode import last_mode
 from services.process.blocking import DaemonExecutor
-from services.process.errors import AccelbindError, HardwareError, KubeletError
+from services.process.errors import AccelbindError, HardwareError, KubeletError, innermost
 from services.process.http import MetricsServer
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
@@ -110,7 +110,7 @@ class Plugin:
             )
             reason = await self._run_tasks(stop)
         except ExceptionGroup as group:
-            error = _innermost(group)
+            error = innermost(group)
             if not isinstance(error, AccelbindError):
                 log.exception("internal error")
             raise error from group
@@ -202,8 +202,3 @@ class Plugin:
                 async with asyncio.timeout(END_SECONDS):
                     await self.serving.resources.close()
         return reason
-
-
-def _innermost(group: ExceptionGroup[Exception]) -> Exception:
-    first = group.exceptions[0]
-    return _innermost(first) if isinstance(first, ExceptionGroup) else first

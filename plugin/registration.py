@@ -20,12 +20,12 @@ import grpc.aio
 import structlog
 
 from plugin.counted import CountedResources
-from plugin.kubelet_folder import Identity, KubeletFolder
+from plugin.kubelet_folder import KubeletFolder
 from plugin.server import ResourceServer
 from services.devices.model import Device
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.sockets import API_VERSION, dial
+from services.kubelet.sockets import API_VERSION, Identity, dial
 from services.process.errors import KubeletError
 from services.process.outage import Outage
 from services.process.retry import Backoff

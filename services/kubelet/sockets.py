@@ -5,7 +5,7 @@ The protocol is plaintext gRPC.
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
 import grpc
@@ -24,6 +24,9 @@ CHECKPOINT: Final = "kubelet_internal_checkpoint"
 DRA_CHECKPOINT: Final = "dra_manager_state"
 """In the kubelet's folder: the claims that are prepared."""
 
+Identity: TypeAlias = tuple[int, int]
+"""Inode and time of a socket: inodes of deleted files are soon used again."""
+
 MAX_SOCKET_PATH: Final = 107
 """Bytes of a unix socket's path: `sun_path` holds 108 with the NUL at its end (unix(7))."""
 
@@ -41,6 +44,15 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     # it stops) is retried without a pause until its deadline, with 14 KB per retry.
     ("grpc.enable_retries", 0),
 )
+
+
+def identify(path: Path) -> Identity | None:
+    """The identity of the file at a path; None if there is none, or it can't be read."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def plugins_folder(kubelet_dir: Path) -> Path:

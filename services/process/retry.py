@@ -28,8 +28,6 @@ class Backoff:
         *,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.failures = 0
-        """How many pauses there were since the last reset."""
         self._first = first
         self._longest = longest
         self._jitter = jitter
@@ -37,7 +35,6 @@ class Backoff:
 
     def reset(self) -> None:
         """Start over with the first pause; to be called when the failed operation has succeeded."""
-        self.failures = 0
         self._next = self._first
 
     def pause(self, asked: float = 0.0, *, growth: float = GROWTH) -> float:
@@ -45,7 +42,6 @@ class Backoff:
 
         `asked` are the seconds that the server requests (`Retry-After`), up to `LONGEST_SECONDS`.
         """
-        self.failures += 1
         grown, self._next = self._next, min(self._next * growth, self._longest)
         jitter = self._jitter()
         return max(
