@@ -7,8 +7,9 @@ A pod may be mutated again after another webhook added names. Those of the earli
 its note, and their resources in its limits: then both are evaluated together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as ReadOnly
+from functools import cache, partial
 
 import msgspec
 
@@ -66,14 +67,15 @@ def plan_accelerators(
                 ResourceRequest(ref, count.key, resource, count.units, count.in_requests, mapping)
             )
     noted = {each.key: each.units for each in mapped}
-    kept = _earlier(ref, earlier, tables)
+    own = cache(partial(_own, ref, refusals))  # a quantity of 128 characters takes a while to read
+    kept = _earlier(ref, earlier, tables, own)
     before, amounts = _amounts(kept), _amounts(mapped)
     if kept:
         noted = {key: noted.get(key, 0) + earlier.get(key, 0) for key in [*earlier, *noted]}
         amounts = _amounts(_resolve(ref, noted, tables) or ())
     stale = [key for key in earlier if key not in noted]
     amounts = {
-        resource: amount - before.get(resource, 0) + _own(ref, resource, refusals)
+        resource: amount - before.get(resource, 0) + own(resource)
         for resource, amount in amounts.items()
     }
     return AcceleratorPlan(mapped, amounts, noted, stale, _variables(ref, mapped, kept, refusals))
@@ -117,7 +119,10 @@ def _find(
 
 
 def _earlier(
-    ref: ContainerRef, earlier: ReadOnly[str, int], tables: Sequence[NameTable]
+    ref: ContainerRef,
+    earlier: ReadOnly[str, int],
+    tables: Sequence[NameTable],
+    own: Callable[[str], int],
 ) -> list[ResourceRequest]:
     """Return the requests of an earlier note, none if the container hasn't all they stand for.
 
@@ -125,7 +130,7 @@ def _earlier(
     """
     requests = _resolve(ref, earlier, tables) if earlier else None
     amounts = _amounts(requests or ())
-    there = all(amount <= _own(ref, each, Refusals()) for each, amount in amounts.items())
+    there = all(amount <= own(each) for each, amount in amounts.items())
     return requests if requests and there else []
 
 
@@ -162,7 +167,7 @@ def _amounts(mapped: Sequence[ResourceRequest]) -> dict[str, int]:
     return amounts
 
 
-def _own(ref: ContainerRef, resource: str, refusals: Refusals) -> int:
+def _own(ref: ContainerRef, refusals: Refusals, resource: str) -> int:
     """Return how many of a resource the container requests by itself."""
     count = read_count(ref, resource, refusals)
     return count.units if count is not None else 0
