@@ -13,8 +13,8 @@ from services.pods.pod import ContainerRef
 from services.pods.refusals import RefusalReason, Refusals
 from services.process.text import clip, plain, quote
 
-SUGGESTED = 2
-"""For how many names of a pod the nearest one is searched, which takes a millisecond each."""
+SUGGESTED = 4
+"""Among how many problems of a pod the nearest name is searched, which takes a millisecond."""
 
 _REASON_SHOWN = 400  # characters of a mapping's error within a message
 

@@ -322,11 +322,12 @@ def test_the_nearest_name_may_be_shared(own: list[str], listed: str) -> None:
     )
 
 
-def test_the_nearest_is_searched_for_two_names_of_a_pod() -> None:
+def test_the_nearest_is_searched_for_four_names_of_a_pod() -> None:
     known = index(accelerator("plain", "a/x"))
-    result = judge(asking(ours(plai=1, plian=1, pplain=1)), known=known)
+    result = judge(asking(ours(plai=1, plaim=1, plain1=1, plian=1, pplain=1)), known=known)
     assert isinstance(result, Refused)
-    assert [each.message.count("did you mean plain?") for each in result.refusals] == [1, 1, 0]
+    is_suggested = ["did you mean plain?" in each.message for each in result.refusals]
+    assert is_suggested == [True] * 4 + [False]
 
 
 def test_a_pod_of_the_shared_namespace_is_told_its_names_once() -> None:
