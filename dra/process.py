@@ -24,6 +24,7 @@ from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, ClusterError, KubeletError, innermost
 from services.process.http import MetricsServer
 from services.process.listening import write_ports
+from services.process.outage import Outage
 from services.process.signals import stop_signals
 from services.programming.ioctls import KERNEL, DriverCalls
 
@@ -112,12 +113,15 @@ class Dra:
 
     async def _locked(self) -> None:
         """Wait until the lock is ours, or there is none."""
-        waits = False
+        outage = Outage(
+            log,
+            "another accelbind serves on this node: waiting until it ends",
+            "the other accelbind has ended",
+        )
         while self.parts.lock.locked_by_other():
-            if not waits:
-                log.warning("another accelbind serves on this node: waiting until it ends")
-            waits = True
+            outage.failed("it has locked the kubelet's folder of device plugins")
             await asyncio.sleep(LOCK_SECONDS)
+        outage.ended()
 
     async def _keep_lock(self) -> None:
         """Check that the lock stays ours, also in a folder that the kubelet has made anew.
