@@ -21,11 +21,12 @@ from services.kube.connection import ApiConnection, connector
 from services.kubelet.sockets import plugins_folder
 from services.node.last_mode import enter_mode
 from services.process.blocking import DaemonExecutor
-from services.process.errors import AccelbindError, ClusterError, KubeletError, innermost
+from services.process.errors import AccelbindError, ClusterError, KubeletError
 from services.process.http import MetricsServer
 from services.process.listening import write_ports
 from services.process.outage import Outage
 from services.process.signals import stop_signals
+from services.process.waits import innermost
 from services.programming.ioctls import KERNEL, DriverCalls
 
 LOCK_SECONDS: Final = 0.5

@@ -25,11 +25,11 @@ from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.node_watcher import NodeWatcher
 from services.node.last_mode import last_mode
 from services.process.blocking import DaemonExecutor
-from services.process.errors import AccelbindError, HardwareError, KubeletError, innermost
+from services.process.errors import AccelbindError, HardwareError, KubeletError
 from services.process.http import MetricsServer
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
-from services.process.waits import Waits, first_of
+from services.process.waits import Waits, first_of, innermost
 from services.programming.ioctls import KERNEL, DriverCalls
 
 READY: Final = "ready"

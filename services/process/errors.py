@@ -99,9 +99,3 @@ class CertificateError(ExternalFailure):
 
 class TooSlow(ExternalFailure):
     """The steps up to a deadline took too long together."""
-
-
-def innermost(group: ExceptionGroup[Exception]) -> Exception:
-    """The first error of a group, and of the groups in it."""
-    first = group.exceptions[0]
-    return innermost(first) if isinstance(first, ExceptionGroup) else first

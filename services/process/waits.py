@@ -1,4 +1,4 @@
-"""Waits for the first of several things to happen."""
+"""Waits for the first of several things to happen, and tells what went wrong first."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -23,3 +23,9 @@ async def first_of(waits: Waits) -> str:
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+def innermost(group: ExceptionGroup[Exception]) -> Exception:
+    """The first error of a group, and of the groups in it."""
+    first = group.exceptions[0]
+    return innermost(first) if isinstance(first, ExceptionGroup) else first
