@@ -1,7 +1,8 @@
 """Count the connections of all clients and what they hold, and close connections at a limit.
 
 Any pod in the cluster can connect to the webhook. A connection waits for its client in the TLS
-handshake, while a request arrives, and while the answer is read. It is idle between two requests.
+handshake, while a request arrives, and while the answer is read. Before an answer it waits for its
+turn (`webhook.turns`). It is idle between two requests.
 
 At a limit a connection is closed. Connections that have waited for their client for over a second
 go first; where there are none, the idle ones, those that wait for their client or those whose
@@ -40,19 +41,19 @@ class EvictionReason(StrEnum):
 class Phase(Enum):
     """What a connection is waiting for: in this order, and then for the next HEAD.
 
-    While its request is reviewed, it waits for us; in all other phases for its client.
+    For its turn it waits for the webhook, and in all other phases for its client.
     """
 
     HANDSHAKE = "the TLS handshake"
     NEW = "the first request"
     HEAD = "the rest of a request's head"
     BODY = "the rest of a request's body"
-    REVIEW = "its turn"
+    TURN = "its turn"
     ANSWER = "its answer being read"
     IDLE = "the next request"
 
 
-BEGUN: Final = (Phase.HEAD, Phase.BODY, Phase.REVIEW, Phase.ANSWER)
+BEGUN: Final = (Phase.HEAD, Phase.BODY, Phase.TURN, Phase.ANSWER)
 
 
 @dataclass(slots=True, eq=False)
@@ -165,8 +166,8 @@ class Connections:
         }
         holders = [connection for connection, share in shares.items() if share]
         idle = [each for each in holders if each.phase is Phase.IDLE]
-        arrived = [each for each in holders if each.phase is Phase.REVIEW]
-        waiting = [each for each in holders if each.phase not in (Phase.IDLE, Phase.REVIEW)]
+        arrived = [each for each in holders if each.phase is Phase.TURN]
+        waiting = [each for each in holders if each.phase not in (Phase.IDLE, Phase.TURN)]
         slow = [each for each in waiting if self.clock() - each.since > 1]
         candidates = slow or max(
             waiting, idle, arrived, key=lambda group: sum(shares[each] for each in group)

@@ -99,7 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Handle the last bytes of a request."""
         super().on_message_complete()
         if self._connection.phase is Phase.BODY:
-            self._connection.phase = Phase.REVIEW
+            self._connection.phase = Phase.TURN
 
 
 class BoundedApp:
@@ -135,7 +135,7 @@ class BoundedApp:
                 # What has not arrived of a request that was refused would count for the next one.
                 if self._draining() or connection.phase is Phase.BODY:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
-                if connection.phase is Phase.REVIEW:
+                if connection.phase is Phase.TURN:
                     self._connections.answer(connection)
                 await send(message)
                 return

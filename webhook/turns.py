@@ -18,11 +18,11 @@ class _Turn(NamedTuple):
 
 
 class Turns:
-    """Who is answered next: one in each round of the event loop, in which others' bytes arrive too.
+    """Begins one answer in each round of the event loop, in which others' bytes arrive too.
 
-    The address that was answered least recently is next, so a flood of one address delays others by
-    one answer. Of its requests a small one goes before large ones that came with it: the work for
-    a request grows with its bytes at most.
+    The address that was answered least recently is next. So a flood from one address delays a
+    request from another one by one answer. Of an address's requests a small one goes before large
+    ones that came with it, because the work for a request grows with its bytes at most.
     """
 
     def __init__(self, connections: Connections) -> None:

@@ -14,7 +14,7 @@ from services.pods.refusals import RefusalReason, Refusals
 from services.process.text import clip, plain, quote
 
 SUGGESTED = 4
-"""Among how many problems of a pod the nearest name is searched, which takes a millisecond."""
+"""How many problems of a pod may suggest the nearest name: a search takes a millisecond."""
 
 _REASON_SHOWN = 400  # characters of a mapping's error within a message
 

@@ -35,9 +35,13 @@ def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
     if revision < shelf.oldest:
         message = "The provided continue parameter is too old to display a consistent list result."
         raise StatusError(410, message)
-    selects = predicate_of(target, query)
-    objects = shelf.objects
-    paths = [path for path in selected_paths(store, target, query) if path > start]
+    selects, objects = predicate_of(target, query), shelf.objects
+    paths = [
+        path
+        for path, data in sorted(objects.items())
+        if path > start and path.startswith(target.prefix)
+        if selects is None or selects(decode(data))
+    ]
     metadata: Json = {"resourceVersion": str(revision), "continue": ""}
     if limit and len(paths) > limit:
         metadata["continue"] = f"{revision} {paths[limit - 1]}"
@@ -48,13 +52,6 @@ def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
     head = encode({"kind": kind, "apiVersion": version, "metadata": metadata})
     items = b",".join(objects[path] for path in paths)
     return b'%s,"items":[%s]}' % (head[:-1], items)
-
-
-def selected_paths(store: Store, target: Target, query: Mapping[str, str]) -> list[str]:
-    """The paths of a collection's objects that a query selects, in order."""
-    selects, objects = predicate_of(target, query), store.shelf(target.resource).objects
-    paths = [path for path in sorted(objects) if path.startswith(target.prefix)]
-    return paths if selects is None else [p for p in paths if selects(decode(objects[p]))]
 
 
 # Selectors

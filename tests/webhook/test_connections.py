@@ -34,7 +34,7 @@ class Played:
             elif verb == "secure":
                 self.named[name].phase = Phase.NEW
             elif verb == "complete":
-                self.named[name].phase = Phase.REVIEW
+                self.named[name].phase = Phase.TURN
             else:
                 getattr(self.connections, verb)(self.named[name], *map(int, size))
         return self.closed[before:]

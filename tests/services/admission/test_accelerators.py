@@ -326,8 +326,8 @@ def test_the_nearest_is_searched_for_four_names_of_a_pod() -> None:
     known = index(accelerator("plain", "a/x"))
     result = judge(asking(ours(plai=1, plaim=1, plain1=1, plian=1, pplain=1)), known=known)
     assert isinstance(result, Refused)
-    is_suggested = ["did you mean plain?" in each.message for each in result.refusals]
-    assert is_suggested == [True] * 4 + [False]
+    suggested = ["did you mean plain?" in each.message for each in result.refusals]
+    assert suggested == [True] * 4 + [False]
 
 
 def test_a_pod_of_the_shared_namespace_is_told_its_names_once() -> None:
