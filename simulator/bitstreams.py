@@ -34,7 +34,6 @@ def gbs_metadata(interface_id: str, afu_id: str, *, name: str = "synthetic") -> 
 
 
 def gbs_of(metadata: Mapping[str, Any], raw: bytes) -> bytes:
-    """A GBS with this metadata around a raw bitstream."""
     text = json.dumps(metadata).encode()
     return GBS_MAGIC + struct.pack("<I", len(text)) + text + raw
 
@@ -50,7 +49,6 @@ def make_aocx(interface_id: str, program_id: str, raw: bytes = b"raw bitstream")
 
 
 def aocx_of(program_id: str, packed: bytes) -> bytes:
-    """An AOCX around a packed GBS."""
     return elf_of(
         [
             (".acl.board", b"pac_a10"),

@@ -14,7 +14,6 @@ Ruin = Callable[[Path], None]
 
 
 def text(content: str | bytes) -> Ruin:
-    """A file with this content."""
     data = content.encode() if isinstance(content, str) else content
 
     def write(path: Path) -> None:
@@ -24,7 +23,6 @@ def text(content: str | bytes) -> Ruin:
 
 
 def link(target: str) -> Ruin:
-    """A link to somewhere."""
     return lambda path: path.symlink_to(target)
 
 
@@ -52,7 +50,6 @@ class Fault(StrEnum):
     """What stands there instead."""
 
     def __new__(cls, value: str, path: str = "", ruin: Ruin = _gone) -> Self:
-        """A name with its place and damage."""
         fault = str.__new__(cls, value)
         fault._value_, fault.path, fault.ruin = value, path, ruin
         return fault

@@ -54,8 +54,6 @@ DRIVERS = {
 
 @dataclass
 class SyntheticPort:
-    """A port of a function that is laid out."""
-
     number: int
     """Within the card."""
     serial: int
@@ -99,7 +97,6 @@ class Function:
         """The region inside of its engine, below its entry (`dfl` only)."""
 
     def port_name(self, port: SyntheticPort) -> str:
-        """Name of one of its ports."""
         return f"{self.names.port}{port.serial}"
 
     @property

@@ -1,11 +1,8 @@
 """Synthetic FPGA cards: a `sys` and a `dev` folder as either driver makes them, and their faults.
 
 A `Rack` is a folder with any number of cards in it, which can be changed while others read it:
-cards come and go, get another function, are split into virtual functions, and show any `Fault`. A
-file changes in one step, as in sysfs: it is made beside the tree and renamed into it.
-
-Device nodes are regular files, which readers accept under any root but `/`; a process that may make
-device nodes can ask for those. Run as a program it lays out cards and ends:
+cards come and go, get another function, are split into virtual functions, and show any `Fault`. Run
+as a program it lays out cards and ends:
 
     python -m simulator.cards --root DIR --opae 2 --dfl 4
 """
@@ -46,8 +43,6 @@ _STAGING = ".staging"
 
 @dataclass(frozen=True, slots=True)
 class CardSpec:
-    """A card to lay out."""
-
     driver: str = "dfl"
     """`opae` or `dfl`."""
     interface_id: str = A10_INTERFACE
@@ -66,8 +61,8 @@ class CardSpec:
 class Rack:
     """A folder of synthetic cards: `sys` and `dev` below a root.
 
-    Nodes are regular files, or character devices with `devices`, which needs CAP_MKNOD. A port is
-    named by its position on the card.
+    Nodes are regular files, which readers accept under any root but `/`, or character devices with
+    `devices`, which needs CAP_MKNOD. A port is named by its position on the card.
     """
 
     def __init__(self, root: Path, *, devices: bool = False) -> None:
@@ -158,16 +153,13 @@ class Rack:
     # What is in a card
 
     def fme(self, address: str) -> str | None:
-        """Name of a card's engine."""
         return self.functions[address].fme_name
 
     def ports(self, address: str) -> tuple[str, ...]:
-        """Names of a card's ports."""
         function = self.functions[address]
         return tuple(function.port_name(port) for port in function.ports)
 
     def set_afu(self, address: str, afu_id: str, port: int = 0) -> None:
-        """Give a port another function."""
         function = self.functions[address]
         function.ports[port].afu_id = afu_id
         self._write(self._port(function, port) / "afu_id", f"{afu_id}\n")
@@ -175,7 +167,6 @@ class Rack:
     # Faults
 
     def break_(self, address: str, fault: Fault, port: int = 0) -> None:
-        """Switch a fault on."""
         self._swap(self.root / fault.path.format(**self.places(address, port)), fault.ruin)
 
     def heal(self, address: str, fault: Fault, port: int = 0) -> None:
@@ -188,7 +179,6 @@ class Rack:
         return self.functions[address].places(port)
 
     def _restore(self, address: str, path: str, staged: Path) -> None:
-        """Make a file, link, node or folder as it was laid out."""
         function = self.functions[address]
         target = {f"sys/{link}": target for link, target in links(function)}.get(path)
         if path.startswith("dev/"):
@@ -250,7 +240,6 @@ class Rack:
         raise ValueError("the rack is full")
 
     def _free_function(self, address: str) -> str:
-        """The lowest free address behind one, on the same device."""
         device, _, number = address.rpartition(".")
         behind = (f"{device}.{each}" for each in range(int(number) + 1, 8))
         return next(each for each in behind if each not in self.functions)
@@ -274,7 +263,6 @@ class Rack:
                 (sys / link).symlink_to(target)
 
     def _build(self, function: Function) -> Path:
-        """Make the folder of a function beside the tree."""
         staged = self._staged()
         _fill(staged, function_files(function))
         _fill(staged / function.names.class_folder / function.entry_name, entry_files(function))
@@ -307,7 +295,6 @@ class Rack:
         self._write(self.root / "sys" / function.folder / name, content)
 
     def _staged(self) -> Path:
-        """A path beside the tree where nothing is."""
         return self.root / _STAGING / f"{os.getpid()}-{next(self._steps)}"
 
     def _write(self, path: Path, content: str) -> None:
@@ -315,7 +302,7 @@ class Rack:
 
     def _swap(self, path: Path, make: Callable[[Path], None]) -> None:
         """Replace a path by what `make` makes, in one step if that is a file or a link."""
-        staged = self._staged()
+        staged = self._staged()  # and renamed into the tree: in sysfs nobody reads half a file
         make(staged)
         made = os.path.lexists(staged)
         if not made or staged.is_dir() or (path.is_dir() and not path.is_symlink()):
@@ -333,7 +320,6 @@ class Rack:
 
 
 def lay_out(root: Path, cards: Sequence[CardSpec], *, devices: bool = False) -> Rack:
-    """Lay out cards under a root and return the rack to change them with."""
     rack = Rack(root, devices=devices)
     for spec in cards:
         rack.add_card(spec)
@@ -356,7 +342,6 @@ def _fill(folder: Path, files: Iterator[tuple[str, str]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Lay out the cards that the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator.cards", description="Lay out synthetic FPGA cards."
     )

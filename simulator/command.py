@@ -15,7 +15,6 @@ from simulator.driver import SimulatedCalls
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line on simulated cards; the exit code."""
     return accelbind(arguments, driver_calls=SimulatedCalls())
 
 

@@ -34,7 +34,6 @@ class DeviceTree:
             (root / folder).mkdir(parents=True, exist_ok=True)
 
     def file(self, path: str, text: object) -> None:
-        """Write a file in one step."""
         staged = self.root / _STAGING / f"devices-{next(self._steps)}"
         staged.write_text(f"{text}\n")
         staged.rename(self._place(path))
@@ -69,11 +68,9 @@ class DeviceTree:
         return folder
 
     def bind(self, folder: str, driver: str, bus: str = "pci") -> None:
-        """Bind a device to a driver."""
         self.link(f"{folder}/driver", f"sys/bus/{bus}/drivers/{driver}")
 
     def group(self, folder: str, group: int) -> None:
-        """Put a PCI function into an IOMMU group."""
         members = f"sys/kernel/iommu_groups/{group}/devices"
         self.link(f"{folder}/iommu_group", f"sys/kernel/iommu_groups/{group}")
         self.link(f"{members}/{Path(folder).name}", folder)
@@ -139,7 +136,6 @@ class SimulatedDevice:
     """Why it is unhealthy then."""
 
     def remove(self, tree: DeviceTree) -> None:
-        """Unplug it."""
         for folder in self.folders:
             tree.remove(folder)
 
@@ -255,7 +251,6 @@ DEVICES: dict[str, Callable[[DeviceTree, int], SimulatedDevice]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Lay out the devices that the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator.devices",
         description="Lay out synthetic devices for device types that are shipped.",

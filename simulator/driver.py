@@ -90,7 +90,6 @@ def _is_file(descriptor: int) -> bool:
 
 
 def _call(folder: Path, *request: object) -> int:
-    """Ask the stand-in that listens in a folder; its errno."""
     with _short(folder) as place, Client(f"{place}/{SOCKET}", "AF_UNIX") as connection:
         connection.send(request)
         if not connection.poll(_SECONDS):
@@ -113,8 +112,6 @@ def _short(folder: Path) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Something that was done to a port."""
-
     what: str
     """`programmed`, `reset` or `refused`."""
     port: str
@@ -172,7 +169,6 @@ class DriverStandIn:
 
     @property
     def programmed(self) -> list[Done]:
-        """What was programmed, in order."""
         return [each for each in self.done if each.what == "programmed"]
 
     def _accept(self) -> None:
@@ -266,7 +262,6 @@ def _write(root: Path, path: Path, afu_id: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator.driver", description="Stand in for the driver of a rack's cards."
     )

@@ -38,8 +38,6 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What is released, and where."""
-
     registry: str
     source: str
     revision: str

@@ -282,7 +282,6 @@ async def ways_of_a_node(folder: Path) -> dict[str, list[str]]:
 
 
 def ways() -> Iterator[tuple[str, list[str]]]:
-    """Each way, and the modules that it enters."""
     with tempfile.TemporaryDirectory(prefix="ab-", dir=os.environ.get("TMPDIR")) as name:
         folder = Path(name)
         yield "a pod's answer", way_of_a_pod(folder)

@@ -13,7 +13,6 @@ from simulator.apiserver.standin import ApiServerStandIn, Options
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = argparse.ArgumentParser(prog="python -m simulator.apiserver", description=__doc__)
     made.add_argument("--dir", type=Path, required=True, help="the kubeconfig goes here")
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")

@@ -1,13 +1,7 @@
 """Dynamic admission: mutating webhooks in sequence, then validating ones in parallel.
 
-As in `k8s.io/apiserver/pkg/admission/plugin/webhook`: configurations in the order of their names;
-after each patch the object is defaulted again. A call that fails counts by `failurePolicy`, and so
-does an answer that can't be used; a patch that can't be applied is always an internal error.
-
-Read of a configuration: `rules`, `namespaceSelector`, `objectSelector`, `matchConditions`,
-`failurePolicy`, `timeoutSeconds`, `clientConfig.url` and `.service` with `caBundle`.
-`reinvocationPolicy` is not done; `matchPolicy` makes no difference, since each resource is served
-in one version.
+As in `k8s.io/apiserver/pkg/admission/plugin/webhook`. `matchPolicy` makes no difference, since each
+resource is served in one version.
 """
 
 import asyncio
@@ -57,8 +51,6 @@ class CallFailed(Exception):
 
 
 class WebhookVerdict(msgspec.Struct, rename="camel"):
-    """The response in a webhook's answer."""
-
     uid: str
     allowed: bool
     patch: bytes | None = None
@@ -85,12 +77,10 @@ class Hook:
 
     @property
     def name(self) -> str:
-        """Its name, as messages quote it."""
         return str(self.spec["name"])
 
     @property
     def ignores_failures(self) -> bool:
-        """Whether a call that fails lets the request pass."""
         return bool(self.spec.get("failurePolicy") == "Ignore")
 
     def concerns(
@@ -176,6 +166,7 @@ class WebhookClient:
             verdict = msgspec.json.decode(answer, type=_Review).response
             verdict.operations()
         except msgspec.DecodeError as error:
+            # An answer that can't be used counts by `failurePolicy`, as a call that fails.
             raise CallFailed(f"received invalid webhook response: {error}") from error
         if verdict.uid != uid:
             problem = f'expected response.uid="{uid}", got "{verdict.uid}"'
@@ -183,7 +174,6 @@ class WebhookClient:
         return verdict
 
     async def _post(self, hook: Hook, body: bytes) -> bytes:
-        """Post a JSON body and read the whole answer."""
         seconds = hook.spec.get("timeoutSeconds", 10)
         config = hook.spec["clientConfig"]
         url = config.get("url") or _service_url(config["service"])
@@ -223,7 +213,6 @@ class WebhookClient:
         return self._clients[bundle]
 
     async def aclose(self) -> None:
-        """Close the connections."""
         for client in self._clients.values():
             await client.aclose()
         self._clients.clear()
@@ -242,7 +231,6 @@ class Admission:
         self._client = client
 
     async def mutate(self, operation: Operation, item: Json) -> Json:
-        """The object after the mutating webhooks."""
         for hook in self._hooks(MUTATING, operation):
             verdict = await self._query(hook, operation, item)
             if verdict is not None and (operations := verdict.operations()):
@@ -251,7 +239,6 @@ class Admission:
         return item
 
     async def validate(self, operation: Operation, item: Json | None) -> None:
-        """Call the validating webhooks."""
         hooks = self._hooks(VALIDATING, operation)
         await asyncio.gather(*(self._query(hook, operation, item) for hook in hooks))
 
@@ -292,7 +279,7 @@ class Admission:
             return []
         return [
             Hook(webhook)
-            for configuration in self._store.all(resource)
+            for configuration in self._store.all(resource)  # in the order of their names
             for webhook in configuration.get("webhooks") or []
         ]
 
@@ -301,11 +288,11 @@ def _patched(resource: Resource, item: Json, operations: list[Json]) -> Json:
     try:
         return with_defaults(resource, apply_json_patch(item, operations))
     except StatusError as error:
+        # Whatever the `failurePolicy`: the webhook has answered.
         raise internal(error.message) from error
 
 
 def with_defaults(resource: Resource, item: Json) -> Json:
-    """The object with the defaults of its kind."""
     if resource is PODS:
         pods.set_defaults(item)
     elif resource is NODES:

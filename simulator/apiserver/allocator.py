@@ -1,12 +1,7 @@
 """Which devices of a node a pod's claims get: first-fit, in the order of the slices.
 
-As in `k8s.io/dynamic-resource-allocation/structured`: pools by driver and name, slices by name,
-devices in their order; only complete pools of the newest generation without duplicate names. Of
-`firstAvailable` the first that fits counts. A selector that has no value for a device ends the
-attempt for the pod on all nodes (`CelError`).
-
-Left out: a request that took its devices does not give them back to let a later one fit,
-constraints, `allocationMode: All`, admin access, counters, capacity, slices of several nodes.
+As in `k8s.io/dynamic-resource-allocation/structured`. A request that took its devices does not give
+them back to let a later one fit; the README lists what else is left out.
 """
 
 import itertools
@@ -25,15 +20,12 @@ _VALUES = ("string", "int", "bool", "version")
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of a slice."""
-
     driver: str
     pool: str
     spec: Json
 
     @property
     def key(self) -> Key:
-        """Its name among all devices."""
         return self.driver, self.pool, self.spec["name"]
 
 
@@ -94,8 +86,7 @@ class Inventory:
         return found
 
     def _choose(self, request: Json, free: Sequence[Device]) -> _Choice | None:
-        """What a request gets of the devices that nobody has."""
-        for name, wanted in _alternatives(request):
+        for name, wanted in _alternatives(request):  # the first that fits counts
             count = wanted.get("count", 1)
             chosen = itertools.islice((one for one in free if self._fits(wanted, one)), count)
             choice = _Choice(name, wanted["deviceClassName"], tuple(chosen))
@@ -122,7 +113,6 @@ class Inventory:
         return {"devices": {"results": results, "config": configs}, "nodeSelector": selector}
 
     def _fits(self, wanted: Json, device: Device) -> bool:
-        """Whether a device meets a request: its class, selectors and tolerations."""
         by_name = self._classes.get(wanted["deviceClassName"])
         if by_name is None:
             return False
@@ -141,7 +131,7 @@ def _implicit_name(class_name: str) -> str:
 
 
 def _devices(slices: Iterable[Json]) -> Iterator[Device]:
-    """The devices of the valid pools of a node, in the order of allocation."""
+    """The devices of a node in the order of allocation: by pool, slice, and place in the slice."""
     pools: dict[tuple[str, str], list[Json]] = {}
     for item in slices:
         spec = item["spec"]
@@ -150,6 +140,7 @@ def _devices(slices: Iterable[Json]) -> Iterator[Device]:
         newest = max(spec["pool"]["generation"] for spec in specs)
         current = [spec for spec in specs if spec["pool"]["generation"] == newest]
         found = [Device(driver, pool, one) for spec in current for one in spec.get("devices") or []]
+        # A pool that is being written, or has a name twice, counts for nothing.
         is_complete = len(current) == current[0]["pool"]["resourceSliceCount"]
         if is_complete and len({one.key for one in found}) == len(found):
             yield from found
@@ -164,7 +155,8 @@ def _alternatives(request: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _holds(expression: str, device: Device) -> bool:
-    """The value of a selector. A domain that a device lacks is empty, a name is an error."""
+    """The value of a selector; CelError ends the attempt for the pod on all nodes."""
+    # A domain that a device lacks is empty, a name in it is an error.
     attributes: dict[str, dict[str, object]] = {
         domain: {} for domain in _DOMAINS.findall(expression)
     }

@@ -1,7 +1,6 @@
 """The entry of the stand-in: maps requests to verbs and errors to Status objects.
 
-The order is that of a real API server: authentication (401), the path (404, 405), then the verb.
-Whoever has the token may do everything. Answers about objects carry the warnings of the request.
+Whoever has the token may do everything.
 """
 
 from collections import deque
@@ -23,15 +22,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """One request that was answered, with the HTTP status of the answer."""
-
     request: Request
     code: int
 
 
 class App:
-    """Answers requests from a store."""
-
     def __init__(
         self,
         *,
@@ -70,6 +65,7 @@ class App:
         return response
 
     async def _answer(self, request: Request) -> Response:
+        # In the order of a real API server: authentication (401), path (404, 405), then the verb.
         if request.headers.get("authorization") != f"Bearer {self.token}":
             raise StatusError(401, "Unauthorized")
         if document := discover(request.path, self._table):

@@ -1,8 +1,6 @@
 """One request as the verbs and webhooks handle it, and the errors that it may be answered with.
 
-A call knows what it names, who sent it, and what it leaves (patches, warnings).
-`StatusError` is raised anywhere below a request and becomes a `v1.Status` at its edge. Reasons are
-those of `k8s.io/apimachinery/pkg/apis/meta/v1`, which clients such as kubectl act upon.
+`StatusError` is raised anywhere below a request and becomes a `v1.Status` at its edge.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +22,7 @@ MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+jso
 
 # Errors
 
+# Of `k8s.io/apimachinery/pkg/apis/meta/v1`; clients such as kubectl act upon them.
 REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -42,8 +41,6 @@ REASONS = {
 
 
 class StatusError(AccelbindError):
-    """A request that is answered with a failure."""
-
     def __init__(self, code: int, message: str, *, reason: str | None = None) -> None:
         super().__init__(message)
         self.code = code
@@ -51,13 +48,11 @@ class StatusError(AccelbindError):
         self.message = message
 
     def status(self) -> Json:
-        """The Status object, without details."""
         status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
         status |= {"status": "Failure", "message": self.message, "code": self.code}
         return status | ({"reason": self.reason} if self.reason else {})
 
     def body(self) -> bytes:
-        """The Status as an answer's body."""
         return encode(self.status()) + b"\n"
 
 
@@ -75,12 +70,10 @@ def invalid(resource: Resource, name: str, causes: Sequence[str]) -> StatusError
 
 
 def not_found(resource: Resource, name: str) -> StatusError:
-    """404: no object of this name."""
     return StatusError(404, f'{resource.qualified} "{name}" not found')
 
 
 def conflict(resource: Resource, name: str, why: str = "") -> StatusError:
-    """409: the object has changed since the sender read it."""
     reason = why or (
         "the object has been modified; please apply your changes to the latest version and try"
         " again"
@@ -90,13 +83,11 @@ def conflict(resource: Resource, name: str, why: str = "") -> StatusError:
 
 
 def forbidden(resource: Resource, name: str, why: str) -> StatusError:
-    """403: known who asks, and refused."""
     named = f'{resource.qualified} "{name}"' if name else resource.qualified
     return StatusError(403, f"{named} is forbidden: {why}")
 
 
 def bad_request(message: str) -> StatusError:
-    """400: not readable as what it should be."""
     return StatusError(400, message)
 
 
@@ -118,20 +109,16 @@ class Trail:
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """A request that names an object or a collection."""
-
     target: Target
     request: Request
     trail: Trail = field(default_factory=Trail)
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The parameters."""
         return self.request.query
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is to be stored."""
         return self.query.get("dryRun") == "All"
 
     @property
@@ -149,7 +136,6 @@ class ApiCall:
             raise bad_request(f"the body is no JSON object: {error}") from error
 
     def applied(self) -> Json:
-        """The object of a server-side apply."""
         item: Json = yaml.safe_load(self.request.body)
         return item
 
@@ -192,7 +178,6 @@ class Operation:
         return {name: value for name, value in fields.items() if value}
 
     def options(self) -> Json:
-        """The options object of the request."""
         options: Json = {"kind": f"{self.kind.title()}Options", "apiVersion": "meta.k8s.io/v1"}
         if self.call.dry_run:
             options["dryRun"] = ["All"]

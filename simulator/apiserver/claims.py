@@ -1,9 +1,4 @@
-"""What claims a pod has: those that it names, and one for its extended resources.
-
-The requests of the latter and their names are those of the scheduler
-(`pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go`), but that init
-containers do not use those of the containers after them.
-"""
+"""What claims a pod has: those that it names, and one for its extended resources."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -42,7 +37,6 @@ class ExtendedRequests:
 
     @property
     def spec(self) -> Json:
-        """The spec of the claim."""
         return {"devices": {"requests": sorted(self.requests, key=lambda one: str(one["name"]))}}
 
 
@@ -55,6 +49,7 @@ def extended_requests(pod: Json, classes: Mapping[str, str]) -> ExtendedRequests
         for index, resource in enumerate(sorted(amounts)):
             if resource not in classes or not (count := int(amount_of(amounts[resource]))):
                 continue
+            # As the scheduler names them (plugin dynamicresources, extendeddynamicresources.go).
             name = f"container-{at}-request-{index}"
             exactly = {"allocationMode": "ExactCount", "count": count}
             exactly |= {"deviceClassName": classes[resource]}

@@ -1,10 +1,5 @@
 """The controller manager's part in Dynamic Resource Allocation.
 
-- A pod gets a claim of its own for each template it names; the pod's status says which.
-- A claim is reserved for a pod until the pod is over or gone, then it can be allocated again. A
-  claim that was made for a pod is deleted then.
-- What a Node or pod owns is deleted with it: slices, claims.
-
 Finalizers are not modelled: a claim that is in use can be deleted, as on a real cluster after
 somebody has removed the finalizer.
 """
@@ -43,9 +38,9 @@ class ClaimController:
         self._store = store
 
     def run_once(self) -> None:
-        """Do what is due."""
         pods = [pod for pod in self._store.all(PODS) if not is_over(pod)]
         owners = {item["metadata"]["uid"] for item in (*pods, *self._store.all(NODES))}
+        # Slices go with their Node, and claims with the pod for which they were made.
         for resource in (SLICES, CLAIMS):
             for item in tuple(self._store.all(resource)):
                 references = item["metadata"].get("ownerReferences") or []
@@ -67,7 +62,6 @@ class ClaimController:
             self._store.write(CLAIMS, claim)
 
     def _make_claims(self, pod: Json) -> None:
-        """Make the claims of a pod whose templates are there."""
         metadata, statuses = pod["metadata"], list(pod["status"].get("resourceClaimStatuses") or [])
         made = {each["name"] for each in statuses}
         for entry in pod["spec"]["resourceClaims"]:

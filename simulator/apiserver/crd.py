@@ -1,10 +1,6 @@
 """Custom resource definitions: a created one is served at once, and its schema is kept.
 
-What is read of a schema: `type`, `properties`, `required`, `pattern`, `enum`, `minLength`,
-`maxLength`, `default`, and `x-kubernetes-validations` on `self`.
-
-CEL, here and in match conditions, is evaluated by the library `cel-expr-python`, a development
-dependency of 50 MB. Where it is not installed, every condition and every rule holds.
+CEL, here and in match conditions, is evaluated by the library `cel-expr-python`.
 """
 
 import re
@@ -23,7 +19,7 @@ try:
     from cel_expr_python import cel as library
     from cel_expr_python.ext.ext_optional import ExtOptional
     from cel_expr_python.ext.ext_strings import ExtStrings
-except ImportError:
+except ImportError:  # it has 50 MB, so images are without it: every condition and rule holds
     library = None
 
 _log = structlog.get_logger(__name__)
@@ -40,7 +36,7 @@ class CelError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A compiled expression; without the library there is nothing compiled."""
+    """A compiled expression; nothing is compiled without the library."""
 
     compiled: Any
 
@@ -49,7 +45,6 @@ class Expression:
         return self.compiled is None or self.value(scope) is True
 
     def value(self, scope: Mapping[str, Any]) -> object:
-        """Its value."""
         result = self.compiled.eval(data=dict(scope))
         if result.type() == library.Type.ERROR:
             raise CelError(str(result.value()))
@@ -105,7 +100,6 @@ def resource_of(definition: Json) -> Resource:
 
 
 def established(definition: Json) -> Json:
-    """The definition with the status of one that is served."""
     conditions = [{"type": name, "status": "True"} for name in ("NamesAccepted", "Established")]
     return definition | {"status": {"conditions": conditions}}
 
@@ -142,7 +136,6 @@ def _judged(item: Json) -> Json:
 
 
 def _check(schema: Json, value: object, path: str) -> Iterator[str]:
-    """The types and bounds that a value and what is in it do not meet."""
     expected = schema.get("type", "")
     if not isinstance(value, _TYPES.get(expected, object)):
         type_ = next((name for name, kind in _TYPES.items() if isinstance(value, kind)), "null")
@@ -163,7 +156,6 @@ def _check(schema: Json, value: object, path: str) -> Iterator[str]:
 
 
 def _check_text(schema: Json, value: str, path: str) -> Iterator[str]:
-    """Report the first of length and pattern that does not fit."""
     longest, pattern = schema.get("maxLength", len(value)), schema.get("pattern", "")
     if len(value) > longest:
         yield f"{path}: Too long: may not be more than {longest} bytes"
@@ -180,7 +172,6 @@ def _python_pattern(pattern: str) -> str:
 
 
 def _broken_rules(schema: Json, value: object, path: str) -> Iterator[str]:
-    """The CEL rules that a value and what is in it break."""
     if value is None:
         return
     for rule in schema.get(_RULES) or []:

@@ -18,17 +18,14 @@ Answer: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
 
 
 def every(_request: Request) -> bool:
-    """Match every request."""
     return True
 
 
 def watches(request: Request) -> bool:
-    """Match watches."""
     return request.is_watch
 
 
 def lists(request: Request) -> bool:
-    """Match GETs that are no watches."""
     return request.method == "GET" and not request.is_watch
 
 
@@ -40,8 +37,6 @@ class _Burst:
 
 
 class Faults:
-    """What is switched on."""
-
     def __init__(self) -> None:
         self._bursts: list[_Burst] = []
 

@@ -37,8 +37,6 @@ class Cut(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, complete."""
-
     method: str
     target: str
     """As it stood in the request line."""
@@ -51,12 +49,10 @@ class Request:
 
     @property
     def is_watch(self) -> bool:
-        """Whether it asks for a watch."""
         return self.query.get("watch") in ("1", "true")
 
     @property
     def plural(self) -> str:
-        """The collection that it names."""
         return self.path.rpartition("/")[2]
 
 
@@ -70,7 +66,6 @@ class Response:
     stream: AsyncGenerator[bytes] | None = None
 
     def for_starlette(self) -> PlainResponse:
-        """The same answer in starlette's terms."""
         made: PlainResponse = (
             PlainResponse(self.body, self.status, media_type=_MEDIA_TYPE)
             if self.stream is None
@@ -85,8 +80,6 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class HttpServer:
-    """Listens, and knows its connections."""
-
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.port = 0
@@ -163,7 +156,6 @@ class HttpServer:
 
 
 async def _read(request: starlette.requests.Request) -> Request:
-    """The whole request."""
     query = request.scope["query_string"].decode("latin-1")
     target = request.scope["raw_path"].decode("latin-1")
     return Request(
@@ -185,10 +177,10 @@ class ServingPair:
     serving: KeyPair
 
     def context(self) -> ssl.SSLContext:
-        """A server context. `ssl` reads files only, so the pair passes through a private one."""
+        """A server context."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["http/1.1"])
-        with tempfile.NamedTemporaryFile(prefix="pair-") as file:
+        with tempfile.NamedTemporaryFile(prefix="pair-") as file:  # `ssl` reads files only
             file.write(self.serving.key_pem + self.serving.certificate_pem)
             file.flush()
             context.load_cert_chain(file.name)
@@ -196,7 +188,6 @@ class ServingPair:
 
 
 def make_pair(names: Sequence[str]) -> ServingPair:
-    """A pair that is valid for host names and addresses."""
     now, life = utc_now(), timedelta(days=30)
     authority = create_authority(now, life)
     serving = issue_serving(authority, parse_names(names), now, life)

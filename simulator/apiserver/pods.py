@@ -37,7 +37,6 @@ def containers_of(pod: Json) -> Iterator[tuple[str, Json]]:
 
 
 def set_defaults(pod: Json) -> None:
-    """Fill in the defaults of core/v1."""
     pod.setdefault("status", {})
     spec = pod.setdefault("spec", {})
     for _, container in containers_of(pod):
@@ -122,7 +121,6 @@ def _requests(container: Json) -> Amounts:
 
 
 def sum_of(*several: Amounts) -> Amounts:
-    """Amounts added up."""
     return _joined(lambda *amounts: sum(amounts, Fraction()), *several)
 
 
@@ -132,5 +130,4 @@ def _joined(join: Callable[..., Fraction], *several: Amounts) -> Amounts:
 
 
 def is_over(pod: Json) -> bool:
-    """Whether a pod has ended for good."""
     return pod["status"].get("phase") in ("Succeeded", "Failed")

@@ -1,11 +1,7 @@
-"""Lists and watches: pages, changes since a revision, and selectors.
+"""Lists and watches: pages, changes since a revision, and selectors (`=`, `==` and `!=`).
 
-Pages of one list have its revision; the later ones show objects as they are then.
-
-Selectors compare with `=`, `==` and `!=`: labels, and of fields `metadata.name`,
-`metadata.namespace` and those a kind declares (`resources`). Another field is refused, as by a real
-API server. A `Watch` is fed by the store and drained by its connection. Tests control open watches
-through `send`, `end` and `cut`.
+A `Watch` is fed by the store and drained by its connection. Tests control open watches through
+`send`, `end` and `cut`.
 """
 
 import asyncio
@@ -25,10 +21,10 @@ Predicate: TypeAlias = Callable[[Json], bool]
 
 
 def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
-    """The list object, or one page of it."""
     shelf = store.shelf(target.resource)
     limit = int(query.get("limit") or 0)
     revision, start = store.revision, ""
+    # Later pages have the revision of the first, and show objects as they are now.
     if token := query.get("continue"):  # which we gave: a revision, and the last path of the page
         text, _, start = token.partition(" ")
         revision = int(text)
@@ -79,6 +75,7 @@ def _label_term(term: str) -> Predicate:
 
 def _field_term(term: str, resource: Resource) -> Predicate:
     path, wanted, equal = _comparison(term)
+    # As a real API server, which knows few fields of each kind.
     if path not in resource.selectable and path not in ("metadata.name", "metadata.namespace"):
         raise bad_request(f"field label not supported: {path}")
     return lambda item: (_value_at(item, path) == wanted) is equal
@@ -97,7 +94,6 @@ def _value_at(item: Json, path: str) -> str:
 
 
 def labels_of(item: Json | None) -> Mapping[str, str]:
-    """The labels of an object."""
     return (item or {}).get("metadata", {}).get("labels") or {}
 
 
@@ -105,8 +101,6 @@ def labels_of(item: Json | None) -> Mapping[str, str]:
 
 
 class Watch:
-    """One open watch."""
-
     def __init__(
         self, store: Store, target: Target, query: Mapping[str, str], *, bookmark_interval: float
     ) -> None:
@@ -189,7 +183,6 @@ class Watch:
                 continue
 
     def _offer(self, change: Change) -> None:
-        """Queue a change of the store, if it is selected."""
         if not change.path.startswith(self._prefix) or change.revision <= (self._since or 0):
             return
         if self._selects is None or self._selects(decode(change.data)):
@@ -200,12 +193,10 @@ class Watch:
 
 
 def event_line(kind: str, data: bytes) -> bytes:
-    """One line of a watch."""
     return b'{"type":"%s","object":%s}\n' % (kind.encode(), data)
 
 
 def bookmark_line(resource: Resource, revision: int) -> bytes:
-    """The BOOKMARK line of a revision."""
     item: Json = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

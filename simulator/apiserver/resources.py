@@ -45,7 +45,6 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -59,11 +58,9 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str, name: str) -> str:
-        """The object's place in the store."""
         return f"{namespace}/{name}" if self.namespaced else name
 
     def path_of(self, item: Json) -> str:
-        """The place of an object."""
         return self.path(item["metadata"].get("namespace", ""), item["metadata"]["name"])
 
 
@@ -138,7 +135,6 @@ class ResourceTable:
         return iter(tuple(self._by_key.values()))
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
-        """The resource at a path, if it is served there."""
         resource = self._by_key.get((group, plural))
         return resource if resource is not None and resource.version == version else None
 
@@ -150,11 +146,9 @@ class ResourceTable:
         raise KeyError(kind)
 
     def put(self, resource: Resource) -> None:
-        """Add a resource, or replace the one of the same group and plural."""
         self._by_key[resource.key] = resource
 
     def drop(self, resource: Resource) -> None:
-        """Remove a resource."""
         self._by_key.pop(resource.key, None)
 
 
@@ -170,7 +164,6 @@ class Target:
 
     @property
     def path(self) -> str:
-        """The object's place in the store."""
         return self.resource.path(self.namespace, self.name)
 
     @property

@@ -1,9 +1,7 @@
 """The scheduler: a node for each pending pod, with the devices of its claims.
 
 It has the filters of the real one that matter to accelerators: cordon, node selector, requests
-against allocatable minus what pods bound there use, and Dynamic Resource Allocation. Among fitting
-nodes the one with the fewest pods wins, then the first by name. A pod that fits nowhere gets a
-condition and an event, and is tried again when something changes.
+against allocatable minus what pods bound there use, and Dynamic Resource Allocation.
 """
 
 import asyncio
@@ -59,8 +57,6 @@ class Fit:
 
 
 class Scheduler:
-    """Tries pending pods whenever something changes."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._controller = ClaimController(store)
@@ -68,7 +64,6 @@ class Scheduler:
         self._inventory = Inventory((), (), ())
 
     async def run_forever(self) -> None:
-        """Schedule until cancelled."""
         with contextlib.ExitStack() as listening:
             for resource in (PODS, NODES, SLICES, CLASSES, CLAIMS, TEMPLATES):
                 listening.callback(self._store.listen(resource, self._on_change))
@@ -103,6 +98,7 @@ class Scheduler:
             if not fits:
                 self._report(pod, unschedulable_text(problems))
                 continue
+            # The fewest pods, then the first by name: a test must know which.
             chosen = min(fits, key=lambda fit: (taken[fit.node].get("pods", 0), fit.node))
             taken[chosen.node] = sum_of(taken[chosen.node], self._asked(pod))
             self._reserve(pod, chosen)
@@ -156,7 +152,6 @@ class Scheduler:
         return None if found is None else Fit(node, tuple(found), extended)
 
     def _reserve(self, pod: Json, fit: Fit) -> None:
-        """Write what a pod's claims got, and that they are the pod's."""
         left = list(fit.allocations)
         claims = claims_of(pod, self._store)
         if fit.extended is not None:
@@ -183,6 +178,7 @@ class Scheduler:
         self._event(pod, "Normal", "Scheduled", f"Successfully assigned {where} to {node}")
 
     def _report(self, pod: Json, message: str) -> None:
+        # Once for each reason: the write wakes us, and the pod is tried again.
         condition = {"status": "False", "reason": "Unschedulable", "message": message}
         if self._set_condition(pod, condition):
             self._store.write(PODS, pod)

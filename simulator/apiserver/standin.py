@@ -39,8 +39,6 @@ _NAME = "accelbind-simulator"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a stand-in is set up."""
-
     host: str = "127.0.0.1"
     """Address to listen on, and the one in the kubeconfig."""
     port: int = 0
@@ -120,22 +118,18 @@ class ApiServerStandIn:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
         return self._server.port
 
     @property
     def url(self) -> str:
-        """Where it answers."""
         return f"http{'' if self.options.plain else 's'}://{self.options.host}:{self.port}"
 
     @property
     def token(self) -> str:
-        """The bearer token that is accepted."""
         return self._app.token
 
     @property
     def watches(self) -> frozenset[Watch]:
-        """The watches that are open."""
         return frozenset(self._app.watches)
 
     @property
@@ -144,7 +138,6 @@ class ApiServerStandIn:
         return tuple(self._app.seen)
 
     def write_kubeconfig(self) -> None:
-        """Write the kubeconfig as it is now (JSON, which is YAML)."""
         data = b64encode(self.authority).decode()
         config: Json = {
             "apiVersion": "v1",
@@ -156,7 +149,7 @@ class ApiServerStandIn:
             "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME}}],
             "current-context": _NAME,
         }
-        content = json.dumps(config, indent=2) + "\n"
+        content = json.dumps(config, indent=2) + "\n"  # JSON is YAML
         replace_file(self.kubeconfig_path, content.encode(), mode=0o600)
 
     # Changing what is stored, from beside the API.
@@ -188,13 +181,11 @@ class ApiServerStandIn:
         return self.store.get(resource, resource.path(namespace, name))
 
     def objects(self, kind: str) -> list[Json]:
-        """Copies of all objects of a kind."""
         return list(self.store.all(self.table.of_kind(kind)))
 
     # Faults of connections and watches.
 
     def end_watches(self) -> None:
-        """End all open watches properly."""
         for watch in self.watches:
             watch.end()
 

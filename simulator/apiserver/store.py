@@ -1,10 +1,5 @@
 """The objects and their history: one revision counter, the newest state, the last changes.
 
-An object is kept as the bytes in which it is sent, so a list is a join and a watch event is ready
-when it happens. Characters outside ASCII are sent raw, as by a real API server: U+0085 too, which
-clients that split a watch with `str.splitlines` trip over. What is forgotten (`HISTORY` changes of
-a resource, or `compact`) gets 410.
-
 Everything happens on one event loop and no method awaits: a caller sees and leaves a whole state.
 """
 
@@ -19,10 +14,12 @@ import msgspec
 from simulator.apiserver.resources import Json, Resource
 
 HISTORY = 20_000
-"""Changes of each resource that can be watched again."""
+"""Changes of each resource that can be watched again; what is older gets 410."""
 Listener: TypeAlias = "Callable[[Change], None]"
 
 
+# Characters outside ASCII stay raw, as a real API server sends them: U+0085 too, which clients that
+# split a watch with `str.splitlines` trip over.
 encode = msgspec.json.encode
 
 
@@ -38,8 +35,6 @@ def timestamp(moment: datetime | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one object."""
-
     kind: str
     """`ADDED`, `MODIFIED` or `DELETED`."""
     path: str
@@ -54,6 +49,7 @@ class Shelf:
     """The objects of one resource by their paths, and their last changes."""
 
     def __init__(self, revision: int) -> None:
+        # As the bytes that are sent: a list is a join, a watch event is ready when it happens.
         self.objects: dict[str, bytes] = {}
         self.changes: deque[Change] = deque()
         self.listeners: list[Listener] = []
@@ -61,7 +57,6 @@ class Shelf:
         """Watches and lists may be taken up at this revision or later."""
 
     def remember(self, change: Change) -> None:
-        """Keep a change, and call the listeners."""
         self.changes.append(change)
         if len(self.changes) > HISTORY:
             self.oldest = self.changes.popleft().revision
@@ -69,14 +64,11 @@ class Shelf:
             listener(change)
 
     def forget(self, revision: int) -> None:
-        """Forget all changes, up to this revision."""
         self.changes.clear()
         self.oldest = revision
 
 
 class Store:
-    """All objects, by resource."""
-
     def __init__(self) -> None:
         self.revision = self._first = 1
         self._shelves: dict[tuple[str, str], Shelf] = {}

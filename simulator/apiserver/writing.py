@@ -51,8 +51,6 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Writer:
-    """Changes the store on behalf of requests."""
-
     def __init__(
         self, store: Store, table: ResourceTable, admission: Admission, *, device_taints: bool
     ) -> None:
@@ -62,7 +60,6 @@ class Writer:
         self._device_taints = device_taints
 
     async def create(self, call: ApiCall, body: Json) -> Json:
-        """Create an object; returns it as stored."""
         target, resource = call.target, call.target.resource
         item = _decoded(call, body)
         metadata = item["metadata"]
@@ -90,7 +87,6 @@ class Writer:
         return self._store.write(resource, item)
 
     async def replace(self, call: ApiCall) -> Json:
-        """PUT: the object in the body instead of the stored one."""
         item = _decoded(call, call.decode())
         _claim(call.target, item["metadata"])
         changed = await self._change(call, self.existing(call.target), item)
@@ -107,7 +103,6 @@ class Writer:
                 return changed
 
     async def delete(self, call: ApiCall) -> Json:
-        """DELETE of one object."""
         resource = call.target.resource
         old = self.existing(call.target)
         options = call.decode() if call.request.body else {}
@@ -187,7 +182,6 @@ class Writer:
     # namespace, all that is in it goes at once.
 
     def _remove(self, resource: Resource, old: Json, *, grace: object = None) -> Json:
-        """Delete at once, or mark for deletion."""
         metadata, seconds = old["metadata"], _grace_seconds(resource, old, grace)
         if resource is NAMESPACES:
             self._empty_namespace(metadata["name"])
@@ -257,7 +251,6 @@ def _validate(resource: Resource, item: Json) -> None:
 
 
 def _check_conditions(configuration: Json) -> None:
-    """Refuse match conditions that do not compile."""
     try:
         for webhook in configuration.get("webhooks") or []:
             for condition in webhook.get("matchConditions") or []:

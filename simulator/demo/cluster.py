@@ -94,8 +94,6 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class DemoPod:
-    """A pod to create."""
-
     title: str
     pod: Json
     expected: Expected | None = None
@@ -104,7 +102,6 @@ class DemoPod:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return str(self.pod["metadata"]["name"])
 
     @property
@@ -167,7 +164,6 @@ _PICTURED = ("2-region.yaml", "7-misspelled.yaml")
 
 
 def demo_world() -> World:
-    """The demo's own nodes, mappings and pods."""
     mappings = tuple(
         item
         for file in sorted(mappings_folder().iterdir())
@@ -186,10 +182,8 @@ def demo_world() -> World:
 
 
 def device_type(name: str) -> Path:
-    """The file of a device type."""
     return _FOLDER / "types" / f"{name}.yaml"
 
 
 def mappings_folder() -> Path:
-    """The demo's mappings as files."""
     return _FOLDER / "mappings"

@@ -20,8 +20,6 @@ _FUNCTIONS = {"nlb0": NLB0, "nlb3": NLB3}
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A node that keeps running."""
-
     plan: NodePlan
     file: Path
     """Sets what commands need, for a shell."""

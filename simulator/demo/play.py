@@ -31,8 +31,6 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Creates pods on a running cluster and shows what happens to each."""
-
     api: Client
     console: Console
     until: Until
@@ -43,7 +41,6 @@ class Player:
     """Gets some of the pods."""
 
     def show_nodes(self, plans: tuple[NodePlan, ...]) -> None:
-        """Wait for the nodes' capacity and show it."""
         capacities = [(plan, await_capacity(self.api, plan, self.until)) for plan in plans]
         for plan in plans:
             advertise_others(self.api, plan)
@@ -160,8 +157,6 @@ def _on(stage: Stage, console: Console, act: Callable[[], None]) -> dict[str, in
 
 
 def await_capacity(api: Client, plan: NodePlan, until: Until) -> Json:
-    """A node, once it has the capacity that its cards provide."""
-
     def poll() -> Json | None:
         with contextlib.suppress(Refused):  # not registered yet
             node = api.ask("GET", f"/api/v1/nodes/{plan.name}")
@@ -183,7 +178,6 @@ def advertise_others(api: Client, plan: NodePlan) -> None:
 
 
 def driver_calls(log: Path) -> list[Json]:
-    """What a stand-in for a driver has done, from its log."""
     lines = log.read_text().splitlines() if log.exists() else []
     return [call for call in map(json.loads, lines) if "port" in call]
 
@@ -198,7 +192,6 @@ def _unscheduled(pod: Json) -> list[Json]:
 
 
 def _reasons(pod: Json) -> list[str]:
-    """Why a pod does not run, from its status."""
     message = pod.get("status", {}).get("message")
     return ([f"{_phase(pod)}: {message}"] if message else []) + [
         f"{one['reason']}: {one.get('message', '')}" for one in _unscheduled(pod)

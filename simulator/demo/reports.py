@@ -15,8 +15,6 @@ _OURS = (f"{DOMAIN}/", f"{ACCELERATOR_DOMAIN}/", f"{DEVICE_DOMAIN}/", UNIT_RESOU
 
 @dataclass(frozen=True, slots=True)
 class PodReport:
-    """What became of a pod."""
-
     plan: DemoPod
     stored: Json | None
     """The pod as the API server has it; None if it was refused."""
@@ -31,7 +29,6 @@ class PodReport:
 
     @property
     def is_running(self) -> bool:
-        """Whether its containers have started."""
         return self.stored is not None and is_running(self.stored)
 
     @property
@@ -74,7 +71,6 @@ def short(name: str) -> str:
 
 
 def capacity(node: Json) -> dict[str, int]:
-    """What a node has of our resources."""
     every = node.get("status", {}).get("capacity", {})
     return {name: int(count) for name, count in every.items() if is_ours(name)}
 
@@ -108,7 +104,6 @@ def is_running(pod: Json) -> bool:
 
 
 def unexpected(report: PodReport) -> list[str]:
-    """What is not as expected, a sentence each."""
     plan = report.plan.expected
     if plan is None:
         return []

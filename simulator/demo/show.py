@@ -66,13 +66,11 @@ def save_picture(console: Console, file: Path) -> None:
 
 
 def title(text: str, number: int | None = None) -> RenderableType:
-    """A heading as wide as the screen."""
     shown = Text(f"{number} · {text}" if number else text, style="bold")
     return Padding(Rule(shown, align="left", style="cyan"), (1, 0, 0, 0))
 
 
 def processes(parts: Sequence[Part], *, verbose: bool) -> RenderableType:
-    """What runs; verbose with the name and the process id of each process."""
     text = Text(
         f"{len(parts)} processes: the accelbind webhook and one plugin per node; stand-ins for"
         " the API server, the kubelets and a driver. No cluster, no card."
@@ -86,7 +84,6 @@ def processes(parts: Sequence[Part], *, verbose: bool) -> RenderableType:
 
 
 def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
-    """The nodes with their cards, and the resources that they have."""
     table = _table("node", "mode", "cards", f"resource {DOMAIN}/…", "devices")
     table.columns[3].no_wrap = False  # the one that is folded
     table.columns[4].justify = "right"
@@ -101,7 +98,6 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
 
 
 def why_requests() -> RenderableType:
-    """Why patches touch `requests`."""
     return Padding(Text(WHY_REQUESTS, style="italic"), (1, 0, 0, 0))
 
 
@@ -138,7 +134,6 @@ def summary(reports: Sequence[PodReport], *, width: int = 80) -> RenderableType:
 
 
 def kept(nodes: Sequence[Kept]) -> RenderableType:
-    """How to use a cluster that keeps running, from another shell."""
     first = nodes[0]
     lines = Text("In another terminal, for the commands below:\n\n")
     for each in nodes:
@@ -160,7 +155,6 @@ def end(
     seconds: float,
     left: str,
 ) -> RenderableType:
-    """The last lines: whether all was as expected, and what was not."""
     total, ran = len(reports), sum(one.is_running for one in reports)
     if any(one.plan.expected for one in reports):
         wrong = sum(bool(unexpected(one)) for one in reports)
@@ -175,7 +169,6 @@ def end(
 
 
 def logs(stage: Stage) -> RenderableType:
-    """The ends of all logs, for when something went wrong."""
     return Group(
         *(
             Group(title(f"{part.name}: the end of its log"), Text(part.tail() or "(nothing)"))
@@ -195,7 +188,6 @@ def _outcome(report: PodReport) -> Text:
 
 
 def _lines(report: PodReport) -> Iterator[tuple[str, Text]]:
-    """The lines of a pod, each with what it is about."""
     asked = (Text(times + name, style="bold") for times, name in report.asked_for)
     yield from _labelled("asks for", asked)
     if report.stored is None:

@@ -1,9 +1,4 @@
-"""Starts the demo's processes and stops them, whatever happens.
-
-Each runs in its own session with its output in a file. So a Ctrl-C reaches only the demo, which
-then stops the processes in order: SIGTERM, a deadline, SIGKILL for the whole group. Their temporary
-files are in the stage's folder, so that none stays if they are killed.
-"""
+"""Starts the demo's processes and stops them, whatever happens."""
 
 import contextlib
 import json
@@ -44,19 +39,15 @@ def temporary_folder() -> Iterator[Path]:
 
 @dataclass(slots=True)
 class Part:
-    """One process of the demo."""
-
     name: str
     log: Path
     process: subprocess.Popen[bytes]
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
         return self.process.poll() is not None
 
     def tail(self, lines: int = 8) -> str:
-        """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
@@ -83,7 +74,7 @@ class Stage:
                 stdout=output,
                 stderr=output,
                 env=_environment(self.folder),
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C reaches only the demo, which stops all in order
             )
         part = Part(name, log, process)
         self.parts.append(part)
@@ -145,6 +136,6 @@ def _environment(folder: Path) -> dict[str, str]:
     """Ours, without what would configure the processes or name another cluster."""
     excluded = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_")
     ours = {name: value for name, value in os.environ.items() if not name.startswith(excluded)}
-    temporary = folder / "tmp"
+    temporary = folder / "tmp"  # of processes that are killed, nothing must stay
     temporary.mkdir(exist_ok=True)
     return ours | {"TMPDIR": str(temporary)}

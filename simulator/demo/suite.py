@@ -96,12 +96,10 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
 
 
 def driver_log(folder: Path, plan: NodePlan) -> Path:
-    """The log of the stand-in for the driver of a node's cards."""
     return folder / plan.name / "driver.jsonl"
 
 
 def prepare_node(home: Path, plan: NodePlan, root: Path) -> None:
-    """Lay out a node's cards and devices below a root, and what its plugin is to know of them."""
     lay_out(root, plan.cards)
     tree, types = DeviceTree(root), home / "types"
     types.mkdir(exist_ok=True)
@@ -112,7 +110,6 @@ def prepare_node(home: Path, plan: NodePlan, root: Path) -> None:
 
 
 def install_bitstreams(home: Path, plan: NodePlan) -> None:
-    """Install the bitstreams of a node where its plugin finds them."""
     storage, source = BitstreamStorage(home / "bitstreams"), home / "new.gbs"
     for interface_id, afu_id in plan.bitstreams:
         source.write_bytes(make_bitstream(interface_id, afu_id))
@@ -128,7 +125,6 @@ def make_bitstream(interface_id: str, afu_id: str) -> bytes:
 
 
 def register(api: Client, url: str, authority: Path, world: World) -> None:
-    """Apply the mappings and the two webhook configurations."""
     objects = list(webhook_configurations(url, authority))
     for obj in world.mappings:
         namespace = obj["metadata"].get("namespace", cluster.NAMESPACE)

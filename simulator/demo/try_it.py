@@ -47,7 +47,6 @@ def lay_out_node(home: Path, plan: NodePlan) -> bool:
 
 
 def lay_out_nodes(given: argparse.Namespace) -> bool:
-    """Create what is missing of the nodes, and print what exists."""
     for plan in cluster.NODES:
         new = lay_out_node(given.dir / plan.name, plan)
         sys.stdout.write(
@@ -91,7 +90,6 @@ def _again(plan: DemoPod) -> DemoPod:
 
 
 def play(given: argparse.Namespace) -> bool:
-    """Create the pods; whether all was as expected."""
     console, started = show.make_console(), time.monotonic()
     world = cluster.demo_world()
     logs = {plan.name: driver_log(given.dir, plan) for plan in world.nodes}
@@ -113,7 +111,6 @@ def play(given: argparse.Namespace) -> bool:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = argparse.ArgumentParser(prog="python -m simulator.demo.try_it")
     steps = made.add_subparsers(required=True)
     cards = steps.add_parser("cards", description="Create the folders of the demo's nodes.")

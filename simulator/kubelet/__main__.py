@@ -25,7 +25,6 @@ from simulator.kubelet.standin import KubeletStandIn
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The flags of the process."""
     parser = argparse.ArgumentParser(prog="python -m simulator.kubelet", description=__doc__)
     flag = parser.add_argument
     flag("--dir", type=Path, required=True, help="a node's /var/lib/kubelet; short, for sockets")
@@ -38,7 +37,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 async def run(flags: argparse.Namespace) -> None:
-    """Run a kubelet until a signal ends it."""
     kubelet = KubeletStandIn(
         flags.dir.absolute(),
         node_name=flags.node_name,
@@ -76,7 +74,6 @@ async def serve(kubelet: KubeletStandIn, kubeconfig: Path | None, ready_file: Pa
 
 
 async def restart(kubelet: KubeletStandIn, hangup: asyncio.Event) -> None:
-    """Restart the kubelet after each SIGHUP."""
     while True:
         await hangup.wait()
         hangup.clear()
@@ -84,7 +81,6 @@ async def restart(kubelet: KubeletStandIn, hangup: asyncio.Event) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the process; return its exit code."""
     flags = parse(arguments)
     configure(flags.log_level, "auto")
     try:

@@ -1,12 +1,6 @@
 """The kubelet's work on the API server: its node, pods and events.
 
-Three loops, each of which starts over after an error, with a growing, jittered pause:
-
-- the node is created (or found), and its status follows capacity and allocatable;
-- pods bound to the node are listed, then watched; a list that lacks a pod ends it here;
-- what became of pods, and the events on them, is written back as it changes.
-
-Decisions about devices are made in `device_manager`.
+Three loops, each of which starts over after an error. Devices are decided on in `device_manager`.
 """
 
 import asyncio
@@ -38,8 +32,6 @@ WATCH_GRACE_SECONDS: Final = 15
 
 
 class NodeAgent:
-    """Synchronises a kubelet with an API server."""
-
     def __init__(self, kubelet: KubeletStandIn, client: ClusterClient) -> None:
         self.registered = asyncio.Event()
         self._kubelet = kubelet
@@ -52,7 +44,6 @@ class NodeAgent:
         kubelet.claims.connect(client)
 
     async def run(self) -> None:
-        """Run until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._repeat("node", self._follow_node))
@@ -64,7 +55,6 @@ class NodeAgent:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _repeat(self, what: str, follow: Callable[[], Awaitable[None]]) -> None:
-        """Repeat a loop after errors of the API server."""
         backoff, clock = Backoff(FIRST_PAUSE, LONGEST_PAUSE), asyncio.get_running_loop().time
         while True:
             started = clock()
@@ -77,7 +67,6 @@ class NodeAgent:
             await asyncio.sleep(backoff.pause())
 
     async def _changed(self, version: int) -> None:
-        """Wait for a change."""
         journal = self._kubelet.journal
         await journal.until(lambda: journal.version != version)
 
@@ -111,6 +100,7 @@ class NodeAgent:
         params: dict[str, str | int] = {"fieldSelector": f"spec.nodeName={self._node}"}
         answer = await self._client.request("GET", PODS, params=params)
         listed = json.loads(self._client.expect(answer, f"GET {PODS}").body)
+        # What was deleted while nothing was watched.
         present = {str(each["metadata"]["uid"]) for each in listed["items"]}
         for state in self._kubelet.pods:
             if state.spec.uid not in present:
@@ -178,7 +168,6 @@ class NodeAgent:
     # Reports about pods
 
     async def _report(self) -> None:
-        """Write the status of pods, and events, whenever something changes."""
         while True:
             version = self._kubelet.journal.version
             for state in self._kubelet.pods:

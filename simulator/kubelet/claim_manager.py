@@ -1,15 +1,6 @@
 """The kubelet's claim manager: what a pod's ResourceClaims need before and after it runs.
 
-The rules of `pkg/kubelet/cm/dra/manager.go`:
-
-- before a sandbox is created: each claim is read from the API server and checked, every driver must
-  be registered, then one call per driver for all claims of the pod that are not prepared yet;
-- there is no roll-back across drivers;
-- a claim is prepared once in a life of the kubelet, whatever its containers do;
-- when the last pod that used a claim has stopped, the claim is unprepared, whether or not it still
-  exists and its preparation succeeded;
-- a restart forgets what is prepared. What the node has is in the checkpoint `dra_manager_state`, a
-  JSON object {Data, Checksum} whose Data is JSON again. The stand-in does not read it.
+The rules are those of `pkg/kubelet/cm/dra/manager.go`.
 """
 
 import asyncio
@@ -56,11 +47,9 @@ class Held:
     prepared: bool = False
 
     def message(self) -> pb.Claim:
-        """The claim as drivers are told of it."""
         return pb.Claim(namespace=self.namespace, uid=self.uid, name=self.name)
 
     def entry(self) -> dict[str, Any]:
-        """The claim in the checkpoint."""
         drivers = {driver: {"Devices": found} for driver, found in self.devices.items()}
         names = {"ClaimUID": self.uid, "ClaimName": self.name, "Namespace": self.namespace}
         return names | {"PodUIDs": {each: {} for each in self.pods}, "DriverState": drivers}
@@ -83,6 +72,7 @@ class ClaimManager:
 
     def start(self) -> None:
         """Begin a life: look for drivers, wipe the node's slices."""
+        # A claim is prepared once in a life, whatever its containers do; a restart forgets it.
         for held in self._claims.values():
             held.prepared = False
         self.plugins = DraPlugins(self._folder, self._journal, self._wipe)
@@ -129,6 +119,7 @@ class ClaimManager:
             raise KubeletError(str(error)) from error
 
     def _save(self) -> None:
+        # The checkpoint is JSON whose `Data` is JSON again. The stand-in does not read it.
         head = {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1"}
         entries = [each.entry() for each in self._claims.values()]
         data = json.dumps(head | {"ClaimInfoStateList": entries})
@@ -139,6 +130,7 @@ class ClaimManager:
 
     async def prepare(self, pod: PodSpec) -> None:
         """Have a pod's claims prepared (PrepareFailed if any is not ready)."""
+        # All are checked before the first call, one for each driver; no driver is rolled back.
         try:
             claims = [await self._read(pod, name) for name in pod.claims]
             held = [self._hold(pod, claim) for claim in claims]
@@ -205,6 +197,7 @@ class ClaimManager:
 
         PluginFailed if a driver can't or doesn't: the pod stays, and this is to be repeated.
         """
+        # Whether or not they still exist, or their preparation succeeded.
         mine = [each for each in self._claims.values() if pod_uid in each.pods]
         last = [each for each in mine if each.pods == {pod_uid}]
         calls: dict[str, list[Held]] = {}
@@ -241,7 +234,6 @@ class ClaimManager:
                         yield driver, device
 
     def cdi_devices(self, pod: PodSpec, container: ContainerSpec) -> list[str]:
-        """The CDI devices of a container."""
         return [
             each
             for use in container.claims

@@ -1,17 +1,8 @@
 """The kubelet's device manager: chooses devices, asks plugins, keeps the checkpoint.
 
 The rules, and the order of calls, are those of `kubernetes/kubernetes`,
-pkg/kubelet/cm/devicemanager/manager.go, for the topology manager's default policy (`none`):
-
-- init containers first, then app containers; one resource of one container at a time;
-- what a plain init container got is offered again: the next containers take it first, and a plugin
-  that is asked for a preference must include it; sidecars and app containers keep what they take;
-- a container that already has its devices (the kubelet restarted) is not allocated again;
-- resources that no plugin ever listed are not the device manager's: they are passed over.
-
-A life begins with `start` (the checkpoint is read, all sockets in the folder are deleted, its own
-are made) and ends with `stop` (plugins are dropped, every socket file stays). Changes are on disk
-before anything acts on them.
+pkg/kubelet/cm/devicemanager/manager.go, for the topology manager's default policy (`none`). Changes
+are on disk before anything acts on them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -68,7 +59,10 @@ class StartRefused(KubeletError):
 
 
 class DeviceManager:
-    """Devices of one node, from registration to `PreStartContainer`."""
+    """Devices of one node, from registration to `PreStartContainer`.
+
+    `active` returns the pods that may hold devices.
+    """
 
     def __init__(
         self,
@@ -77,11 +71,6 @@ class DeviceManager:
         active: Callable[[], Iterable[PodSpec]],
         journal: Journal,
     ) -> None:
-        """Start without allocations.
-
-        `active` returns the pods that may hold devices. What the real kubelet leaves to chance is
-        ordered: a container's resources, and devices without a preference.
-        """
         self.faults = Faults()
         self.registered = ResourceTable()
         self.registration: Registration | None = None
@@ -156,7 +145,6 @@ class DeviceManager:
         return [*self._entries.values()]
 
     def in_use(self, resource: str) -> set[str]:
-        """The devices of a resource that active pods have."""
         return {each for entry in self.entries if entry.resource == resource for each in entry.ids}
 
     def _of_container(self, pod: PodSpec, container: ContainerSpec) -> list[Entry]:
@@ -164,17 +152,14 @@ class DeviceManager:
         return [each for each in self._entries.values() if (each.pod_uid, each.container) == key]
 
     def granted(self, pod: PodSpec, container: ContainerSpec) -> Granted:
-        """What a container starts with."""
         return granted(self._of_container(pod, container))
 
     def pod_resources(self) -> Iterator[pb.PodResources]:
         """All pods of the node, from before they are admitted until they end.
 
-        As in the real kubelet: one `ContainerDevices` per device and NUMA node; sidecars and app
-        containers are listed, plain init containers are not. Pods that have ended are forgotten
-        first, which changes no file.
+        As in the real kubelet, plain init containers are not listed.
         """
-        _ = self.entries
+        _ = self.entries  # forgets pods that have ended, which changes no file
         for pod in self._active():
             containers = [
                 pb.ContainerResources(
@@ -193,7 +178,6 @@ class DeviceManager:
     # Allocation
 
     async def allocate(self, pod: PodSpec) -> None:
-        """Allocate for all containers of a pod."""
         reusable: dict[str, set[str]] = {}
         for container in pod.containers:
             changed = False
@@ -208,6 +192,7 @@ class DeviceManager:
                     self._save()
                 except OSError as error:
                     raise AllocationFailed(f"failed to write checkpoint file: {error}") from error
+            # What a plain init container got is offered again; the others keep what they take.
             for entry in self._of_container(pod, container):
                 pool = reusable.setdefault(entry.resource, set())
                 if container.runs_to_completion:
@@ -240,7 +225,7 @@ class DeviceManager:
         had = set(entry.ids) if entry else set()
         if not healthy or not had <= healthy:
             raise AllocationFailed(f"cannot allocate unhealthy devices {resource}")
-        if len(had) == required:
+        if len(had) == required:  # before a restart of the kubelet
             return []
         chosen = sorted(pool)[:required]
         missing = required - len(chosen)
@@ -262,18 +247,16 @@ class DeviceManager:
                     f"device plugin GetPreferredAllocation rpc failed with err: {error}"
                 ) from error
         wanted = [each for each in dict.fromkeys(preferred) if each in available]
-        rest = sorted(available.difference(wanted))
+        rest = sorted(available.difference(wanted))  # which a real kubelet leaves to chance
         return chosen + (wanted + rest)[:missing]
 
     async def pre_start(self, pod: PodSpec, container: ContainerSpec) -> None:
-        """Have plugins prepare a container that is about to start.
-
-        After a restart of the kubelet, a plugin that has not registered again has announced
-        nothing: it is not called then, and the container starts.
-        """
+        """Have plugins prepare a container that is about to start."""
         for resource, count in self._resources(container):
             known = self.registered.registered.get(resource)
             entry = self._entries.get((pod.uid, container.name, resource))
+            # A plugin that has not registered again after a restart of the kubelet has announced
+            # nothing: it is not called, and the container starts.
             if not count or (known and not (known.options and known.options.pre_start_required)):
                 continue
             if known is None or entry is None:
@@ -297,6 +280,7 @@ class DeviceManager:
 
 
 def _devices(entry: Entry) -> Iterator[pb.ContainerDevices]:
+    # As in the real kubelet: one message per device and NUMA node.
     for device_id in entry.ids:
         nodes = [node for node, ids in entry.by_numa.items() if device_id in ids]
         for node in nodes:
@@ -307,8 +291,6 @@ def _devices(entry: Entry) -> Iterator[pb.ContainerDevices]:
 
 
 class PodResources(PodResourcesListerServicer):
-    """The PodResources service, for tools on the node."""
-
     def __init__(self, manager: DeviceManager) -> None:
         self._manager = manager
 
@@ -317,5 +299,4 @@ class PodResources(PodResourcesListerServicer):
         request: pb.ListPodResourcesRequest,  # noqa: ARG002 - it has no fields
         context: ListContext,  # noqa: ARG002 - nothing can go wrong
     ) -> pb.ListPodResourcesResponse:
-        """All pods of the node."""
         return pb.ListPodResourcesResponse(pod_resources=self._manager.pod_resources())

@@ -11,8 +11,6 @@ A resource goes through these states (`kubernetes/kubernetes`, pkg/kubelet/cm/de
 - stopped: all its devices count as unhealthy, so allocatable is 0 and capacity stays;
 - restored: known from the checkpoint by name only, so both are 0.
 
-A real kubelet forgets a stopped resource after five minutes and reports 0; this one does not.
-
 The checkpoint is `device-plugins/kubelet_internal_checkpoint`:
 
     {"Data": {"PodDeviceEntries": [{"PodUID": …, "ContainerName": …, "ResourceName": …,
@@ -21,8 +19,7 @@ The checkpoint is `device-plugins/kubelet_internal_checkpoint`:
      "Checksum": 123}
 
 A device without a NUMA node stands under "-1", one with several under each of them. `AllocResp` is
-the protobuf message ContainerAllocateResponse. An empty list is null, as Go writes it. The checksum
-is over Go's print of the structure, which nothing outside Go can compute: it is 0 here.
+the protobuf message ContainerAllocateResponse. An empty list is null, as Go writes it.
 """
 
 from collections.abc import Iterable
@@ -52,8 +49,6 @@ class Device:
 
 @dataclass(slots=True)
 class Resource:
-    """A resource that a plugin registered."""
-
     options: DevicePluginOptions | None
     """None after a restart of the kubelet, which restores only names."""
     stopped: bool = False
@@ -63,13 +58,10 @@ class Resource:
 
     @property
     def healthy(self) -> set[str]:
-        """The devices that may be allocated."""
         return {each.id for each in (self.devices or {}).values() if each.healthy}
 
 
 class ResourceTable:
-    """The resources of one node."""
-
     def __init__(self) -> None:
         self.registered: dict[str, Resource] = {}
 
@@ -79,7 +71,6 @@ class ResourceTable:
         resource.options, resource.stopped = options, False
 
     def listed(self, name: str, devices: Iterable[Device]) -> None:
-        """Replace the devices of a resource by those of its plugin's list."""
         if name in self.registered:
             self.registered[name].devices = {device.id: device for device in devices}
 
@@ -105,14 +96,11 @@ class ResourceTable:
         return {name: sorted(each.healthy) for name, each in resources if each.devices is not None}
 
     def capacity(self) -> dict[str, int]:
-        """How many devices each resource has."""
         resources = self.registered.items()
         return {name: len(each.devices) for name, each in resources if each.devices is not None}
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What one container has of one resource, as in the checkpoint."""
-
     pod_uid: str = msgspec.field(name="PodUID")
     container: str = msgspec.field(name="ContainerName")
     resource: str = msgspec.field(name="ResourceName")
@@ -128,8 +116,6 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class CheckpointData(msgspec.Struct):
-    """The checkpoint's content."""
-
     entries: list[Entry] | None = msgspec.field(name="PodDeviceEntries", default=None)
     registered: dict[str, list[str] | None] = msgspec.field(
         name="RegisteredDevices", default_factory=dict
@@ -137,9 +123,8 @@ class CheckpointData(msgspec.Struct):
 
 
 class Checkpoint(msgspec.Struct):
-    """The checkpoint as a file."""
-
     data: CheckpointData = msgspec.field(name="Data", default_factory=CheckpointData)
+    # Over Go's print of the structure, which nothing outside Go can compute.
     checksum: int = msgspec.field(name="Checksum", default=0)
 
 
@@ -150,7 +135,6 @@ def entry_of(
     devices: Iterable[Device],
     response: ContainerAllocateResponse,
 ) -> Entry:
-    """The entry for devices that were just allocated."""
     by_numa: dict[int, list[str]] = {}
     for device in devices:
         for node in device.numa_nodes or (NO_NUMA,):
@@ -171,11 +155,9 @@ class Granted:
 
 
 def granted(entries: Iterable[Entry]) -> Granted:
-    """What a container starts with.
-
-    Where two resources set the same variable or path, the first counts. The order in which a real
-    kubelet reads them changes from start to start.
-    """
+    """What a container starts with."""
+    # Where two resources set the same variable or path, the first counts here. The order in which a
+    # real kubelet reads them changes from start to start.
     env: dict[str, str] = {}
     nodes: dict[str, DeviceSpec] = {}
     cdi: dict[str, None] = {}

@@ -136,7 +136,6 @@ class DraPlugins:
         """Drivers without a connected endpoint, since when."""
 
     async def run(self) -> None:
-        """Look for sockets each second until cancelled; then drop all drivers."""
         try:
             while True:
                 with contextlib.suppress(FileNotFoundError):  # of a socket that goes meanwhile
@@ -208,7 +207,6 @@ class DraPlugins:
         return next(reversed(connected or known), None)
 
     def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
-        """What a pod's status says of a device, and the driver's message."""
         for endpoint in self._endpoints.values():
             if endpoint.driver == driver and (known := endpoint.health.get((pool, device))):
                 news, at = known

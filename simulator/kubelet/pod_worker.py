@@ -5,14 +5,9 @@
        │ └── and again after the retry interval                                               │
        └───────────────────────── a killed container ◀────────────────────────────────────────┘
 
-Claims are prepared when the pod starts here. After a failure the kubelet waits for 60 to 90 s. A
-pod that ends waits for `preStop` hooks that sleep.
-
 Containers have no processes: a plain init container ends at once, the others run until they are
-killed, and start again whatever the restart policy.
-
-While the kubelet is stopped, running containers run on and nothing is started. A start that was
-under way is forgotten, and is repeated once the kubelet is back.
+killed, and start again whatever the restart policy. While the kubelet is stopped, containers run on
+and nothing is started.
 """
 
 import asyncio
@@ -59,7 +54,6 @@ class Node:
         return injected(granted, ids, self.cdi_dir) if ids else granted
 
     async def pause(self, shortest: float, longest: float) -> None:
-        """Wait before the next attempt."""
         by_chance = random.uniform(shortest, longest)  # noqa: S311 - jitter
         await asyncio.sleep(by_chance if self.retry_seconds is None else self.retry_seconds)
 
@@ -85,7 +79,6 @@ class PodWorker:
             await self._task
 
     async def _prepare(self) -> None:
-        """Try until the pod's claims are ready."""
         while True:
             await self._node.up.wait()
             try:
@@ -124,7 +117,6 @@ class PodWorker:
             self._journal.ring()
 
     async def _start(self, state: ContainerState) -> None:
-        """Try until it runs."""
         while True:
             async with self._turn:
                 problem = await self._try_start(state)
@@ -145,7 +137,7 @@ class PodWorker:
                 given = self._node.given(self._pod.spec, state.spec)
             except (StartRefused, Unresolvable) as error:
                 problem = str(error)
-            if self._node.up.is_set():
+            if self._node.up.is_set():  # else it was cut off, and is repeated
                 break
         if problem:
             return problem

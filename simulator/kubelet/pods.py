@@ -35,8 +35,6 @@ class ClaimUse:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One container of a pod."""
-
     name: str
     init: bool = False
     sidecar: bool = False
@@ -63,8 +61,6 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """One pod that was bound to this node."""
-
     uid: str
     namespace: str
     name: str
@@ -163,7 +159,6 @@ def is_extended_resource(name: str) -> bool:
 
 
 def now() -> datetime:
-    """The time of day, for statuses and events."""
     return datetime.now(UTC)
 
 
@@ -185,8 +180,6 @@ class Stage(StrEnum):
 
 @dataclass(slots=True)
 class ContainerState:
-    """One container's life so far."""
-
     spec: ContainerSpec
     stage: Stage = Stage.WAITING
     reason: str = "PodInitializing"
@@ -205,12 +198,10 @@ class ContainerState:
 
     @property
     def running(self) -> bool:
-        """Whether it runs now."""
         return self.stage is Stage.RUNNING
 
     @property
     def restarts(self) -> int:
-        """How often it was started again."""
         return max(0, self.started - 1)
 
     @property
@@ -224,18 +215,15 @@ class ContainerState:
         return {e["name"]: str(e.get("value") or "") for e in self.env if "valueFrom" not in e}
 
     def wait(self, reason: str, message: str) -> None:
-        """Set it to waiting."""
         self.stage, self.reason, self.message = Stage.WAITING, reason, message
 
     def run(self, granted: Granted) -> None:
-        """Set it to running, with what it was given."""
         self.granted = granted
         self.stage, self.reason, self.message, self.since = Stage.RUNNING, "", "", now()
         self.killed.clear()
         self.started += 1
 
     def end(self, exit_code: int) -> None:
-        """Set it to terminated."""
         self.stage, self.message, self.exit_code = Stage.TERMINATED, "", exit_code
         self.since = now()
         self.reason = "Error" if exit_code else "Completed"
@@ -309,7 +297,6 @@ class Event:
 
     @property
     def content(self) -> tuple[str, ...]:
-        """What a repetition has in common with it."""
         return (self.type, self.reason, self.message, self.field_path, self.pod.uid)
 
 
@@ -323,7 +310,6 @@ class Journal:
         self._changed = asyncio.Event()
 
     def call(self, method: str, resource: str, ids: tuple[str, ...] = ()) -> None:
-        """Add a call."""
         self.calls.append(Call(method, resource, ids))
         self.ring()
 
@@ -337,7 +323,6 @@ class Journal:
         self.ring()
 
     def ring(self) -> None:
-        """Wake all waiters: something changed."""
         self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()

@@ -3,11 +3,6 @@
     Register ─▶ version and name checked ─▶ dialled, GetDevicePluginOptions ─▶ answered
                                                         └─▶ ListAndWatch followed until its end
 
-There are two tables, as in the real kubelet, and their difference shows: `_endpoints` holds the
-client that is called, the last one that registered a resource; `_clients` holds the one to
-disconnect when a stream of that resource ends, *whichever* stream that is. So when an old
-stream ends after a new registration, the new client is disconnected (measured on 1.36.2).
-
 Errors are worded as Go's gRPC words them.
 """
 
@@ -93,7 +88,6 @@ class PluginClient:
     async def preferred(
         self, available: Sequence[str], must_include: Sequence[str], size: int
     ) -> tuple[str, ...]:
-        """Ask which of the available devices the plugin prefers."""
         self._journal.call("GetPreferredAllocation", self.resource, tuple(available))
         request = pb.ContainerPreferredAllocationRequest(
             available_deviceIDs=available,
@@ -118,13 +112,11 @@ class PluginClient:
         return response.container_responses[0] if response.container_responses else None
 
     async def pre_start(self, ids: Sequence[str]) -> None:
-        """Let the plugin prepare the devices of a container that is about to start."""
         self._journal.call("PreStartContainer", self.resource, tuple(ids))
         request = pb.PreStartContainerRequest(devices_ids=ids)
         await self._call(self._stub.PreStartContainer(request, timeout=PRE_START_SECONDS))
 
     async def close(self) -> None:
-        """End the connection and all calls on it."""
         self.closed = True
         await self._channel.close()
 
@@ -176,13 +168,15 @@ class Registration(RegistrationServicer):
         self._journal = journal
         self._faults = faults
         self._on_change = on_change
+        # Two tables, as in the real kubelet: the client that is called, the last that registered a
+        # resource; and the one to disconnect when a stream of the resource ends, whichever that is.
+        # So the end of an old stream disconnects a new client (measured on 1.36.2).
         self._endpoints: dict[str, PluginClient] = {}
         self._clients: dict[str, PluginClient] = {}
         self._watching: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.Empty:  # noqa: N802 - the protocol's name
-        """Register a plugin, or refuse it with a reason."""
         resource = request.resource_name
         self._journal.call("Register", resource)
         await self._journal.until(lambda: not self._faults.hang)
@@ -208,7 +202,6 @@ class Registration(RegistrationServicer):
             raise KubeletError(f'the ResourceName "{request.resource_name}" is invalid')
 
     async def _connect(self, client: PluginClient) -> None:
-        """Dial a plugin and start to follow it."""
         self._clients[client.resource] = client
         try:
             options = await client.connect()
@@ -254,7 +247,6 @@ class Registration(RegistrationServicer):
         await self._endpoints[resource].close()
 
     async def close(self) -> None:
-        """Drop all plugins, like a kubelet that ends."""
         self._closed = True
         for task in self._watching:
             task.cancel()
@@ -264,13 +256,11 @@ class Registration(RegistrationServicer):
 
 
 async def serve(server: grpc.aio.Server, path: Path) -> None:
-    """Start a server on a socket whose file is neither removed nor reused when it stops.
-
-    A kubelet that ends leaves its sockets; gRPC for Python removes a socket with its server, and a
-    second server of one process on the same path loses its socket to the first. So the server is
-    bound in a scratch folder beside, and the socket is linked to its place: for a watcher, a file
-    is created there, with a new inode.
-    """
+    """Start a server on a socket whose file is neither removed nor reused when it stops."""
+    # A kubelet that ends leaves its sockets; gRPC for Python removes a socket with its server, and
+    # a second server of one process on the same path loses its socket to the first. So the server
+    # is bound in a scratch folder beside, and the socket is linked to its place: for a watcher, a
+    # file is created there, with a new inode.
     address(path)  # the scratch path is shorter: check this one
     scratch = Path(tempfile.mkdtemp(prefix=".k", dir=path.parent.parent))
     try:

@@ -26,7 +26,6 @@ NATIVE_RESOURCES: Final = {"cpu": "8", "memory": "16Gi", "pods": "110"}
 
 
 def node(name: str) -> Json:
-    """A Node object as a kubelet registers it."""
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
@@ -36,7 +35,6 @@ def node(name: str) -> Json:
 
 
 def node_status(name: str, capacity: Mapping[str, int], allocatable: Mapping[str, int]) -> Json:
-    """The status of a node that is ready."""
     return {
         "capacity": NATIVE_RESOURCES | _counts(capacity),
         "allocatable": NATIVE_RESOURCES | _counts(allocatable),
@@ -51,7 +49,6 @@ def _counts(resources: Mapping[str, int]) -> dict[str, str]:
 
 
 def pod_status(pod: PodState, claims: ClaimManager) -> Json:
-    """The status of a pod."""
     status: Json = {
         "phase": pod.phase.value,
         "reason": pod.reason or None,
@@ -129,7 +126,6 @@ def _variable(variable: Mapping[str, Any]) -> Json:
 
 
 def event_object(event: Event, node_name: str) -> Json:
-    """An Event object."""
     pod = event.pod
     involved = {
         "apiVersion": "v1",
@@ -154,5 +150,4 @@ def event_object(event: Event, node_name: str) -> Json:
 
 
 def timestamp(moment: datetime) -> str:
-    """A time as the API writes it."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

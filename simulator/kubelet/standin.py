@@ -117,7 +117,6 @@ class KubeletStandIn:
         await self.start()
 
     async def close(self) -> None:
-        """Stop for good, and all containers too."""
         await self.stop()
         for ending in self._endings.values():
             ending.cancel()
@@ -189,7 +188,6 @@ class KubeletStandIn:
         return state
 
     async def delete_pod(self, pod: PodState) -> None:
-        """End a pod: stop its containers, free its devices and claims, remove its log folder."""
         uid = pod.spec.uid
         if uid not in self._endings:
             self._endings[uid] = asyncio.create_task(self._end(pod))
@@ -235,7 +233,6 @@ class KubeletStandIn:
         return pod
 
     async def until(self, holds: Callable[[], bool], timeout: float = 180) -> None:  # noqa: ASYNC109 - a deadline
-        """Wait until a condition holds, checked after each change of this kubelet."""
         async with asyncio.timeout(timeout):
             await self.journal.until(holds)
 

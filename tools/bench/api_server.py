@@ -64,7 +64,6 @@ def mapping(number: int, total: int, namespaces: int) -> dict[str, object]:
 
 
 async def serve(folder: Path, number: int, namespaces: int) -> None:
-    """Serve until SIGTERM."""
     with stop_signals() as stop:
         async with ApiServerStandIn(folder) as api:
             for each in range(number):

@@ -13,8 +13,6 @@ SHIPPED = Path(__file__).parents[2] / "manifests" / "device-types"
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices below a root."""
-
     tree: DeviceTree
     types: Path
     """The folder of their types."""

@@ -96,7 +96,6 @@ def _short_accelerator(number: int) -> object:
 
 
 def review(pod: str) -> bytes:
-    """Return a review of a pod."""
     return f"{_HEAD}{pod}{_END}".encode("utf-8", "surrogatepass")
 
 

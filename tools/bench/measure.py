@@ -47,7 +47,6 @@ def _calls_a_round(call: Callable[[], object], clock: Callable[[], float]) -> in
 
 
 def machine() -> str:
-    """The processor, number of cores and Python version."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

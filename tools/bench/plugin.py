@@ -58,8 +58,6 @@ Remove: TypeAlias = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a node has."""
-
     root: Path
     ids: Sequence[str]
     """Devices of one resource."""
@@ -81,7 +79,6 @@ class Node:
 
     @contextlib.contextmanager
     def plugin(self) -> Iterator["PluginProcess"]:
-        """Run the plugin in a process of its own."""
         command = [
             *(sys.executable, "-m", "accelbind", "plugin", "--root", str(self.load.root)),
             *("--mode", str(self.load.mode)),
@@ -122,7 +119,6 @@ class PluginProcess:
 
 @contextlib.asynccontextmanager
 async def a_node(lay: Callable[[Path], Load]) -> AsyncIterator[Node]:
-    """A node with what is laid out."""
     with (
         tempfile.TemporaryDirectory(prefix="ab-", dir=memory()) as root,
         tempfile.TemporaryDirectory(prefix="ab-") as folder,
@@ -133,7 +129,6 @@ async def a_node(lay: Callable[[Path], Load]) -> AsyncIterator[Node]:
 
 
 def rows() -> Iterator[Row]:
-    """One row per figure."""
     of_cards = f"{COUNT} cards"
     of_types = f"{COUNT} devices of {len(TYPES)} types"
     # The kubelet stand-in logs a line for each registration.
@@ -171,7 +166,6 @@ def cards(root: Path, *, alike: bool) -> Load:
 
 
 def devices(root: Path) -> Load:
-    """Devices of five types, in as many resources."""
     made = lay_out_devices(root, COUNT)
     return Load(root, made.ids, made.add, PluginMode.NONE, made.types, subsystem="usb")
 

@@ -32,7 +32,6 @@ def rows() -> Iterator[Row]:
 
 
 def _cards() -> Iterator[Row]:
-    """Cards with one port each."""
     for driver in ("opae", "dfl"):
         for count in COUNTS:
             with tempfile.TemporaryDirectory(prefix="accelbind-bench-", dir=memory()) as folder:
@@ -48,7 +47,6 @@ def _cards() -> Iterator[Row]:
 
 
 def _types() -> Iterator[Row]:
-    """Devices of five types."""
     for count in COUNTS[:2]:
         with tempfile.TemporaryDirectory(prefix="accelbind-bench-", dir=memory()) as folder:
             root = Path(folder)

@@ -54,8 +54,6 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that is measured."""
-
     pid: int
     ports: dict[str, int]
     authority: Path
@@ -65,7 +63,6 @@ class Server:
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0])
 
     def connect(self) -> HTTPSConnection:
-        """A connection over verified TLS to its admission port."""
         context = ssl.create_default_context(cafile=str(self.authority))
         port = self.ports["admission"]
         return HTTPSConnection("localhost", port, timeout=END_SECONDS, context=context)
@@ -73,7 +70,6 @@ class Server:
 
 @contextlib.contextmanager
 def serving() -> Iterator[Server]:
-    """Run the server."""
     with tempfile.TemporaryDirectory(prefix="accelbind-") as name:
         folder = Path(name)
         issued = issue(folder, ["localhost"])
@@ -101,7 +97,6 @@ def ports_of(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]
 
 
 def rows() -> Iterator[Row]:
-    """A row for each size of a review."""
     with serving() as server:
         for size in SIZES:
             yield _row(size, server, different(review(size), DIFFERENT))

@@ -32,8 +32,6 @@ MAX_BODY: Final = 3 * 1024 * 1024
 
 
 class Fixed:
-    """Mappings that never change."""
-
     loaded = True
 
     def __init__(self, number: int) -> None:

@@ -18,7 +18,6 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
 
 
 def main() -> None:
-    """Write the pages that have changed."""
     for path, page in PAGES.items():
         file, text = REPOSITORY / path, page()
         if not file.exists() or file.read_text(encoding="utf-8") != text:

@@ -28,7 +28,6 @@ from webhook.server import CLIENT_REFUSALS
 
 
 def admission() -> Iterator[str]:
-    """Yield the tables of outcomes and reasons of reviews."""
     paths: dict[str, list[str]] = {}
     for path, endpoint in ENDPOINTS.items():
         paths.setdefault(endpoint.name, []).append(code(path))
@@ -73,7 +72,6 @@ def _audit() -> Iterator[tuple[str, str]]:
 
 
 def health() -> Iterator[str]:
-    """Yield the tables of health reasons and of cleared errors."""
     yield table(("effect", "meaning"), ((each.value, text) for each, text in members(Effect)))
     yield table(
         ("reason", "effect", "cause", "what to do"),
@@ -88,7 +86,6 @@ def health() -> Iterator[str]:
 
 
 def events() -> str:
-    """Return the table of Kubernetes Events."""
     rows = [
         (code(each), "Warning" if each.warning else "Normal", each.kind, text)
         for each, text in members(EventReason)
@@ -107,7 +104,6 @@ def events() -> str:
 
 
 def exits() -> str:
-    """Return the table of exit codes."""
     return table(("code", "meaning"), ((code(str(int(e))), t) for e, t in members(Exit)))
 
 

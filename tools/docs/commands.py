@@ -46,7 +46,6 @@ def sections() -> Iterator[str]:
 
 
 def checks() -> str:
-    """Return the table of doctor's checks."""
     questions = (*doctor.NODE.items(), *doctor.CLUSTER.items())
     rows = ((code(key), doctor.question(find)) for key, find in questions)
     return table(("check", "question"), rows)

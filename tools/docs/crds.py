@@ -21,7 +21,6 @@ def page() -> str:
 
 
 def definition(name: str) -> Json:
-    """Return the definition with this plural name."""
     loaded: Json = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     return loaded
 

@@ -11,5 +11,4 @@ PATH: Final = "docs/device-type.schema.json"
 
 
 def page() -> str:
-    """Return the file."""
     return f"{json.dumps(msgspec.json.schema(DeviceType), indent=2)}\n"

@@ -57,7 +57,6 @@ class Shown:
 
 
 def sections() -> Iterator[str]:
-    """Yield one section per process."""
     for process, registry in PROCESSES.items():
         rows = (
             (code(each.name), each.kind, ", ".join(map(code, each.labels)), each.unit, each.help)
@@ -92,7 +91,6 @@ def _shown(family: Metric, wrapped: dict[str, tuple[str, ...]]) -> Shown:
 
 
 def of_webhook() -> CollectorRegistry:
-    """Return the registry of `accelbind webhook`."""
     registry = _registry("webhook")
     state: dict[str, float | dict[str, float]] = {
         name: {} if name in LABELS else 0.0 for name in (*GAUGES, *COUNTERS)
@@ -102,7 +100,6 @@ def of_webhook() -> CollectorRegistry:
 
 
 def of_plugin() -> CollectorRegistry:
-    """Return the registry of `accelbind plugin`."""
     process = ProcessParts(PluginSettings(node_name="n1"))
     for collector in ModeParts(PluginMode.AF, process, asyncio.TaskGroup()).collectors:
         process.registry.register(collector)
@@ -110,14 +107,12 @@ def of_plugin() -> CollectorRegistry:
 
 
 def of_dra() -> CollectorRegistry:
-    """Return the registry of `accelbind dra`."""
     access = Access(server="http://127.0.0.1:1")
     connection = ApiConnection(lambda: ClusterClient(access))
     return DraParts(DraSettings(node_name="n1"), connection).registry
 
 
 def of_certs() -> CollectorRegistry:
-    """Return the registry of `accelbind certs run`."""
     registry = _registry("certs")
     CertsMetrics(registry)
     return registry

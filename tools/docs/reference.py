@@ -44,7 +44,6 @@ _EVENTS: Final = """\
 
 
 def page() -> str:
-    """Return the whole page."""
     parts = [
         _HEAD,
         *("## Settings\n", _SETTINGS, *settings.sections()),

@@ -44,7 +44,6 @@ _SIMPLE: Final = {
 
 
 def sections() -> Iterator[str]:
-    """Yield one section per process."""
     for command, model in MODELS.items():
         yield f"### `accelbind {command}`\n\n" + table(
             ("flag", "variable", "type", "default", "description"),

@@ -39,7 +39,6 @@ def install(source: Path, target: Path) -> None:
 
 
 def main() -> int:
-    """Install, and print what was done."""
     if len(sys.argv) != 3:
         sys.stderr.write("usage: install_hook.py SOURCE TARGET\n")
         return 2

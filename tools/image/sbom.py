@@ -134,7 +134,6 @@ def _normal(name: str) -> str:
 
 
 def main() -> int:
-    """Print the list of this environment."""
     dpkg, os_release = (
         path.read_text(errors="replace") if path.exists() else ""
         for path in (DPKG, Path("/etc/os-release"))
