@@ -10,6 +10,7 @@ import msgspec
 from plugin.settings import PluginSettings
 from services.node.table import Table
 from services.process.errors import ExternalFailure
+from services.process.json import UNREADABLE
 from services.process.text import plain
 
 MAX_ANSWER: Final = 32 * 1024 * 1024
@@ -63,5 +64,5 @@ class PlainPort:
         status, text = self.get("/devices")
         try:
             return status, msgspec.json.decode(text, type=Table)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except UNREADABLE as error:
             raise NoAnswer(f"what answers on {self} is not a plugin ({status})") from error

@@ -25,6 +25,7 @@ from services.containers.identity import PodRef
 from services.devices.dra import DRIVER
 from services.names import AFU_LENGTHS, check_id
 from services.process.errors import InvalidName, NotAllowed
+from services.process.json import UNREADABLE
 from services.process.text import plain, quote
 
 FROM_CLASS: Final = "FromClass"
@@ -150,7 +151,7 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
         raise NotAllowed(f"the API server has no {ref}: it was deleted")
     try:
         claim = _DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise NotAllowed(f"the API server's {ref} can't be read: {plain(str(error))}") from error
     if claim.metadata.uid != ref.uid:
         raise NotAllowed(

@@ -24,6 +24,7 @@ from services.mappings.index import MappingIndex, NamespaceMappings, clash
 from services.mappings.kinds import TABLE, Family
 from services.mappings.model import DEPRECATED, Mapping, parse
 from services.process.errors import InvalidMapping
+from services.process.json import UNREADABLE
 from services.process.text import clip, plain
 
 
@@ -91,7 +92,7 @@ class _Object(msgspec.Struct, rename="camel"):
             raise InvalidMapping(f"{owner}: spec has more than {MAX_SPEC} bytes")
         try:
             return msgspec.json.decode(self.spec)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except UNREADABLE as error:
             raise InvalidMapping(f"{owner}: spec can't be read: {error}") from error
 
 
@@ -134,7 +135,7 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
         return admit(review, MappingReason.NOT_WRITTEN)
     try:
         change = _DECODER.decode(body).request
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         problem = f"the mapping can't be read: {error}"
         return reviews.unreadable(review, MappingReason.UNREADABLE_MAPPING, problem)
     if change.new.metadata is not None and change.new.metadata.deletion_timestamp:

@@ -12,6 +12,7 @@ import msgspec
 from services.admission.plan import ContainerPlan
 from services.pods.functions import new_variables
 from services.pods.pod import REQUESTED_ANNOTATION, Pod
+from services.process.json import UNREADABLE
 
 Operation: TypeAlias = dict[str, object]
 """One operation: ``op``, ``path``, and for ``add`` a ``value``."""
@@ -122,7 +123,7 @@ def read_note(pod: Pod) -> dict[str, dict[str, int]]:
         return {}
     try:
         noted = _REQUESTED.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         return {}
     return noted if sum(map(len, noted.values())) <= _MAX_NOTED else {}
 

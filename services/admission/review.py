@@ -17,6 +17,7 @@ from services.admission.patch import Operation
 from services.admission.requested import ResourceRequest
 from services.pods.pod import Pod
 from services.process.errors import InvalidReview
+from services.process.json import UNREADABLE
 from services.process.text import plain, quote
 
 API_VERSION = "admission.k8s.io/v1"
@@ -168,7 +169,6 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Envelope)
 _ANY_DECODER = msgspec.json.Decoder(_AnyEnvelope)
 _UID_DECODER = msgspec.json.Decoder(_UidEnvelope)
-_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def decode(body: bytes) -> Review:
@@ -182,7 +182,7 @@ def decode(body: bytes) -> Review:
     """
     try:
         envelope = _DECODER.decode(body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         return _decode_leniently(body, f"the review can't be read: {error}")
     _check(envelope.kind, envelope.api_version, envelope.request.uid)
     return envelope.request
@@ -192,10 +192,10 @@ def _decode_leniently(body: bytes, problem: str) -> Review:
     """Read a review without its object, or at least its uid."""
     try:
         envelope = _ANY_DECODER.decode(body)
-    except _UNREADABLE:
+    except UNREADABLE:
         try:
             uid_only = _UID_DECODER.decode(body)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
         _check(uid_only.kind, uid_only.api_version, uid_only.request.uid)
         # Its kind is unknown, so it is treated as what these webhooks are called for.

@@ -15,6 +15,7 @@ import msgspec
 from services.bitstreams.model import Bitstream, BitstreamMetadata
 from services.names import CRASHED, check_id
 from services.process.errors import InvalidBitstream, InvalidName
+from services.process.json import UNREADABLE
 from services.process.text import count, quote
 
 MAGIC: Final = struct.pack("<QQ", 0x414750466E6F6558, 0x31303076534247B7)
@@ -94,7 +95,7 @@ def parse_start(data: bytes | bytearray | memoryview) -> tuple[BitstreamMetadata
 def _read_metadata(text: bytes) -> BitstreamMetadata:
     try:
         decoded = _DECODER.decode(text.rstrip(_PADDING))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InvalidBitstream(f"its metadata can't be read: {error}") from error
     image, clusters = decoded.afu_image, decoded.afu_image.accelerator_clusters
     if len(clusters) != 1:

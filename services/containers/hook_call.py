@@ -14,6 +14,7 @@ from services.containers.identity import ContainerIdentity
 from services.kubelet.values import CheckpointEntry
 from services.names import DOMAIN
 from services.process.errors import HookMissing, InvalidInput
+from services.process.json import UNREADABLE
 from services.process.text import listing, plain, quote
 
 _NAMES: Final = (
@@ -41,7 +42,7 @@ def parse(message: bytes) -> tuple[ContainerIdentity, str]:
     """
     try:
         call = _DECODER.decode(message)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InvalidInput(f"the hook's message can't be read: {error}") from error
     named = {
         ContainerIdentity(call.annotations[uid], call.annotations[name])

@@ -17,6 +17,7 @@ from services.names import RegionName, decode
 from services.pods.functions import read_functions
 from services.pods.pod import EnvVar
 from services.process.errors import InvalidName, NotAllowed
+from services.process.json import UNREADABLE
 from services.process.text import quote
 
 _FUNCTION = re.compile(r"[0-9a-f]{8,40}")
@@ -98,7 +99,7 @@ def confirm_pod(body: bytes | None, expected: PodRef, *, node: str) -> StartingP
         raise NotAllowed(f"the API server has no pod {expected}: it was deleted and will not start")
     try:
         pod = _POD.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise NotAllowed(f"the API server's pod {expected} can't be read: {error}") from error
     if pod.metadata.uid != expected.uid:
         raise NotAllowed(

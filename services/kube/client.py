@@ -19,6 +19,7 @@ import msgspec
 from services.kube.config import Access
 from services.kube.credentials import create_http_client
 from services.process.errors import AccelbindError, ClusterError
+from services.process.json import UNREADABLE
 from services.process.text import plain
 
 MAX_BODY: Final = 16 * 1024 * 1024
@@ -300,7 +301,7 @@ def _message(body: bytes) -> str:
     """Return the message of an error's answer after a colon; empty if it has none."""
     try:
         message = msgspec.json.decode(body, type=_Status).message
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         message = body[:200].decode(errors="replace").strip()
     return f": {plain(message, 400)}" if message else ""
 

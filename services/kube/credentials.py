@@ -21,6 +21,7 @@ import msgspec
 
 from services.kube.config import Access, ExecPlugin
 from services.process.errors import ClusterError
+from services.process.json import UNREADABLE
 from services.process.pairs import load_pair
 from services.process.text import plain
 
@@ -183,7 +184,7 @@ class _PluginToken:
         output = await _run_plugin(self._plugin, name)
         try:
             status = msgspec.json.decode(output, type=_ExecCredential).status
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except UNREADABLE as error:
             reason = plain(str(error), 200)
             raise ClusterError(f"{name} prints no ExecCredential: {reason}") from error
         return _checked(status.token if status else "", f"what {name} prints")

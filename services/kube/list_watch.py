@@ -17,8 +17,9 @@ import structlog
 
 from services.kube.client import BadStatus, ClusterClient, HttpResponse, Unreadable, requested_pause
 from services.kube.connection import ApiConnection
-from services.kube.lists import UNREADABLE, decode_pruned
+from services.kube.lists import decode_pruned
 from services.process.errors import ClusterError
+from services.process.json import UNREADABLE
 from services.process.outage import Outage
 from services.process.retry import FIRST_SECONDS, GROWTH, LONGEST_SECONDS, Backoff
 from services.process.text import plain

@@ -8,13 +8,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from services.kube.client import ClusterClient, TooLong, Unreadable
+from services.process.json import UNREADABLE
 from services.process.text import plain
 
 T = TypeVar("T")
 
 PAGE: Final = 500
 """Objects in a page of a list, as client-go requests them."""
-UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):

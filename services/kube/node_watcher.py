@@ -13,8 +13,8 @@ import msgspec
 from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, Unreadable, will_pass
 from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming
-from services.kube.lists import UNREADABLE
 from services.process.errors import ClusterError
+from services.process.json import UNREADABLE
 from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"

@@ -21,6 +21,7 @@ from services.kube.client import (
     segment,
 )
 from services.process.errors import ClusterError
+from services.process.json import UNREADABLE
 from services.process.text import plain
 
 MANAGER: Final = "accelbind-certs"
@@ -118,7 +119,7 @@ def _expect_no_conflict(client: ClusterClient, answer: HttpResponse, what: str) 
 def _decode_object(body: bytes, path: str) -> dict[str, Any]:
     try:
         item = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ClusterError(f"{path} can't be read: {plain(str(error), 200)}") from error
     metadata = item.get("metadata") if isinstance(item, dict) else None
     if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):

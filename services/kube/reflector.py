@@ -15,7 +15,8 @@ import structlog
 from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, HttpResponse, Unreadable
 from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming, unreadable_line
-from services.kube.lists import UNREADABLE, read_pages
+from services.kube.lists import read_pages
+from services.process.json import UNREADABLE
 
 T = TypeVar("T")
 

@@ -21,6 +21,7 @@ from services.kubelet.values import CheckpointEntry
 from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
 from services.process.files import open_regular
+from services.process.json import UNREADABLE
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Chec
 def _decode(text: bytes, what: str) -> _Checkpoint:
     try:
         return _DECODER.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise KubeletError(f"{what} is not a checkpoint of the kubelet: {error}") from error
 
 
@@ -137,7 +138,7 @@ def prepared_claims(path: Path, driver: str) -> frozenset[str]:
         if isinstance(error.__cause__, FileNotFoundError):
             return frozenset()
         raise
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise KubeletError(f"{path} is not a checkpoint of the kubelet: {error}") from error
     return frozenset(entry.uid for entry in entries if driver in (entry.drivers or ()))
 

@@ -22,6 +22,7 @@ from services.mappings.kinds import TABLE
 from services.mappings.model import Entry, Rejected, parse
 from services.process.due import Due
 from services.process.errors import InvalidMapping
+from services.process.json import UNREADABLE
 from services.process.outage import Outage
 
 INTERVAL: Final = 0.01
@@ -158,7 +159,7 @@ def read_item(kind: str, item: Item) -> Entry:
 def _decoded(raw: msgspec.Raw) -> object:
     try:
         return _ANY.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from services.pods.pod import Pod, decode_pod
 from services.process.errors import InvalidManifest, InvalidReview
+from services.process.json import UNREADABLE
 from services.process.text import plain
 
 Object: TypeAlias = dict[str, object]
@@ -102,7 +103,7 @@ def _found(kind: str, document: Object, manifest: Object) -> FoundPod:
         encoded = msgspec.json.encode(manifest)
         manifest = msgspec.json.decode(encoded, type=dict[str, object])
         pod = decode_pod(encoded)
-    except (InvalidReview, TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+    except (InvalidReview, TypeError, *UNREADABLE) as error:
         raise InvalidManifest(f"{_label(kind, shown)}: {error}") from error
     return FoundPod(kind, shown, namespace, manifest, pod)
 

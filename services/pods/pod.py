@@ -11,6 +11,7 @@ import msgspec
 
 from services.mappings.accelerator import Toleration
 from services.process.errors import InvalidQuantity, InvalidReview
+from services.process.json import UNREADABLE
 
 REQUESTED_ANNOTATION = "accelbind.dev/requested"
 """What a pod requested by logical name, noted when its requests were rewritten."""
@@ -173,7 +174,7 @@ def decode_pod(data: bytes | msgspec.Raw) -> Pod:
     """
     try:
         return _POD.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InvalidReview(f"the pod can't be read: {error}") from error
 
 
@@ -190,7 +191,7 @@ def read_placement(pod: Pod) -> Placement:
             [each.read() for each in _TOLERATIONS.decode(spec.tolerations) or ()],
             _RUNTIME_CLASS.decode(spec.runtime_class_name) or "",
         )
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InvalidReview(f"the pod can't be read: {error} in /spec") from error
 
 
@@ -208,7 +209,7 @@ def environment(ref: ContainerRef, reserved: bytes) -> tuple[list[EnvVar], bool]
         return [], False
     try:
         variables = _ENVIRONMENT.decode(env) or []
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InvalidReview(f"the pod can't be read: {error} in {ref.path}/env") from error
     return variables, not variables
 

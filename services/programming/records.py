@@ -18,6 +18,7 @@ import msgspec
 
 from services.process.errors import HardwareError
 from services.process.files import open_regular, replace_file
+from services.process.json import UNREADABLE
 from services.programming.clock import UserClock
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -60,7 +61,7 @@ class PortRecords:
             with open_regular(self._path(port)) as file:
                 record = msgspec.json.decode(file.read(_MAX_BYTES), type=PortRecord)
             boot = self._boot()
-        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        except (OSError, *UNREADABLE):
             return None
         # Reloading the driver makes another folder, and so another inode.
         is_current = (record.boot, record.inode, record.shown) == (boot, inode, shown)

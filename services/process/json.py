@@ -1,0 +1,11 @@
+"""What reading JSON from outside may raise."""
+
+from typing import Final
+
+import msgspec
+
+UNREADABLE: Final = (
+    msgspec.MsgspecError,  # no JSON, or of another shape
+    ValueError,  # a text that is not UTF-8
+    RecursionError,  # nested deeper than msgspec follows
+)
