@@ -18,10 +18,11 @@ from webhook.turns import Turns
 PIECE: Final = 16 * 1024
 """Bytes of an answer that are written at a time, and may wait to be encrypted: one TLS record."""
 MAX_HEAD: Final = 64 * 1024
-"""Of a request's head: its bytes, and HEADER_COST for each header. What arrives in several pieces
+"""Bytes of a request's head, and HEADER_COST more for each header. What arrives in several pieces
 may count twice. The API server sends about 300 bytes and six headers."""
 HEADER_COST: Final = 256
-"""Bytes that Python needs for a header, beside its own, at most."""
+"""More than what Python's objects for one header take (two `bytes`, their tuple and its place in
+uvicorn's list: about 140 bytes): otherwise 16,000 headers `a:` would fit, and take 2 MiB."""
 
 
 class BadHead(Exception):
