@@ -34,8 +34,6 @@ UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
-_SERVER_ERRORS: Final = 500
-"""Statuses from here on are failures of the server."""
 
 _TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses of failures that are independent of the request."""
@@ -61,11 +59,11 @@ class HttpResponse:
 class BadStatus(ClusterError):
     """The API server answers, but refuses."""
 
-    def __init__(self, text: str, answer: HttpResponse) -> None:
+    def __init__(self, text: str, status: int, retry_after: int = 0) -> None:
         super().__init__(text)
-        self.answer = answer
-        self.status = answer.status
-        self.retry_after = answer.retry_after
+        self.status = status
+        self.retry_after = retry_after
+        """As in `HttpResponse`."""
 
 
 class TooLong(ClusterError):
@@ -90,7 +88,7 @@ def will_pass(error: ClusterError) -> bool:
 def is_outage(error: ClusterError) -> bool:
     """Whether the API server gives no answer, or none but its own failure (5xx)."""
     if isinstance(error, BadStatus):
-        return error.status >= _SERVER_ERRORS
+        return httpx2.codes.is_server_error(error.status)
     return not isinstance(error, (Unreadable, TooLong))
 
 
@@ -246,7 +244,8 @@ class ClusterClient:
         raise BadStatus(
             f"the API server {self.server} answers {answer.status} to {what}"
             f"{_message(answer.body)}{hint}",
-            answer,
+            answer.status,
+            answer.retry_after,
         )
 
     @asynccontextmanager

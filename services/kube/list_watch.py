@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, NoReturn
 import msgspec
 import structlog
 
-from services.kube.client import BadStatus, ClusterClient, HttpResponse, Unreadable, requested_pause
+from services.kube.client import BadStatus, ClusterClient, Unreadable, requested_pause
 from services.kube.connection import ApiConnection
 from services.kube.lists import decode_pruned
 from services.process.errors import ClusterError
@@ -246,7 +246,7 @@ def _read_line(line: bytes) -> WatchEvent:
     if status is not None:
         raise BadStatus(
             f"the watch ended with {status.code}: {plain(status.message, 200)}",
-            HttpResponse(status.code, b""),
+            status.code,
         )
     if event.type not in EVENT_TYPES:
         raise Unreadable(f"an event of an unknown type: {plain(event.type, 40)}")

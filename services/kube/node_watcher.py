@@ -63,7 +63,7 @@ class NodeWatcher(WatchLoop):
             raise BadStatus(
                 f'the API server has no node "{self._name}": set --node-name to the name of this'
                 " node in kubectl get nodes",
-                answer,
+                NOT_FOUND,
             )
         self._known = self._annotations(client.expect(answer, f"GET {self._path}").body)
         self._on_change(self._known)

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import msgspec
 import structlog
 
-from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, HttpResponse, Unreadable
+from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, Unreadable
 from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming, unreadable_line
 from services.kube.lists import read_pages
@@ -166,9 +166,7 @@ class Reflector(WatchLoop, Generic[T]):
             if not self._store.objects:
                 return self._missing_kind()
             advice = f"knows no {self._kind}: install the custom resource definitions"
-            raise BadStatus(
-                f"the API server {advice} ({error})", HttpResponse(NOT_FOUND, b"")
-            ) from error
+            raise BadStatus(f"the API server {advice} ({error})", NOT_FOUND) from error
         if not version:
             raise Unreadable(f"the list GET {self._path} has no resource version")
         if unreadable:

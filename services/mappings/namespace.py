@@ -47,7 +47,7 @@ async def list_entries(
     if missing is not None and not served:
         raise BadStatus(
             f"{missing}: are the custom resource definitions of {kind.group} installed?",
-            missing.answer,
+            NOT_FOUND,
         ) from missing
     return entries
 

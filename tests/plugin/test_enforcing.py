@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.devices.model import PluginMode
-from services.kube.client import BadStatus, HttpResponse, Unreadable
+from services.kube.client import BadStatus, Unreadable
 from services.mappings.index import EMPTY_INDEX
 from services.process.errors import ClusterError
 from simulator.cards import CardSpec, Rack
@@ -111,7 +111,7 @@ async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(bed: Bed) -> 
 
 
 def answer(status: int) -> BadStatus:
-    return BadStatus(f"the API server answers {status}", HttpResponse(status, b""))
+    return BadStatus(f"the API server answers {status}", status)
 
 
 async def test_what_was_allowed_counts_only_without_an_answer(bed: Bed) -> None:

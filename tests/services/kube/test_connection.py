@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.kube.client import BadStatus, ClusterClient, HttpResponse, Unreadable
+from services.kube.client import BadStatus, ClusterClient, Unreadable
 from services.kube.connection import ApiConnection, connector
 from services.process.errors import ClusterError
 from tests.services.kube.kubeconfigs import write_config
@@ -26,7 +26,7 @@ async def fail(connection: ApiConnection, error: ClusterError) -> ClusterClient:
 
 
 def refused(status: int) -> BadStatus:
-    return BadStatus("refused", HttpResponse(status, b""))
+    return BadStatus("refused", status)
 
 
 @pytest.mark.parametrize(
