@@ -19,14 +19,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from services.devices.dra import DRIVER, FPGA, PROGRAM_DIGITS
+from services.devices.dra import API_VERSION, DRIVER, FPGA, PROGRAM_DIGITS
 from services.devices.types.model import DeviceType
 from services.mappings.model import Mapping, Mode
 from services.names import DOMAIN, function_name, region_name
 from services.process.errors import InvalidSettings
 from services.process.text import clip
 
-API_VERSION: Final = "resource.k8s.io/v1"
 NAMES: Final = f"{DRIVER}/mappings"
 """The annotation of a class with the mappings that it is for."""
 

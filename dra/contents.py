@@ -1,8 +1,7 @@
 """What is in the regions of a claim, against what the claim wants there."""
 
 from dra.wants import Kind, Want
-from services.devices.dra import FPGA
-from services.devices.labels import label
+from services.devices.dra import fpga_name
 from services.node.regions import RegionContents
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import plain
@@ -17,7 +16,7 @@ def require_regions(want: Want, found: RegionContents) -> None:
     for name, key in zip(want.devices, want.ids, strict=True):
         region = found.regions.get(key)
         address = region.card.address if region else ""
-        if address and label(f"{FPGA}-{address}") != name:
+        if address and fpga_name(address) != name:
             raise ExternalFailure(
                 f"{want.who}: {plain(key)} is on card {address} now, and {name} isn't:"
                 " Kubernetes retries"

@@ -31,7 +31,6 @@ from typing import Any, Final
 import structlog
 
 from dra.slices import (
-    API_VERSION,
     COLLECTION,
     KIND,
     Body,
@@ -45,6 +44,7 @@ from dra.slices import (
     slice_spec,
 )
 from services.devices.dra import (
+    API_VERSION,
     DRIVER,
     Attributes,
     DraDevice,

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from services.devices.dra import CONTENT, DRIVER, Attributes, DraDevice
+from services.devices.dra import API_VERSION, CONTENT, DRIVER, Attributes, DraDevice
 from services.devices.labels import label
 from services.devices.model import Value
 
-API_VERSION: Final = "resource.k8s.io/v1"
 COLLECTION: Final = f"/apis/{API_VERSION}/resourceslices"
 KIND: Final = "ResourceSlice"
 

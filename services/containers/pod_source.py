@@ -1,5 +1,6 @@
 """Pods, claims and mappings, as the API server has them; a `ClusterError` passes through."""
 
+from services.devices.dra import API_VERSION
 from services.kube.client import segment
 from services.kube.connection import ApiConnection
 from services.mappings.index import NamespaceMappings
@@ -20,7 +21,7 @@ class ApiServerPods:
 
     async def get_claim(self, namespace: str, name: str) -> bytes | None:
         """A ResourceClaim as JSON; None if there is none."""
-        path = f"/apis/resource.k8s.io/v1/namespaces/{segment(namespace)}/resourceclaims"
+        path = f"/apis/{API_VERSION}/namespaces/{segment(namespace)}/resourceclaims"
         async with self._connection.client() as client:
             return await client.get(f"{path}/{segment(name)}")
 

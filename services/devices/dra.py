@@ -16,6 +16,9 @@ from services.devices.model import Card, Device, Inventory, Value
 from services.devices.provider import Allocated, held_by_id, possible_ids
 from services.devices.resources import AdvertisedResources
 
+API_VERSION: Final = "resource.k8s.io/v1"
+"""Of claims, slices and classes."""
+
 DRIVER: Final = "accelbind.dev"
 """Name of the driver, and domain of its attributes."""
 
@@ -68,13 +71,18 @@ def dra_devices(
         if device.type:
             name, attributes = dra_name(device.type, device.id), _of_type(device)
         else:
-            name = label(f"{FPGA}-{device.place}")
+            name = fpga_name(device.place)
             attributes = _of_fpga(device, cards.get(device.card), programmed)
             attributes["programmable"] = programmable
         made = DraDevice(name, device, {key: _fitting(attributes[key]) for key in attributes})
         # A pool in which a name is twice is not used at all. `merge` has said so of the second one.
         by_name.setdefault(name, made)
     return tuple(by_name[name] for name in sorted(by_name))
+
+
+def fpga_name(place: str) -> str:
+    """The name of an FPGA on the card with this PCI address."""
+    return label(f"{FPGA}-{place}")
 
 
 def _of_fpga(device: Device, card: Card | None, programmed: Programmed) -> dict[str, Value]:

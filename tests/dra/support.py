@@ -12,8 +12,7 @@ from dra.composition import DraParts
 from dra.process import Dra
 from dra.settings import DraSettings
 from services.bitstreams.storage import BitstreamStorage
-from services.devices.dra import DRIVER
-from services.devices.labels import label
+from services.devices.dra import DRIVER, fpga_name
 from services.kube.connection import ApiConnection, connector
 from services.kubelet import dra_pb2 as pb
 from services.kubelet import pluginregistration_pb2 as registration
@@ -209,7 +208,7 @@ class Bed:
     def add_fpga(self) -> str:
         """Add a card with one region that carries NLB0; return the name of its device."""
         address = self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-        return label(f"fpga-{address}")
+        return fpga_name(address)
 
     def install(self, *afus: str) -> None:
         """Install synthetic bitstreams."""
