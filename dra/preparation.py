@@ -27,8 +27,8 @@ works: what still works on a card holds the card's lock, and its records are emp
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final
 from weakref import WeakValueDictionary
 
 import structlog
@@ -115,7 +115,7 @@ class Preparation:
         self._around = around
         self._on_change = on_change
         self._report = report
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _Work] = {}
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         """For the work on each claim, by UID."""
         self._reserving = asyncio.Lock()
@@ -131,23 +131,23 @@ class Preparation:
         Raises:
             AccelbindError: It isn't ready; the text is for the pod's events.
         """
-        progress, task = self._running.get(claim.uid) or self._begin(claim)
-        progress.calls += 1  # pods that share a claim have it prepared at the same time
+        work = self._running.get(claim.uid) or self._begin(claim)
+        work.calls += 1  # pods that share a claim have it prepared at the same time
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
-                return await asyncio.shield(task)
+                return await asyncio.shield(work.task)
         except asyncio.CancelledError as error:
-            if task.cancelled():
+            if work.task.cancelled():
                 raise TooSlow(f"{claim} was taken back meanwhile") from error
             raise
         except TimeoutError as error:
             raise TooSlow(
-                f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {progress.step}; {RETRIES}"
+                f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {work.step}; {RETRIES}"
             ) from error
         finally:
-            progress.calls -= 1
-            if not progress.calls:
-                self._end(claim.uid, task)
+            work.calls -= 1
+            if not work.calls:
+                self._end(claim.uid, work)
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Take a claim back; it need not be here.
@@ -157,7 +157,7 @@ class Preparation:
         """
         self._book.path(claim.uid)  # refuses what is no UID
         if claim.uid in self._running:
-            self._end(claim.uid, self._running[claim.uid][1])
+            self._end(claim.uid, self._running[claim.uid])
         async with self._lock(claim.uid):
             await self._files.remove(claim.uid)
             self._book.remove(claim.uid)
@@ -183,46 +183,47 @@ class Preparation:
 
     async def _relocate(self, entry: ClaimEntry, wants: tuple[Want, ...]) -> None:
         if self._book.find(entry.claim.uid) == entry:
-            await self._files.write(entry.claim.uid, wants)
-            self._book.commit(entry.claim, wants)
-            self._on_change()
+            await self._commit(entry.claim, wants)
 
-    def _begin(self, claim: ClaimRef) -> "_Running":
-        progress = _Progress()
-        task = asyncio.create_task(self._prepare_alone(claim, progress))
-        self._running[claim.uid] = progress, task
-        return progress, task
+    async def _commit(self, ref: ClaimRef, wants: tuple[Want, ...]) -> tuple[Given, ...]:
+        given = await self._files.write(ref.uid, wants)
+        self._book.commit(ref, wants)
+        self._on_change()
+        return given
 
-    def _end(self, uid: str, task: asyncio.Task[tuple[Given, ...]]) -> None:
+    def _begin(self, claim: ClaimRef) -> "_Work":
+        work = self._running[claim.uid] = _Work()
+        work.task = asyncio.create_task(self._prepare_alone(claim, work))
+        return work
+
+    def _end(self, uid: str, work: "_Work") -> None:
         """End the work on a claim; calls that come from now on begin it again."""
-        task.cancel()
-        if uid in self._running and self._running[uid][1] is task:
+        work.task.cancel()
+        if self._running.get(uid) is work:
             del self._running[uid]
 
     def _lock(self, uid: str) -> asyncio.Lock:
         return self._locks.setdefault(uid, asyncio.Lock())
 
-    async def _prepare_alone(self, ref: ClaimRef, progress: "_Progress") -> tuple[Given, ...]:
+    async def _prepare_alone(self, ref: ClaimRef, work: "_Work") -> tuple[Given, ...]:
         async with self._lock(ref.uid):
-            return await self._prepare(ref, progress)
+            return await self._prepare(ref, work)
 
-    async def _prepare(self, ref: ClaimRef, progress: "_Progress") -> tuple[Given, ...]:
+    async def _prepare(self, ref: ClaimRef, work: "_Work") -> tuple[Given, ...]:
         known = self._book.find(ref.uid)
         if known is not None and known.is_committed:
             answered = await self._answered(ref, known)
             if answered is not None:
                 return answered
-        progress.step = "its objects are read from the API server"
+        work.step = "its objects are read from the API server"
         claim = await self._read(ref)
         if known is not None:
             require_unchanged(known.wants, claim)
         wants = await self._check(claim)
-        await self._reserve(claim.ref, wants, progress)
-        progress.step = "its regions are made ready, which goes on"
-        await self._work(claim, wants)
-        given = await self._files.write(ref.uid, wants)
-        self._book.commit(ref, wants)
-        self._on_change()
+        await self._reserve(claim.ref, wants, work)
+        work.step = "its regions are made ready, which goes on"
+        await self._make_all_ready(claim, wants)
+        given = await self._commit(ref, wants)
         log.info(
             "claim prepared",
             claim=str(ref),
@@ -243,7 +244,7 @@ class Preparation:
             if not (is_outage(error) or will_pass(error)):
                 raise
         if wants != known.wants:
-            self._book.commit(ref, wants)
+            return await self._commit(ref, wants)
         return await self._files.write(ref.uid, wants)
 
     # 1. check
@@ -271,7 +272,7 @@ class Preparation:
 
     # 2. reserve
 
-    async def _reserve(self, ref: ClaimRef, wants: tuple[Want, ...], progress: "_Progress") -> None:
+    async def _reserve(self, ref: ClaimRef, wants: tuple[Want, ...], work: "_Work") -> None:
         """Reserve devices, once nobody else has them."""
         while True:
             async with self._reserving:
@@ -280,9 +281,9 @@ class Preparation:
                     self._book.reserve(ref, wants)
                     self._on_change()
                     return
-            progress.step = f"others still have {listing(holders[:8])}"
+            work.step = f"others still have {listing(holders[:8])}"
             if self.ends:  # they can't be taken back until the next one serves
-                raise DeviceBusy(f"{progress.step}, and the driver ends; {RETRIES}")
+                raise DeviceBusy(f"{work.step}, and the driver ends; {RETRIES}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _holders(self, ref: ClaimRef, wants: tuple[Want, ...]) -> list[str]:
@@ -299,10 +300,10 @@ class Preparation:
 
     # 3. work
 
-    async def _work(self, claim: AllocatedClaim, wants: tuple[Want, ...]) -> None:
+    async def _make_all_ready(self, claim: AllocatedClaim, wants: tuple[Want, ...]) -> None:
         """Make all regions ready at the same time; an error leaves none of them at work."""
-        work = [self._make_ready(claim, want) for want in wants]
-        for failed in filter(None, await asyncio.gather(*work, return_exceptions=True)):
+        each_ready = [self._make_ready(claim, want) for want in wants]
+        for failed in filter(None, await asyncio.gather(*each_ready, return_exceptions=True)):
             raise failed
 
     async def _make_ready(self, claim: AllocatedClaim, want: Want) -> None:
@@ -343,12 +344,10 @@ class Preparation:
 
 
 @dataclass(slots=True)
-class _Progress:
-    """What a claim waits for now, for messages, and how many calls wait for it."""
+class _Work:
+    """The work on a claim, and the calls that wait for it."""
 
+    task: asyncio.Task[tuple[Given, ...]] = field(init=False)
     step: str = "it is looked up"
+    """What it waits for now, for messages."""
     calls: int = 0
-
-
-_Running: TypeAlias = tuple[_Progress, asyncio.Task[tuple[Given, ...]]]
-"""The work on a claim."""
