@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from dra.wants import Kind, Want
+from dra.wants import Kind, Want, require_present
 from services.devices.allocation import allocate, resource_variable
 from services.devices.cdi import ClaimDevice, claim_file, describe_claim
 from services.devices.cdi_files import CdiFolder
@@ -20,8 +20,7 @@ from services.devices.dra import DraDevice
 from services.devices.model import Device, DeviceNode
 from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls
-from services.process.errors import ExternalFailure, HardwareError
-from services.process.text import plain
+from services.process.errors import HardwareError
 
 WRITE_SECONDS: Final = 5.0
 
@@ -88,10 +87,8 @@ def given_to(
     """What containers get with each device of a claim."""
     given = []
     for want in wants:
-        missing = [each for each in want.devices if each not in devices]
-        if missing:
-            raise ExternalFailure(f"{want.who}: {plain(missing[0])} is gone")
-        chosen = {name: _device(want, devices[name].device) for name in want.devices}
+        found = require_present(want.devices, devices, want.who)
+        chosen = {name: _device(want, each) for name, each in found.items()}
         by_id = {each.id: each for each in chosen.values()}
         envs = dict(allocate(by_id, [*by_id]).envs)
         if [each.resource for each in wants].count(want.resource) > 1:

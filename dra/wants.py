@@ -13,7 +13,7 @@ gets, as for the plugin in modes af, regiondevel and region. The webhook sees on
 in its domain, so with `auto` other claims of functions of mode af are checked too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -103,10 +103,10 @@ def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Wa
     Raises:
         ExternalFailure: A device is gone.
     """
-    candidates = ((want, [*_found(want.devices, devices, want.who)]) for want in wants)
+    found = ((want, require_present(want.devices, devices, want.who).values()) for want in wants)
     return tuple(
         msgspec.structs.replace(want, ids=_ids(those), claims=_claims(those))
-        for want, those in candidates
+        for want, those in found
     )
 
 
@@ -118,11 +118,20 @@ def _claims(devices: Iterable[Device]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(sorted(device.claims)) for device in devices)
 
 
-def _found(names: Iterable[str], devices: Mapping[str, DraDevice], who: str) -> Iterator[Device]:
+def require_present(
+    names: Iterable[str], devices: Mapping[str, DraDevice], who: str
+) -> dict[str, Device]:
+    """The devices with these names.
+
+    Raises:
+        ExternalFailure: One is gone.
+    """
+    present = {}
     for name in names:
         if name not in devices:
             raise ExternalFailure(f"{who} was allocated {plain(name)}, which this node hasn't now")
-        yield devices[name].device
+        present[name] = devices[name].device
+    return present
 
 
 def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:
@@ -168,7 +177,7 @@ def decide(
     wants = []
     for each in claim.requests:
         who = f"request {quote(each.name)} of {claim.ref}"
-        candidates = [*_found(each.devices, devices, who)]
+        candidates = [*require_present(each.devices, devices, who).values()]
         own = [user for user in users if user.request_name == each.name]
         wants.append(_Decision(claim, owner, mappings, enforce, each, who, candidates, own).want())
     return tuple(wants)
