@@ -34,6 +34,11 @@ _MAX_NAMES: Final = 2000
 _HASH: Final = 26
 AF_CLASS: Final = re.compile(f"af-[0-9a-f]{{3}}-[0-9a-f]{{3}}-[a-z2-7]{{{_HASH}}}")
 """The name of a class for a function in mode af."""
+TYPE_CLASS: Final = f".{DRIVER}"
+"""The end of the name of a device type's class."""
+_STARTS: Final = {Mode.REGION: "region", Mode.REGIONDEVEL: "develop"}
+"""Of the name of a class for all regions of an interface."""
+_INTERFACE: Final = re.compile(r"[0-9a-f]{8,32}")
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -55,6 +60,13 @@ class FpgaClass:
             return None
         return cls(to.mode, to.interface_id, (to.afu_id or "") if to.mode is Mode.AF else "")
 
+    @classmethod
+    def of_region(cls, name: str) -> "FpgaClass | None":
+        """The class with this name; None if it isn't one of all regions of an interface."""
+        start, _, interface = name.partition("-")
+        modes = [mode for mode, each in _STARTS.items() if each == start]
+        return cls(modes[0], interface) if modes and _INTERFACE.fullmatch(interface) else None
+
     @property
     def name(self) -> str:
         """Its name, which resources and quotas may have in them: at most 63 characters."""
@@ -62,8 +74,7 @@ class FpgaClass:
             digest = hashlib.sha256(f"{self.interface_id}|{self.afu_id}".encode()).digest()
             code = base64.b32encode(digest).decode().lower()[:_HASH]
             return f"af-{self.interface_id[:3]}-{self.afu_id[:3]}-{code}"
-        start = "develop" if self.mode is Mode.REGIONDEVEL else "region"
-        return f"{start}-{self.interface_id}"
+        return f"{_STARTS[self.mode]}-{self.interface_id}"
 
     @property
     def resource(self) -> str:
@@ -108,7 +119,7 @@ def fpga_classes(wanted: Iterable[tuple[FpgaClass, str]]) -> Iterator[Manifest]:
 
 def type_class(of: DeviceType) -> Manifest:
     """The DeviceClass of a device type."""
-    return _class(f"{of.name}.{DRIVER}", _selector(of.name), resource=of.resource)
+    return _class(f"{of.name}{TYPE_CLASS}", _selector(of.name), resource=of.resource)
 
 
 def _class(

@@ -5,13 +5,12 @@ Classes are those that `accelbind dra classes` prints, known by their names.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from accelbind.device_classes import AF_CLASS, FpgaClass, opaque
+from accelbind.device_classes import AF_CLASS, TYPE_CLASS, FpgaClass, opaque
 from dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, read_claim
 from dra.wants import Kind, Want, decide
 from services.admission.mutate import Patched
@@ -27,9 +26,6 @@ from services.process.text import plain
 CLAIM: Final = "ResourceClaim"
 TEMPLATE: Final = "ResourceClaimTemplate"
 
-_OF_TYPE: Final = f".{DRIVER}"
-_OF_REGION: Final = re.compile(r"(region|develop)-([0-9a-f]{8,32})")
-_MODES: Final = {"region": Mode.REGION, "develop": Mode.REGIONDEVEL}
 _TEXTS: Final = {
     Kind.PLAIN: "the container gets the device",
     Kind.NEVER: "the device has AFU {}",
@@ -196,9 +192,9 @@ def _want(
             f"its function is not mapped in namespace {plain(mappings.namespace)}: ask an"
             " administrator for a mapping of mode af"
         )
-    if of is None and not name.endswith(_OF_TYPE):
+    if of is None and not name.endswith(TYPE_CLASS):
         return None
-    kind = "" if of else name.removesuffix(_OF_TYPE)
+    kind = "" if of else name.removesuffix(TYPE_CLASS)
     made = Device("device", "", interface_id=of.interface_id if of else "", type=kind)
     result = {"request": request, "driver": DRIVER, "device": made.id}
     config = [{"source": FROM_CLASS} | opaque(of.parameters)] if of and of.parameters else []
@@ -218,5 +214,4 @@ def _class_of(name: str, mappings: NamespaceMappings) -> FpgaClass | None:
     for of in map(FpgaClass.of, mappings.by_name.values()):
         if of is not None and of.name == name:
             return of
-    match = _OF_REGION.fullmatch(name)
-    return FpgaClass(_MODES[match[1]], match[2]) if match else None
+    return FpgaClass.of_region(name)
