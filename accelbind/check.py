@@ -14,6 +14,7 @@ from accelbind.exits import Exit
 from accelbind.manifests import read_objects, read_pods
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
+    DEFAULT_NAMESPACE,
     MAPPINGS,
     Kubeconfig,
     find_kubeconfig,
@@ -48,11 +49,6 @@ Checked: TypeAlias = tuple[MappingIndex, list[Finding], list[str]]
 """The mappings that can be used, what was found, and what was not checked, and why."""
 
 _LISTED = ("namespace", "name", "kind", "resource")
-
-
-@app.callback()
-def _group() -> None:
-    """Find what is wrong with mappings or device types."""
 
 
 app.command("device-types")(device_types)
@@ -170,14 +166,14 @@ def _check_folder(
         uses=[
             use
             for pod in found_pods
-            for use in resource_uses(pod, policy.prefixes, namespace=namespace or "default")
+            for use in resource_uses(pod, policy.prefixes, namespace=namespace or DEFAULT_NAMESPACE)
             if namespace in (None, use.namespace)
         ],
         problems=snapshot.nameless,
     )
     findings += _of_schema(folder, index)
     for pod in found_pods:
-        of = pod.namespace or namespace or "default"
+        of = pod.namespace or namespace or DEFAULT_NAMESPACE
         for hint in misspelt_resources(pod, index, policy, namespace=of):
             findings.append(Finding(Code.MISSPELT, of, pod.label, hint))
     return index, findings, unchecked
@@ -190,7 +186,7 @@ def _of_schema(folder: Path, index: MappingIndex) -> Iterator[Finding]:
             continue
         metadata = obj.get("metadata")
         named = metadata if isinstance(metadata, dict) else {}
-        namespace, name = str(named.get("namespace") or "default"), str(named.get("name"))
+        namespace, name = str(named.get("namespace") or DEFAULT_NAMESPACE), str(named.get("name"))
         if any(name in table.rejected for table in index.namespace(namespace).tables):
             continue  # it is invalid anyway
         wrong = wrong_type(kind, obj)

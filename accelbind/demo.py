@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
+from accelbind.exits import Exit
 from accelbind.manifests import read_pods
 from accelbind.options import default_note, file_option, manifests_option
+from accelbind.output import warn
 from services.process.errors import InvalidSettings
 from simulator.demo import own
 from simulator.demo.cluster import World, demo_world, mappings_folder
@@ -76,7 +78,7 @@ def demo(
     if svg and picture:
         save_picture(picture, svg)
     if not good:
-        raise typer.Exit(1)
+        raise typer.Exit(Exit.NO)
 
 
 def _world(files: list[Path], mappings: Path | None) -> World:
@@ -88,5 +90,5 @@ def _world(files: list[Path], mappings: Path | None) -> World:
     pods = read_pods(files)
     own_files = own.read(pods, mappings or mappings_folder())
     for problem in own_files.problems:
-        typer.echo(f"warning: {problem}", err=True)
+        warn(problem)
     return own_files.world

@@ -9,6 +9,7 @@ import yaml
 
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
 from accelbind.options import DEFAULT_NAMESPACE, Kubeconfig, Mappings, namespace_option
+from accelbind.output import warn
 from accelbind.run import Given, load_settings, require_folder, with_settings
 from services.devices.hardware.scan import Scanner
 from services.devices.types.load import load_types
@@ -56,13 +57,15 @@ def classes(
       accelbind dra classes --device-types ./types
       accelbind dra classes --node
     """
+    from accelbind.survey import read_mappings  # noqa: PLC0415 - not for the driver
+
     settings = load_settings(NodeSettings, given)
     wanted: list[tuple[FpgaClass, str]] = []
     if on_node:
         wanted += _of_node(settings)
     types = [*map(type_class, _types(settings))]
     if mappings is not None or not (on_node or types):
-        wanted += _of_mappings(_read(mappings, kubeconfig, None))
+        wanted += _of_mappings(read_mappings(mappings, kubeconfig, [None]))
     manifests = [*fpga_classes(wanted), *types]
     if not manifests:
         raise InvalidSettings(
@@ -72,11 +75,10 @@ def classes(
     for each in manifests:
         if "extendedResourceName" not in each["spec"]:
             name = each["metadata"]["name"]
-            typer.echo(
-                f"warning: {name} has no extendedResourceName, since pods that request the resource"
-                " have it programmed; pods that program the region use accelbind dra template, or"
-                f" request {DEVICE_CLASS}{name}",
-                err=True,
+            warn(
+                f"{name} has no extendedResourceName, since pods that request the resource have it"
+                " programmed; pods that program the region use accelbind dra template, or request"
+                f" {DEVICE_CLASS}{name}"
             )
     _print(*manifests)
 
@@ -109,7 +111,7 @@ def _types(settings: NodeSettings) -> Iterator[Any]:
     except ExternalFailure as error:
         raise InvalidSettings(str(error)) from error
     for problem in loaded.problems:
-        typer.echo(f"warning: {plain(str(problem), 1000)}", err=True)
+        warn(plain(str(problem), 1000))
     yield from loaded.types
 
 
@@ -142,30 +144,16 @@ def _mapping(
     name: str, mappings: Path | None, kubeconfig: Path | None, namespace: str | None
 ) -> Mapping:
     """Find a mapping of a namespace."""
-    from accelbind.survey import usual_namespace  # noqa: PLC0415 - not for the driver
+    from accelbind.survey import read_mappings, usual_namespace  # noqa: PLC0415 - the same
 
     namespace = namespace or (DEFAULT_NAMESPACE if mappings else usual_namespace(kubeconfig))
-    names = _read(mappings, kubeconfig, namespace).namespace(namespace)
+    names = read_mappings(mappings, kubeconfig, [namespace]).namespace(namespace)
     mapping = names.by_name.get(name) or names.accelerators.by_name.get(name)
     if mapping is None:
         why = names.rejected.get(name) or f"{plain(name)} does not exist in namespace {namespace}"
         known = ", ".join(sorted(names.by_name)[:8])
         raise InvalidMapping(f"{why}{known and f'; there are {known}'}")
     return mapping
-
-
-def _read(mappings: Path | None, kubeconfig: Path | None, namespace: str | None) -> MappingIndex:
-    """The mappings of a folder, or of a cluster: of one namespace, or all."""
-    from accelbind import survey  # noqa: PLC0415 - not for the driver
-
-    if mappings is not None:
-        if kubeconfig is not None:
-            raise InvalidSettings("--mappings and --kubeconfig exclude each other")
-        snapshot = survey.read_folder(mappings)
-        for problem in snapshot.problems:
-            typer.echo(f"warning: {problem}", err=True)
-        return snapshot.index
-    return survey.read_cluster(kubeconfig, [namespace])
 
 
 def _print(*manifests: dict[str, Any]) -> None:

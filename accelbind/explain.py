@@ -10,6 +10,7 @@ import msgspec
 import typer
 import yaml
 
+from accelbind.exits import Exit
 from accelbind.explain_claims import (
     ExplainedClaim,
     FoundClaim,
@@ -28,7 +29,7 @@ from accelbind.options import (
 )
 from accelbind.output import Output, OutputFormat, StyledLine, print_json, print_lines, styled
 from accelbind.run import with_settings
-from accelbind.survey import read_cluster, read_folder, usual_namespace
+from accelbind.survey import read_mappings, usual_namespace
 from services.admission.mutate import (
     Patched,
     Refused,
@@ -41,7 +42,7 @@ from services.mappings.accelerator import Effects
 from services.mappings.model import Mapping, Mode, Resolution
 from services.pods.known_fields import manifest_problems
 from services.pods.manifests import FoundPod, find_pods
-from services.process.errors import InvalidManifest, InvalidSettings
+from services.process.errors import InvalidManifest
 from services.process.text import plain
 from webhook.settings import ReviewSettings
 
@@ -99,17 +100,11 @@ def explain(
         accelbind explain -f - -n team --mappings maps -o json
     """
     policy = settings.policy()
-    if mappings is not None and kubeconfig is not None:
-        raise InvalidSettings("--mappings and --kubeconfig exclude each other")
     pods, claims = _read(filename)
     default = usual_namespace(kubeconfig)
-    if mappings is not None:
-        snapshot = read_folder(mappings)
-        index, problems = snapshot.index, snapshot.problems
-    else:
-        namespaces = {pod.namespace or namespace or default for pod in pods}
-        namespaces |= {policy.shared_namespace} - {""}
-        index, problems = read_cluster(kubeconfig, sorted(namespaces)), ()
+    namespaces = {pod.namespace or namespace or default for pod in pods}
+    namespaces |= {policy.shared_namespace} - {""}
+    index = read_mappings(mappings, kubeconfig, sorted(namespaces))
     explained = [
         explain_pod(pod, index, policy, namespace=namespace, default=default) for pod in pods
     ]
@@ -129,10 +124,8 @@ def explain(
         for one, its in zip(explained, hints, strict=True):
             for hint in its:
                 typer.echo(f"hint: {one.found.label}: {hint}", err=True)
-    for problem in problems:
-        typer.echo(f"warning: {problem}", err=True)
     if any(map(_is_refused, explained, prepared)):
-        raise typer.Exit(1)
+        raise typer.Exit(Exit.NO)
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:

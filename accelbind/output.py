@@ -63,6 +63,11 @@ def print_json(value: Mapping[str, Any] | Sequence[object], *, err: bool = False
     typer.echo(json.dumps(versioned(value), indent=2), err=err)
 
 
+def warn(text: object) -> None:
+    """Print a warning on stderr, beside a result of either format."""
+    typer.echo(f"warning: {text}", err=True)
+
+
 def print_result(
     output: OutputFormat,
     value: Mapping[str, Any] | Sequence[object],

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from accelbind.options import DEFAULT_NAMESPACE, find_kubeconfig
+from accelbind.output import warn
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.admission.mutate import Policy
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
@@ -132,19 +133,29 @@ def usual_namespace(kubeconfig: Path | None) -> str:
     return (access and access.namespace) or DEFAULT_NAMESPACE
 
 
-def read_cluster(kubeconfig: Path | None, namespaces: Iterable[str | None]) -> MappingIndex:
-    """The mappings of a cluster, as `read_index`: users often may list few namespaces.
+def read_mappings(
+    folder: Path | None, kubeconfig: Path | None, namespaces: Iterable[str | None]
+) -> MappingIndex:
+    """The mappings of a folder, whose problems are shown, or of namespaces of a cluster.
 
     Raises:
-        InvalidSettings: No cluster is known.
-        ClusterError: It can't be read.
+        InvalidSettings: The folder can't be read, both are given, or no cluster is known.
+        ClusterError: The cluster can't be read.
     """
+    if folder is not None:
+        if kubeconfig is not None:
+            raise InvalidSettings("--mappings and --kubeconfig exclude each other")
+        snapshot = read_folder(folder)
+        for problem in snapshot.problems:
+            warn(problem)
+        return snapshot.index
     access = load_config(find_kubeconfig(kubeconfig))
     if access is None:
         raise InvalidSettings(f"{NO_KUBECONFIG}, or use --mappings")
 
     async def read() -> MappingIndex:
         async with ClusterClient(access) as client:
+            # Not of all namespaces: users often may list few.
             return await read_index(client, namespaces)
 
     return asyncio.run(read())
@@ -159,6 +170,6 @@ def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUs
         return
     try:
         for pod in find_pods(obj):
-            yield from resource_uses(pod, prefixes, namespace="default")
+            yield from resource_uses(pod, prefixes, namespace=DEFAULT_NAMESPACE)
     except InvalidManifest:
         return  # it can't run

@@ -15,7 +15,7 @@ from accelbind.fpga import mappings, show
 from accelbind.fpga.held import require_free
 from accelbind.node_devices import NodeDevices
 from accelbind.options import default_note, namespace_option, time_option
-from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
+from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines, warn
 from accelbind.run import require_folder, with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
@@ -139,11 +139,11 @@ def list_(
     require_folder(settings.root)
     inventory = _inventory(settings)
     for problem in inventory.problems:
-        typer.echo(f"warning: {problem.message}", err=True)
+        warn(problem.message)
     if is_mapping:
         typer.echo(mappings.mappings_yaml(inventory, settings.mode, namespace), nl=False)
         for port in mappings.unmapped(inventory, settings.mode):
-            typer.echo(f"warning: no mapping for {port}: it shows no AFU id", err=True)
+            warn(f"no mapping for {port}: it shows no AFU id")
         return
     rows = [each for each in show.list_devices(inventory) if kind in (None, each["kind"])]
     lines = table_lines(show.HEADINGS, map(show.row, rows)) if rows else ()
@@ -214,7 +214,7 @@ def program(
       accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
     """
     programmer = _programmer(context, settings, timeout)
-    port = _find_port(settings.root, port)
+    port = port_meant(scan(settings.root), port)
     image = Image.from_bitstream(read_bitstream(bitstream))
 
     def require(inventory: Inventory) -> None:
@@ -224,7 +224,7 @@ def program(
     call = programmer.check if dry_run else programmer.ensure
     done = in_time(port, partial(call, port, image, force=force, require=require), timeout)
     for remark in filter(None, (done.slow_clock, *done.remarks)):
-        typer.echo(f"warning: {remark}", err=True)
+        warn(remark)
     sentence = show.program_sentence(done, dry_run=dry_run)
     print_result(output, show.program_result(done, dry_run=dry_run), [sentence])
 
@@ -245,7 +245,7 @@ def reset(
       accelbind fpga reset dfl-port.0
     """
     programmer = _programmer(context, settings, timeout)
-    port = _find_port(settings.root, port)
+    port = port_meant(scan(settings.root), port)
     in_time(port, lambda: programmer.reset(port), timeout)
     print_result(output, {"device": port, "outcome": "reset"}, [f"{port} is reset"])
 
@@ -282,7 +282,7 @@ def clear_errors(
     print_result(output, {"device": name, "cleared": cleared}, lines or [f"{name} has no errors"])
     for each in cleared if output is OutputFormat.TEXT else ():
         if each["now"] not in {"0x0", None}:
-            typer.echo(f"warning: {each['register']} reads {each['now']} again", err=True)
+            warn(f"{each['register']} reads {each['now']} again")
 
 
 RELEASE = """Release a port from the physical function, so that a virtual one can have it.
@@ -324,10 +324,6 @@ def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
     """The result of a call; if it takes too long, its thread is abandoned."""
     working = BlockingCalls().run(device, call, timeout=seconds, what=f"working on {device}")
     return asyncio.run(working)
-
-
-def _find_port(root: Path, named: str) -> str:
-    return port_meant(scan(root), named)
 
 
 def _programmer(
