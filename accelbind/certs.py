@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from prometheus_client import CollectorRegistry
 
 from accelbind.options import (
     FOUND_KUBECONFIG,
@@ -19,7 +18,6 @@ from accelbind.output import Output, OutputFormat, fact_lines, line_width, print
 from accelbind.run import Given, load_settings, settings_command, with_settings
 from certs import folder, keeper
 from certs.authority import utc_now
-from certs.metrics import CertsMetrics
 from certs.process import run as run_process
 from certs.settings import CertsSettings
 from certs.show import StoredCertificates, describe, from_cluster, from_folder
@@ -199,7 +197,6 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.Roun
             client,
             settings.locations,
             settings.policy,
-            CertsMetrics(CollectorRegistry()),
             authority=ca,
             on_wait=print_wait,
         )

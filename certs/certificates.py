@@ -20,6 +20,9 @@ from certs.authority import CLOCK_SKEW, KeyPair, certificate_pem, name_text
 from services.process.errors import CertificateError
 from services.process.text import plain
 
+RENEWAL_SHARE: Final = 2 / 3
+"""Share of its life after which a certificate is renewed."""
+
 MOST_CERTIFICATES: Final = 32
 """Certificates read from one PEM text; a longer bundle or chain is a mistake."""
 
@@ -184,10 +187,10 @@ def issued_at(certificate: x509.Certificate) -> datetime:
     return min(certificate.not_valid_before_utc + CLOCK_SKEW, certificate.not_valid_after_utc)
 
 
-def renewal_time(certificate: x509.Certificate, share: float) -> datetime:
-    """When a share of a certificate's life has passed, such as two thirds."""
+def renewal_time(certificate: x509.Certificate) -> datetime:
+    """When a certificate is due."""
     begin = issued_at(certificate)
-    return begin + (certificate.not_valid_after_utc - begin) * share
+    return begin + (certificate.not_valid_after_utc - begin) * RENEWAL_SHARE
 
 
 def lifetime_of(

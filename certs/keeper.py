@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 import structlog
 from cryptography import x509
+from prometheus_client import CollectorRegistry
 
 from certs.authority import utc_now
 from certs.certificates import find_signer, names_of
@@ -251,7 +252,6 @@ async def renew(
     client: ClusterClient,
     at: CertificateLocations,
     policy: CertificatePolicy,
-    metrics: CertsMetrics,
     *,
     authority: bool,
     on_wait: Callable[[timedelta], None],
@@ -265,6 +265,7 @@ async def renew(
     held = (await ensure_secret(client, at.namespace, at.authority)).data
     names = names_of(serving) if serving and find_signer(serving, stored_authorities(held)) else ()
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
+    metrics = CertsMetrics(CollectorRegistry())  # nobody reads those of a command
     reconciler = CertificateReconciler(policy, at, metrics, "ca" if authority else "serving")
     began = time.monotonic()
     waited = False

@@ -58,9 +58,6 @@ BUNDLE: Final = "ca.crt"
 SERVING_KEYS: Final = frozenset({SERVING_CERTIFICATE, SERVING_KEY, BUNDLE})
 """Our keys in the serving Secret."""
 
-RENEWAL_SHARE: Final = 2 / 3
-"""Share of its life after which a certificate is renewed."""
-
 MOST_OLD: Final = 30
 """Old CAs in a bundle: with the one that signs, fewer than are read of a PEM text."""
 
@@ -74,7 +71,6 @@ class CertificatePolicy:
     authority_lifetime: timedelta
     overlap: timedelta
     settle: timedelta
-    share: float = RENEWAL_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +156,7 @@ def _signing_pair(
             " keyUsage): put in a CA's, or remove ca.key and ca.crt to get a new CA"
         )
     reason = authority_error(pair, now) or ("requested" if force else "")
-    due = renewal_time(pair.certificate, policy.share)
+    due = renewal_time(pair.certificate)
     if not reason and now >= due:
         reason = f"the CA is due since {due:%F %T}"
     return (create_authority(now, lifetime), reason) if reason else (pair, "")
@@ -211,7 +207,7 @@ def check_pair(
         return PairStatus(due="the CA has changed", waits=True)
     if missing := missing_names(serving, policy.names):
         return PairStatus(due=f"it lacks {', '.join(missing)}")
-    due = renewal_time(serving, policy.share)
+    due = renewal_time(serving)
     return PairStatus(due=f"it is due since {due:%F %T}" if now >= due else "")
 
 

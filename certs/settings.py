@@ -7,7 +7,8 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from certs.authority import parse_names
-from certs.policy import RENEWAL_SHARE, CertificatePolicy
+from certs.certificates import RENEWAL_SHARE
+from certs.policy import CertificatePolicy
 from certs.store import CertificateLocations
 from services.kube.config import SERVICE_ACCOUNT
 from services.process.errors import InvalidSettings

@@ -21,7 +21,6 @@ from certs.certificates import (
 from certs.folder import read_folder
 from certs.policy import (
     CA_KEY,
-    RENEWAL_SHARE,
     SERVING_CERTIFICATE,
     SERVING_KEY,
     stored_authorities,
@@ -116,7 +115,7 @@ def _describe_certificate(
         "names": [name_text(name) for name in names_of(one)],
         "notBefore": begin.isoformat(),
         "notAfter": end.isoformat(),
-        "renewal": renewal_time(one, RENEWAL_SHARE).isoformat(),
+        "renewal": renewal_time(one).isoformat(),
         "valid": is_valid(one, now),
         "daysLeft": round((end - now).total_seconds() / 86400, 1),
         "serial": f"{one.serial_number:x}",

@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from prometheus_client import CollectorRegistry
 
 from certs import policy
 from certs.authority import (
@@ -19,7 +18,6 @@ from certs.authority import (
 )
 from certs.certificates import MOST_CERTIFICATES, bundle_pem, is_signed_by, names_of
 from certs.keeper import ATTEMPTS, renew
-from certs.metrics import CertsMetrics
 from services.process.errors import CertificateError, ClusterError
 from tests.certs.memory import CA, HOST, LOCATIONS, POLICY, TLS, Cluster, encrypted_key
 
@@ -27,10 +25,6 @@ pytestmark = pytest.mark.anyio
 
 MUTATING = "mutatingwebhookconfigurations/accelbind"
 NOT_PEM = b"-----BEGIN CERTIFICATE-----\nxxxx\n-----END CERTIFICATE-----\n"
-
-
-def metrics() -> CertsMetrics:
-    return CertsMetrics(CollectorRegistry())
 
 
 @pytest.fixture
@@ -375,14 +369,7 @@ async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> 
     assert len(both) == 2
     cluster.clock.time = utc_now()
     short = replace(POLICY, overlap=timedelta(0))
-    await renew(
-        cluster.store,
-        LOCATIONS,
-        short,
-        metrics(),
-        authority=False,
-        on_wait=lambda _: None,
-    )
+    await renew(cluster.store, LOCATIONS, short, authority=False, on_wait=lambda _: None)
     assert cluster.serving != shown
     assert [name.value for name in names_of(cluster.serving)] == [HOST, "other.svc"]
     assert cluster.bundle == both, "only `certs run` knows the overlap"
@@ -392,7 +379,5 @@ async def test_renewing_by_command_fails_where_the_bundle_cannot_be_written(
     filled: Cluster,
 ) -> None:
     with filled.store.refusing(reads=False), pytest.raises(ClusterError, match="cannot be written"):
-        await renew(
-            filled.store, LOCATIONS, POLICY, metrics(), authority=True, on_wait=lambda _: None
-        )
+        await renew(filled.store, LOCATIONS, POLICY, authority=True, on_wait=lambda _: None)
     assert len(filled.bundle) == 1

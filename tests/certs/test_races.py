@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from certs import certificates
 from certs.certificates import bundle_pem
 from services.process.tls import CertificateSource
 from tests.certs.memory import CA, HOST, TLS, Cluster, Replica
@@ -117,7 +118,7 @@ async def cut_short(round_of_one: Callable[[], "asyncio.Task[object]"], steps: i
 
 
 async def test_of_racing_replicas_one_wins_and_no_handshake_is_refused(
-    tmp_path: Path, figure: Callable[[str], None]
+    tmp_path: Path, figure: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renewals = 1000 if soaking() else 8
     chance = random.Random(seed := soak(short=0, full=0).seed)  # noqa: S311 - chance of a test
@@ -125,9 +126,9 @@ async def test_of_racing_replicas_one_wins_and_no_handshake_is_refused(
     cluster = Cluster(chance)
     store, day = cluster.store, timedelta(days=1)
     cluster.clock.advance(hours=-6)  # TLS goes by the real clock, which must not be overtaken
+    monkeypatch.setattr(certificates, "RENEWAL_SHARE", LIFE / day.total_seconds())
     cluster.change_policy(
         lifetime=day,
-        share=LIFE / day.total_seconds(),
         authority_lifetime=10 * day,
         settle=timedelta(seconds=2),
         overlap=timedelta(seconds=LAG + 2),
