@@ -30,14 +30,8 @@ def serve(settings: DraSettings, context: typer.Context) -> None:
     """
     import asyncio  # noqa: PLC0415 - only when it runs
 
-    # gRPC writes lines of its own format to stderr; what they say is in our log. It reads this when
-    # it is imported.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
     from dra.process import run  # noqa: PLC0415 - the same
-    from services.process import logging  # noqa: PLC0415 - the same
 
-    logging.configure(settings.log_level, settings.log_format)
     asyncio.run(run(settings, version=__version__, driver_calls=context.obj.driver_calls))
 
 

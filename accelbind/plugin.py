@@ -23,16 +23,9 @@ def serve(settings: PluginSettings, context: typer.Context) -> None:
       accelbind plugin --root ./snapshot --kubelet-dir ./kubelet
     """
     import asyncio  # noqa: PLC0415 - only when it runs
-    import os  # noqa: PLC0415 - the same
-
-    # gRPC writes lines of its own format to stderr; what they say is in our log. It reads this when
-    # it is imported.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
     from plugin.process import run  # noqa: PLC0415 - the same
-    from services.process import logging  # noqa: PLC0415 - the same
 
-    logging.configure(settings.log_level, settings.log_format)
     asyncio.run(run(settings, version=__version__, driver_calls=context.obj.driver_calls))
 
 

@@ -21,6 +21,7 @@ from accelbind.options import default_note
 from services.process.errors import InvalidSettings
 from services.process.settings import (
     PROCESS,
+    ProcessSettings,
     Settings,
     dashed,
     default_text,
@@ -29,6 +30,7 @@ from services.process.settings import (
     render,
 )
 
+P = TypeVar("P", bound=ProcessSettings)
 S = TypeVar("S", bound=Settings)
 Given: TypeAlias = dict[str, Any]
 """Values of flags by field; None if a flag was not given."""
@@ -49,7 +51,7 @@ _PRINT_CONFIG = Parameter(
 
 
 def settings_command(
-    model: type[S], run: Callable[[S, typer.Context], None]
+    model: type[P], run: Callable[[P, typer.Context], None]
 ) -> Callable[..., None]:
     """Make a command that runs a process; the docstring of `run` is its help."""
 
@@ -68,6 +70,12 @@ def settings_command(
         # The first process of a container ignores SIGTERM unless it handles it. Until the process
         # does so itself, it has nothing to shut down.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        # gRPC writes lines of its own format to stderr; what they say is in our log. It reads this
+        # when it is imported.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        from services.process import logging  # noqa: PLC0415 - only processes log
+
+        logging.configure(settings.log_level, settings.log_format)
         run(settings, context)
 
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)

@@ -17,7 +17,6 @@ from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
 from services.kube.client import requested_pause
 from services.kube.connection import ApiConnection, connector
-from services.process import logging
 from services.process.errors import AccelbindError, ClusterError
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import write_ports
@@ -33,7 +32,6 @@ log = structlog.get_logger(component="certs")
 
 async def run(settings: CertsSettings) -> None:
     """Reconcile certificates until SIGTERM or SIGINT."""
-    logging.configure(settings.log_level, settings.log_format)
     process = Process(settings)
     with stop_signals() as stop:
         await process.run_until(stop)

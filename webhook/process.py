@@ -18,7 +18,6 @@ from typing import Any
 
 import structlog
 
-from services.process import logging
 from services.process.errors import ExternalFailure
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import listen, write_ports
@@ -45,7 +44,6 @@ async def run(settings: WebhookSettings) -> None:
         CertificateError: The certificate or key can't be used.
         ExternalFailure: A port is taken, or the folder of mappings can't be read.
     """
-    logging.configure(settings.log_level, settings.log_format)
     webhook = Webhook(settings)
     with stop_signals() as stop:
         await webhook.run_until(stop)
