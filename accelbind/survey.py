@@ -26,7 +26,7 @@ from services.process.errors import ClusterError, ExternalFailure, InvalidManife
 
 T = TypeVar("T")
 
-_ENDED: Final = ("Succeeded", "Failed")
+ENDED: Final = ("Succeeded", "Failed")
 
 
 class _Kind(NamedTuple):
@@ -166,7 +166,7 @@ def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUs
     metadata = obj.get("metadata") or {}
     owners = metadata.get("ownerReferences") or ()
     status = obj.get("status") or {}
-    if any(owner.get("controller") for owner in owners) or status.get("phase") in _ENDED:
+    if any(owner.get("controller") for owner in owners) or status.get("phase") in ENDED:
         return
     try:
         for pod in find_pods(obj):

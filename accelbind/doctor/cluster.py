@@ -13,6 +13,7 @@ from accelbind.doctor.model import Line, Subject, Unseen, ok, unseen
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.kube.connection import connector
 from services.kube.lists import decode, list_objects
+from services.names import UNIT_RESOURCE
 from services.process.errors import ClusterError
 from services.process.text import plain
 
@@ -43,6 +44,8 @@ class Cluster(Subject):
         super().__init__()
         self.namespace = namespace
         self.prefixes = prefixes
+        self.resources = (*prefixes, UNIT_RESOURCE)
+        """How the names of our resources begin."""
         self.webhook_address = webhook_address
         self._connect = connector(kubeconfig)
 

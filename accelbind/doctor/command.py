@@ -39,15 +39,16 @@ from accelbind.options import (
 )
 from accelbind.output import Output, OutputFormat, print_result
 from accelbind.run import Given, load_settings, with_settings
+from certs.settings import NAMESPACE
 from plugin.settings import PluginSettings
 from services.kube.config import NO_KUBECONFIG, may_reach
 from services.process.errors import InvalidSettings
+from services.process.settings import PREFIX
 from webhook.settings import ReviewSettings
 
 S = TypeVar("S", Node, Cluster)
 Find: TypeAlias = Callable[[S], Iterable[Line]]
 
-SYSTEM: Final = "accelbind-system"
 _PREFIX: Final = "whose id starts with this; repeat it for more."
 Only = Annotated[list[str] | None, typer.Option(metavar="ID", help=f"Run only checks {_PREFIX}")]
 Skip = Annotated[list[str] | None, typer.Option(metavar="ID", help=f"Skip checks {_PREFIX}")]
@@ -140,7 +141,7 @@ def doctor(
     ] = False,
     output: Output = OutputFormat.TEXT,
     kubeconfig: Kubeconfig = None,
-    namespace: Annotated[str, namespace_option("Where accelbind runs.", SYSTEM)] = SYSTEM,
+    namespace: Annotated[str, namespace_option("Where accelbind runs.", NAMESPACE)] = NAMESPACE,
     webhook_address: WebhookAddress = None,
     settings: ReviewSettings,
     given: Given,
@@ -213,7 +214,7 @@ def _is_node(given: dict[str, Any]) -> bool:
     """Whether a node was described, or this machine has a kubelet or a driver."""
     if any(given.get(name) is not None for name in _NODE_FLAGS):
         return True
-    return any(name.startswith("ACCELBIND_") for name in os.environ) or any(
+    return any(name.startswith(PREFIX) for name in os.environ) or any(
         map(os.path.isdir, _NODE_FOLDERS)
     )
 

@@ -13,12 +13,11 @@ from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, w
 from accelbind.doctor.node import Node
 from accelbind.plain_port import NoAnswer
 from services.devices.dra import DRIVER
-from services.kubelet.sockets import KUBELET_SOCKET, dra_socket, plugins_folder
+from services.kubelet.sockets import PLUGIN_SOCKET, dra_socket, plugins_folder, registration_socket
 from services.process.text import count, plain
 
 CONNECT_SECONDS: Final = 2.0
 
-OUR_SOCKET: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
 _OTHER_SOCKET: Final = re.compile(r"fpga\.intel\.com-.*\.sock|accelerator\.sock")
 """Of the public suite, by resource; of the b<>com plugin."""
 _START: Final = (
@@ -28,7 +27,7 @@ _START: Final = (
 
 def check_kubelet(node: Node) -> Iterator[Line]:
     """Does the kubelet accept registrations?"""
-    path = plugins_folder(node.options.kubelet_dir) / KUBELET_SOCKET
+    path = registration_socket(node.options.kubelet_dir)
     match connect_error(path):
         case None:
             yield ok(f"it listens on {path}")
@@ -42,7 +41,7 @@ def check_sockets(node: Node) -> Iterator[Line]:
     """Does exactly one plugin serve?"""
     folder = plugins_folder(node.options.kubelet_dir)
     try:
-        ours = live_sockets(folder, OUR_SOCKET)
+        ours = live_sockets(folder, PLUGIN_SOCKET)
     except FileNotFoundError:
         yield skipped(f"{folder} does not exist")
         return
@@ -104,7 +103,7 @@ def check_plugin(node: Node) -> Iterator[Line]:
 def _unreachable(node: Node, error: NoAnswer) -> Line:
     folder = plugins_folder(node.options.kubelet_dir)
     with contextlib.suppress(OSError):
-        if live_sockets(folder, OUR_SOCKET):
+        if live_sockets(folder, PLUGIN_SOCKET):
             return unseen(
                 f"a plugin serves in {folder}, but does not answer on {node.plugin}: {error}",
                 "run the doctor in its pod: kubectl exec -n accelbind-system ds/accelbind-plugin"

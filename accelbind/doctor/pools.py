@@ -12,10 +12,13 @@ from typing import Final, TypeAlias
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import CheckStatus, Line, failed, ok, skipped, warning
-from accelbind.doctor.workloads import MODE_ANNOTATION, read_nodes
+from accelbind.doctor.workloads import read_nodes
+from accelbind.survey import ENDED
+from plugin.node_mode import ANNOTATED, ANNOTATION
 from services.admission.findings import add_advertised
 from services.devices.model import PluginMode
-from services.names import DOMAIN, UNIT_RESOURCE
+from services.names import REGION_PREFIX
+from services.process.settings import variable
 from services.process.text import count, listing, plain
 
 Place: TypeAlias = tuple[str, ...]
@@ -23,8 +26,7 @@ Place: TypeAlias = tuple[str, ...]
 
 LABEL: Final = "accelbind.dev/plugin"
 _CONTAINER: Final = "plugin"
-_MODE: Final = "ACCELBIND_MODE"
-_REGION: Final = f"{DOMAIN}/region-"
+_MODE: Final = variable("mode")
 _SHOWN: Final = 10
 """Nodes that a sentence names; a command names all of them."""
 _KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
@@ -44,8 +46,8 @@ class Pool:
 
     def mode_on(self, node: Json) -> str:
         """The mode of its plugin on a node."""
-        annotation = part(node, "metadata", "annotations").get(MODE_ANNOTATION)
-        if annotation in {*PluginMode}:
+        annotation = part(node, "metadata", "annotations").get(ANNOTATION)
+        if annotation in ANNOTATED:
             return str(annotation)
         variables = (
             each
@@ -59,7 +61,7 @@ def read_pools(cluster: Cluster) -> list[Pool]:
     """The plugin's DaemonSets. Raises as `Cluster.get`."""
     nodes: dict[str, set[str]] = defaultdict(set)
     for pod in cluster.items(f"/api/v1/namespaces/{cluster.namespace}/pods"):
-        if part(pod, "status").get("phase") not in ("Succeeded", "Failed"):
+        if part(pod, "status").get("phase") not in ENDED:
             for owner in part(pod, "metadata").get("ownerReferences") or ():
                 nodes[str(owner.get("name"))].add(str(part(pod, "spec").get("nodeName")))
     return [
@@ -75,7 +77,7 @@ def check_nodes(cluster: Cluster) -> Iterator[Line]:
     nodes = cluster.once(read_nodes)
     for node in nodes:
         name = name_of(node)
-        amounts = add_advertised({}, node, (*cluster.prefixes, UNIT_RESOURCE))
+        amounts = add_advertised({}, node, cluster.resources)
         gone = sorted(resource for resource, number in amounts.items() if not number)
         if gone:
             yield warning(
@@ -101,7 +103,7 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
     pools = cluster.once(read_pools)
     nodes: dict[Place, list[str]] = defaultdict(list)
     for node in cluster.once(read_nodes):
-        nodes[_place(node, pools, (*cluster.prefixes, UNIT_RESOURCE))].append(name_of(node))
+        nodes[_place(node, pools, cluster.resources)].append(name_of(node))
     nodes.pop(("no accelerators",), None)
     covered = len(nodes.pop(("covered",), ()))
     if not pools:
@@ -134,7 +136,9 @@ def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Li
     }
     for node in nodes:
         capacity = part(node, "status", "capacity").items()
-        regions = [key for key, amount in capacity if key.startswith(_REGION) and amount != "0"]
+        regions = [
+            key for key, amount in capacity if key.startswith(REGION_PREFIX) and amount != "0"
+        ]
         for pool in pools:
             mode = pool.mode_on(node)
             if name_of(node) in pool.nodes and mode in by_mode:

@@ -6,11 +6,11 @@ from typing import Final
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import Line, failed, ok
+from certs.store import SUFFIX
 from services.kube.objects import GROUP, PLURALS, decode_base64
 from services.process.text import plain
 
 NAME: Final = "accelbind"
-_SUFFIX: Final = ".accelbind.dev"
 _OTHER_SUITES: Final = ("fpga.mutator.webhooks.intel.com", "fpga.intel.com")
 
 
@@ -64,7 +64,7 @@ class WebhookEntry:
         if service := part(self.client, "service"):
             return bool(service.get("namespace") == namespace)
         name = str(self.entry.get("name", ""))
-        return name.endswith(_SUFFIX) or self.configuration == NAME
+        return name.endswith(SUFFIX) or self.configuration == NAME
 
 
 def read_hooks(cluster: Cluster) -> list[WebhookEntry]:

@@ -10,7 +10,6 @@ from services.admission.findings import add_advertised
 from services.names import UNIT_RESOURCE, is_physical
 from services.process.text import plain
 
-MODE_ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
 _OTHER_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
 
 _START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin")
@@ -121,7 +120,7 @@ def read_pods(cluster: Cluster) -> list[Json]:
     """
 
     def keep(pod: Json) -> Json | None:
-        requested = _requested(pod, cluster.prefixes)
+        requested = _requested(pod, cluster.resources)
         waits = part(pod, "status").get("phase") == "Pending"
         return pod | {"requested": requested} if requested and waits else None
 
@@ -132,7 +131,7 @@ def check_pending(cluster: Cluster) -> Iterator[Line]:
     """Is no FPGA pod stuck?"""
     totals: dict[str, int] = {}
     for node in cluster.once(read_nodes):
-        add_advertised(totals, node, (*cluster.prefixes, UNIT_RESOURCE))
+        add_advertised(totals, node, cluster.resources)
     pending = read_pods(cluster)
     for pod in pending:
         if part(pod, "spec").get("nodeName"):
@@ -181,11 +180,11 @@ def _scheduler_message(pod: Json) -> str:
     return "no message from the scheduler yet"
 
 
-def _requested(pod: Json, prefixes: tuple[str, ...]) -> list[str]:
+def _requested(pod: Json, resources: tuple[str, ...]) -> list[str]:
     """The resources of our domains that a pod's containers ask for."""
     spec = part(pod, "spec")
     keys: set[str] = set()
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         limits = part(container, "resources", "limits")
-        keys.update(key for key in limits if key.startswith(prefixes) or key == UNIT_RESOURCE)
+        keys.update(key for key in limits if key.startswith(resources))
     return sorted(keys)

@@ -12,7 +12,7 @@ import msgspec
 
 from services.containers.identity import ContainerIdentity
 from services.kubelet.values import CheckpointEntry
-from services.names import DOMAIN
+from services.names import REGION_PREFIX
 from services.process.errors import HookMissing, InvalidInput
 from services.process.json import UNREADABLE
 from services.process.text import listing, plain, quote
@@ -22,8 +22,6 @@ _NAMES: Final = (
     ("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
 )
 """Annotations of containerd and of CRI-O: UID of the pod, name of the container."""
-
-_REGIONS: Final = f"{DOMAIN}/region-"
 
 
 class _Message(msgspec.Struct):
@@ -67,7 +65,7 @@ def held_regions(
     held: dict[str, set[str]] = {}
     for entry in entries:
         holder = ContainerIdentity(entry.pod_uid, entry.container)
-        if container == holder and entry.resource.startswith(_REGIONS):
+        if container == holder and entry.resource.startswith(REGION_PREFIX):
             held.setdefault(entry.resource, set()).update(entry.device_ids)
     for resource, names in held.items():
         if region in names:

@@ -4,6 +4,7 @@ The protocol is plaintext gRPC.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import quote
@@ -19,6 +20,8 @@ API_VERSION: Final = "v1beta1"
 KUBELET_SOCKET: Final = "kubelet.sock"
 PLUGINS_FOLDER: Final = "device-plugins"
 POD_RESOURCES_FOLDER: Final = "pod-resources"
+PLUGIN_SOCKET: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
+"""The sockets of our plugins: what each chose at its start, and the number of a resource."""
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 
 DRA_CHECKPOINT: Final = "dra_manager_state"

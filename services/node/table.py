@@ -14,7 +14,7 @@ from services.devices.labels import by_number
 from services.devices.model import Device, Problem
 from services.devices.resources import AdvertisedResources
 from services.kubelet.values import HEALTHY, UNHEALTHY
-from services.names import DOMAIN
+from services.names import REGION_PREFIX
 
 if TYPE_CHECKING:  # the plugin doesn't import the mappings
     from services.mappings.model import Mapping
@@ -127,7 +127,7 @@ def with_names(table: Table, mappings: "Iterable[Mapping]") -> Table:
 
 def _names(row: Row, names: dict[tuple[str, str], list[str]]) -> tuple[str, ...]:
     carried = [afu_id for afu_id in row.afu_ids if afu_id]
-    if row.resource.startswith(f"{DOMAIN}/region-"):
+    if row.resource.startswith(REGION_PREFIX):
         carried.append("")
     unique = {name for afu_id in carried for name in names.get((row.interface_id, afu_id), ())}
     return tuple(sorted(unique))
