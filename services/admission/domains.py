@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from services.mappings.accelerator import DEVICE_CLASS
+from services.mappings.accelerator import DEVICE_CLASS, DNS_NAME
 
-_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PATTERN = re.compile(r"[^/*]+/([-A-Za-z0-9_.]+\*?|\*)")
 _RESERVED = ("kubernetes.io", "k8s.io")
 
@@ -42,7 +41,7 @@ def check_names(
 
 
 def _check_domain(flag: str, domain: str) -> None:
-    if not _DOMAIN.fullmatch(domain) or len(domain) > 253:
+    if not re.fullmatch(DNS_NAME, domain) or len(domain) > 253:
         raise ValueError(f"{flag}: {domain!r:.80} is not a DNS name")
     if domain in _RESERVED or domain.endswith(tuple(f".{name}" for name in _RESERVED)):
         raise ValueError(f"{flag}: resources of {domain} belong to Kubernetes itself")

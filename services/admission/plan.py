@@ -51,7 +51,7 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
                 wanted.setdefault(request.resource, Counter())[function] += request.units
         regions = {_name(request.key): request.key for request in self.direct if request.units}
         for function in self.written.values():
-            wanted.setdefault(regions[f"region-{function[0]}"], Counter())[function] += 1
+            wanted.setdefault(regions[names.region_name(function[0])], Counter())[function] += 1
         return wanted
 
 
@@ -121,7 +121,7 @@ def _modes(
     """Return the modes in which a node could serve each request; a node runs one mode."""
     modes = {each.key: _ONE_MODE[each.mapping.resolution.mode] for each in mapped if each.units}
     # An earlier mutation rewrote functions of mode region to these.
-    programmed = {f"region-{interface_id}" for interface_id, _ in written.values()}
+    programmed = {names.region_name(interface_id) for interface_id, _ in written.values()}
     for each in direct:
         if each.units:
             name = _name(each.key)
@@ -149,10 +149,10 @@ def _written_functions(
 ) -> tuple[dict[int, Function], bool]:
     """Return the functions that env names, and whether env is empty.
 
-    An env with a variable that isn't allowed names none. Nothing is programmed for a container that
-    requests no FPGA, so it may have any variable.
+    An env with a variable that isn't allowed names none.
     """
     variables, is_empty = environment(ref, RESERVED)
+    # Nothing is programmed for a container that requests no FPGA: it may have any variable.
     if not variables or not counts:
         return {}, is_empty
     units: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """The spec of an Accelerator: any resource of a node, and what a pod that requests it gets as well.
 
-The schema in ``manifests/crd/accelerators.yaml`` refuses the same, where an API server checks it.
+The schema in ``manifests/crd/accelerators.yaml`` refuses the same; a folder has no API server.
 """
 
 import re
@@ -20,10 +20,10 @@ DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 """The prefix of the resource that stands for a DeviceClass."""
 
 _RESERVED_VARIABLES = ("FPGA_", "ACCELBIND_", "ACCELERATOR_", "NVIDIA_", "LD_")
-_DOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+DNS_NAME: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _PART = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_RESOURCE = re.compile(f"{_DOMAIN}/{_PART}")
-_LABEL = rf"(?:{_DOMAIN}/)?{_PART}\Z"
+_RESOURCE = re.compile(f"{DNS_NAME}/{_PART}")
+_LABEL = rf"(?:{DNS_NAME}/)?{_PART}\Z"
 
 _Count = Annotated[int, Meta(ge=1, le=1024)]
 _Value = Annotated[str, Meta(pattern=rf"^(?:{_PART})?\Z")]
@@ -97,7 +97,7 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     env: Annotated[tuple[_Variable, ...], Meta(max_length=16)] = ()
     node_selector: Annotated[dict[_NodeLabel, _Value], Meta(max_length=8)] = {}
     tolerations: Annotated[tuple[_Tolerated, ...], Meta(max_length=8)] = ()
-    runtime_class_name: Annotated[str, Meta(max_length=253, pattern=rf"^{_DOMAIN}\Z")] = ""
+    runtime_class_name: Annotated[str, Meta(max_length=253, pattern=rf"^{DNS_NAME}\Z")] = ""
 
     def __post_init__(self) -> None:
         resources = [self.target.resource, *[each.resource for each in self.also_request]]

@@ -1,8 +1,6 @@
 """The variables that name the function for each region: FPGA_REGION_<n> and FPGA_AFU_<n>.
 
-On the node they decide what is programmed, so a pod may carry only those that the mappings of its
-namespace allow. The webhook writes them. A pod that it has already mutated carries them when it is
-reviewed again: hand-written variables are accepted only if they look the same.
+The webhook writes them. On the node they decide what is programmed.
 """
 
 import re
@@ -14,7 +12,7 @@ import msgspec
 
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Function
-from services.names import canonical_id
+from services.names import canonical_id, region_name
 from services.pods.pod import EnvVar
 from services.pods.refusals import MAX_REFUSALS
 from services.process.text import count, plain, quote
@@ -63,6 +61,8 @@ def permitted_functions(
 
     `units` are those that the container requests, by physical name without domain.
     """
+    # A pod that was mutated before has variables of ours. Those written by hand look the same, and
+    # are accepted only if the mappings of the namespace allow them.
     written = read_functions(variables)
     functions = written.by_number
     mapped = {number: each for number, each in functions.items() if each in mappings.functions}
@@ -104,6 +104,7 @@ def _unreadable(
                     f" FPGA_REGION or FPGA_AFU: rename it, or {_ADVICE}"
                 )
         elif bytes(variable.value_from) != _NO_SOURCE or not variable.value:
+            # What a reference stands for is known on the node only.
             yield f"{variable.name} has no plain value: remove it, and {_ADVICE}"
         elif int(match[2]) in values[match[1]]:
             yield f"{variable.name} is set twice"
@@ -133,7 +134,7 @@ def _not_mapped(functions: Mapping[int, Function], mappings: NamespaceMappings) 
 def _not_covered(functions: Mapping[int, Function], units: Mapping[str, int]) -> Iterator[str]:
     counted = Counter(region for region, _ in functions.values())
     for region, named in counted.items():
-        requested = units.get(f"region-{region}", 0)
+        requested = units.get(region_name(region), 0)
         if named > requested:
             last = max(number for number, function in functions.items() if function[0] == region)
             yield (
