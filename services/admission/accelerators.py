@@ -1,11 +1,4 @@
-"""The plan for a container's names of accelerators: resources, variables, and what contradicts.
-
-Several names may stand for one resource, and the container may request it by itself too: the
-amounts add up. What is requested once per container isn't added: the largest amount counts.
-
-A pod may be mutated again after another webhook added names. Those of the earlier mutation are in
-its note, and their resources in its limits: then both are evaluated together.
-"""
+"""The plan for a container's names of accelerators: resources, variables, and what contradicts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as ReadOnly
@@ -47,11 +40,10 @@ def plan_accelerators(
     others: NameTable,
     earlier: ReadOnly[str, int],
 ) -> AcceleratorPlan:
-    """Plan what is to be done for a container's names of accelerators.
+    """Plan what is to be done for a container's names of accelerators, which are in `counts`.
 
-    `counts` is what it requests in the domains of accelerators, `tables` are the names of its
-    namespace and then the shared ones. No target may begin with one of the `prefixes`. `others`
-    are the names of FPGAs, and `earlier` has the units of each name that was noted before.
+    `tables` are the names of its namespace and then the shared ones, `others` those of FPGAs. No
+    target may begin with one of the `prefixes`. `earlier` has the units of each name noted before.
 
     Raises:
         InvalidReview: its env can't be read.
@@ -68,12 +60,15 @@ def plan_accelerators(
             )
     noted = {each.key: each.units for each in mapped}
     own = cache(partial(_own, ref, refusals))  # a quantity of 128 characters takes a while to read
+    # Another webhook may have added names to a pod that was mutated before. Names of the earlier
+    # mutation are in its note, and their resources in its limits: all are evaluated together.
     kept = _earlier(ref, earlier, tables, own)
     before, amounts = _amounts(kept), _amounts(mapped)
     if kept:
         noted = {key: noted.get(key, 0) + earlier.get(key, 0) for key in [*earlier, *noted]}
         amounts = _amounts(_resolve(ref, noted, tables) or ())
     stale = [key for key in earlier if key not in noted]
+    # What the container requests by itself is added; its limits have the earlier amounts too.
     amounts = {
         resource: amount - before.get(resource, 0) + own(resource)
         for resource, amount in amounts.items()
@@ -98,7 +93,7 @@ def _find(
     *,
     others: NameTable,
 ) -> Mapping | None:
-    """Return the mapping of the first table that has the name; one that can't be used counts."""
+    """Return the mapping of the first table that has the name."""
     name = key.partition("/")[2]
     for table in tables:
         if (mapping := table.by_name.get(name)) is not None:
@@ -111,7 +106,7 @@ def _find(
             )
             refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
             return None
-        if name in table.rejected:
+        if name in table.rejected:  # no shared name takes its place
             refuse_name(ref, key, table, others, refusals)
             return None
     refuse_name(ref, key, tables[0], others, refusals, *tables[1:])
@@ -124,12 +119,10 @@ def _earlier(
     tables: Sequence[NameTable],
     own: Callable[[str], int],
 ) -> list[ResourceRequest]:
-    """Return the requests of an earlier note, none if the container hasn't all they stand for.
-
-    The pod may be an edited copy of another one, or somebody wrote the note.
-    """
+    """Return the requests of an earlier note, none if the container hasn't all they stand for."""
     requests = _resolve(ref, earlier, tables) if earlier else None
     amounts = _amounts(requests or ())
+    # The pod may be an edited copy of another one, or somebody wrote the note.
     there = all(amount <= own(each) for each, amount in amounts.items())
     return requests if requests and there else []
 
@@ -152,7 +145,7 @@ def _resolve(
 
 
 def _amounts(mapped: Sequence[ResourceRequest]) -> dict[str, int]:
-    """Return how many of each resource the names stand for."""
+    """Return how many of each resource the names stand for; those of one resource add up."""
     amounts: dict[str, int] = {}
     once: dict[str, int] = {}
     for request in mapped:
@@ -160,7 +153,7 @@ def _amounts(mapped: Sequence[ResourceRequest]) -> dict[str, int]:
         for also in request.effects.also if request.effects else ():
             if also.per == "Unit":
                 amounts[also.resource] = amounts.get(also.resource, 0) + also.count * request.units
-            else:
+            else:  # the container needs it once, whichever of its names ask for it
                 once[also.resource] = max(once.get(also.resource, 0), also.count)
     for resource, count in once.items():
         amounts[resource] = amounts.get(resource, 0) + count
@@ -179,10 +172,7 @@ def _variables(
     earlier: Sequence[ResourceRequest],
     refusals: Refusals,
 ) -> list[dict[str, str]]:
-    """Return the variables of the mappings that the container doesn't set itself.
-
-    A variable that has the value of an earlier request comes from that, not from the container.
-    """
+    """Return the variables of the mappings that the container doesn't set itself."""
     wanted = [*_environment(mapped)]
     if not wanted:
         return []
@@ -190,6 +180,7 @@ def _variables(
         each.name: each.value or ("" if bytes(each.value_from) == b"null" else None)
         for each in environment(ref, b"")[0]
     }
+    # A variable with the value of an earlier request comes from that, not from the container.
     added = {
         name: (value, request)
         for request, name, value in _environment(earlier)

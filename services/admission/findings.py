@@ -1,7 +1,6 @@
-"""Problems of the mappings of a cluster that a review of one pod or mapping doesn't find.
+"""Problems of a cluster's mappings that a review of one pod or mapping doesn't find.
 
-`check` compares an index with the resources that nodes advertise and that pods and workloads
-request, as far as these are known. `accelbind check mappings` shows its findings.
+`accelbind check mappings` shows them.
 """
 
 import collections.abc
@@ -83,9 +82,9 @@ class ResourceUse:
 def resource_uses(
     found: FoundPod, prefixes: tuple[str, ...], *, namespace: str
 ) -> list[ResourceUse]:
-    """Return the resources of our domains that a pod, or a template of pods, requests.
+    """Return the resources that a pod, or a template of pods, requests; `prefixes` are our domains.
 
-    `prefixes` are our domains, each with its slash; `namespace` is that of a pod that names none.
+    A pod that names no namespace is of `namespace`.
     """
     keys: set[str] = set()
     for ref in requesting_containers(found.pod, prefixes):
@@ -101,11 +100,9 @@ def add_advertised(
     """Add a node's resources of our domains to totals by resource, without domain.
 
     With `others`, all other extended resources are added by their full names.
-
-    A resource with no units left counts 0, since the kubelet keeps its name. A quantity that can't
-    be read counts 0 too.
     """
     status = node.get("status") if isinstance(node, dict) else None
+    # The kubelet keeps the name of a resource that has no units left: it counts 0.
     for part in ("capacity", "allocatable"):
         amounts = status.get(part) if isinstance(status, dict) else None
         for key, amount in amounts.items() if isinstance(amounts, dict) else ():
@@ -125,11 +122,10 @@ def check(
     uses: Iterable[ResourceUse] = (),
     problems: Sequence[str] = (),
 ) -> list[Finding]:
-    """Return the problems of mappings.
+    """Return the problems of mappings, compared with what nodes advertise and workloads request.
 
-    `advertised` is how many units of each resource nodes can allocate, as `add_advertised` counts
-    them with `others`; None if unknown. `problems` says why objects without a kind and name can't
-    be used.
+    `advertised` is as `add_advertised` counts with `others`; None if unknown. `problems` says why
+    objects without a kind and name can't be used.
     """
     findings = [
         *(Finding(Code.INVALID, "", "", problem) for problem in problems),

@@ -1,8 +1,6 @@
-"""The guard: a pod has guarded resources only by names of accelerators.
+"""The guard: pods of guarded namespaces have guarded resources only by names of accelerators.
 
-It runs after all mutation, in namespaces that are guarded. The annotation `accelbind.dev/requested`
-says which names a pod requested. They are evaluated again, as if each container requested them: an
-annotation that somebody else wrote gives a pod no more than requesting its names.
+It runs after all mutation, when `accelbind.dev/requested` says which names a pod requested.
 """
 
 from collections.abc import Sequence
@@ -50,8 +48,10 @@ def guard(
         message = f"the pod has more than {MAX_GUARDED} guarded resources in all its containers"
         refusals.add(RefusalReason.TOO_MANY_UNITS, holding[0][0], message)
         return Refused(tuple(refusals.listed))
+    # Anybody can write the annotation. Its names are evaluated as if each container requested them
+    # now, so it gives a pod no more than requesting them.
     note = read_note(pod)
-    # Taken once: only the API server refuses containers of one name.
+    # Each is taken once: of two containers of one name, which Kubernetes refuses only later.
     names = [
         _requesting(ref, note.pop(ref.container.name[:MAX_NAME], {}), policy) for ref, _ in holding
     ]
@@ -74,15 +74,13 @@ def _guarded_resources(ref: ContainerRef, policy: Policy) -> list[str]:
 
 
 def _requesting(ref: ContainerRef, noted: dict[str, int], policy: Policy) -> ContainerRef:
-    """Return a container that requests the noted names of accelerators, and nothing else.
-
-    It keeps its variables: they win over those of names that contradict each other.
-    """
+    """Return a container that requests the noted names of accelerators, and nothing else."""
     limits = {
         key: msgspec.Raw(str(units).encode())
         for key, units in noted.items()
         if key.startswith(policy.accelerator_prefixes)
     }
+    # With its variables: names that set one of them differently don't contradict each other.
     container = Container(ref.container.name, Resources(limits), ref.container.env)
     return ContainerRef(container, ref.path, ref.init, ref.sidecar)
 
@@ -114,10 +112,11 @@ def _check_amounts(
 
 
 def _advice(key: str, tables: Sequence[NameTable]) -> str:
-    """Return which names stand for a resource; of many names, only the first are looked at."""
+    """Return which names stand for a resource."""
     served = (
         plain(name)
         for place, table in enumerate(tables)
+        # A refusal takes no longer in a namespace of 100,000 names.
         for name, mapping in islice(table.by_name.items(), _NAMES_SEARCHED)
         if mapping.resolution.resource == key
         and not any(name in own.by_name or name in own.rejected for own in tables[:place])

@@ -1,13 +1,4 @@
-"""AdmissionReviews of mappings: an object that pods can't use is refused when it is written.
-
-`validate` checks a mapping that is created or changed: whether pods can use it, and whether the
-other kind of its family has the name already in its namespace. It warns of duplicates
-and deprecated mappings.
-
-An update that leaves the spec unchanged always passes, and so do deletion and updates of an object
-that is being deleted. Two objects of one name that are created at the same moment both pass; then
-neither of them is served (`services.mappings.index`).
-"""
+"""AdmissionReviews of mappings: an object that pods can't use is refused when it is written."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -49,9 +40,9 @@ class MappingReason(StrEnum):
     """The review has no mapping, or the mapping can't be read."""
 
 
+# Lists within lists take 50 times as much memory. The schemas allow 110 KiB.
 MAX_SPEC: Final = 256 * 1024
-"""Bytes of a spec that is decoded: lists within lists take 50 times as much memory. The largest
-spec that the schemas allow has 110 KiB."""
+"""Bytes of a spec that is decoded."""
 
 
 class _Annotations(msgspec.Struct, rename={"deprecated": DEPRECATED}):
@@ -109,7 +100,7 @@ _DECODER = msgspec.json.Decoder(_Envelope)
 
 
 def validate(body: bytes, index: MappingIndex, policy: Policy) -> ReviewResponse:
-    """Answer the review of a validating webhook.
+    """Refuse what pods can't use; warn of duplicates and deprecated mappings.
 
     Raises:
         InvalidReview: the body isn't a review, or has no uid to answer to.
@@ -138,6 +129,7 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
     except UNREADABLE as error:
         problem = f"the mapping can't be read: {error}"
         return reviews.unreadable(review, MappingReason.UNREADABLE_MAPPING, problem)
+    # Controllers must be able to remove the finalizers, whatever the spec is.
     if change.new.metadata is not None and change.new.metadata.deletion_timestamp:
         return admit(review, MappingReason.BEING_DELETED)
     return change
@@ -166,7 +158,7 @@ def _evaluate(
 
 def _object_to(review: Review, change: _Change, reason: str, message: str) -> ReviewResponse:
     """Refuse an object, unless its spec was the same before."""
-    # An API server writes equal objects in the same way.
+    # Labels of an old object can be changed. An API server writes equal specs in the same way.
     if change.old is not None and bytes(change.old.spec) == bytes(change.new.spec):
         warning = clip(f"pods can't use it: {message}", MAX_WARNING)
         return admit(review, MappingReason.UNCHANGED_SPEC, warnings=(warning,))
@@ -177,6 +169,7 @@ def _clashes(mapping: Mapping, mappings: NamespaceMappings) -> bool:
     """Whether a usable object of the other kind of its family has the name."""
     if mapping.family is Family.ACCELERATOR:
         return False
+    # Two that are created at the same moment both pass here, and neither is served.
     known = mappings.by_name.get(mapping.name)
     if known is not None:
         return known.kind != mapping.kind

@@ -1,7 +1,6 @@
 """What the webhook does to a pod: rewrite logical names to physical ones, or refuse the pod.
 
-For each container that requests a resource of our domains, `plan` finds out what its names resolve
-to and whether it may have that. `patch` returns the operations:
+`plan` finds out what the names of a container resolve to. `patch` returns the operations:
 
 1. Each logical name is removed, and its units are added to the physical name.
 2. Functions of mode region get the variables that tell the node what to program.
@@ -157,7 +156,7 @@ Decision: TypeAlias = Unchanged | Patched | Refused
 def mutate(
     pod: Pod, mappings: NamespaceMappings, policy: Policy, shared: NameTable | None = None
 ) -> Decision:
-    """Return what to do to a pod, with the mappings of its namespace and those of all namespaces.
+    """Return what to do to a pod; `shared` has the names that all namespaces may use.
 
     Raises:
         InvalidReview: env of a container that requests our resources, or the pod's placement,
@@ -168,8 +167,9 @@ def mutate(
         return Unchanged(UnchangedReason.NOTHING_ASKED)
     tables = [table for table in (mappings.accelerators, shared) if table is not None]
     refusals = Refusals()
-    note = patch.read_note(pod) if pod.is_noted else {}
+    note = patch.read_note(pod) if pod.is_noted else {}  # of an earlier mutation of the same pod
     plans = plan_containers(requesting, mappings, tables, policy, refusals, note=note)
+    # Only devices of init containers are given to other containers as well.
     if not refusals.listed and requesting[0].init:
         _refuse_sharing(plans, mappings, refusals)
     rewrites = tuple([each for plan in plans for each in plan.rewritten])
@@ -184,13 +184,11 @@ def mutate(
 
 
 def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, str] | None:
-    """Return the annotations for the audit log, without a prefix; None if there are none.
-
-    A pod is reviewed two or three times: mutated, mutated again if a later webhook changes it, and
-    validated. An API server keeps the first value of an annotation, drops others and logs an error
-    (k8s.io/apiserver, `AddAuditAnnotation`). So the second mutation has keys of its own. The
-    validation needs none: the API server prefixes each key with the webhook's name.
-    """
+    """Return the annotations for the audit log, without a prefix; None if there are none."""
+    # A pod is mutated again if a later webhook changes it. An API server keeps the first value of
+    # an annotation, drops others and logs an error (k8s.io/apiserver, `AddAuditAnnotation`). So the
+    # second mutation has keys of its own. The validation needs none: the API server prefixes each
+    # key with the webhook's name.
     again = AGAIN if pod.is_noted and not validating else ""
     if isinstance(decision, Refused):
         codes = dict.fromkeys(refusal.reason.value for refusal in decision.refusals)
@@ -219,8 +217,8 @@ def plan_containers(
 ) -> list[ContainerPlan]:
     """Plan each container, until there are enough problems: then there are fewer plans.
 
-    `tables` are the names of accelerators: of the namespace, then the shared ones. `note` is what
-    an earlier mutation noted: container, logical name, units.
+    `tables` are the names of accelerators: of the namespace, then the shared ones. `note` is that
+    of an earlier mutation.
 
     Raises:
         InvalidReview: a container's env can't be read.
@@ -232,6 +230,8 @@ def plan_containers(
         counts = read_counts(ref, policy.prefixes, refusals, most=left + 1)
         units = sum([each.units for each in counts])
         _refuse_units(ref, units, policy, refusals)
+        # A name without units takes as much room in the patch. One above the limit of a container
+        # is refused for that already.
         left -= sum([max(1, min(each.units, policy.max_units)) for each in counts])
         if left < 0:
             message = (

@@ -1,7 +1,6 @@
 """The JSON Patch (RFC 6902) for a pod: it changes as little as possible, never a whole map or list.
 
-Every write is an ``add``: it sets a member of an object, existing or not, or appends to a list. So
-the changes of other webhooks stay.
+So the changes of other webhooks stay.
 """
 
 from collections.abc import Sequence
@@ -98,6 +97,7 @@ def _annotation_operation(pod: Pod, plans: Sequence[ContainerPlan]) -> Operation
 
 def add(path: str, value: object) -> Operation:
     """Return the operation that sets a member of an object, or appends to a list."""
+    # Unlike `replace`, it needs no member that exists.
     return {"op": "add", "path": path, "value": value}
 
 
@@ -112,13 +112,10 @@ def _env_operations(plan: ContainerPlan) -> list[Operation]:
 
 
 def read_note(pod: Pod) -> dict[str, dict[str, int]]:
-    """Return the note of an earlier mutation: container, logical name, units.
-
-    A long note, or one in another form, is ignored: each name of it is work, and may be part of
-    the answer.
-    """
+    """Return the note of an earlier mutation: container, logical name, units."""
     annotations = pod.metadata.annotations if pod.metadata else None
     text = annotations.requested if annotations else None
+    # Anybody can write a note. Each name of it is work, and may be part of the answer.
     if text is None or len(text) > _MAX_NOTE or not text.isascii():
         return {}
     try:
@@ -129,19 +126,16 @@ def read_note(pod: Pod) -> dict[str, dict[str, int]]:
 
 
 def _requested(plan: ContainerPlan, noted: dict[str, int]) -> dict[str, int]:
-    """Return the units requested by each logical name, those of an earlier mutation included.
-
-    An earlier note of an FPGA counts only if the container still requests the physical units that
-    belong to it: the pod may be an edited copy of another one. `services.admission.accelerators`
-    decides for the other names.
-    """
+    """Return the units requested by each logical name, those of an earlier mutation included."""
     requested = dict(noted)
     physical = {request.key: request.units for request in plan.direct}
     for request in plan.mapped:
         before = noted.get(request.key, 0)
+        # The pod may be an edited copy of another one. An earlier note counts only while the
+        # container requests the physical units that belong to it.
         covered = 0 < before <= physical.get(request.resource, 0)
         requested[request.key] = request.units + (before if covered else 0)
-    if plan.accelerators:
+    if plan.accelerators:  # whose plan has decided that for its names
         for key in plan.accelerators.stale:
             requested.pop(key, None)  # two containers may have one name until Kubernetes checks it
         requested |= plan.accelerators.noted

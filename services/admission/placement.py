@@ -1,6 +1,6 @@
 """Where a pod may run: node selector, tolerations and runtime class that its mappings ask for.
 
-What the pod has already stays. A value that contradicts it is refused; affinity isn't judged.
+What the pod has already stays, and a value that contradicts it is refused.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,6 +39,7 @@ Asking = list[tuple[ContainerRef, str, Effects]]
 
 def _selector(before: Placement, asking: Asking, refusals: Refusals) -> dict[str, str]:
     """Return the pod's node selector with those of the mappings."""
+    # Affinity isn't judged: a pod that contradicts itself with that stays pending.
     merged = dict(before.node_selector)
     source = dict.fromkeys(merged, "the pod")
     for ref, requested, effects in asking:
@@ -55,7 +56,7 @@ def _selector(before: Placement, asking: Asking, refusals: Refusals) -> dict[str
 
 def _selector_operations(before: Placement, after: dict[str, str]) -> Iterator[Operation]:
     added = {key: value for key, value in after.items() if key not in before.node_selector}
-    if added and not before.node_selector:
+    if added and not before.node_selector:  # missing, null or empty
         yield add("/spec/nodeSelector", added)
         return
     for key, value in added.items():

@@ -1,7 +1,4 @@
-"""AdmissionReviews of pods: bytes in, bytes out.
-
-`answer` is the complete path of a review of a pod, and what the webhook calls.
-"""
+"""AdmissionReviews of pods: bytes in, bytes out."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -47,10 +44,7 @@ _REWRITES_SHOWN = 4
 
 
 def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool) -> ReviewResponse:
-    """Answer a review.
-
-    `validating` is the last check, after all mutation: a pod that would still have to be changed is
-    refused then.
+    """Answer a review; `validating` is the last check, after all mutation.
 
     Raises:
         InvalidReview: the body isn't a review, or has no uid to answer to.
@@ -84,6 +78,7 @@ def _new_pod(review: Review) -> Pod | ReviewResponse:
     if pod is None:
         problem = review.problem if isinstance(review, UnreadableReview) else ""
         raise InvalidReview(problem or "the review has no pod in request.object")
+    # Anyone's pod may have the annotation, with a node's name: it would pass unchecked.
     if pod.is_mirror and review.user is not None and review.user.is_node:
         return admit(review, PodReason.MIRROR_POD)
     return pod

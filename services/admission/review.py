@@ -1,10 +1,7 @@
 """AdmissionReview v1: what the bytes of a request say, and the bytes of the answer.
 
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
-`decode` reads as much of a review as its answer needs: a review with a uid is always answered with
-that uid, whatever else is wrong with it. `admit`, `patch`, `deny` and `fail` are the only places
-where answers are made. `services.admission.pod_review` and
-`services.admission.mapping_review` decide which.
+A review with a uid is always answered with that uid, whatever else is wrong with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -172,10 +169,7 @@ _UID_DECODER = msgspec.json.Decoder(_UidEnvelope)
 
 
 def decode(body: bytes) -> Review:
-    """Read an AdmissionReview.
-
-    A review of another kind than a pod, or of a pod that can't be read, is an `UnreadableReview`:
-    its uid is enough to answer it.
+    """Read an AdmissionReview; an `UnreadableReview` if the object can't be read as a pod.
 
     Raises:
         InvalidReview: it is no AdmissionReview of v1 in JSON, or it has no uid.
@@ -190,7 +184,7 @@ def decode(body: bytes) -> Review:
 
 def _decode_leniently(body: bytes, problem: str) -> Review:
     """Read a review without its object, or at least its uid."""
-    try:
+    try:  # it may be of another kind
         envelope = _ANY_DECODER.decode(body)
     except UNREADABLE:
         try:
@@ -223,13 +217,9 @@ def admit(
     warnings: tuple[str, ...] = (),
     audit: Mapping[str, str] | None = None,
 ) -> ReviewResponse:
-    """Admit the object unchanged.
+    """Admit the object unchanged; `warnings` have at most 120 characters each.
 
-    Args:
-        review: the review to answer.
-        reason: the code to count and log.
-        warnings: for the client; at most 120 characters each.
-        audit: for the audit log; without a prefix, which the API server adds.
+    The API server prefixes the keys of `audit`.
     """
     response = _Response(review.uid, allowed=True, warnings=warnings, audit_annotations=audit)
     return ReviewResponse(_encoded(response), review, ReviewOutcome.ALLOWED, reason, "")

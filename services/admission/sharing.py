@@ -2,12 +2,8 @@
 
 The kubelet's device manager reuses devices within a pod (measured on 1.36; `Allocate` in
 ``pkg/kubelet/cm/devicemanager/manager.go``): devices of plain init containers form a pool. Every
-later container takes devices from the pool before it gets new ones. Plain init containers return
-them, sidecars and containers keep them. Which of several pooled devices a container takes is
-undefined, so every possible conflict counts.
-
-On the node, a starting container is identified by its devices. Two containers with the same device
-but different functions can't be distinguished, or one would start on the function of the other.
+later container takes devices from the pool before it gets new ones. Two containers with the same
+device but different functions are refused, or one would start on the function of the other.
 """
 
 from collections import Counter
@@ -50,11 +46,7 @@ class _Pool:
 
 
 def conflicts(uses: Iterable[RegionUse]) -> Iterator[SharingConflict]:
-    """Yield the conflicts among the containers of a pod.
-
-    Args:
-        uses: in the order in which the kubelet starts the containers.
-    """
+    """Yield the conflicts among the containers of a pod; `uses` is in the kubelet's start order."""
     pools: dict[str, _Pool] = {}
     for use in uses:
         for resource, units in use.units.items():
@@ -71,6 +63,7 @@ def _conflict(
 ) -> SharingConflict | None:
     """Return a conflict if more devices may hold another function than may hold any."""
     taken = min(units, pool.size)
+    # Which of several pooled devices it takes is undefined, so every possible conflict counts.
     unwanted = {
         function: min(there, taken) - wanted[function]
         for function, there in pool.functions.items()
@@ -89,6 +82,7 @@ def _conflict(
 def _use_devices(pool: _Pool, ref: ContainerRef, units: int, wanted: Counter[Function]) -> None:
     """Take the devices of a container from the pool; a plain init container returns them."""
     taken = min(units, pool.size)
+    # A sidecar and a container keep theirs while the others run.
     returns = ref.init and not ref.sidecar
     left: Counter[Function] = Counter()
     for function, there in pool.functions.items():

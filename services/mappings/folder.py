@@ -1,8 +1,7 @@
 """Mappings from a folder of YAML files in the format of the custom resources.
 
 For clusters whose mappings are in a ConfigMap, for Docker Compose and for the demo. The files are
-read in the order of their names. A document with an error is reported and skipped. Changes are
-found by polling: name, inode, times and size of each file, several times a second.
+read in the order of their names. A document with an error is reported and skipped.
 """
 
 import asyncio
@@ -112,8 +111,9 @@ def read_folder(directory: Path, *, types: bool = False) -> Iterator[tuple[str, 
 
 
 def _parse(value: object) -> Mapping:
-    """Read a custom resource; no API server has dropped a misspelt field of it."""
+    """Read a custom resource."""
     mapping = parse(value)
+    # No API server has dropped a misspelt field, such as a selector that would do nothing.
     if mapping.kind == ACCELERATOR and isinstance(value, dict):
         for problem in unknown_fields(ACCELERATOR, value):
             raise InvalidMapping(f"{mapping.label}: {problem}")
@@ -236,7 +236,7 @@ def _signature(directory: Path) -> Signature:
 def _state(path: Path) -> tuple[object, ...]:
     try:
         state = path.stat()
-    except OSError as error:
+    except OSError as error:  # such as a link to nowhere
         return (error.errno,)
     # Unlike the modification time, no program can set back the inode's change time.
     return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size

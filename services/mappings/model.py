@@ -1,13 +1,9 @@
 """Mappings: what the logical names of a namespace stand for.
 
-Three kinds of custom resources define names: an AcceleratorFunction names a function (of an
-interface ID, in a mode), an FpgaRegion names a region that its workload programs itself, and an
-Accelerator names any resource. An object's name is the name that pods of its namespace request.
-Mappings are the access control of a namespace: its pods can use only what is mapped in it.
-
-`parse` reads one object; `services.mappings.index` decides which of many are served. Pods are
-admitted by resolutions alone: a new kind needs a row in `services.mappings.kinds` and a function in
-`_RESOLVERS`.
+An AcceleratorFunction names a function (of an interface ID, in a mode), an FpgaRegion a region that
+its workload programs itself, and an Accelerator any resource. Mappings are the access control of a
+namespace: its pods can use only what is mapped in it. `services.mappings.index` decides which of
+many objects are served.
 """
 
 import sys
@@ -73,12 +69,9 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
         return self.interface_id, self.afu_id
 
 
+# gc=False: a garbage collection that visits 100,000 mappings would delay requests.
 class Mapping(msgspec.Struct, frozen=True, gc=False):
-    """One name of a namespace and what it stands for; IDs are canonical.
-
-    The garbage collector doesn't track it (`gc=False`): there may be 100,000 mappings, and a
-    collection that visits them would delay requests.
-    """
+    """One name of a namespace and what it stands for; IDs are canonical."""
 
     kind: str
     namespace: str
@@ -159,7 +152,7 @@ def _member(obj: object, key: str) -> object:
 
 
 def _identify(obj: object) -> tuple[str, str, str]:
-    """Return kind, namespace and name of an object, as strings that objects share."""
+    """Return kind, namespace and name of an object."""
     if not isinstance(obj, dict):
         raise InvalidMapping("a mapping must be an object")
     kind = obj.get("kind")
@@ -180,6 +173,7 @@ def _identify(obj: object) -> tuple[str, str, str]:
     if not isinstance(namespace, str) or len(namespace) > _MAX_NAMESPACE:
         what = f"metadata.namespace must be a string of at most {_MAX_NAMESPACE} characters"
         raise InvalidMapping(f"{kind} {plain(name)}: {what}")
+    # Many objects share these strings.
     return sys.intern(kind), sys.intern(namespace), name
 
 
@@ -223,6 +217,7 @@ def _resolve_accelerator(spec: dict[str, object]) -> Resolution:
     return Resolution(sys.intern(resource), count=count, effects=effects)
 
 
+# Pods are admitted by resolutions alone: a new kind needs a row here and in `kinds.TABLE`.
 _RESOLVERS: dict[str, Callable[[dict[str, object]], Resolution]] = {
     ACCELERATOR_FUNCTION: _resolve_function,
     FPGA_REGION: _resolve_region,
@@ -232,11 +227,11 @@ _AF, _REGION = Mode.AF, Mode.REGION  # faster than to look up the enum's members
 
 
 def _id(spec: dict[str, object], key: str, lengths: range) -> str:
-    """Return an ID of the spec in canonical form, as a string that mappings share."""
+    """Return an ID of the spec in canonical form."""
     value = spec.get(key)
     if isinstance(value, str):
         return sys.intern(names.check_id(value, what=f"spec.{key}", lengths=lengths))
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)):  # YAML reads an ID of digits, or 12e4, as a number
         raise InvalidName(f"spec.{key} must be a string, but is a number; put it into quotes")
     raise InvalidName(f"spec.{key} is missing or not a string")
 

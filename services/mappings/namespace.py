@@ -1,8 +1,4 @@
-"""The current mappings of one namespace, which a node reads before a container starts.
-
-A node needs the mappings of a few namespaces now and then, so it lists them when a container starts
-instead of watching those of the whole cluster.
-"""
+"""The current mappings of one namespace, which a node lists before a container starts."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -17,6 +13,7 @@ from services.mappings.model import Entry, read_entry
 
 async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMappings:
     """List the mappings of a namespace that a node checks; raises as `list_entries`."""
+    # Those of a few namespaces are needed now and then: a watch would bring the whole cluster's.
     fpga = [kind for kind in TABLE.values() if kind.family is Family.FPGA]
     return build_namespace(namespace, await list_entries(client, namespace, fpga))
 

@@ -1,7 +1,6 @@
 """What an API server would refuse or drop of an object that comes from a folder.
 
-It refuses a value of another type, and drops fields that the definition doesn't have.
-`manifests/crd` has the whole schema.
+It has only the types and fields of the schemas in `manifests/crd`.
 """
 
 from collections.abc import Iterator

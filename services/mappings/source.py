@@ -1,7 +1,7 @@
 """Mappings from the API server: all kinds of all namespaces, in one index that is replaced whole.
 
-A reflector for each kind fills one `Store`. The namespaces in which something has changed are
-indexed again soon after. The latest index is used however long the API server is away.
+A reflector for each kind fills one `Store`. The latest index is used however long the API server is
+away.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class ApiServerSource:
     async def _publish(self) -> None:
         """Build an index after changes, at a bounded rate."""
         begun = time.thread_time()  # not the time of other processes
-        # One kind alone could admit names that clash with another.
+        # Without one kind, names would be served that clash with those of another.
         if all(store.listed for store in self.stores.values()):
             self._swap(indexed(self.index, self.stores.values()))
         await asyncio.sleep((time.thread_time() - begun) / MAX_SHARE)

@@ -1,7 +1,6 @@
 """Suggestions for an unknown name: the nearest known name, and a list of known names.
 
-A namespace may have 100,000 names, and a refusal must not take longer for it: the number of names
-that are listed and compared is bounded. A single typo in a short name is found among any number.
+A refusal must not take longer where a namespace has 100,000 names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,14 +21,11 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."
 
 
 def nearest(requested: str, *tables: Mapping[str, object]) -> str | None:
-    """Return the name of some tables that `requested` most likely means, None if none is near.
-
-    A single typo (a letter added, missing, replaced or swapped) is tried first, then similarity.
-    Case is ignored.
-    """
+    """Return the name of some tables that `requested` most likely means, None if none is near."""
     if len(requested) > _LONGEST:
         return None
     lower = requested.lower()
+    # A single typo is found among any number of names: each is looked up.
     if len(lower) <= _SHORT:
         for known in tables:
             for candidate in _typos(lower):
@@ -60,9 +56,10 @@ def _likeness(one: set[str], other: set[str]) -> float:
 
 
 def _typos(name: str) -> Iterable[str]:
-    yield name
+    yield name  # of another case
     cuts = range(len(name) + 1)
-    yield from (name[:i] + name[i + 1 :] for i in cuts)
+    yield from (name[:i] + name[i + 1 :] for i in cuts)  # a letter added
+    # Two letters swapped.
     yield from (name[:i] + name[i + 1 : i + 2] + name[i : i + 1] + name[i + 2 :] for i in cuts)
-    yield from (name[:i] + c + name[i + 1 :] for i in cuts for c in _LETTERS)
-    yield from (name[:i] + c + name[i:] for i in cuts for c in _LETTERS)
+    yield from (name[:i] + c + name[i + 1 :] for i in cuts for c in _LETTERS)  # replaced
+    yield from (name[:i] + c + name[i:] for i in cuts for c in _LETTERS)  # missing

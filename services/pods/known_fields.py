@@ -1,7 +1,7 @@
 """Fields of a manifest that Kubernetes does not know, as far down as accelbind reads it.
 
-The API server ignores such a field with a warning, and kubectl refuses it. Without them,
-`resource:` for `resources:` would look like a pod that asks for nothing.
+Otherwise `resource:` for `resources:` would look like a pod that asks for nothing. The API server
+ignores such a field with a warning, and kubectl refuses it.
 """
 
 import difflib

@@ -1,8 +1,7 @@
 """The fields of a pod that matter for its accelerators, decoded from JSON with msgspec.
 
-All other fields are skipped, those of later Kubernetes versions too. Env is kept as bytes until
-`environment` decodes it: most containers request no accelerator. ``null`` means absent wherever
-Kubernetes allows it. Decoded pods can't form cycles, so the garbage collector doesn't track them.
+All other fields are skipped, those of later Kubernetes versions too. ``null`` means absent wherever
+Kubernetes allows it.
 """
 
 from typing import TypeAlias
@@ -23,6 +22,7 @@ Quantity: TypeAlias = msgspec.Raw
 """A quantity, undecoded: only those of our resources are read, and a float may cost 10 µs."""
 
 
+# gc=False: decoded pods can't form cycles, so the garbage collector needs not track them.
 class EnvVar(msgspec.Struct, gc=False, rename="camel"):
     """A variable of a container; `value_from` is undecoded."""
 
@@ -43,7 +43,7 @@ class Container(msgspec.Struct, gc=False, rename="camel"):
 
     name: str = ""
     resources: Resources | None = None
-    env: msgspec.Raw = msgspec.Raw(b"null")
+    env: msgspec.Raw = msgspec.Raw(b"null")  # decoded where an accelerator is requested
     restart_policy: str | None = None
 
 
@@ -198,8 +198,7 @@ def read_placement(pod: Pod) -> Placement:
 def environment(ref: ContainerRef, reserved: bytes) -> tuple[list[EnvVar], bool]:
     """Return the variables of a container, in order, and whether it has none at all.
 
-    `reserved` is the prefix of the names that matter: if it is nowhere in the env, the bytes aren't
-    decoded and no variable is returned.
+    Where no name has the prefix `reserved`, none of them is returned.
 
     Raises:
         InvalidReview: env isn't a list of variables; the message has the field's path.

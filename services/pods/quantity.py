@@ -1,10 +1,7 @@
 """Kubernetes quantities, read as counts of devices.
 
-The grammar is that of ``resource.Quantity``: a signed decimal number and a suffix, which is one
-of ``n u m k M G T P E``, ``Ki Mi Gi Ti Pi Ei``, or an exponent such as ``e3``.
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-Devices are counted, so ``2``, ``2000m``, ``0.002k`` and ``2e0`` are the same, and ``1500m`` is
-invalid. Lengths and exponents are checked before anything is calculated, so no text is slow.
+``2``, ``2000m``, ``0.002k`` and ``2e0`` are the same, and ``1500m`` is invalid.
 """
 
 import re
@@ -38,6 +35,7 @@ def parse_count(text: str) -> int:
     """
     if len(text) < 10 and text.isascii() and text.isdecimal():
         return int(text)  # nearly all of them, and much faster
+    # Lengths and exponents are checked before anything is calculated, so no text is slow.
     match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise InvalidQuantity(f"{quote(text)} is not a quantity")

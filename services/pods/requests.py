@@ -1,7 +1,5 @@
 """What a container requests of our domains: the keys of its limits, with their counts.
 
-Extended resources can't be overcommitted: Kubernetes requires requests equal to limits, and sets
-missing requests:
 https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 """
 
@@ -81,6 +79,7 @@ def read_count(ref: ContainerRef, key: str, refusals: Refusals) -> ResourceCount
             refusals.add(RefusalReason.REQUESTS_DIFFER, ref, message)
         return None
     units = _units(ref, key, limits[key], refusals)
+    # Kubernetes requires requests of extended resources equal to limits, and sets missing ones.
     # 1 and 1000m are equal, but nearly all are written in the same way.
     differs = in_requests and bytes(requests[key]) != bytes(limits[key])
     if units is None or (differs and not _equal(ref, key, units, requests[key], refusals)):
