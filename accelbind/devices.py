@@ -161,7 +161,7 @@ class DeviceSource:
             root=str(settings.root),
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
-            devices=rows(merge(now.found, held), {**held, **claims.holders()}),
+            devices=rows(merge(now.found, held), claims.holders(held)),
             problems=(
                 *filter(None, [note]),
                 *(problem.message for each in now.found for problem in each.problems),

@@ -145,9 +145,9 @@ class ClaimBook:
         committed = [entry for entry in self.require_readable() if entry.is_committed]
         return frozenset(device for entry in committed for device, _ in entry.held())
 
-    def holders(self) -> Holders:
-        """The claims that have devices, as containers that have them; those that can be read."""
-        holders: dict[tuple[str, str], tuple[Holder, ...]] = {}
+    def holders(self, pods: Holders) -> Holders:
+        """Who has devices: containers of pods, and the claims that can be read."""
+        holders = dict(pods)
         for entry in self.entries():
             holder = Holder(entry.claim.namespace, "", "", entry.claim.name)
             for want in entry.wants:
@@ -221,8 +221,8 @@ class ClaimHolders:
     async def read(self) -> Holders:
         """As `HolderReader` says."""
         self._book.require_readable()
-        return {**await self._plugin.read(), **self._book.holders()}
+        return self._book.holders(await self._plugin.read())
 
     async def current(self) -> Holders:
         """As `HolderReader` says."""
-        return {**await self._plugin.current(), **self._book.holders()}
+        return self._book.holders(await self._plugin.current())

@@ -1,7 +1,7 @@
 """What a DRA driver consists of, composed once, top to bottom."""
 
 from collections.abc import Coroutine, Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -20,15 +20,12 @@ from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DraDevice, held_by_plugin
 from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection
-from services.kube.events import EventRecorder
 from services.kubelet.sockets import plugins_folder
-from services.node.metrics import DeviceCollector, NodeMetrics
+from services.node.metrics import DeviceCollector
 from services.node.node_lock import NodeLock
-from services.node.reports import NodeReports
+from services.node.process_parts import NodeProcess
 from services.node.service import NodeService
 from services.node.start_gate import record_programming
-from services.process import http
-from services.process.blocking import BlockingCalls
 from services.process.due import Due
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
@@ -38,11 +35,8 @@ from services.programming.records import FOLDER, PortRecords
 
 log = structlog.get_logger(component="dra")
 
-COMPONENT: Final = "accelbind-dra"
-"""The source of Events."""
 
-
-class DraParts:
+class DraParts(NodeProcess):
     """What serves a node's devices to DRA; an empty version is looked up."""
 
     def __init__(
@@ -53,19 +47,10 @@ class DraParts:
         driver_calls: DriverCalls = KERNEL,
         version: str = "",
     ) -> None:
+        super().__init__("dra", settings, connection, version)
         self.settings = settings
         self.connection = connection
-        self.calls = BlockingCalls()
-        self.registry = http.new_registry()
-        http.build_info(self.registry, "dra", version)
-        self.node_metrics = NodeMetrics(self.registry)
         self.metrics = DraMetrics(self.registry)
-        self.recorder = EventRecorder(
-            connection,
-            component=COMPONENT,
-            host=settings.node_name,
-            on_result=lambda outcome: self.node_metrics.events.labels(outcome).inc(),
-        )
         self.lock = NodeLock(plugins_folder(settings.kubelet_dir))
         self.records = PortRecords(settings.state_dir / FOLDER)
         self.plugin_holders = HolderSource(
@@ -91,7 +76,7 @@ class DraParts:
             driver_calls=driver_calls,
             holders=ClaimHolders(self.book, self.plugin_holders),
             metrics=self.node_metrics,
-            reports=NodeReports(settings.node_name, self.recorder.record),
+            reports=self.reports,
             problems=(),
             on_scan=(self.devices.on_scan,),
         )
@@ -112,7 +97,7 @@ class DraParts:
 
     def known_holders(self) -> Holders:
         """Claims, and pods of the device plugin as last read, that have devices."""
-        return {**self.plugin_holders.holders, **self.book.holders()}
+        return self.book.holders(self.plugin_holders.holders)
 
     def _publisher(self) -> SlicePublisher:
         settings = self.settings
@@ -149,7 +134,7 @@ class DraParts:
             ),
             on_change=self.node.state.rescan.request,
             report=lambda claim, done: record_programming(
-                self.recorder.record, claim.pod, str(claim.ref), done
+                self.record_event, claim.pod, str(claim.ref), done
             ),
         )
 
@@ -183,14 +168,8 @@ class DraParts:
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What runs while the driver serves, by name."""
+        yield from super().loops()
         yield from self.node.loops()
         yield from self.publisher.loops()
         yield "claims", self._scanned.run_forever(self.preparation.locate)
-        yield "events", self.recorder.write_forever()
-        # The list of devices that would make the kubelet write an ended pod down is the plugin's.
-        yield (
-            "holders",
-            self.plugin_holders.follow_forever(
-                on_change=self.node.state.rescan.request, resend=lambda: None
-            ),
-        )
+        yield "holders", self.plugin_holders.follow_forever(self.node.state.rescan.request)

@@ -8,7 +8,6 @@ then the rest. What the driver has prepared stays prepared: the next one finds i
 """
 
 import asyncio
-from typing import Final
 
 import structlog
 
@@ -20,17 +19,14 @@ from services.kube.config import NO_KUBECONFIG, may_reach
 from services.kube.connection import ApiConnection, connector
 from services.kubelet.sockets import plugins_folder
 from services.node.last_mode import enter_mode
+from services.node.node_lock import CHECK_SECONDS
 from services.process.blocking import DaemonExecutor
-from services.process.errors import AccelbindError, ClusterError, KubeletError
+from services.process.errors import AccelbindError, ClusterError
 from services.process.http import MetricsServer
 from services.process.listening import write_ports
-from services.process.outage import Outage
 from services.process.signals import stop_signals
 from services.process.waits import innermost
 from services.programming.ioctls import KERNEL, DriverCalls
-
-LOCK_SECONDS: Final = 0.5
-"""Between two attempts to lock the node, and two checks of the lock."""
 
 log = structlog.get_logger(component="dra")
 
@@ -100,7 +96,7 @@ class Dra:
     async def _serve(self) -> None:
         """Serve from when this process has the node's lock, until cancelled."""
         parts = self.parts
-        await self._locked()
+        await self._may_serve()
         folder = plugins_folder(parts.settings.kubelet_dir)
         await enter_mode(PluginMode.REGION, folder, parts.records, parts.calls, keep_empty=True)
         self.probes.waits_for = "the first scan is under way"
@@ -112,17 +108,13 @@ class Dra:
             self.probes.waits_for = ""
             await parts.registration.serve_forever()  # cancelled, it finishes running calls first
 
-    async def _locked(self) -> None:
-        """Wait until the lock is ours, or there is none."""
-        outage = Outage(
-            log,
-            "another accelbind serves on this node: waiting until it ends",
-            "the other accelbind has ended",
-        )
-        while self.parts.lock.locked_by_other():
-            outage.failed("it has locked the kubelet's folder of device plugins")
-            await asyncio.sleep(LOCK_SECONDS)
-        outage.ended()
+    async def _may_serve(self) -> None:
+        """Wait until this process is the one that serves."""
+        lock = self.parts.lock
+        lock.check()
+        while not lock.is_active:
+            await asyncio.sleep(CHECK_SECONDS)
+            lock.check()
 
     async def _keep_lock(self) -> None:
         """Check that the lock stays ours, also in a folder that the kubelet has made anew.
@@ -131,7 +123,5 @@ class Dra:
             KubeletError: Another process was faster there.
         """
         while True:
-            await asyncio.sleep(LOCK_SECONDS)
-            if self.parts.lock.locked_by_other():
-                folder = plugins_folder(self.parts.settings.kubelet_dir)
-                raise KubeletError(f"{folder} is new, and another accelbind was faster to lock it")
+            await asyncio.sleep(CHECK_SECONDS)
+            self.parts.lock.require()

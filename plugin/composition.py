@@ -5,7 +5,7 @@ it is handed to the next one. `plugin.process` says when.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,15 +31,14 @@ from services.devices.cdi import DEVICE_KIND, KIND, CdiHook
 from services.devices.model import Device, PluginMode
 from services.devices.vfio import has_groups
 from services.kube.connection import ApiConnection
-from services.kube.events import EventRecord, EventRecorder
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.last_mode import enter_mode
-from services.node.metrics import DeviceCollector, NodeMetrics
+from services.node.metrics import DeviceCollector
 from services.node.node_check import NodesStartPolicy
 from services.node.port_problems import port_problems
-from services.node.reports import NodeReports
+from services.node.process_parts import NodeProcess
 from services.node.service import NodeService
 from services.node.start_gate import (
     RegionStartPolicy,
@@ -47,23 +46,16 @@ from services.node.start_gate import (
     require_hook,
     require_mapped,
 )
-from services.process import http
 from services.process.blocking import BlockingCalls
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.records import FOLDER, PortRecords
-
-COMPONENT: Final = "accelbind-plugin"
-"""The source of Events."""
 
 HOOK_SOCKET: Final = "hook.sock"
 """The socket for the OCI hook, in `--state-dir`."""
 
 
-class ProcessParts:
-    """What outlives a mode.
-
-    Pods, mappings and Events go through the connection, if an API server is configured; else
-    through `pods` and `record_event`. An empty version is looked up.
+class ProcessParts(NodeProcess):
+    """What outlives a mode; an empty version is looked up.
 
     Raises:
         KubeletError: The path of the kubelet's folder is too long for sockets in it.
@@ -74,38 +66,20 @@ class ProcessParts:
         settings: PluginSettings,
         connection: ApiConnection | None = None,
         *,
-        pods: PodSource | None = None,
-        record_event: Callable[[EventRecord], None] = lambda _: None,
         driver_calls: DriverCalls = KERNEL,
         version: str = "",
     ) -> None:
+        super().__init__("plugin", settings, connection, version)
         self.settings = settings
         self.connection = connection
         self.driver_calls = driver_calls
-        self.calls = BlockingCalls()
-        self.registry = http.new_registry()
-        http.build_info(self.registry, "plugin", version)
-        self.node_metrics = NodeMetrics(self.registry)
         self.metrics = PluginMetrics(self.registry)
-        self.recorder = self._recorder(connection) if connection else None
-        self.record_event = self.recorder.record if self.recorder else record_event
-        self.reports = NodeReports(settings.node_name, self.record_event)
         self.events = PluginEvents(self.reports)
         self.mode = NodeMode(settings.mode, report=partial(self.reports.report, "mode"))
-        self.folder = KubeletFolder(
-            plugins_folder(settings.kubelet_dir), on_wait=self.events.second_plugin
-        )
+        self.folder = KubeletFolder(plugins_folder(settings.kubelet_dir))
         self.counted = CountedResources(self.folder.socket)
-        self.pods = ApiServerPods(connection) if connection else pods
+        self.pods: PodSource | None = ApiServerPods(connection) if connection else None
         self.approvals = Approvals()
-
-    def _recorder(self, connection: ApiConnection) -> EventRecorder:
-        return EventRecorder(
-            connection,
-            component=COMPONENT,
-            host=self.settings.node_name,
-            on_result=lambda outcome: self.node_metrics.events.labels(outcome).inc(),
-        )
 
 
 class ModeParts:
@@ -176,9 +150,7 @@ class ModeParts:
         yield from self.node.loops()
         yield (
             "holders",
-            self.holders.follow_forever(
-                on_change=self.node.state.rescan.request, resend=self.resources.resend
-            ),
+            self.holders.follow_forever(self.node.state.rescan.request, self.resources.resend),
         )
         yield "permissions", self.permissions.check_once()
         for kind, publisher in self.cdi.items():

@@ -17,16 +17,11 @@ from typing import Final
 import structlog
 
 from services.kubelet.sockets import KUBELET_SOCKET, Identity, address, identify
-from services.node.node_lock import NodeLock
-from services.process.errors import KubeletError
-
-CHECK_SECONDS: Final = 0.5
-"""Between two checks: a restarted kubelet is noticed within this time."""
+from services.node.node_lock import CHECK_SECONDS, NodeLock
 
 MAX_SOCKETS: Final = 999_999_999
 
 _NAME: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
-_ANOTHER: Final = "another accelbind plugin serves on this node"
 
 log = structlog.get_logger(component="plugin")
 
@@ -34,35 +29,20 @@ log = structlog.get_logger(component="plugin")
 class KubeletFolder:
     """The kubelet's folder, as it changes; it may be missing.
 
-    `on_wait` gets the reason each time that this plugin starts to wait for another one.
-
     Raises:
         KubeletError: The path is too long for sockets in the folder.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        on_wait: Callable[[str], None] = lambda _: None,
-        check_seconds: float = CHECK_SECONDS,
-    ) -> None:
+    def __init__(self, folder: Path, *, check_seconds: float = CHECK_SECONDS) -> None:
         self.path = folder
         self.socket = folder / KUBELET_SOCKET
         self.kubelet: Identity | None = None
         """The kubelet's socket at the last check."""
-        self.waits_for = ""
-        """Why this plugin waits; empty if it doesn't."""
-        self._had_links = False
-        self._on_wait = on_wait
-        self._check_seconds = check_seconds
-        self._lock = NodeLock(folder)
-        self.is_active = False
-        """Whether this plugin is the one that serves."""
-        self.has_lost_lock = False
-        """Whether this plugin was the one that serves, and another one has the lock now."""
+        self.lock = NodeLock(folder)
         self.removed = False
         """Whether the folder was deleted on the host while it is mounted here."""
+        self._had_links = False
+        self._check_seconds = check_seconds
         self._changed = asyncio.Event()
         self._names = f"accelbind-{secrets.token_hex(4)}"
         """Random: a plugin that was killed and restarted must not use its old names either."""
@@ -92,7 +72,8 @@ class KubeletFolder:
             self._changed = asyncio.Event()
 
     def _present(self) -> tuple[object, ...]:
-        return self.kubelet, self.removed, self.is_active, self.has_lost_lock
+        lock = self.lock
+        return self.kubelet, self.removed, lock.waits_for, lock.is_active, lock.is_lost
 
     async def present(self) -> Identity:
         """Wait for the kubelet's socket, and return its identity now, not at the last check.
@@ -119,36 +100,21 @@ class KubeletFolder:
         newer server.
 
         Raises:
-            KubeletError: Another plugin has the folder.
+            KubeletError: Another process has the folder.
         """
-        if self._lock.locked_by_other():
-            raise KubeletError(f"{_ANOTHER}: it was faster in {self.path}, which is new")
+        self.check()  # wakes who waits for the loss of the lock
+        self.lock.require()
         self._sockets += 1
         return self._socket_path(self._sockets)
 
     def _socket_path(self, number: int) -> Path:
         return self.path / f"{self._names}-{number}.sock"
 
-    # The lock
-
-    def close(self) -> None:
-        """Release the lock."""
-        self._lock.close()
-
     def _check_lock(self) -> None:
-        if self._lock.locked_by_other():
-            if self.is_active:  # it was faster in a new folder
-                self.is_active, self.has_lost_lock = False, True
-            elif not self.waits_for:
-                log.warning("another accelbind plugin serves on this node: waiting until it ends")
-                self.waits_for = _ANOTHER
-                self._on_wait(_ANOTHER)
-        elif not self.is_active and not self.has_lost_lock:
-            if self.waits_for:
-                log.info("the other plugin has ended")
-            self.is_active, self.waits_for = True, ""
-            if self._lock.is_ours:
-                self._remove_stale_sockets()
+        was_active = self.lock.is_active
+        self.lock.check()
+        if self.lock.is_active and not was_active and self.lock.is_ours:
+            self._remove_stale_sockets()
 
     def _remove_stale_sockets(self) -> None:
         """Remove the sockets of plugins that were killed: whoever serves has the lock."""

@@ -87,7 +87,7 @@ class Probes:
 
     @property
     def _waits_for(self) -> str:
-        return self._process.folder.waits_for or FIRST_SCAN
+        return self._process.folder.lock.waits_for or FIRST_SCAN
 
 
 async def healthz(registrations: Mapping[str, Registration]) -> ProbeResult:

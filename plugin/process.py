@@ -116,23 +116,21 @@ class Plugin:
             raise error from group
         finally:
             await server.close()
-            folder.close()
+            folder.lock.close()
         if reason == REMOVED:
             raise KubeletError(
                 f"{folder.path} was removed on the host, and this container still has the removed"
                 " folder mounted: only a restarted container gets the new one"
             )
         if reason == LOCK_LOST:
-            raise KubeletError(
-                f"{folder.path} is new, and another accelbind plugin was faster to lock it"
-            )
+            folder.lock.require()  # raises
         log.info("plugin ended")
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Run the tasks of the process; return why it ends."""
         parts = self.parts
-        tasks = {"kubelet": parts.folder.check_forever()}
-        if parts.connection is not None and parts.recorder is not None:
+        tasks = {"kubelet": parts.folder.check_forever(), **dict(parts.loops())}
+        if parts.connection is not None:
             watcher = NodeWatcher(
                 parts.settings.node_name,
                 parts.connection,
@@ -140,7 +138,7 @@ class Plugin:
                 timing=self._watch_timing,
                 on_failure=parts.metrics.watch_failures.labels("Node").inc,
             )
-            tasks |= {"node": watcher.watch_forever(), "events": parts.recorder.write_forever()}
+            tasks["node"] = watcher.watch_forever()
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(each, name=name) for name, each in tasks.items()]
             reason = await self._serve_modes(stop)
@@ -170,13 +168,16 @@ class Plugin:
         return {
             STOPPED: stop.wait(),
             REMOVED: folder.until(lambda: folder.removed),
-            LOCK_LOST: folder.until(lambda: folder.has_lost_lock),
+            LOCK_LOST: folder.until(lambda: folder.lock.is_lost),
         }
 
     async def _may_serve(self) -> None:
         """Wait for the lock, then for the node's mode."""
-        folder, mode = self.parts.folder, self.parts.mode
-        await folder.until(lambda: folder.is_active)
+        folder, lock, mode = self.parts.folder, self.parts.folder.lock, self.parts.mode
+        await folder.until(lambda: lock.is_active or bool(lock.waits_for))
+        if lock.waits_for:
+            self.parts.events.second_plugin(lock.waits_for)
+        await folder.until(lambda: lock.is_active)
         if self.parts.connection is None or await mode.known(KNOWN_SECONDS):
             return
         with contextlib.suppress(HardwareError):

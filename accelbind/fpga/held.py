@@ -3,7 +3,7 @@
 import asyncio
 
 from dra.book import FOLDER as CLAIMS
-from dra.book import ClaimBook
+from dra.book import ClaimBook, ClaimHolders
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
@@ -54,7 +54,7 @@ async def _holders(settings: PluginSettings, book: ClaimBook) -> Holders:
         calls=BlockingCalls(),
     )
     await source.snapshot()  # has the names of the pods
-    return {**await source.read(), **book.holders()}
+    return await ClaimHolders(book, source).read()
 
 
 def _ports(inventory: Inventory, device: tuple[str, str]) -> set[str]:

@@ -124,14 +124,14 @@ class HolderSource:
         return self._snapshot
 
     async def follow_forever(
-        self, *, on_change: Callable[[], None], resend: Callable[[], None]
+        self, on_change: Callable[[], None], resend: Callable[[], None] = lambda: None
     ) -> None:
         """Follow the checkpoint until cancelled.
 
         Args:
             on_change: Called when other containers have devices than before.
             resend: Called to send the kubelet a list of devices again, which makes it write its
-                checkpoint.
+                checkpoint; only a device plugin can.
         """
         known, renewed_at = self.holders, float("-inf")
         outage = Outage(

@@ -56,8 +56,11 @@ class ErrorClearing:
         self._inventory = Inventory()
         self._due = Due()
         self._tried: Tried = frozenset()
-        self._busy: dict[str, int] = {}
-        """The errors of ports that were busy when that was logged."""
+        self._busy = Outage(
+            log,
+            "errors of ports are not cleared while these are in use",
+            "no port with errors is in use",
+        )
         self._outage = Outage(
             log,
             "errors of ports are not cleared: the holders are unknown",
@@ -85,32 +88,34 @@ class ErrorClearing:
             return
         self._outage.ended()
         chosen, self._tried = choose(inventory, holders, self._tried)
-        if any([await self._clear(card, port) for card, port in chosen]):
-            self._request_rescan()
+        busy: list[str] = []
+        for card, port in chosen:
+            outcome, detail = await self._clear(card, port)
+            self._count(outcome)
+            self._on_result(port.name, detail)
+            if outcome is ClearResult.BUSY:
+                self._tried = untried(self._tried, card, port)
+                busy.append(detail)
+                continue
+            if outcome is ClearResult.CLEARED:
+                self._request_rescan()
+            log.warning(
+                "errors of a port cleared" if not detail else "errors of a port not cleared",
+                port=port.name,
+                errors=f"{port.errors or 0:#x}",
+                reason=detail,
+            )
+        self._busy.update("; ".join(busy))
 
-    async def _clear(self, card: Card, port: Port) -> bool:
-        """Try to clear; return whether that succeeded."""
-        name, errors, outcome = port.name, port.errors or 0, ClearResult.HUNG
+    async def _clear(self, card: Card, port: Port) -> tuple[ClearResult, str]:
+        """Try to clear; return the outcome, and why it failed."""
         try:
             # The write may hang in the card's driver.
-            outcome, detail = await self._calls.run(
-                f"errors of {name}",
+            return await self._calls.run(
+                f"errors of {port.name}",
                 partial(clear_errors, self._root, card, port, self._locks, self._driver_calls),
                 timeout=WRITE_SECONDS,
-                what=f"clearing the errors of {name}",
+                what=f"clearing the errors of {port.name}",
             )
         except HardwareError as error:
-            detail = str(error)
-        self._count(outcome)
-        if outcome is ClearResult.BUSY:
-            self._tried = untried(self._tried, card, port)
-            if self._busy.get(name) == errors:
-                return False  # logged the first time
-            self._busy[name] = errors
-        else:
-            self._busy.pop(name, None)
-        cleared = outcome is ClearResult.CLEARED
-        self._on_result(name, "" if cleared else detail)
-        message = "errors of a port cleared" if cleared else "errors of a port not cleared"
-        log.warning(message, port=name, errors=f"{errors:#x}", reason=detail)
-        return cleared
+            return ClearResult.HUNG, str(error)

@@ -81,7 +81,7 @@ def test_a_claim_is_what_was_written_last_in_this_boot(tmp_path: Path) -> None:
 
 def test_who_watches_a_device_has_it_not(book: ClaimBook) -> None:
     book.reserve(of("a"), (msgspec.structs.replace(WANT, kind=Kind.ADMIN),))
-    assert (book.others("b", {"d"}, {}), book.holders()) == ({}, {})
+    assert (book.others("b", {"d"}, {}), book.holders({})) == ({}, {})
 
 
 @pytest.mark.parametrize("uid", ["", "../a", "a/b", "a" * 65, ".a"])
@@ -93,7 +93,7 @@ def test_what_is_no_uid_has_no_file(book: ClaimBook, uid: str) -> None:
 def test_scans_know_a_device_by_its_own_resource(book: ClaimBook) -> None:
     alias = "deviceclass.resource.kubernetes.io/d"
     book.reserve(of("a"), (msgspec.structs.replace(WANT, resource=alias),))
-    assert [*book.holders()] == [(D, "1")]
+    assert [*book.holders({})] == [(D, "1")]
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"claim": 1}'])
@@ -105,7 +105,7 @@ def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook, content: 
     for ask in (book.committed, lambda: book.others("c", {"d"}, {})):
         with pytest.raises(HardwareError, match=unreadable):
             ask()
-    assert [*book.holders()] == []
+    assert [*book.holders({})] == []
     assert [each.claim.uid for each in book.entries()] == ["b"]
     with pytest.raises(HardwareError, match=unreadable):
         asyncio.run(ClaimHolders(book, Nobody()).read())

@@ -143,6 +143,17 @@ def pod(
     }
 
 
+class Parts(ProcessParts):
+    """The parts of a plugin whose Events a test reads."""
+
+    recorded: list[EventRecord]
+
+    def record_event(self, event: EventRecord) -> None:
+        """Keep it for the test."""
+        self.recorded.append(event)
+        super().record_event(event)
+
+
 @asynccontextmanager
 async def running(
     options: PluginSettings,
@@ -158,13 +169,9 @@ async def running(
     """
     stop = asyncio.Event()
     connection = ApiConnection(connector(api.kubeconfig_path)) if api else None
-    parts = ProcessParts(
-        options,
-        connection,
-        pods=pods,
-        driver_calls=SimulatedCalls(),
-        record_event=(events if events is not None else []).append,
-    )
+    parts = Parts(options, connection, driver_calls=SimulatedCalls())
+    parts.pods = pods or parts.pods
+    parts.recorded = events if events is not None else []
     plugin = Plugin(parts, QUICK)
     task = asyncio.create_task(plugin.serve(stop))
     try:

@@ -25,7 +25,6 @@ from tests.plugin.support import (
     NLB3,
     REGION,
     Bed,
-    Pods,
     is_running,
     mapping_both_functions,
     serving,
@@ -337,5 +336,5 @@ async def test_a_socket_that_can_not_be_made_ends_the_plugin_in_words(
     options = settings(short_dir, PluginMode.REGION, **told, state_dir=short_dir / "file" / "state")
     with capture_logs() as logs, pytest.raises(KubeletError, match="the OCI hook's socket"):
         async with asyncio.timeout(60):
-            await Plugin(ProcessParts(options, pods=Pods())).serve(asyncio.Event())
+            await Plugin(ProcessParts(options)).serve(asyncio.Event())
     assert [line["event"] for line in logs if line["log_level"] in {"error", "critical"}] == []

@@ -19,7 +19,7 @@ from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
-WAITS = "another accelbind plugin serves on this node: waiting until it ends"
+WAITS = "[warning  ] waiting until another process ends"
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ async def checking(path: Path) -> AsyncIterator[KubeletFolder]:
     finally:
         task.cancel()
         await asyncio.wait([task])
-        folder.close()
+        folder.lock.close()
 
 
 async def is_active(folder: KubeletFolder) -> None:
-    await folder.until(lambda: folder.is_active)
+    await folder.until(lambda: folder.lock.is_active)
 
 
 async def replaced(folder: KubeletFolder, seen: Identity) -> None:
@@ -122,12 +122,12 @@ async def test_of_two_the_first_serves_and_the_second_as_soon_as_it_has_ended(
         async with checking(path) as first:
             await is_active(first)
             second = await stack.enter_async_context(checking(path))
-            await eventually_async(lambda: second.waits_for)
+            await eventually_async(lambda: second.lock.waits_for)
             first.new_socket()
-            with pytest.raises(KubeletError, match="another accelbind plugin serves on this node"):
+            with pytest.raises(KubeletError, match="another accelbind serves on this node"):
                 second.new_socket()
         await is_active(second)
-        assert second.waits_for == ""
+        assert second.lock.waits_for == ""
         assert names(path) == set(), "nothing is left in the folder"
     assert capsys.readouterr().out.count(WAITS) == 1
 
@@ -147,8 +147,8 @@ async def test_without_a_folder_there_is_nothing_to_be_first_in_until_it_comes(p
         await is_active(one)
         await is_active(other)
         make(path)
-        await eventually_async(lambda: one.has_lost_lock or other.has_lost_lock)
-        assert [one.is_active, other.is_active].count(True) == 1
+        await eventually_async(lambda: one.lock.is_lost or other.lock.is_lost)
+        assert [one.lock.is_active, other.lock.is_active].count(True) == 1
 
 
 async def test_a_folder_that_is_made_again_is_locked_again(path: Path) -> None:
@@ -157,8 +157,10 @@ async def test_a_folder_that_is_made_again_is_locked_again(path: Path) -> None:
         shutil.rmtree(path)
         make(path)
         folder.new_socket()
-        assert NodeLock(path).locked_by_other()
-        assert folder.waits_for == ""
+        other = NodeLock(path)
+        other.check()
+        assert other.waits_for
+        assert folder.lock.waits_for == ""
 
 
 async def test_where_the_folder_can_not_be_locked_every_plugin_is_first_and_it_is_said_once(

@@ -288,7 +288,7 @@ async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(b
             await bed.offers(1)
             other = bed.running(ports_file=bed.folder / "second")
             second = await stack.enter_async_context(other)
-            await eventually_async(lambda: second.parts.folder.waits_for)
+            await eventually_async(lambda: second.parts.folder.lock.waits_for)
             assert second.serving is None, "nothing is composed"
             for _ in range(3):
                 seen |= {path.name.split("-")[1] for path in folder.glob("accelbind-*.sock")}
@@ -310,9 +310,10 @@ async def test_a_plugin_whose_new_folder_another_one_has_locked_ends(short_dir: 
     other = NodeLock(folder)
     folder.rename(short_dir / "before")  # in one step: the plugin writes to it
     folder.mkdir()
-    assert not other.locked_by_other()
+    other.check()
+    assert other.is_active
     async with asyncio.timeout(60):
-        with pytest.raises(KubeletError, match="another accelbind plugin was faster to lock it"):
+        with pytest.raises(KubeletError, match="another accelbind was faster to lock it"):
             await task
     other.close()
 

@@ -183,7 +183,7 @@ def test_the_mode_a_second_plugin_and_cleared_errors_are_told(told: Told) -> Non
     mode.update({ANNOTATION: "region"})
     assert told.happenings[0].message == "mode region: its annotation says so; it was af"
     mode.update({ANNOTATION: "fast"})
-    told.events.second_plugin("another accelbind plugin serves on this node")
+    told.events.second_plugin("another accelbind serves on this node")
     told.reports.errors_cleared("port.0", "")
     told.reports.errors_cleared("port.0", "no permission")
     assert told.take() == [
