@@ -25,7 +25,6 @@ class ClientAuthority:
         self.path.write_bytes(self.pem)
 
     def issue(self, name: str, *dns_names: str, days: float = 1) -> tuple[Path, Path]:
-        """The files of a certificate for a client, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else [])
         made = _builder(subject, self._name, key, days).add_extension(

@@ -132,7 +132,6 @@ def figure_of_module(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests noted with `figure`."""
     lines: list[str] = [
         str(line)
         for reports in terminalreporter.stats.values()
@@ -151,7 +150,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """The event loop under tests marked `anyio`."""
     return "asyncio"
 
 

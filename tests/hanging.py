@@ -83,7 +83,6 @@ _C = ctypes.CDLL(None, use_errno=True)
 
 
 def _called(name: str, *arguments: object) -> int:
-    """What a function of the C library returns."""
     result = int(getattr(_C, name)(*arguments))
     if result < 0:
         code = ctypes.get_errno()

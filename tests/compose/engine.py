@@ -39,17 +39,12 @@ NEEDED = {"cap_sys_admin": 21, "cap_net_admin": 12}
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How to talk to it.
-
-    Args:
-        host: DOCKER_HOST.
-        folder: for whatever a test needs beside it.
-        own: whether it ends with the test, and all that is in it.
-    """
+    """How to talk to it."""
 
     host: str
     folder: Path
     own: bool = False
+    """Whether it ends with the test, and all that is in it."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -57,11 +52,7 @@ class Engine:
         return {"DOCKER_BUILDKIT": "0", **os.environ, "DOCKER_HOST": self.host}
 
     def run(self, *command: str | Path, seconds: float = 120, code: int | None = 0) -> str:
-        """Run a command for it; fail where its exit code isn't `code`.
-
-        Returns:
-            What it printed, on both streams.
-        """
+        """What a command printed on both streams; fail where its exit code isn't `code`."""
         done = subprocess.run(
             [*map(str, command)],
             cwd=REPOSITORY,
@@ -99,11 +90,7 @@ def composes() -> Mapping[str, tuple[str, ...]]:
 
 
 def unmet(*, running: bool) -> str:
-    """What keeps this machine from running the tests, and what to do; empty if nothing does.
-
-    Args:
-        running: whether there is an engine, so that none needs to be started.
-    """
+    """What keeps this machine from running the tests, and what to do; empty if nothing does."""
     tools = ["docker"] if os.environ.get("BASE") else ["docker", "debootstrap"]
     if not running:
         tools += ["dockerd", "iptables-save", "ip", "setpriv"]
@@ -213,7 +200,6 @@ def _machine_as_it_was(cgroup: str) -> Iterator[None]:
 
 
 def _rules(kind: str) -> str:
-    """The rules that are in force, without the counters."""
     told = subprocess.run([require(f"{kind}-save")], capture_output=True, text=True, check=True)
     return "".join(
         f"{line.partition(' [')[0] + ' [0:0]' if line.startswith(':') else line}\n"

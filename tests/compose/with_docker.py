@@ -195,15 +195,12 @@ def test_the_installer_puts_a_hook_onto_the_host_that_runs(
 
 
 def newest_glibc(folder: Path) -> tuple[int, int]:
-    """The newest version that a program or library in a folder needs."""
     texts = (path.read_bytes() for path in folder.rglob("*") if path.is_file())
     found = [re.findall(rb"GLIBC_(\d+)\.(\d+)", text) for text in texts if text[:4] == b"\x7fELF"]
     return max((int(major), int(minor)) for each in found for major, minor in each)
 
 
 class Suite:
-    """The compose file's services, under a name of the test's own."""
-
     def __init__(self, docker: Engine, base: str, command: tuple[str, ...]) -> None:
         self._docker = docker
         self.tag = f"{TAG}-compose"

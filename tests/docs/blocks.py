@@ -54,7 +54,6 @@ class Command:
 
 
 def pages() -> list[str]:
-    """The paths of all pages in the repository."""
     found = [
         *REPOSITORY.glob("*.md"),
         *REPOSITORY.glob("docs/**/*.md"),
@@ -65,12 +64,10 @@ def pages() -> list[str]:
 
 
 def languages(page: str) -> list[str]:
-    """The language of each block of a page."""
     return [match["language"] for match in _FENCE.finditer(_text(page))]
 
 
 def commands(page: str, text: str | None = None) -> list[Command]:
-    """The commands of a page, in order."""
     text = _text(page) if text is None else text
     found: list[Command] = []
     for match in _FENCE.finditer(text):
@@ -120,7 +117,6 @@ def _open(text: str) -> bool:
 
 
 def inline_commands(page: str) -> list[str]:
-    """Return the commands of accelbind that a page names within its text."""
     text = _FENCE.sub("", _text(page))
     spans = re.findall(r"`(accelbind [a-z][^`]*)`", text)
     return [" ".join(span.split()) for span in spans]

@@ -94,7 +94,6 @@ class Cluster:
         self._controllers = threading.Thread(target=self._control)
 
     def start(self) -> None:
-        """Create the node, and start the controllers."""
         rack = Rack(self.folder / "root")
         for _ in range(2):
             rack.add_card(CardSpec(interface_id=INTERFACE, afu_ids=(NLB0,)))
@@ -117,7 +116,6 @@ class Cluster:
         self._controllers.start()
 
     def stop(self) -> None:
-        """Stop the controllers."""
         self._over.set()
         if self._controllers.ident is not None:
             self._controllers.join(60)

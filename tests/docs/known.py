@@ -15,7 +15,6 @@ from tests.support import eventually
 
 
 def known(port: int) -> float:
-    """Return the number of mappings that the webhook knows."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     counts = re.findall(r'^accelbind_mappings\{kind="\w+"\} (\S+)$', text, re.MULTILINE)

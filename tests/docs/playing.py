@@ -100,7 +100,6 @@ class Scene:
             (self.bin / name).chmod(0o755)
 
     def environment(self) -> dict[str, str]:
-        """Return what the shell starts with."""
         return clean_environment() | {
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.home),

@@ -100,7 +100,6 @@ def old_suite() -> Iterator[Json]:
 
 
 def played(page: str) -> list[Command]:
-    """Return the commands of a page that run here."""
     return [one for one in commands(page) if elsewhere.who_runs(one.plain) is None]
 
 
@@ -221,7 +220,6 @@ def test_links_lead_somewhere() -> None:
 
 
 def anchors(file: Path) -> set[str]:
-    """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
 

@@ -16,7 +16,6 @@ NAMESPACE = yaml.safe_load(_MANIFEST)["metadata"]["name"]
 
 
 def leaves(words: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each leaf command by its words."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield words, command

@@ -30,7 +30,6 @@ LONG = ("dra_long",)
 
 
 def run(more: Sequence[str]) -> int:
-    """Run the suite; give its exit code."""
     settings.read()
     parts = (*PARTS, *LONG) if soaking() else PARTS
     files = [str(Path(__file__).parent / "suite" / f"{part}.py") for part in parts]
@@ -42,7 +41,6 @@ def run(more: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the environment asks for; give the exit code."""
     if {"-h", "--help"} & set(arguments):
         print(settings.HELP)  # noqa: T201 - what is asked for
         return 0

@@ -35,7 +35,6 @@ class Place:
 
     @property
     def path(self) -> str:
-        """The collection's path."""
         root = "/apis" if "/" in self.api_version else "/api"
         within = f"/namespaces/{self.namespace}" if self.namespace else ""
         plural = f"{self.kind.lower()}{'es' if self.kind.endswith('s') else 's'}"
@@ -43,7 +42,6 @@ class Place:
 
 
 def place_of(item: Json) -> Place:
-    """Where an object belongs."""
     namespace = item["metadata"].get("namespace", "")
     return Place(item["apiVersion"], item["kind"], namespace)
 
@@ -96,7 +94,6 @@ class Api(Client):
             await asyncio.sleep(answer.retry_after or 1)  # as it asks us to
 
     def serves(self, api_version: str, plural: str) -> bool:
-        """Whether a resource is served."""
         root = "/apis" if "/" in api_version else "/api"
         try:
             found = self.ask("GET", f"{root}/{api_version}")
@@ -112,7 +109,6 @@ class Api(Client):
         return self.ask("POST", place_of(item).path, params=params, body=item)
 
     def find(self, place: Place, name: str) -> Json | None:
-        """An object, or None."""
         try:
             return self.ask("GET", f"{place.path}/{name}")
         except Refused as error:
@@ -121,7 +117,6 @@ class Api(Client):
             raise
 
     def get(self, place: Place, name: str) -> Json:
-        """An object."""
         return self.ask("GET", f"{place.path}/{name}")
 
     def list(self, place: Place, **params: str) -> list[Json]:
@@ -135,7 +130,6 @@ class Api(Client):
         return items
 
     def patch(self, place: Place, name: str, change: Json) -> Json:
-        """Merge a change into an object."""
         return self.ask("PATCH", f"{place.path}/{name}", body=change, content_type=MERGE)
 
     def delete(self, place: Place, name: str, *, grace: int | None = None) -> None:

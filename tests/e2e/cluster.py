@@ -37,7 +37,6 @@ class CantRun(Exception):
 
 
 def documents(*names: str) -> list[Any]:
-    """Objects of the manifests."""
     return [
         each
         for name in names
@@ -68,7 +67,6 @@ class Cluster:
         return {LABEL: self.suffix}
 
     def name(self, part: str = "") -> str:
-        """A name that nobody else has."""
         return f"accelbind-e2e-{self.suffix}" + (f"-{part}" if part else "")
 
     def on_close(self, what: str, undo: Callable[[], None]) -> None:
@@ -87,7 +85,6 @@ class Cluster:
         return problems
 
     def namespace(self, part: str = "", **labels: str) -> str:
-        """Make a namespace in which pods can be created."""
         name = self.name(part)
         labels = self.labels | {"pod-security.kubernetes.io/enforce": "baseline"} | labels
         place = Place("v1", "Namespace")
@@ -110,7 +107,6 @@ class Cluster:
         return self.api.create(item)
 
     def remove(self, place: Place, name: str, *, grace: int | None = None) -> None:
-        """Delete an object, and wait until it is gone."""
         until(
             lambda: self.api.delete(place, name, grace=grace),
             seconds=30,
@@ -214,7 +210,6 @@ def find_node(api: Api, settings: Settings) -> str:
 
 
 def ready(node: Json) -> bool:
-    """Whether a node takes pods."""
     conditions = node.get("status", {}).get("conditions") or []
     is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
     return is_ready and not node.get("spec", {}).get("unschedulable")

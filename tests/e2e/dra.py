@@ -32,11 +32,9 @@ class Driver:
 
     @property
     def process(self) -> Process:
-        """Its process."""
         return self.hosts.running["dra"]
 
     def start(self) -> None:
-        """Start it, and wait until it serves its metrics."""
         hosts, settings = self.hosts, self.hosts.cluster.settings
         ports = hosts.folder / "dra.json"
         ports.unlink(missing_ok=True)
@@ -54,7 +52,6 @@ class Driver:
 
     @property
     def claims(self) -> list[Json]:
-        """What it has on the disk of claims."""
         files = sorted((self.hosts.folder / "state" / "claims").glob("*.json"))
         return [json.loads(each.read_text()) for each in files]
 
@@ -65,17 +62,13 @@ class Driver:
         return [each.stem.removeprefix("accelbind-claim-") for each in sorted(files)]
 
     def slices(self) -> list[Json]:
-        """The slices of the node."""
         selector = f"spec.nodeName={self.hosts.cluster.node},spec.driver={DRIVER}"
         return self.hosts.cluster.api.list(SLICES, fieldSelector=selector)
 
     def devices(self) -> dict[str, Json]:
-        """The published devices, by name."""
         return {one["name"]: one for item in self.slices() for one in item["spec"]["devices"]}
 
     def until_published(self, count: int) -> None:
-        """Wait until so many devices are published."""
-
         def look() -> None:
             assert len(self.devices()) == count, self.hosts.told("dra")
 
@@ -83,13 +76,11 @@ class Driver:
         until(look, seconds=patience, what=f"{count} devices in slices")
 
     def programmings(self) -> int:
-        """How many regions it has programmed."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         return sum(map(int, PROGRAMMINGS.findall(text)))
 
     def logged(self, *events: str) -> list[Json]:
-        """The lines of its log that say one of some things."""
         lines = map(json.loads, self.process.stderr.splitlines())
         return [each for each in lines if each.get("event") in events]
 
@@ -117,7 +108,6 @@ class Driver:
 
 
 def with_template(name: str, template: str, script: str = SHOW) -> Json:
-    """A pod with a claim from a template."""
     item = simple(name, {}, script, resources={"claims": [{"name": CLAIM}]})
     item["spec"]["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": template}]
     return item

@@ -183,13 +183,11 @@ class Hosts:
 
     @property
     def url(self) -> str:
-        """Where the API server finds the webhook."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"https://{host}:{self.port}"
 
     @property
     def certificates(self) -> tuple[str, ...]:
-        """Flags that tell the certificates' commands where everything is."""
         return (
             *("--kubeconfig", str(self.cluster.settings.kubeconfig)),
             *("--namespace", self.namespace, "--webhook-config", self.cluster.name()),
@@ -247,18 +245,14 @@ class Hosts:
 
     @staticmethod
     def authorities(bundle: str) -> int:
-        """How many CAs a bundle has."""
         return base64.b64decode(bundle).count(b"BEGIN CERTIFICATE")
 
     def served(self) -> str:
-        """The certificate that the webhook shows, as PEM."""
         here = listening_address(self.host)
         place = ("localhost" if here == EVERYWHERE else here, self.port)
         return ssl.get_server_certificate(place, timeout=10)
 
     def until_bundled(self) -> str:
-        """Wait until all configurations have the same bundle, and give it."""
-
         def look() -> str:
             found = self.bundles()
             if len(found) != 1 or "" in found:
@@ -330,7 +324,6 @@ class Hosts:
         self.cluster.until_offered(OFFERS[mode], f"the plugin's offer in mode {mode}")
 
     def start_plugin(self, mode: str, *flags: str) -> None:
-        """Start the plugin in a mode, with more flags."""
         self.put_functions_back()
         ports = self.folder / "plugin.json"
         ports.unlink(missing_ok=True)
@@ -346,7 +339,6 @@ class Hosts:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Flags that name the node's root and the kubelet's folder."""
         return "--root", str(self.root), "--kubelet-dir", str(self.cluster.settings.kubelet_dir)
 
     @property
@@ -364,7 +356,6 @@ class Hosts:
         return (*self.files, "--state-dir", str(state), "--bitstreams", str(bitstreams))
 
     def stop_plugin(self) -> None:
-        """End the plugin, if it runs."""
         plugin = self.running.pop("plugin", None)
         self.mode = ""
         if plugin is not None and plugin.running:
@@ -379,7 +370,6 @@ class Hosts:
             self.cluster.notes.append(str(error))
 
     def functions(self) -> list[str]:
-        """The AFU ids that the cards' ports show."""
         return sorted(path.read_text().strip() for path in self.root.glob("sys/**/*port.*/afu_id"))
 
     def put_functions_back(self) -> None:
@@ -394,13 +384,11 @@ class Hosts:
         accelbind("bitstream", "install", str(file), "--bitstreams", f"{self.folder}/bitstreams")
 
     def uninstall(self, afu_id: str) -> None:
-        """Remove it."""
         (self.folder / "bitstreams" / A10_INTERFACE / f"{afu_id}.gbs").unlink()
 
     # Anything
 
     def told(self, name: str, lines: int = 12) -> str:
-        """The end of what a process has written."""
         process = self.running.get(name)
         if process is None:
             return f"{name} doesn't run"

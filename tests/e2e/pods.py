@@ -78,7 +78,6 @@ def sample_pods() -> dict[str, list[Json]]:
 
 
 def sample_mappings() -> list[Json]:
-    """The samples' mappings."""
     return [item for path in sorted((SAMPLES / "mappings").glob("*.yaml")) for item in sample(path)]
 
 
@@ -90,7 +89,6 @@ def pod_of(deployment: Json, name: str) -> Json:
 
 
 def containers(pod: Json) -> list[Json]:
-    """A pod's containers, init containers first."""
     spec = pod["spec"]
     return [*(spec.get("initContainers") or []), *spec["containers"]]
 
@@ -136,13 +134,11 @@ class Pods:
         return self.cluster.api.create(self.fitted(item), dry_run=True)
 
     def refusal(self, item: Json) -> Refused:
-        """The refusal of a pod that must not be admitted."""
         with pytest.raises(Refused) as caught:
             self.try_out(item)
         return caught.value
 
     def create(self, item: Json) -> Json:
-        """Create a pod, or a Deployment."""
         if item["kind"] == "Deployment":
             self._deployments.append(item["metadata"]["name"])
         return self.cluster.api.create(self.fitted(item))
@@ -173,7 +169,6 @@ class Pods:
     # Waiting
 
     def get(self, name: str) -> Json:
-        """A pod as it is now."""
         return self.cluster.api.get(self.place, name)
 
     def begun(self, name: str) -> Json:
@@ -219,12 +214,10 @@ class Pods:
         until(look, seconds=self.patience, what=f'pod {name} to say "{words}"')
 
     def labelled(self, **labels: str) -> list[Json]:
-        """The pods with these labels."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         return self.cluster.api.list(self.place, labelSelector=selector)
 
     def remove(self, *names: str) -> None:
-        """Have pods go, and wait until they are gone."""
         for name in names:
             self.cluster.api.delete(self.place, name, grace=1)
         for name in names:
@@ -266,7 +259,6 @@ class Pods:
 
 
 def limits_of(container: Json) -> dict[str, str]:
-    """What a container asks for."""
     found: dict[str, str] = (container.get("resources") or {}).get("limits") or {}
     return found
 

@@ -21,7 +21,6 @@ class Red:
 
 
 def run_doctor(cluster: Cluster, *flags: str) -> list[Json]:
-    """The checks of a run of the doctor."""
     whole = ("--cluster", "--kubeconfig", str(cluster.settings.kubeconfig))
     printed = accelbind("doctor", *whole, *flags, "--output", "json", codes=(0, 1, 2))
     found: list[Json] = json.loads(printed)["checks"]
@@ -29,7 +28,6 @@ def run_doctor(cluster: Cluster, *flags: str) -> list[Json]:
 
 
 def red_lines(checks: Iterable[Json]) -> Iterator[Red]:
-    """The lines of what has failed."""
     for check in checks:
         for line in check["lines"]:
             if line["state"] == "failed":

@@ -70,12 +70,10 @@ class Settings(BaseModel):
 
     @property
     def character_devices(self) -> bool:
-        """Whether the cards' nodes are character devices."""
         return self.devices == "character"
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings that an environment names."""
     variables = {name: environment.get(name.upper()) for name in Settings.model_fields}
     given = {name: value for name, value in variables.items() if value}
     if "kubeconfig" not in given:

@@ -19,14 +19,11 @@ START_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """A cluster of stand-ins."""
-
     folder: Path
     kubelet: Process
 
     @property
     def kubeconfig(self) -> Path:
-        """How to reach its API server."""
         return self.folder / "api" / "kubeconfig"
 
     def environment(self) -> dict[str, str]:

@@ -46,8 +46,6 @@ class CardModel:
 
 
 class Model:
-    """The cards of a node."""
-
     def __init__(self, rack: Rack, chance: random.Random) -> None:
         self.rack = rack
         self.cards: dict[str, CardModel] = {}
@@ -76,14 +74,12 @@ class Model:
         return f"{spec.driver} card {address} with {ports} ports comes"
 
     def remove(self, address: str) -> str:
-        """A card goes."""
         self.mend(address)
         del self.cards[address]
         self.rack.remove_card(address)
         return f"card {address} goes"
 
     def program(self, address: str) -> str:
-        """Another function comes into a port."""
         self.mend(address)
         port, afu = self._port(address), self._chance.choice(AFUS)
         self.cards[address].afus[port] = afu
@@ -91,7 +87,6 @@ class Model:
         return f"{afu[:3]} goes into port {port} of {address}"
 
     def ruin(self, address: str) -> str:
-        """Something breaks."""
         port, fault = self._port(address), self._chance.choice(FAULTS)
         try:
             self.rack.break_(address, fault, port)
@@ -113,7 +108,6 @@ class Model:
         return f"{hang.value} hangs at {address} port {port}"
 
     def mend(self, address: str) -> str:
-        """All that is wrong with a card is put right."""
         card = self.cards[address]
         for held in card.hanging.values():
             held.release()

@@ -60,7 +60,6 @@ class Storm:
         )
 
     async def rage(self, seconds: float) -> None:
-        """Do random things for a while."""
         weights, steps = zip(*self._possible(), strict=True)
         until = time.monotonic() + seconds
         while time.monotonic() < until:

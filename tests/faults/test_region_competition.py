@@ -72,7 +72,6 @@ class RegionNode:
         )
 
     def restart_plugin(self) -> None:
-        """Kill the plugin, whatever it does, and start another one."""
         self.plugin.kill()
         self.plugin = self.start_plugin()
 
@@ -93,17 +92,14 @@ class RegionNode:
         return state
 
     async def delete(self, state: PodState) -> None:
-        """Delete a pod from the kubelet and the API server."""
         await self.kubelet.delete_pod(state)
         self.api.drop("Pod", state.spec.name, "ns")
 
     def content(self, region: str) -> str:
-        """The function that a region carries."""
         (path,) = self.rack.root.glob(f"sys/class/fpga*/*/{region}/../*-port.*/afu_id")
         return path.read_text().strip()
 
     def install(self, data: bytes) -> None:
-        """Put a bitstream where the plugin looks for it."""
         file = self.folder / "new"
         file.write_bytes(data)
         BitstreamStorage(self.folder / "bitstreams").install(file)
@@ -148,13 +144,11 @@ class Competition:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def compete(self) -> None:
-        """One of the pods, again and again, each time as another one."""
         while time.monotonic() < self.until or self.starts <= LEAST_STARTS:
             wanted = self.chance.choices(AFUS, k=self.chance.choice((1, 1, 1, 2)))
             await self.live(f"p{next(self.numbers)}", wanted)
 
     async def live(self, name: str, wanted: list[str]) -> None:
-        """A pod from its creation to its end."""
         state = await self.node.start(name, wanted)
         if state.phase is Phase.FAILED:  # the plugin had just been killed
             self.rejected += 1
@@ -195,7 +189,6 @@ class Competition:
         self.content[region] = LOST
 
     async def trouble(self) -> None:
-        """The hardware refuses now and then, and takes its time."""
         driver = self.node.driver
         while time.monotonic() < self.until:
             driver.refuse = not driver.refuse and self.chance.random() < 0.3
@@ -204,7 +197,6 @@ class Competition:
         driver.refuse = False
 
     async def killing(self, every: float) -> None:
-        """The plugin is killed now and then, whatever it does, and started again."""
         while time.monotonic() + every < self.until:
             await asyncio.sleep(every * self.chance.uniform(0.7, 1))  # its pace
             await asyncio.to_thread(self.node.restart_plugin)
@@ -212,7 +204,6 @@ class Competition:
 
 
 def regions_of(state: PodState) -> list[str]:
-    """The regions that a container was given."""
     return [each for _, ids in state["c"].granted.allocated for each in ids]
 
 

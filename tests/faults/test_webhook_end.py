@@ -29,23 +29,16 @@ WARM = 200
 
 @dataclass
 class Clients:
-    """Clients that ask until nobody lets them connect.
-
-    Attributes:
-        context: TLS.
-        connected: connections that were had.
-        answered: requests that got a good answer.
-        told: answers that asked to come back on another connection.
-        queued: connections that nobody accepted; each client may have one.
-        problems: what should not have happened.
-    """
+    """Clients that ask until nobody lets them connect."""
 
     port: int
     context: ssl.SSLContext
     connected: int = 0
     answered: int = 0
     told: int = 0
+    """Answers that asked to come back on another connection."""
     queued: int = 0
+    """Connections that nobody accepted; each client may have one."""
     problems: list[str] = field(default_factory=list)
 
     async def client(self, *, keeping: bool) -> None:

@@ -37,7 +37,6 @@ VALUES: Final[tuple[Any, ...]] = (
 
 
 def make_input(seed: int, number: int) -> bytes:
-    """One input; the same for the same seed and number."""
     chance = random.Random(f"{seed}/{number}")  # noqa: S311 - to be repeated, not to be secret
     data = chance.choice(MAKERS)(chance)
     for _ in range(chance.choice((0, 1, 1, 1, 2, 4))):
@@ -165,7 +164,6 @@ def judge(data: bytes) -> str:
 
 
 def _check(found: Bitstream, data: bytes) -> None:
-    """Hold a bitstream against its bytes."""
     raw = found.raw()
     assert len(raw) == found.size > 0
     for text, length in ((found.interface_id, 32), (found.metadata.afu_id, 32)):

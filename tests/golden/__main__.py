@@ -12,7 +12,6 @@ from tests.golden.reviews import FOLDER, reviews
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Does what the arguments ask for."""
     if arguments:
         numbers = {int(each) for each in arguments}
         for review in reviews():

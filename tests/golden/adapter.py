@@ -29,29 +29,14 @@ from webhook.handler import REJECTED, RejectionReason, status_body
 
 
 class Webhook:
-    """Answers reviews, with a fixed set of mappings.
+    """Answers reviews, with a fixed set of mappings: objects of which some can't serve."""
 
-    Args:
-        mappings: The mappings as objects, in any state; what can't serve is indexed as such.
-        domains: The domains whose resources belong to accelbind.
-    """
-
-    def __init__(
-        self, mappings: Iterable[dict[str, Any]], domains: Sequence[str] = ("fpga.intel.com",)
-    ) -> None:
+    def __init__(self, mappings: Iterable[dict[str, Any]], domains: Sequence[str]) -> None:
         self.index = _index(mappings)
         self._policy = Policy(domains=tuple(domains))
 
     def answer(self, endpoint: str, body: bytes) -> tuple[int, bytes, str]:
-        """The function behind the endpoints.
-
-        Args:
-            endpoint: `/mutate` or `/validate`.
-            body: The review.
-
-        Returns:
-            HTTP status, body, and the metric's labels `outcome` and `reason`.
-        """
+        """HTTP status, body, and the metric's labels `outcome` and `reason`."""
         try:
             found = answer(body, self.index, self._policy, validating=endpoint == "/validate")
         except InvalidReview as error:
@@ -71,11 +56,7 @@ DRIVERS = ("opae", "dfl")
 
 
 class Node:
-    """A node whose cards are looked at again and again.
-
-    Args:
-        root: The folder with `sys` and `dev`.
-    """
+    """A node whose cards are looked at again and again."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -83,7 +64,6 @@ class Node:
         self._before: dict[PluginMode, AdvertisedResources] = {}
 
     def offered(self) -> dict[str, Any]:
-        """What it offers now in each mode, as plain values."""
         scanned, tables = scan(self._root), {}
         identified = asyncio.run(self._afu_ids.identify(scanned, ()))
         for mode in (each for each in PluginMode if each is not PluginMode.NONE):
@@ -116,12 +96,7 @@ def _device(device: Device) -> str:
 
 
 class Cards:
-    """A node with a card of two ports and a neighbour of the same driver.
-
-    Args:
-        root: The folder to lay it out in.
-        driver: One of `DRIVERS`.
-    """
+    """A node with a card of two ports and a neighbour of the same driver."""
 
     def __init__(self, root: Path, driver: str) -> None:
         self._rack = Rack(root)
@@ -129,11 +104,9 @@ class Cards:
         self._rack.add_card(CardSpec(driver=driver, numa_node=1))
 
     def break_(self, fault: str) -> None:
-        """Break the first card."""
         self._rack.break_(self._first, Fault(fault))
 
     def heal(self, fault: str) -> None:
-        """Repair it again."""
         self._rack.heal(self._first, Fault(fault))
 
 

@@ -29,7 +29,6 @@ Object = dict[str, Any]
 
 
 def generated_reviews() -> Iterator[str]:
-    """A line for each generated review."""
     webhook = adapter.Webhook(mappings(), DOMAINS)
     for review in reviews():
         yield _line(_answers(webhook, review))
@@ -122,7 +121,6 @@ def _offers_of_broken_cards(root: Path, driver: str) -> Iterator[str]:
 
 
 def offers_of_snapshots() -> Iterator[str]:
-    """For each snapshot of a real machine and each mode."""
     for path in sorted(_shared("hardware").glob("*.tar.*")):
         with tempfile.TemporaryDirectory() as folder:
             with tarfile.open(path) as archive:
@@ -178,7 +176,6 @@ FROM_SHARED: Final[dict[str, Callable[[], Iterator[str]]]] = {
 
 
 def makeable() -> dict[str, Callable[[], Iterator[str]]]:
-    """The golden files that can be made here."""
     return FILES | (FROM_SHARED if shared_dir() is not None else {})
 
 

@@ -6,7 +6,6 @@ RULE = "=" * 100
 
 
 def main() -> None:
-    """Print all of it."""
     for words in adapter.command_lines():
         print(RULE)  # noqa: T201 - what this is for
         print(" ".join(["accelbind", *words, "--help"]))  # noqa: T201 - the same

@@ -62,7 +62,6 @@ def run_helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def template(*arguments: str | Path, namespace: str = NAMESPACE) -> list[Json]:
-    """The objects that the chart renders to."""
     done = run_helm("template", "accelbind", CHART, "--namespace", namespace, *arguments)
     assert done.returncode == 0, done.stderr[-2000:]
     return [item for item in yaml.load_all(done.stdout, QUICK) if item]

@@ -70,14 +70,7 @@ def everything() -> Iterator[tuple[str, Json]]:
 def own_overlay(
     folder: Path, *components: str, resources: tuple[str, ...] = (DEFAULT,), **fields: Any
 ) -> list[Json]:
-    """The objects of an overlay that a user might write.
-
-    Args:
-        folder: An empty folder for it.
-        components: By name.
-        resources: Paths below `manifests`.
-        fields: Further fields; paths in `transformers` are below `manifests`.
-    """
+    """The objects of an overlay that a user might write; paths are below `manifests`."""
 
     def above(path: str) -> str:
         return os.path.relpath(MANIFESTS / path, folder.resolve())
@@ -101,12 +94,10 @@ def named(item: Json) -> str:
 
 
 def of_kind(items: list[Json], kind: str) -> list[Json]:
-    """The objects of a kind."""
     return [item for item in items if item["kind"] == kind]
 
 
 def one(items: list[Json], kind: str, name: str) -> Json:
-    """The object of a kind and name."""
     (found,) = [each for each in of_kind(items, kind) if each["metadata"]["name"] == name]
     return found
 
@@ -118,7 +109,6 @@ def pod_spec(item: Json) -> Json:
 
 
 def containers(spec: Json) -> list[Json]:
-    """The containers of a pod, init containers too."""
     return [*spec.get("initContainers", ()), *spec["containers"]]
 
 

@@ -78,10 +78,8 @@ def _reading(request: Request, name: str) -> str:
 
 
 def beyond(rights: Iterable[Access], requests: Iterable[Access]) -> set[Access]:
-    """What was asked for and isn't allowed."""
     return {each for each in requests if not any(right.allows(each) for right in rights)}
 
 
 def idle(rights: Iterable[Access], requests: Iterable[Access]) -> set[Access]:
-    """What is allowed and nobody asked for."""
     return {right for right in rights if not any(right.allows(each) for each in requests)}

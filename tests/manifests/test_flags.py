@@ -63,7 +63,6 @@ def ports(container: Json) -> dict[str, int]:
 
 
 def beneath(path: str, container: Json) -> bool:
-    """Whether a path is in something that is mounted."""
     return any(
         PurePath(path).is_relative_to(mount["mountPath"]) for mount in container["volumeMounts"]
     )

@@ -104,12 +104,7 @@ def comparable(items: list[Json]) -> dict[str, Json]:
 
 
 def ordered(value: Any, by: str = "") -> Any:
-    """The same with lists in one order whose order means nothing.
-
-    Args:
-        value: Any part of an object.
-        by: The key to sort a list by; empty leaves it as it is.
-    """
+    """The same with lists in one order whose order means nothing: that of the key `by`."""
     if isinstance(value, dict):
         return {key: ordered(inner, UNORDERED.get(key, "")) for key, inner in value.items()}
     if isinstance(value, str) and "\n" in value and "object." in value:

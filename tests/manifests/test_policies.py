@@ -134,7 +134,6 @@ def _names(item: Json) -> Iterator[str]:
 
 
 def _levels(items: list[Json]) -> Iterator[str]:
-    """The Pod Security levels of our namespace."""
     labels = one(items, "Namespace", NAMESPACE)["metadata"]["labels"]
     return (value for key, value in labels.items() if key.startswith("pod-security."))
 

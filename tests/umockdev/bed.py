@@ -90,7 +90,6 @@ class Bed:
     # Cards ---------------------------------------------------------------------------------------
 
     def add(self, **spec: Any) -> dict[str, Any]:
-        """Put a card in, and its drivers behind its nodes."""
         spec["afu_ids"] = tuple(spec.get("afu_ids", ())) or CardSpec().afu_ids
         address = self.rack.add_card(CardSpec(**spec))
         function = self.rack.functions[address]
@@ -100,7 +99,6 @@ class Bed:
         return {"address": address, "fme": fme, "ports": ports, "entry": function.entry_folder}
 
     def _node(self, driver: str, address: str, name: str, port: int | None) -> None:
-        """Make a card's node a device with a driver."""
         number = f"{245 if port is None else 244}:{name.rpartition('.')[2]}"
         (self.root / "dev/.node" / name).symlink_to(number)
         node = Node(self, driver, address, name, port)
@@ -124,7 +122,6 @@ class Bed:
     # Being asked ---------------------------------------------------------------------------------
 
     def ask(self, request: dict[str, Any]) -> Any:
-        """Does what a line asks for."""
         what = request.pop("do")
         if what == "calls":
             taken, self.calls = self.calls, []
@@ -138,7 +135,6 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
     bed, loop = Bed(), GLib.MainLoop()
 
     def said(source: Any, _: Any) -> bool:

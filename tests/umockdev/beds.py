@@ -39,11 +39,7 @@ def missing() -> str:
 
 
 class TestBed:
-    """A bed in a process of its own.
-
-    Args:
-        folder: Where its errors are kept.
-    """
+    """A bed in a process of its own."""
 
     __test__ = False
 
@@ -79,7 +75,6 @@ class TestBed:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def ask(self, what: str, /, **more: Any) -> Any:
-        """Have the bed do something, and give its answer."""
         assert self._popen.stdin is not None
         self._popen.stdin.write(json.dumps({"do": what, **more}) + "\n")
         self._popen.stdin.flush()
@@ -107,7 +102,6 @@ class TestBed:
         return [each for each in found if request in (None, each["request"])]
 
     def file(self, card: Mapping[str, Any], path: str) -> Path:
-        """A file below a card's class entry."""
         return self.root / "sys" / str(card["entry"]) / path
 
     @property

@@ -46,11 +46,7 @@ def _varied(whole: dict[str, Any], number: int) -> bytes:
 
 
 def review(size: str) -> bytes:
-    """An AdmissionReview as an API server sends it, whose pod asks for two units of a function.
-
-    Args:
-        size: One of `SIZES`.
-    """
+    """An AdmissionReview as an API server sends it, whose pod asks for two units of a function."""
     containers, variables, kilobytes = SIZES[size]
     pod = {
         "apiVersion": "v1",
@@ -108,10 +104,7 @@ def _container(name: str, variables: int, *, asks: bool) -> dict[str, object]:
 def index(count: int, namespaces: int = 1, kinds: int = 1) -> MappingIndex:
     """An index of mappings; the reviews ask for the first one.
 
-    Args:
-        count: how many mappings.
-        namespaces: how many namespaces they are in.
-        kinds: 1 for AcceleratorFunctions alone, 3 for as many FpgaRegions and Accelerators.
+    `kinds` is 1 for AcceleratorFunctions alone, 3 for as many FpgaRegions and Accelerators.
     """
     mappings = [_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU)]
     for number in range(1, count):

@@ -33,16 +33,10 @@ UNITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A metric.
-
-    Args:
-        name: As in queries; a histogram without its suffixes.
-        kind: `counter`, `gauge` or `histogram`.
-        labels: Names of its labels.
-        help: Its description.
-    """
+    """A metric."""
 
     name: str
+    """As in queries; a histogram without its suffixes."""
     kind: str
     labels: tuple[str, ...]
     help: str

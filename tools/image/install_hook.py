@@ -2,10 +2,7 @@
 
     python3 -I install_hook.py SOURCE TARGET
 
-The host may start the hook at any moment, also during an installation. So the target is a link to a
-folder beside it. The new folder is copied first, then a new link takes the place of the old one in
-one step (rename). The folder before it stays until the next installation, for hooks that are
-running.
+The target is a link to a folder beside it.
 """
 
 import shutil
@@ -17,25 +14,18 @@ VERSIONS = ("a", "b")
 
 
 def install(source: Path, target: Path) -> None:
-    """Make the target the same as the source.
-
-    Args:
-        source: The folder of the hook.
-        target: Where it goes; its parent is created if missing.
-
-    Raises:
-        OSError: The host's folder can't be written.
-    """
+    """Make the target the same as the source folder (OSError if the host's can't be written)."""
     target.parent.mkdir(parents=True, exist_ok=True)
     current = target.readlink().name if target.is_symlink() else ""
     folders = [target.with_name(f".{target.name}.{each}") for each in VERSIONS]
+    # The other one stays until the next installation, for hooks that are running.
     folder = next(each for each in folders if each.name != current)
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder, symlinks=True)
     link = target.with_name(f".{target.name}.link")
     link.unlink(missing_ok=True)
     link.symlink_to(folder.name)
-    link.replace(target)
+    link.replace(target)  # in one step: the host may start the hook at any moment
 
 
 def main() -> int:

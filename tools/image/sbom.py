@@ -26,14 +26,7 @@ TAKEN_AWAY = re.compile(r"python3-(pip|setuptools|wheel)(-whl)?")
 
 
 def bill(lock: str, dpkg: str, os_release: str, only: Sequence[str] = ()) -> dict[str, Any]:
-    """The whole list.
-
-    Args:
-        lock: text of the lock file.
-        dpkg: text of dpkg's status file.
-        os_release: text of /etc/os-release.
-        only: the Python packages to list; all that are installed if empty.
-    """
+    """The whole list, of the texts of these files; `only` names the Python packages, if not all."""
     allowed = hashes(lock)
     packages = {_normal(each.name): each for each in distributions() if each.name}
     if only:

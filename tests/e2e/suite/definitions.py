@@ -65,7 +65,6 @@ def test_a_mapping_can_be_changed_and_counts_as_it_is_then(
 
 @pytest.fixture
 def changing(cluster: Cluster, pods: Pods) -> Iterator[Json]:
-    """A mapping for one test."""
     made = cluster.api.create(mapping("changing", pods.namespace, A10_INTERFACE, NLB0, "af"))
     yield made
     cluster.api.delete(functions_of(pods), "changing")

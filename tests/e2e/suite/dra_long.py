@@ -63,11 +63,9 @@ class Trial:
 
     @property
     def hosts(self) -> Hosts:
-        """The driver's node."""
         return self.driver.hosts
 
     def create(self, name: str, wanted: str, script: str = STAY) -> str:
-        """Create a pod with a claim for a mapping."""
         self.pods.create(with_template(name, self.templates[wanted], script))
         return name
 
@@ -91,13 +89,11 @@ class Trial:
         return self.pods.cluster.api.find(place, name) or {}
 
     def port(self, claim: Json) -> str:
-        """The port that a claim was allocated."""
         device, rack = result_of(claim)["device"], self.hosts.rack
         (found,) = [rack.ports(each)[0] for each in rack.addresses if label(each) in device]
         return found
 
     def carried(self, claim: Json) -> str:
-        """The function in the port of a claim."""
         return self.driver.carried(f"/dev/{self.port(claim)}")
 
     def end(self) -> None:
@@ -159,7 +155,6 @@ class Competition:
     ends: Counter[str] = field(default_factory=Counter)
 
     def compete(self, worker: int) -> None:
-        """Create pods until the time is over."""
         number = 0
         while time.monotonic() < self.until:
             number += 1

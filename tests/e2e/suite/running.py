@@ -12,7 +12,6 @@ from tests.e2e.pods import STAY, Pods, limits_of, pod_of, sample_pods, simple
 
 
 def resource_of(pods: Pods, name: str) -> str:
-    """What a pod asks for now that it is admitted."""
     (resource,) = limits_of(pods.get(name)["spec"]["containers"][0])
     return resource
 

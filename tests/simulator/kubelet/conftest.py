@@ -12,7 +12,6 @@ RETRY_SECONDS = 0.02
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The event loop under tests marked `anyio`."""
     return "asyncio"
 
 
@@ -21,7 +20,6 @@ async def kubelet(
     short_dir: Path,
     anyio_backend: str,  # noqa: ARG001 - async fixtures of anyio need it
 ) -> AsyncIterator[KubeletStandIn]:
-    """A kubelet stand-in that runs and retries at once."""
     standin = KubeletStandIn(short_dir, node_name="n1", retry_seconds=RETRY_SECONDS)
     async with standin:
         yield standin
