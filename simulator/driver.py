@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, Self
 
 from services.programming.ioctls import DriverCalls, DriverNode, holders_of
@@ -269,13 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.0, help="how long programming takes")
     parser.add_argument("--log", type=Path, help="a file that gets the same lines")
     options = parser.parse_args(arguments)
-    ended = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # of all threads, which begin later
 
     def report(done: Done) -> None:
         line = json.dumps({"what": done.what, "port": done.port, "afuId": done.afu_id})
@@ -286,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with DriverStandIn(options.root, seconds=options.seconds, on_done=report):
         print(json.dumps({"what": "ready"}), flush=True)  # noqa: T201 - the same
-        ended.wait()
+        signal.sigwait(ends)
     return 0
 
 

@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
@@ -20,6 +19,7 @@ from services.process.errors import AccelbindError
 from services.process.files import replace_file
 from services.process.logging import LEVELS, configure
 from services.process.signals import stop_signals
+from services.process.waits import first_of
 from simulator.kubelet.agent import NodeAgent
 from simulator.kubelet.standin import KubeletStandIn
 
@@ -46,16 +46,13 @@ async def run(flags: argparse.Namespace) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
     with stop_signals() as stop:
         async with kubelet:
-            serving = asyncio.create_task(serve(kubelet, flags.kubeconfig, flags.ready_file))
-            restarting = asyncio.create_task(restart(kubelet, hangup))
-            stopping = asyncio.create_task(stop.wait())
-            tasks: tuple[asyncio.Task[Any], ...] = (serving, restarting, stopping)
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for task in done:
-                task.result()
+            await first_of(
+                {
+                    "end": stop.wait(),
+                    "serving": serve(kubelet, flags.kubeconfig, flags.ready_file),
+                    "restarts": restart(kubelet, hangup),
+                }
+            )
 
 
 async def serve(kubelet: KubeletStandIn, kubeconfig: Path | None, ready_file: Path | None) -> None:
