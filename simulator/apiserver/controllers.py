@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from simulator.apiserver.pods import is_over
 from simulator.apiserver.resources import CLAIMS, NODES, PODS, SLICES, TEMPLATES, Json
-from simulator.apiserver.store import Store, timestamp
+from simulator.apiserver.store import Store, stamped
 
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 
@@ -21,13 +21,10 @@ def new_claim(pod: Json, prefix: str, spec: Json, annotations: dict[str, str]) -
     metadata = {
         "name": f"{prefix}{uuid4().hex[:5]}",
         "namespace": pod["metadata"]["namespace"],
-        "uid": str(uuid4()),
-        "generation": 1,
-        "creationTimestamp": timestamp(),
         "annotations": annotations,
         "ownerReferences": [owner],
     }
-    head = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": metadata}
+    head = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": stamped(metadata)}
     return head | {"spec": spec, "status": {}}
 
 

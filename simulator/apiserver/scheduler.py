@@ -27,6 +27,7 @@ from simulator.apiserver.pods import (
     SCHEDULER,
     Amounts,
     amount_of,
+    event_on,
     is_over,
     requests_of,
     sum_of,
@@ -41,7 +42,7 @@ from simulator.apiserver.resources import (
     TEMPLATES,
     Json,
 )
-from simulator.apiserver.store import Change, Store, timestamp
+from simulator.apiserver.store import Change, Store, stamped, timestamp
 
 _ONE_POD = {"pods": Fraction(1)}
 
@@ -195,34 +196,10 @@ class Scheduler:
         return True
 
     def _event(self, pod: Json, kind: str, reason: str, message: str) -> None:
-        metadata, time = pod["metadata"], timestamp()
-        self._store.write(
-            EVENTS,
-            {
-                "kind": "Event",
-                "apiVersion": "v1",
-                "metadata": {
-                    "name": f"{metadata['name']}.{uuid4().hex[:16]}",
-                    "namespace": metadata["namespace"],
-                    "uid": str(uuid4()),
-                    "creationTimestamp": time,
-                },
-                "involvedObject": {
-                    "kind": "Pod",
-                    "namespace": metadata["namespace"],
-                    "name": metadata["name"],
-                    "uid": metadata["uid"],
-                    "apiVersion": "v1",
-                },
-                "reason": reason,
-                "message": message,
-                "source": {"component": SCHEDULER},
-                "firstTimestamp": time,
-                "lastTimestamp": time,
-                "count": 1,
-                "type": kind,
-            },
-        )
+        what: Json = {"type": kind, "reason": reason, "message": message}
+        what |= {"source": {"component": SCHEDULER}}
+        item = event_on(pod["metadata"], uuid4().hex[:16], what, timestamp())
+        self._store.write(EVENTS, item | {"metadata": stamped(item["metadata"])})
 
 
 def _is_pending(pod: Json) -> bool:

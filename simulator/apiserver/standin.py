@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Self
-from uuid import uuid4
 
 from services.process.files import replace_file
 from simulator.apiserver import crd
@@ -30,7 +29,7 @@ from simulator.apiserver.http_server import HttpServer, make_pair
 from simulator.apiserver.reading import Watch
 from simulator.apiserver.resources import DEFINITIONS, Json, ResourceTable
 from simulator.apiserver.scheduler import Scheduler
-from simulator.apiserver.store import Store, timestamp
+from simulator.apiserver.store import Store, stamped
 from simulator.apiserver.writing import Writer
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -164,11 +163,8 @@ class ApiServerStandIn:
             item = crd.established(item)
         if resource.namespaced:
             metadata.setdefault("namespace", "default")
-        metadata.setdefault("uid", str(uuid4()))
-        metadata.setdefault("creationTimestamp", timestamp())
-        metadata.setdefault("generation", 1)
-        completed = {"apiVersion": resource.api_version} | item | {"metadata": metadata}
-        return self.store.write(resource, completed)
+        completed = {"apiVersion": resource.api_version} | item
+        return self.store.write(resource, completed | {"metadata": stamped(metadata)})
 
     def drop(self, kind: str, name: str, namespace: str = "default") -> None:
         """Delete an object at once, as a change that watches receive."""

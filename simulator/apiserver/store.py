@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import msgspec
 
@@ -31,6 +32,11 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON of any kind
 def timestamp(moment: datetime | None = None) -> str:
     """A time, by default now, as the API writes it: RFC 3339 in whole seconds."""
     return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def stamped(metadata: Json) -> Json:
+    """Metadata with what every object gets when it is created, unless it is there."""
+    return {"uid": str(uuid4()), "creationTimestamp": timestamp(), "generation": 1} | metadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import re
 import secrets
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 from simulator.apiserver import crd, pods, slices
 from simulator.apiserver.admission import Admission, apply_json_patch, with_defaults
@@ -40,7 +39,7 @@ from simulator.apiserver.resources import (
     ResourceTable,
     Target,
 )
-from simulator.apiserver.store import Store, decode, timestamp
+from simulator.apiserver.store import Store, decode, stamped, timestamp
 
 _SYSTEM = (
     *("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
@@ -166,9 +165,7 @@ class Writer:
         if not metadata.get("name") and (prefix := metadata.get("generateName")):
             suffix = "".join(secrets.choice(_SUFFIX) for _ in range(5))
             metadata["name"] = f"{prefix[:58]}{suffix}"
-        metadata["generation"] = 1
-        metadata["creationTimestamp"] = timestamp()
-        metadata["uid"] = str(uuid4())
+        metadata |= stamped({})
         if resource is PODS:
             item["status"] = {"phase": "Pending"}
         elif resource is NAMESPACES:

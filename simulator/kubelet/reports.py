@@ -10,9 +10,10 @@ name:
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from simulator.apiserver.pods import event_on
+from simulator.apiserver.store import timestamp
 from simulator.kubelet.claim_manager import ClaimManager
 from simulator.kubelet.pods import ContainerState, Event, PodState, Stage
 
@@ -127,27 +128,7 @@ def _variable(variable: Mapping[str, Any]) -> Json:
 
 def event_object(event: Event, node_name: str) -> Json:
     pod = event.pod
-    involved = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "uid": pod.uid,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{pod.name}.{event.key}", "namespace": pod.namespace},
-        "involvedObject": involved | ({"fieldPath": event.field_path} if event.field_path else {}),
-        "type": event.type,
-        "reason": event.reason,
-        "message": event.message,
-        "firstTimestamp": timestamp(event.at),
-        "lastTimestamp": timestamp(event.at),
-        "count": 1,
-        "source": {"component": "kubelet", "host": node_name},
-    }
-
-
-def timestamp(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    named = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    what: Json = {"type": event.type, "reason": event.reason, "message": event.message}
+    what |= {"source": {"component": "kubelet", "host": node_name}}
+    return event_on(named, event.key, what, timestamp(event.at), event.field_path)
