@@ -6,7 +6,7 @@ itself and would hand it out twice. Ids and names in DRA are each one device's.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -20,7 +20,7 @@ CLAIMED_TWICE: Final = "claimed-twice"
 DUPLICATE: Final = "duplicate-name"
 HELD: Final = "held-as-other-resource"
 
-Allocated: TypeAlias = Iterable[tuple[str, str]]
+Allocated: TypeAlias = Collection[tuple[str, str]]
 """Devices that containers have: full resource name and id."""
 
 _REPLICA: Final = re.compile(r"-r\d+$")

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
 from services.devices.hardware.iommu import group_nodes, group_of
 from services.devices.hardware.ofs import engine_of
+from services.devices.hardware.scan import PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.labels import by_number, label
 from services.devices.model import Device, Problem, Value
@@ -37,9 +38,6 @@ from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import ExternalFailure, HardwareError
 
 T = TypeVar("T")
-
-PATIENCE: Final = 3.0
-"""Seconds within which each device must answer; see `hardware.scan.PATIENCE`."""
 
 DEVICE_HUNG: Final = "device-hung"
 
@@ -67,9 +65,6 @@ _Read: TypeAlias = tuple[Device, ...] | Problem
 the type after all.
 """
 
-Held: TypeAlias = Collection[tuple[str, str]]
-"""As `Allocated`."""
-
 
 class DeviceTypes:
     """A provider: what the types of a folder match, below a root."""
@@ -82,10 +77,10 @@ class DeviceTypes:
         root: Path,
         calls: BlockingCalls,
         *,
+        holders: Callable[[], Awaitable[Allocated]],
         domains: tuple[str, ...] = (),
         patience: float = PATIENCE,
         files: Callable[[Path], Sysfs] = Sysfs,
-        holders: Callable[[], Awaitable[Allocated]] | None = None,
     ) -> None:
         self._folder = folder
         self._root = root
@@ -121,7 +116,7 @@ class DeviceTypes:
         Raises:
             HardwareError: The devices of the node can't be listed.
         """
-        held = frozenset(await self._holders()) if self._holders else frozenset()
+        held = await self._holders()
         tree = SysTree(self._files(self._root))
         named, bars, problems = await self._make(self._list(tree, held))
         ids: Mapping[str, Answer] = {}
@@ -135,7 +130,7 @@ class DeviceTypes:
         return await self._calls.run_steps(self.name, steps, timeout=self._patience)
 
     def _list(
-        self, tree: SysTree, held: Held
+        self, tree: SysTree, held: Allocated
     ) -> Steps[tuple[list[_Named], dict[Bar, bool] | None, list[Problem]]]:
         """The steps of finding what types name, and the BARs to read if a type asks for AFUs."""
         problems: list[Problem] = []
@@ -148,7 +143,7 @@ class DeviceTypes:
         return named, bars, problems
 
     def _read(
-        self, tree: SysTree, named: Iterable[_Named], ids: Mapping[str, Answer], held: Held
+        self, tree: SysTree, named: Iterable[_Named], ids: Mapping[str, Answer], held: Allocated
     ) -> Steps[list[tuple[_Named, _Read]]]:
         """The steps of reading devices, each of which may hang; `held` is what containers have."""
         reads: list[tuple[_Named, _Read]] = []
@@ -200,7 +195,7 @@ class DeviceTypes:
             return
         self._loaded, self._contents, self._suspect = loaded, contents, None
 
-    def _find(self, tree: SysTree, held: Held) -> tuple[list[_Named], dict[Bar, bool] | None]:
+    def _find(self, tree: SysTree, held: Allocated) -> tuple[list[_Named], dict[Bar, bool] | None]:
         named = [each for of in self._loaded.types for each in _named(tree, of)]
         asking = [each for each in named if AFU_ID in each.of.spec.used]
         return named, _bars(tree, asking, {key for _, key in held}) if asking else None
@@ -270,7 +265,7 @@ def _read(
     tree: SysTree,
     named: _Named,
     afu_ids: Mapping[str, Answer],
-    held: Held,
+    held: Allocated,
 ) -> _Read:
     """Read a device: which of its parts are of the type after all, their attributes, and nodes.
 
@@ -327,7 +322,7 @@ def _engine_problem(tree: SysTree, group: Group) -> Problem | None:
 
 
 def _held_with_engine(
-    tree: SysTree, subjects: Iterable[Subject], held: Iterable[tuple[str, str]]
+    tree: SysTree, subjects: Iterable[Subject], held: Allocated
 ) -> Iterator[Problem]:
     """Yield who has the engine of an OFS card: in mode regiondevel its functions go with it."""
     engines = {engine_of(tree.files, each.pci) for each in subjects if _is_ofs(tree, each)}

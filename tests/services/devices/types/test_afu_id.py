@@ -8,10 +8,9 @@ from typing import TypeVar
 import pytest
 import yaml
 
-from services.devices.hardware import afu_ids
+from services.devices.hardware import afu_ids, scan
 from services.devices.model import Device
 from services.devices.provider import HELD
-from services.devices.types import provider
 from services.devices.types.provider import DeviceTypes
 from services.process.blocking import BlockingCalls, Steps
 from tests.services.devices.types.making import Types, document
@@ -101,9 +100,12 @@ def test_a_reader_of_afus_has_the_time_of_a_process(node: OfsNode, tmp_path: Pat
             seconds[key] = timeout
             return await super().run_steps(key, steps, timeout=timeout)
 
+    async def nobody() -> tuple[tuple[str, str], ...]:
+        return ()
+
     (tmp_path / "c6100.yaml").write_text(of_cards_page())
-    asyncio.run(DeviceTypes(tmp_path, node.root, Calls()).devices())
-    assert seconds == {"device-types": provider.PATIENCE, "afu ids": afu_ids.PATIENCE}
+    asyncio.run(DeviceTypes(tmp_path, node.root, Calls(), holders=nobody).devices())
+    assert seconds == {"device-types": scan.PATIENCE, "afu ids": afu_ids.PATIENCE}
 
 
 def test_no_group_with_the_engine_is_given(tmp_path: Path) -> None:
