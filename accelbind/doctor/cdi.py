@@ -10,7 +10,7 @@ import msgspec
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen
 from accelbind.doctor.node import Node
 from plugin.settings import Programming
-from services.devices.cdi import FILE_NAME, KIND
+from services.devices.cdi import FILES, KIND
 from services.process.text import count, plain
 from services.process.yaml import BrokenDocument, read_documents
 
@@ -46,9 +46,9 @@ def check_cdi(node: Node) -> Iterator[Line]:
                     yield failed(text, "remove the file that is not accelbind's")
                 owner[name] = path
     is_needed = options.cdi or options.programming is Programming.OCI_HOOK
-    if is_needed and not any(path.name == FILE_NAME for path in files):
+    if is_needed and not any(path.name == FILES[KIND] for path in files):
         yield failed(
-            f"there is no {FILE_NAME} in {folders[0]}, which --cdi and the OCI hook need",
+            f"there is no {FILES[KIND]} in {folders[0]}, which --cdi and the OCI hook need",
             "mount the folder into the plugin's pod, which writes the file; see node.plugin",
         )
     elif not ours:

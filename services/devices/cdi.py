@@ -28,7 +28,6 @@ DEVICE_KIND = "accelbind.dev/device"
 """That of devices of device types."""
 FILES = {KIND: "accelbind-fpga.json", DEVICE_KIND: "accelbind-device.json"}
 """Our file of each kind; other files of the folder are never touched."""
-FILE_NAME = FILES[KIND]
 CLAIM_KIND = "accelbind.dev/claim"
 """That of what a DRA claim gives a container; each claim has a file of its own."""
 

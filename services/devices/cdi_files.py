@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.devices.cdi import FILE_NAME
 from services.process.files import discard_unfinished, replace_file
 
 MODE: Final = 0o644
@@ -34,7 +33,7 @@ class CdiWrite:
 class CdiFolder:
     """Our file in a folder of CDI files. Its calls block."""
 
-    def __init__(self, folder: Path, name: str = FILE_NAME) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self._path = folder / name
         self._last = b""
 

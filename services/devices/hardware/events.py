@@ -55,7 +55,7 @@ _SUBSYSTEM: Final = re.compile(rb"SUBSYSTEM=([^\0]*)")
 log = structlog.get_logger(component="card-events")
 
 
-def is_relevant(message: bytes, subsystems: Collection[str] = FPGA_SUBSYSTEMS) -> bool:
+def is_relevant(message: bytes, subsystems: Collection[str]) -> bool:
     """Whether an event may be about a device of a subsystem."""
     subsystem = _SUBSYSTEM.search(message)
     return subsystem is not None and subsystem[1].decode(errors="replace") in subsystems
@@ -78,7 +78,7 @@ def kernel_socket() -> socket.socket:
 
 async def follow_card_events(
     request_rescan: Callable[[], None],
-    subsystems: Callable[[], Collection[str]] = lambda: FPGA_SUBSYSTEMS,
+    subsystems: Callable[[], Collection[str]],
     *,
     connect: Callable[[], socket.socket] = kernel_socket,
 ) -> None:

@@ -20,7 +20,7 @@ def test_a_file_is_written_for_everybody_to_read_and_nothing_beside_it(tmp_path:
     folder = tmp_path / "var" / "cdi"
     before = os.umask(0o077)
     try:
-        done = CdiFolder(folder).write(NEW)
+        done = CdiFolder(folder, NAME).write(NEW)
     finally:
         os.umask(before)
     assert done == CdiWrite(changed=True)
@@ -30,7 +30,7 @@ def test_a_file_is_written_for_everybody_to_read_and_nothing_beside_it(tmp_path:
 
 
 def test_what_is_right_already_is_left_alone(tmp_path: Path) -> None:
-    folder = CdiFolder(tmp_path)
+    folder = CdiFolder(tmp_path, NAME)
     folder.write(NEW)
     inode = (tmp_path / NAME).stat().st_ino
     (tmp_path / f".{NAME}.new").write_bytes(b"of a plugin that was killed")
@@ -57,7 +57,7 @@ def test_what_is_wrong_is_replaced(tmp_path: Path, found: bytes | Callable[[Path
         (tmp_path / NAME).chmod(0o644)
     else:
         found(tmp_path / NAME)
-    assert CdiFolder(tmp_path).write(NEW) == CdiWrite(changed=True)
+    assert CdiFolder(tmp_path, NAME).write(NEW) == CdiWrite(changed=True)
     assert (tmp_path / NAME).read_bytes() == NEW
     assert not (tmp_path / NAME).is_symlink()
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o644
@@ -71,16 +71,16 @@ def test_what_stands_in_the_way_is_reported(tmp_path: Path) -> None:
         ("cdi", b"", "removed: Is a directory"),
         ("file", NEW, "written: File exists"),
     ):
-        done = CdiFolder(tmp_path / folder).write(content)
+        done = CdiFolder(tmp_path / folder, NAME).write(content)
         assert (done.changed, done.lost) == (False, True)
         assert f"{NAME} can't be {verb}" in done.error
     for folder in ("none", "file"):
-        assert CdiFolder(tmp_path / folder).write(b"") == CdiWrite(), "it isn't there"
+        assert CdiFolder(tmp_path / folder, NAME).write(b"") == CdiWrite(), "it isn't there"
     assert not (tmp_path / "none").exists()
 
 
 def test_a_file_without_devices_is_removed(tmp_path: Path) -> None:
-    folder = CdiFolder(tmp_path)
+    folder = CdiFolder(tmp_path, NAME)
     folder.write(NEW)
     (tmp_path / f".{NAME}.new").touch()  # of a writer that was killed
     assert folder.write(b"") == CdiWrite(changed=True)
@@ -88,7 +88,7 @@ def test_a_file_without_devices_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_old_file_whole_and_is_told(tmp_path: Path) -> None:
-    folder = CdiFolder(tmp_path)
+    folder = CdiFolder(tmp_path, NAME)
     folder.write(OLD)
     with disk_full_after(100):
         done = folder.write(NEW * 100)

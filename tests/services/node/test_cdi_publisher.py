@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 from structlog.testing import capture_logs
 
-from services.devices.cdi import FILE_NAME
+from services.devices.cdi import FILES, KIND
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
@@ -33,9 +33,9 @@ def publisher_for(folder: Path) -> CdiPublisher:
 
 def named(folder: Path) -> list[str]:
     """Devices in the file; none if there is no file."""
-    if not (folder / FILE_NAME).exists():
+    if not (folder / FILES[KIND]).exists():
         return []
-    return [device["name"] for device in json.loads((folder / FILE_NAME).read_bytes())["devices"]]
+    return [device["name"] for device in json.loads((folder / FILES[KIND]).read_bytes())["devices"]]
 
 
 async def test_the_file_follows_the_cards(short_dir: Path, rack: Rack) -> None:
@@ -64,7 +64,7 @@ async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(
 ) -> None:
     rack.add_card(CardSpec())
     publisher, tree = publisher_for(short_dir), tree_of(rack)
-    half = short_dir / f".{FILE_NAME}.new"
+    half = short_dir / f".{FILES[KIND]}.new"
 
     async def look() -> frozenset[str]:
         publisher.on_scan(scanned(advertised=tree))
@@ -79,12 +79,12 @@ async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(
         for _ in range(3):
             assert await look() == {"dfl-port.0"}
     assert shown(logs) == ["CDI files are not up to date"]
-    (short_dir / FILE_NAME).write_text("somebody else's")
+    (short_dir / FILES[KIND]).write_text("somebody else's")
     assert await look() == frozenset()
-    (short_dir / FILE_NAME).unlink()
-    (short_dir / FILE_NAME).mkdir()
+    (short_dir / FILES[KIND]).unlink()
+    (short_dir / FILES[KIND]).mkdir()
     assert await look() == frozenset()
-    (short_dir / FILE_NAME).rmdir()
+    (short_dir / FILES[KIND]).rmdir()
     assert await look() == frozenset()
     half.rmdir()
     assert await look() == {"dfl-port.0", "dfl-port.1"}

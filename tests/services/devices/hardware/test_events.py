@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from services.devices.hardware import events
 from services.devices.hardware.events import (
+    FPGA_SUBSYSTEMS,
     follow_card_events,
     is_relevant,
     kernel_socket,
@@ -46,7 +47,7 @@ def udev(subsystem: str) -> bytes:
 def test_an_event_is_relevant_by_its_subsystem(
     message: Any, subsystem: str, expected: bool
 ) -> None:
-    assert is_relevant(message(subsystem)) is expected
+    assert is_relevant(message(subsystem), FPGA_SUBSYSTEMS) is expected
 
 
 @pytest.fixture
@@ -72,7 +73,9 @@ class Requests:
 async def following(source: socket.socket) -> AsyncIterator[Requests]:
     """Follow events; the first rescan has been requested by then."""
     requests = Requests()
-    task = asyncio.create_task(follow_card_events(requests, connect=lambda: source))
+    task = asyncio.create_task(
+        follow_card_events(requests, lambda: FPGA_SUBSYSTEMS, connect=lambda: source)
+    )
     await eventually_async(lambda: requests.count == 1)
     yield requests
     task.cancel()
@@ -135,7 +138,7 @@ async def reason_of_the_end(connect: Callable[[], socket.socket]) -> str:
     """Why there are no uevents, as the log has it."""
     with capture_logs() as logs:
         async with asyncio.timeout(60):
-            await follow_card_events(Requests(), connect=connect)
+            await follow_card_events(Requests(), lambda: FPGA_SUBSYSTEMS, connect=connect)
     (line,) = [each for each in logs if each["log_level"] == "warning"]
     assert line["event"] == "no uevents, new cards are found by the periodic scan"
     reason: str = line["reason"]
