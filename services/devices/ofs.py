@@ -21,7 +21,7 @@ from services.names import CRASHED, DOMAIN, function_name, region_name
 
 PHYSICAL: Final = "8086:bcce"
 VIRTUAL: Final = "8086:bccf"
-_SHELLS: Final = frozenset(
+SHELLS: Final = frozenset(
     {
         "8086:1770",  # N6000
         "8086:1771",  # N6001
@@ -30,7 +30,7 @@ _SHELLS: Final = frozenset(
         *("8086:0000", "8086:0001"),  # reference shells
     }
 )
-"""Their subsystem ids (opae-sdk, `opae.cfg`)."""
+"""Subsystem ids (`vendor:device`) of OFS cards (opae-sdk, `opae.cfg`)."""
 
 _AFU: Final = 1
 """The type of a feature header, its bits 63 to 60 (Documentation/fpga/dfl.rst)."""
@@ -40,14 +40,9 @@ UNREADABLE: Final = "function-unreadable"
 IN_USE: Final = "function-in-use"
 
 
-def is_shell(ids: str) -> bool:
-    """Whether subsystem ids (`vendor:device`) are those of an OFS card."""
-    return ids in _SHELLS
-
-
 def is_ofs(ids: str, subsystem: str) -> bool:
     """Whether a PCI function may have an AFU's header in BAR0."""
-    return ids in (PHYSICAL, VIRTUAL) and is_shell(subsystem)
+    return ids in (PHYSICAL, VIRTUAL) and subsystem in SHELLS
 
 
 def afu_id(address: str, words: Sequence[int]) -> str | Problem:

@@ -17,7 +17,7 @@ class Topology:
         self._virtual: dict[str, list[Card]] = {}
         self._failures: dict[str, Problem] = {}
         for card in cards:
-            if card.failure is not None:
+            if card.failure is not None and card.address:
                 self._failures[card.address] = card.failure
             if card.fme is not None and card.address:
                 self._engines.setdefault(card.address, card)
@@ -38,7 +38,7 @@ class Topology:
 
     def physical_failure(self, card: Card) -> Problem | None:
         """Why the card on a virtual function's physical one can't be read, if so."""
-        return self._failures.get(physical_address(card)) if physical_address(card) else None
+        return self._failures.get(physical_address(card))
 
 
 def physical_address(card: Card) -> str:

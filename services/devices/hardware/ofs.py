@@ -16,7 +16,7 @@ from services.devices.hardware.pci import address_in, read_function, read_ids
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode, Problem, VirtualFunction
 from services.devices.nodes import check_node
-from services.devices.ofs import PHYSICAL, VIRTUAL, is_shell
+from services.devices.ofs import PHYSICAL, SHELLS, VIRTUAL
 from services.devices.vfio import group_problem, shared_problem
 
 _VIRTUAL_FUNCTIONS: Final = Numbered("virtfn")
@@ -28,7 +28,7 @@ def read_functions(files: Sysfs, folder: str) -> tuple[VirtualFunction, ...] | N
     `folder` is that of its physical function.
     """
     shell = read_ids(files, folder, "subsystem_")
-    if read_ids(files, folder) != PHYSICAL or not is_shell(shell):
+    if read_ids(files, folder) != PHYSICAL or shell not in SHELLS:
         return None
     names = _VIRTUAL_FUNCTIONS.among(files.names_if_listable(folder))
     functions = (_read_function(files, files.resolve(f"{folder}/{name}") or "") for name in names)

@@ -172,7 +172,7 @@ def _sensor(files: Sysfs, folder: str) -> Iterator[_Reading]:
     kind = files.text(f"{folder}/type").lower()
     shown = label(files.text(f"{folder}/name")) or folder.rpartition("/")[2]
     if "temperature" in kind:
-        yield "temp", shown, celsius(files.text(f"{folder}/value"), unit=1e-3)
+        yield "temp", shown, _MILLI_CELSIUS(files.text(f"{folder}/value"))
     elif "power" in kind:
         yield "power", shown, watts(files.text(f"{folder}/value"), unit=1e-3)
 
