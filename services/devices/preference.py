@@ -9,10 +9,11 @@ as being on one card. Ties go to the lower ids, by number (`dfl-port.2` before `
 the answer does not depend on the order in which the kubelet lists the ids.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
 from services.devices.labels import by_number
 from services.devices.model import Device
+from services.devices.provider import replicated
 
 _GROUPS: tuple[Callable[[Device], object], ...] = (
     lambda device: device.numa_node,
@@ -44,18 +45,13 @@ def _distinct(
     devices: Mapping[str, Device], offered: Collection[str], used: Collection[Device]
 ) -> list[str]:
     """Of the replicas of a device one at most, and none if another one must be included."""
-    taken = set(map(_claims, used))
-    distinct: dict[object, str] = {}
+    taken = set(map(replicated, used))
+    distinct: dict[Hashable, str] = {}
     for key in sorted(offered, key=by_number):
-        claims = _claims(devices[key])
-        if claims not in taken:
-            distinct.setdefault(claims, key)
+        device = replicated(devices[key])
+        if device not in taken:
+            distinct.setdefault(device, key)
     return list(distinct.values())
-
-
-def _claims(device: Device) -> object:
-    """What replicas of one device have in common, and no two devices."""
-    return (device.type, device.claims) if device.type and device.claims else device.id
 
 
 def _nearest(

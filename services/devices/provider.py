@@ -6,7 +6,7 @@ itself and would hand it out twice. Ids and names in DRA are each one device's.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -109,8 +109,6 @@ def _unless_held(
     The kubelet counts each resource by itself, and each id, and would hand it out twice: an id that
     the resource no longer has is that of a device with another number of replicas.
     """
-    if not held:
-        return device
     others = {
         (key, resource)
         for each in possible_ids(device) & held.keys()
@@ -145,7 +143,7 @@ def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Prob
     if not device.type:
         return None
     for claim in sorted(device.claims):
-        others = [each for each in claimants[claim] if not _is_replica(each, device)]
+        others = [each for each in claimants[claim] if replicated(each) != replicated(device)]
         fpga = next((each for each in others if not each.type), None)
         if fpga is not None:
             text = (
@@ -160,6 +158,9 @@ def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Prob
     return None
 
 
-def _is_replica(one: Device, other: Device) -> bool:
-    """Whether both are one device, found once: the same number under two names is no replica."""
-    return (one.type, one.card, one.claims) == (other.type, other.card, other.claims)
+def replicated(device: Device) -> Hashable:
+    """What replicas of one device have in common, and no two devices."""
+    if not (device.type and device.claims):
+        return device.id
+    # With the card: one node that a type finds under two names is no replica.
+    return device.type, device.card, device.claims

@@ -68,8 +68,6 @@ def with_problems(
     The problems are by the name of a card or port. A card's problem counts for its engine, or for
     each of its ports if it has no engine.
     """
-    if not problems and not limits.ignored:
-        return inventory
     cards = tuple(_with_problems(card, problems, limits) for card in inventory.cards)
     return replace(inventory, cards=cards)
 

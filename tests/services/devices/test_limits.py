@@ -81,11 +81,6 @@ def test_a_card_beyond_a_limit_takes_all_its_ports_with_it_those_on_virtual_func
         assert {device.id for device in devices if not device.healthy} == sick
 
 
-def test_what_nothing_is_laid_over_is_the_same() -> None:
-    inventory = Inventory((card(0), card(1)))
-    assert with_problems(inventory, {}, Limits()) is inventory
-
-
 def test_problems_known_from_elsewhere_come_after_those_of_the_files_in_this_order() -> None:
     hot, held, remark = Problem(TOO_HOT, "h"), Problem("held", "p"), Problem("remark", "r")
     sick = port("dfl-port.0", NLB0, GONE, BAD)
