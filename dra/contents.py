@@ -2,10 +2,11 @@
 
 from dra.wants import Kind, Want
 from services.devices.dra import fpga_name
+from services.devices.model import Contents
 from services.node.regions import RegionContents
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import plain
-from services.programming.assignment import Contents, Region
+from services.programming.assignment import Region
 
 
 def require_regions(want: Want, found: RegionContents) -> None:

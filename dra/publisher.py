@@ -48,11 +48,10 @@ from services.devices.dra import (
     DRIVER,
     Attributes,
     DraDevice,
-    Programmed,
     carried,
     dra_devices,
 )
-from services.devices.model import Inventory
+from services.devices.model import Contents, Inventory
 from services.kube.client import ClusterClient, requested_pause, segment
 from services.kube.connection import ApiConnection
 from services.kube.list_watch import USUAL_TIMING, WatchTiming
@@ -116,7 +115,7 @@ class SlicePublisher:
         node: str,
         *,
         state: NodeState,
-        programmed: Callable[[Inventory], Awaitable[Programmed]],
+        programmed: Callable[[Inventory], Awaitable[Contents]],
         held: Callable[[], Container[str]],
         taken: Callable[[Iterable[DraDevice]], Awaitable[Container[str]]],
         programmable: bool = True,

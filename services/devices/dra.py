@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from services.devices.labels import dra_name, label
-from services.devices.model import Card, Device, Inventory, Value
+from services.devices.model import Card, Contents, Device, Inventory, Value
 from services.devices.provider import Allocated, held_by_id, possible_ids
 from services.devices.resources import AdvertisedResources
 
@@ -41,9 +41,6 @@ _INT64: Final = range(-(2**63), 2**63)
 Attributes: TypeAlias = Mapping[str, Value]
 """By name; those with a domain are standard ones."""
 
-Programmed: TypeAlias = Mapping[str, str]
-"""As `services.programming.assignment.Contents`."""
-
 
 @dataclass(frozen=True, slots=True)
 class DraDevice:
@@ -57,7 +54,7 @@ class DraDevice:
 def dra_devices(
     advertised: AdvertisedResources,
     inventory: Inventory,
-    programmed: Programmed,
+    programmed: Contents,
     *,
     programmable: bool = True,
 ) -> tuple[DraDevice, ...]:
@@ -85,7 +82,7 @@ def fpga_name(place: str) -> str:
     return label(f"{FPGA}-{place}")
 
 
-def _of_fpga(device: Device, card: Card | None, programmed: Programmed) -> dict[str, Value]:
+def _of_fpga(device: Device, card: Card | None, programmed: Contents) -> dict[str, Value]:
     pci = card.pci if card else None
     functions = [programmed.get(node.host) for node in device.nodes]
     program = _common([each or "" for each in functions])
@@ -145,7 +142,7 @@ def _fitting(value: Value) -> Value:
     return value if isinstance(value, bool) or value in _INT64 else 0
 
 
-def carried(device: DraDevice, before: Attributes, programmed: Programmed) -> DraDevice:
+def carried(device: DraDevice, before: Attributes, programmed: Contents) -> DraDevice:
     """A device that a claim has, as it was before its containers could change it.
 
     Those can't change what was programmed: a record of that counts only while the port shows it.

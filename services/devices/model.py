@@ -7,12 +7,17 @@ turns them into the **devices** that the kubelet is offered. Everything here is 
 compares by value.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self, TypeAlias
 
 Value: TypeAlias = bool | int | str
 """The value of an attribute."""
+
+Contents: TypeAlias = Mapping[str, str]
+"""By port name: the AFU id or OpenCL program id that its record says, if the record counts; empty
+if the record is."""
 
 
 class PluginMode(StrEnum):

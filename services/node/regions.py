@@ -18,7 +18,7 @@ import structlog
 from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage
 from services.containers.wanted import WantedFunctions
-from services.devices.model import Inventory
+from services.devices.model import Contents, Inventory
 from services.devices.port_owners import card_key
 from services.names import OPENCL_AFU
 from services.node.metrics import NodeMetrics
@@ -28,7 +28,6 @@ from services.process.errors import BitstreamMissing, HardwareError, NotAllowed,
 from services.process.text import listing, plain
 from services.programming.assignment import (
     Assignment,
-    Contents,
     Region,
     RegionPlan,
     plan,

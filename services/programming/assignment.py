@@ -13,16 +13,11 @@ no proof: the loaded image supplies it, and all OpenCL programs show the same on
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from services.devices.model import Card, Fme, Inventory, Port, Problem
+from services.devices.model import Card, Contents, Fme, Inventory, Port, Problem
 from services.devices.topology import Topology
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.text import count, plain
-
-Contents: TypeAlias = Mapping[str, str]
-"""By port name: the AFU id or OpenCL program id that its record says, if the record counts; empty
-if the record is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import pytest
 
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
 from dra.slices import Slice, devices_of_slices, slice_name, slice_spec
-from services.devices.dra import DraDevice, Programmed, dra_devices
-from services.devices.model import Card, Device, Inventory, PluginMode
+from services.devices.dra import DraDevice, dra_devices
+from services.devices.model import Card, Contents, Device, Inventory, PluginMode
 from services.devices.provider import Found, merge
 from services.devices.types.load import load_types
 from services.mappings.model import Mapping, parse
@@ -46,7 +46,7 @@ def cluster(devices: Iterable[DraDevice], classes: Iterable[dict[str, Any]]) -> 
     return allocator.Inventory(slices, classes, [])
 
 
-def of_cards(*cards: Card, programmed: Programmed | None = None) -> tuple[DraDevice, ...]:
+def of_cards(*cards: Card, programmed: Contents | None = None) -> tuple[DraDevice, ...]:
     inventory = Inventory(cards)
     return dra_devices(advertise(inventory, PluginMode.REGION), inventory, programmed or {})
 

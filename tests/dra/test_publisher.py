@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from dra.publisher import DELETED_SECONDS, SlicePublisher
 from services.containers.holders import Holder
-from services.devices.dra import DraDevice, Programmed, held_by_plugin
-from services.devices.model import Card, Inventory, PluginMode
+from services.devices.dra import DraDevice, held_by_plugin
+from services.devices.model import Card, Contents, Inventory, PluginMode
 from services.kube.connection import ApiConnection, connector
 from simulator.apiserver.resources import Json
 from simulator.apiserver.standin import ApiServerStandIn, Options
@@ -40,7 +40,7 @@ class FakeNode:
         self.state = scanned(mode=PluginMode.REGION)
         self.state.inventory = None
         self.held = frozenset[str]()
-        self.programmed: Programmed = {}
+        self.programmed: Contents = {}
         self.of_plugin: dict[tuple[str, str], tuple[Holder, ...]] = {}
         self.outcomes: Counter[str] = Counter()
         self.slept: list[float] = []
@@ -60,7 +60,7 @@ class FakeNode:
         )
         return self.publisher
 
-    async def _read_programmed(self, _: Inventory) -> Programmed:
+    async def _read_programmed(self, _: Inventory) -> Contents:
         return self.programmed
 
     async def _taken(self, found: Iterable[DraDevice]) -> frozenset[str]:

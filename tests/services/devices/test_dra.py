@@ -11,12 +11,11 @@ from services.devices.dra import (
     PCIE_ROOT,
     Attributes,
     DraDevice,
-    Programmed,
     carried,
     dra_devices,
     held_by_plugin,
 )
-from services.devices.model import Card, Device, Inventory, PluginMode, Problem
+from services.devices.model import Card, Contents, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.names import OPENCL_AFU
 from tests.services.cards import INTERFACE, NLB0, NLB3, advertise, card, function, port, virtual
@@ -26,14 +25,14 @@ HUNG = Problem("card-hung", "reading it hangs")
 
 
 def devices_of(
-    *cards: Card, programmed: Programmed | None = None, **options: Any
+    *cards: Card, programmed: Contents | None = None, **options: Any
 ) -> tuple[DraDevice, ...]:
     inventory = Inventory(cards)
     offer = advertise(inventory, PluginMode.REGION)
     return dra_devices(offer, inventory, programmed or {}, **options)
 
 
-def one(*cards: Card, programmed: Programmed | None = None) -> Attributes:
+def one(*cards: Card, programmed: Contents | None = None) -> Attributes:
     (found,) = devices_of(*cards, programmed=programmed)
     return found.attributes
 
