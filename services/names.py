@@ -25,8 +25,9 @@ ACCELERATOR_DOMAIN = "accelbind.dev"
 DEVICE_DOMAIN = "device.accelbind.dev"
 """The domain of resources of device types, unless others are allowed."""
 
+FUNCTION_PREFIX = f"{DOMAIN}/af-"
 REGION_PREFIX = f"{DOMAIN}/region-"
-"""How the full name of every region's resource begins."""
+"""How the full names of all resources of functions and of regions begin."""
 
 UNIT_RESOURCE = "b-com.com/accelerator"
 """The full resource name in the modes that count identical units."""

@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 from services.containers.identity import PodRef
 from services.kubelet.values import CheckpointEntry, Held
-from services.names import DOMAIN, REGION_PREFIX, UNIT_RESOURCE
+from services.names import FUNCTION_PREFIX, REGION_PREFIX, UNIT_RESOURCE
 
-FPGA_RESOURCES: Final = (f"{DOMAIN}/af-", REGION_PREFIX, UNIT_RESOURCE)
+FPGA_RESOURCES: Final = (FUNCTION_PREFIX, REGION_PREFIX, UNIT_RESOURCE)
 """Starts of the names of resources that FPGAs have."""
 
 

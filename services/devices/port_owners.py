@@ -1,7 +1,6 @@
 """Which ports containers have, and which lock and key of calls a card has."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from services.devices.model import (
     Card,
@@ -13,9 +12,7 @@ from services.devices.model import (
 from services.devices.ofs import is_in_use
 from services.devices.provider import Allocated
 from services.devices.topology import Topology, physical_address
-from services.names import DOMAIN
-
-_FUNCTIONS: Final = f"{DOMAIN}/af-"
+from services.names import FUNCTION_PREFIX
 
 
 def lock_of(card: Card) -> str:
@@ -91,6 +88,6 @@ def with_held_functions(
         for function in card.functions or ()
         if is_in_use(function)
         for resource in owners.of_function(card, function)
-        if resource.startswith(_FUNCTIONS)
+        if resource.startswith(FUNCTION_PREFIX)
     ]
     return [*held, *last]
