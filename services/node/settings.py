@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from services.containers.permission import Enforce
 from services.devices.limits import Limits, parse_ignored
 from services.devices.reasons import FLAGS, REGISTERS
-from services.names import ACCELERATOR_DOMAIN, DOMAIN, UNIT_RESOURCE
+from services.names import ACCELERATOR_DOMAIN, DEVICE_DOMAIN, DOMAIN, UNIT_RESOURCE
 from services.process.errors import InvalidSettings
 from services.process.settings import (
     PROCESS,
@@ -87,7 +87,7 @@ class NodeSettings(ProcessSettings):
     """Folder of device types, one YAML file each: what else to serve besides FPGAs."""
     resource_domain: Annotated[
         CommaSeparated, AfterValidator(check_resource_domains), Flag("DOMAIN", TYPES)
-    ] = ("device.accelbind.dev",)
+    ] = (DEVICE_DOMAIN,)
     """Domains in which the resources of device types may be."""
     scan_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 5.0
     """Time between two scans of the cards."""
