@@ -155,14 +155,11 @@ class DeviceSource:
             require_folder(settings.device_types, "--device-types")
         now = self._node.find()
         held, claims = now.holders.holders, ClaimBook(settings.state_dir / CLAIMS)
-        return Table(
-            node=settings.node_name,
-            mode=settings.mode.value,
-            root=str(settings.root),
-            kubelet_dir=str(settings.kubelet_dir),
-            source=FILES,
-            devices=rows(merge(now.found, held), claims.holders(held)),
-            problems=(
+        return settings.table(
+            settings.mode,
+            FILES,
+            rows(merge(now.found, held), claims.holders(held)),
+            (
                 *filter(None, [note]),
                 *(problem.message for each in now.found for problem in each.problems),
                 *now.holders.problems,

@@ -11,7 +11,7 @@ from dra.composition import DraParts
 from services.kubelet import dra_pb2 as pb
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
 from services.kubelet.sockets import dial
-from services.node.table import Table, rows
+from services.node.table import rows
 from services.process.http import Route
 
 CALL_SECONDS: Final = 2.0
@@ -63,20 +63,13 @@ class Probes:
 
     async def devices(self) -> tuple[int, bytes]:
         """This node's devices and who has them; 503 before the first scan."""
-        parts, settings = self._parts, self._parts.settings
-        state = parts.node.state
+        parts, state = self._parts, self._parts.node.state
         problems = [each.message for each in state.inventory.problems] if state.inventory else []
         await parts.plugin_holders.snapshot()
-        table = Table(
-            node=settings.node_name,
-            mode=state.mode.value,
-            root=str(settings.root),
-            kubelet_dir=str(settings.kubelet_dir),
-            source="dra",
-            devices=rows(state.advertised, parts.known_holders()),
-            problems=tuple(filter(None, [self.waits_for, state.scan_error, *problems]))
-            + parts.book.unreadable(),
-        )
+        problems = [*filter(None, [self.waits_for, state.scan_error]), *problems]
+        devices = rows(state.advertised, parts.known_holders())
+        problems += parts.book.unreadable()
+        table = parts.settings.table(state.mode, "dra", devices, problems)
         is_known = state.inventory is not None
         status = HTTPStatus.OK if is_known else HTTPStatus.SERVICE_UNAVAILABLE
         return status, msgspec.json.encode(table)

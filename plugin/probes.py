@@ -18,6 +18,7 @@ from services.process.text import count
 CALL_SECONDS: Final = 2.0
 """For a socket of ours to answer a probe."""
 
+SOURCE: Final = "plugin"
 FIRST_SCAN: Final = "the first scan is under way"
 
 ProbeResult = tuple[int, str]
@@ -53,8 +54,12 @@ class Probes:
         Before the first scan (another plugin serves here, or a read hangs) the status is 503: the
         answer then says nothing about the node's devices.
         """
-        serving = self._serving()
-        table = self._empty_table() if serving is None else await self._table(serving)
+        serving, process = self._serving(), self._process
+        if serving is None:
+            mode = process.mode.choice.mode
+            table = process.settings.table(mode, SOURCE, (), [self._waits_for])
+        else:
+            table = await self._table(serving)
         has_scanned = serving is not None and serving.node.state.inventory is not None
         status = HTTPStatus.OK if has_scanned else HTTPStatus.SERVICE_UNAVAILABLE
         return status, msgspec.json.encode(table)
@@ -67,23 +72,9 @@ class Probes:
             problems = [problem.message for problem in state.inventory.problems]
         if state.scan_error:
             problems.insert(0, state.scan_error)
-        return msgspec.structs.replace(
-            self._empty_table(),
-            mode=state.mode.value,
-            devices=rows(state.advertised, snapshot.holders),
-            problems=(*problems, *map(str, serving.permissions.missing), *snapshot.problems),
-        )
-
-    def _empty_table(self) -> Table:
-        settings = self._process.settings
-        return Table(
-            node=settings.node_name,
-            mode=self._process.mode.choice.mode.value,
-            root=str(settings.root),
-            kubelet_dir=str(settings.kubelet_dir),
-            source="plugin",
-            problems=(self._waits_for,),
-        )
+        problems += [*map(str, serving.permissions.missing), *snapshot.problems]
+        devices = rows(state.advertised, snapshot.holders)
+        return self._process.settings.table(state.mode, SOURCE, devices, problems)
 
     @property
     def _waits_for(self) -> str:

@@ -6,6 +6,7 @@ A setting is one field: its flag, variable, help and documentation follow from i
 import os
 import re
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,8 +14,10 @@ from pydantic import AfterValidator, Field
 
 from services.containers.permission import Enforce
 from services.devices.limits import Limits, parse_ignored
+from services.devices.model import PluginMode
 from services.devices.reasons import FLAGS, REGISTERS
 from services.names import ACCELERATOR_DOMAIN, DEVICE_DOMAIN, DOMAIN, UNIT_RESOURCE
+from services.node.table import Row, Table
 from services.process.errors import InvalidSettings
 from services.process.settings import (
     PROCESS,
@@ -146,3 +149,17 @@ class NodeSettings(ProcessSettings):
     def limits(self) -> Limits:
         """The limits beyond which cards are unhealthy."""
         return Limits(self.max_temperature, self.max_power, parse_ignored(self.ignore_errors))
+
+    def table(
+        self, mode: PluginMode, source: str, devices: tuple[Row, ...], problems: Iterable[str]
+    ) -> Table:
+        """A table of this node's devices."""
+        return Table(
+            node=self.node_name,
+            mode=mode.value,
+            root=str(self.root),
+            kubelet_dir=str(self.kubelet_dir),
+            source=source,
+            devices=devices,
+            problems=tuple(problems),
+        )
