@@ -20,7 +20,7 @@ from services.containers.holders import (
     pods_of_devices,
     served,
 )
-from services.containers.identity import PodRef, pods_of_folders
+from services.containers.identity import PodRef, pod_of_folder, pods_of_folders
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.pod_resources import held_devices
 from services.kubelet.sockets import pod_resources_socket
@@ -192,7 +192,8 @@ class HolderSource:
         if not self._forgets_gone or not entries:
             return entries
         try:
-            present = {each.rpartition("_")[2] for each in await self._files.folders()}
+            pods = filter(None, map(pod_of_folder, await self._files.folders()))
+            present = {pod.uid for pod in pods}
             return of_present_pods(entries, await self._active(), present)
         except (KubeletError, HardwareError):
             return entries  # in doubt held

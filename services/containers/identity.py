@@ -9,14 +9,13 @@ The kubelet names only device ids when a container starts:
 3. The pod's spec says what each candidate wants (`services.containers.wanted`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from services.kubelet.values import CheckpointEntry
 from services.process.errors import NotAllowed
 from services.process.text import plain, quote
-
-_FOLDER_PARTS = 3  # <namespace>_<name>_<uid>; none of the three can contain a `_`
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,16 +64,17 @@ def candidates(
 
 def pods_of_folders(folders: Iterable[str]) -> dict[str, PodRef]:
     """Pods by UID, from their log folders; without UIDs that several folders claim."""
-    pods: dict[str, PodRef] = {}
-    claimed: set[str] = set()
-    for folder in folders:
-        parts = folder.split("_")
-        if len(parts) == _FOLDER_PARTS and all(parts):
-            namespace, name, uid = parts
-            if uid in pods:
-                claimed.add(uid)
-            pods[uid] = PodRef(namespace, name, uid)
-    return {uid: pod for uid, pod in pods.items() if uid not in claimed}
+    pods = [*filter(None, map(pod_of_folder, folders))]
+    folders_of = Counter(pod.uid for pod in pods)
+    return {pod.uid: pod for pod in pods if folders_of[pod.uid] == 1}
+
+
+def pod_of_folder(folder: str) -> PodRef | None:
+    """The pod of a log folder, by its name; None if it is not one of a pod."""
+    parts = folder.split("_")  # <namespace>_<name>_<uid>; none of the three can contain a `_`
+    if len(parts) != 3 or not all(parts):
+        return None
+    return PodRef(*parts)
 
 
 def pod_of(containers: Iterable[ContainerIdentity], pods: Mapping[str, PodRef]) -> PodRef:
