@@ -12,7 +12,6 @@ import os
 import signal
 import ssl
 import subprocess
-import time
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +24,6 @@ from services.process.json import UNREADABLE
 from services.process.pairs import load_pair
 from services.process.text import plain
 
-# As client-go: an API server accepts an old token of a service account for a year, but counts that.
-REREAD_SECONDS: Final = 60.0
 PLUGIN_SECONDS: Final = 10.0
 """How long a plugin may take; some send requests to a server."""
 _KILL_SECONDS: Final = 1.0
@@ -132,21 +129,20 @@ def _is_this_machine(server: str) -> bool:
 
 
 class _TokenFile:
-    """A token that is read again when it is old; it stays in use while it can't be read."""
+    """The token in a file; the last one stays in use while it can't be read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._token = ""
-        self._read_at = 0.0
 
     async def token(self) -> str:
-        if not self._token or time.monotonic() - self._read_at >= REREAD_SECONDS:
-            try:
-                self._token = self._read()
-                self._read_at = time.monotonic()
-            except ClusterError:
-                if not self._token:
-                    raise
+        # For each request: the kubelet replaces a service account's token, and an API server counts
+        # uses of an old one, which it accepts for a year.
+        try:
+            self._token = self._read()
+        except ClusterError:
+            if not self._token:
+                raise
         return self._token
 
     def _read(self) -> str:

@@ -24,21 +24,18 @@ echo '{"kind": "ExecCredential", "status": {"token": "'"$(cat "$1")"'"}}'
 """
 
 
-def of_plugin(version: str) -> Callable[[Path], dict[str, Any]]:
-    def user(folder: Path) -> dict[str, Any]:
-        plugin = folder / "plugin"
-        plugin.write_text(PLUGIN)
-        plugin.chmod(0o755)
-        named = {
-            "apiVersion": f"client.authentication.k8s.io/{version}",
-            "interactiveMode": "Never",
-            "command": str(plugin),
-            "args": [str(folder / "token")],
-            "env": [{"name": "NOTE", "value": str(folder / "note")}],
-        }
-        return {"exec": named}
-
-    return user
+def plugin_user(folder: Path, version: str) -> dict[str, Any]:
+    plugin = folder / "plugin"
+    plugin.write_text(PLUGIN)
+    plugin.chmod(0o755)
+    named = {
+        "apiVersion": f"client.authentication.k8s.io/{version}",
+        "interactiveMode": "Never",
+        "command": str(plugin),
+        "args": [str(folder / "token")],
+        "env": [{"name": "NOTE", "value": str(folder / "note")}],
+    }
+    return {"exec": named}
 
 
 def shown(server: Server) -> list[str]:
@@ -46,19 +43,19 @@ def shown(server: Server) -> list[str]:
     return [request.partition("uthorization: ")[2].split("\r\n")[0] for request in server.requests]
 
 
-def of_file(_folder: Path) -> dict[str, Any]:
-    return {"tokenFile": "token"}
+FILE_USER = {"tokenFile": "token"}
 
 
-@pytest.mark.parametrize("user", [of_plugin("v1"), of_plugin("v1beta1"), of_file])
-async def test_a_token_is_had_from_where_the_kubeconfig_says_and_had_anew_when_it_is_refused(
-    tmp_path: Path, user: Callable[[Path], dict[str, Any]]
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+async def test_a_plugin_is_asked_for_a_token_and_asked_anew_when_that_is_refused(
+    tmp_path: Path, version: str
 ) -> None:
+    user = plugin_user(tmp_path, version)
     token = tmp_path / "token"
     token.write_text("first")
     answers = answer(200, b"{}"), answer(401, b""), answer(200, b"{}")
     async with Server(*answers).run() as server:
-        config = write_config(tmp_path, {"server": server.url}, user(tmp_path))
+        config = write_config(tmp_path, {"server": server.url}, user)
         connection = ApiConnection(connector(config))
         async with connection.client() as client:
             await client.get(POD)
@@ -71,33 +68,28 @@ async def test_a_token_is_had_from_where_the_kubeconfig_says_and_had_anew_when_i
             assert await client.get(POD) == b"{}"
         await connection.aclose()
     assert shown(server) == ["Bearer first", "Bearer first", "Bearer second"]
-    if (note := tmp_path / "note").exists():
-        told = json.loads(note.read_text())
-        assert told["spec"] == {"interactive": False}
-        assert told["apiVersion"] == user(tmp_path)["exec"]["apiVersion"]
+    told = json.loads((tmp_path / "note").read_text())
+    assert told["spec"] == {"interactive": False}
+    assert told["apiVersion"] == user["exec"]["apiVersion"]
 
 
-async def test_a_tokens_file_is_read_anew_before_what_it_held_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tokens_file_is_read_for_each_request_and_may_be_away(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first")
     async with (
-        Server(*[answer(200, b"{}")] * 4).run() as server,
-        client_of(tmp_path, server.url, of_file(tmp_path)) as client,
+        Server(*[answer(200, b"{}")] * 3).run() as server,
+        client_of(tmp_path, server.url, FILE_USER) as client,
     ):
         await client.get(POD)
         token.write_text("second")
         await client.get(POD)
-        monkeypatch.setattr(credentials, "REREAD_SECONDS", 0.0)
-        await client.get(POD)
         token.unlink()
         await client.get(POD)
-    assert shown(server) == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
+    assert shown(server) == ["Bearer first", "Bearer second", "Bearer second"]
 
 
 async def test_a_tokens_file_that_holds_none_is_named(tmp_path: Path) -> None:
-    async with client_of(tmp_path, "http://a", of_file(tmp_path)) as client:
+    async with client_of(tmp_path, "http://a", FILE_USER) as client:
         for content, message in (
             (None, "can't be read: No such file"),
             (b"\xff", "can't be read: it is not text"),
