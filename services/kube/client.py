@@ -1,7 +1,6 @@
 """Bounded requests to the API server, and what their errors mean.
 
-Bodies are bytes; callers decode the fields that they need. A refusal and a missing, late or too
-long answer are a `ClusterError`, in the whole package; its message says what to do.
+Bodies are bytes. A refusal and a missing, late or too long answer are a `ClusterError`.
 """
 
 import asyncio
@@ -22,21 +21,20 @@ from services.process.errors import AccelbindError, ClusterError
 from services.process.json import UNREADABLE
 from services.process.text import plain
 
+# Bytes of an answer: etcd keeps no object above 1.5 MiB, and objects in lists are small.
 MAX_BODY: Final = 16 * 1024 * 1024
-"""Bytes of an answer: etcd keeps no object above 1.5 MiB, and objects in lists are small."""
 
 _CONNECT_SECONDS: Final = 3.0
+# For a request from first to last byte: httpx2's own time-outs start over with each byte.
 _TOTAL_SECONDS: Final = 12.0
-"""For a request from first to last byte, and for the head of a watch's answer, so that a slow
-answer can't block a caller."""
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 
+# Failures that are independent of the request.
 _TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses of failures that are independent of the request."""
 
 _HINTS: Final[Mapping[int, str]] = {
     UNAUTHORIZED: " (is the token still valid?)",
@@ -67,11 +65,11 @@ class BadStatus(ClusterError):
 
 
 class TooLong(ClusterError):
-    """An answer, or a line of it, is longer than it may be."""
+    """An answer, or a line of one, exceeds `MAX_BODY`."""
 
 
 class Unreadable(ClusterError):
-    """An answer, or a line of it, can't be decoded."""
+    """An answer, or a line of one, can't be decoded."""
 
 
 class Dropped(ClusterError):
@@ -134,7 +132,7 @@ class ClusterClient:
         await self._http.aclose()
 
     async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> bytes | None:
-        """Return the object or list at an absolute path as JSON; None if it doesn't exist."""
+        """The object or list at an absolute path, as JSON; None if it doesn't exist."""
         answer = await self.request("GET", path, params=params)
         if answer.status == NOT_FOUND:
             return None
@@ -185,11 +183,10 @@ class ClusterClient:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open an answer that the server ends by itself, such as a watch; yield its lines.
 
-        Lines end at the byte 0x0a and nowhere else, since JSON may hold other line ends unescaped,
-        such as U+0085. An answer that goes on for more than `seconds` counts as hanging, whether
-        bytes arrive or not: a proxy may keep the connection of a dead server alive.
+        One that goes on for more than `seconds` is an error.
         """
         what = f"GET {path}"
+        # Whether bytes arrive or not: a proxy may keep the connection of a dead server alive.
         deadline = asyncio.get_running_loop().time() + seconds
         timeout = httpx2.Timeout(seconds, connect=_CONNECT_SECONDS)
         request = self._http.build_request(
@@ -222,6 +219,7 @@ class ClusterClient:
                     chunk = await anext(chunks, None)
                 if chunk is None:
                     break
+                # Not `splitlines`: JSON may hold other line ends unescaped, such as U+0085.
                 *whole, last = chunk.split(b"\n")
                 for piece in whole:
                     yield bytes(rest + piece)
@@ -233,11 +231,7 @@ class ClusterClient:
             yield bytes(rest)
 
     def expect(self, answer: HttpResponse, what: str) -> HttpResponse:
-        """Return the answer to `what` if its status is a success.
-
-        Raises:
-            BadStatus: It is none.
-        """
+        """Return the answer to `what`; raise `BadStatus` unless it is a success."""
         if httpx2.codes.is_success(answer.status):
             return answer
         hint = _HINTS.get(answer.status, "")
@@ -270,10 +264,8 @@ class ClusterClient:
 
 
 def _close_cancelled_handshake() -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
-    """Trace a request and close its connection if it is cancelled in the TLS handshake.
-
-    httpcore2 does that for errors, and leaves a cancelled one to the garbage collector.
-    """
+    """Trace a request, and close its connection if it is cancelled in the TLS handshake."""
+    # httpcore2 does that for errors, but leaves a cancelled one to the garbage collector.
     streams: list[Any] = []
 
     async def trace(event: str, info: Mapping[str, Any]) -> None:
@@ -286,7 +278,7 @@ def _close_cancelled_handshake() -> Callable[[str, Mapping[str, Any]], Awaitable
 
 
 def segment(text: str) -> str:
-    """Return a name as one segment of a path, whatever it holds."""
+    """Quote a name as one segment of a path; a name that could lead elsewhere is an error."""
     if text in {"", ".", ".."}:
         raise ClusterError(f'"{text}" is not a valid object name')
     return quote(text, safe="")
@@ -297,26 +289,27 @@ class _Status(msgspec.Struct):
 
 
 def _message(body: bytes) -> str:
-    """Return the message of an error's answer after a colon; empty if it has none."""
+    """The message in a refusal, after a colon; empty if it has none."""
     try:
         message = msgspec.json.decode(body, type=_Status).message
     except UNREADABLE:
-        message = body[:200].decode(errors="replace").strip()
+        message = body[:200].decode(errors="replace").strip()  # of a proxy, which speaks no JSON
     return f": {plain(message, 400)}" if message else ""
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the text of the original error: httpx2 says "All connection attempts failed"."""
+    """The text of the original error."""
+    # httpx2 itself says only "All connection attempts failed".
     text = _reason(error) or type(error).__name__
     while (inner := error.__cause__ or error.__context__) and not isinstance(inner, ClusterError):
-        # one error for each address of the server
+        # A group holds an error for each address of the server.
         error = inner.exceptions[0] if isinstance(inner, BaseExceptionGroup) else inner
         text = _reason(error) or text
     return plain(text, 400)
 
 
 def _reason(error: BaseException) -> str:
-    """Return the text of an error; asyncio's of a socket has a number and no cause."""
+    # asyncio's errors of sockets have their reason in the number only.
     if not isinstance(error, OSError) or not error.errno or error.filename:
         return str(error)
     if error.strerror and not error.strerror.startswith("Connect call failed"):
@@ -330,6 +323,7 @@ async def _read_whole(response: httpx2.Response, what: str) -> HttpResponse:
         body += chunk
         if len(body) > MAX_BODY:
             raise TooLong(f"the answer to {what} is longer than {MAX_BODY} bytes")
+    # A date in its place, which HTTP allows, is ignored: API servers send seconds.
     wait = response.headers.get("Retry-After", "")
     retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
     date = response.headers.get("Date", "")[:40]

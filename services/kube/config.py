@@ -1,10 +1,6 @@
 """How to reach an API server, and as whom: kubeconfig files, or a pod's service account.
 
-Kubeconfig files are read as kubectl reads them (k8s.io/client-go/tools/clientcmd): of the files
-that `KUBECONFIG` names, those that exist are merged, and the first one that has an entry decides.
-Paths are relative to their file. Only the entries that the current context names are checked.
-
-Unsupported settings produce an error: ignoring one could mean another server or another user.
+Kubeconfig files are read as kubectl reads them (k8s.io/client-go/tools/clientcmd).
 """
 
 import base64
@@ -29,12 +25,9 @@ EXEC_VERSIONS: Final = tuple(
     f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1")
 )
 NO_KUBECONFIG: Final = "no kubeconfig was found: set --kubeconfig or $KUBECONFIG"
-"""The error of commands that need an API server."""
 
-_UNSUPPORTED: Final = (
-    *("auth-provider", "username", "as", "as-uid", "as-groups", "as-user-extra"),
-)
-"""Settings of a user."""
+# Settings of a user that are an error: without them, requests would come from another user.
+_UNSUPPORTED: Final = ("auth-provider", "username", "as", "as-uid", "as-groups", "as-user-extra")
 
 
 class _Variable(msgspec.Struct):
@@ -80,10 +73,12 @@ def load_config(
     environment: Mapping[str, str] = os.environ,
     service_account: str = SERVICE_ACCOUNT,
 ) -> Access | None:
-    """Read how to reach the API server; None if nothing is configured.
+    """From a file, else the files that `KUBECONFIG` names, else the pod's service account.
 
-    The given file has precedence over the files that `KUBECONFIG` names, and these over the pod's
-    service account.
+    None if there is none of them.
+
+    Raises:
+        ClusterError: It can't be used.
     """
     if kubeconfig:
         return _explained(f"kubeconfig {kubeconfig}", lambda: _from_files([str(kubeconfig)]))
@@ -99,7 +94,7 @@ def load_config(
 
 
 def may_reach(kubeconfig: Path | None = None) -> bool:
-    """Whether `load_config` would return a configuration, or raise an error."""
+    """Whether an API server is configured, rightly or not."""
     return bool(kubeconfig or os.environ.get("KUBECONFIG")) or _is_pod(os.environ, SERVICE_ACCOUNT)
 
 
@@ -121,7 +116,7 @@ def _explained(what: str, read: Callable[[], Access]) -> Access:
 
 
 def _problem(error: Exception) -> str:
-    """The error in one line; of YAML its line and the problem."""
+    # PyYAML's own message has several lines, with a part of the file: it may be a token.
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
     return " ".join(str(error).split())
@@ -174,7 +169,7 @@ class _User(msgspec.Struct, rename="kebab"):
 
 
 class _Merged:
-    """The entries of several files, each with the folder of its relative paths."""
+    """The entries of several files, each with the folder that its paths are relative to."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.context = ""
@@ -189,6 +184,7 @@ class _Merged:
     def _add(self, section: str, entries: list[dict[str, Any]] | None, path: Path) -> None:
         for entry in entries or ():
             value = entry.get(section) or {}, path.absolute().parent
+            # The first file that has an entry decides, as in kubectl.
             self._entries.setdefault((section, str(entry.get("name"))), value)
 
     def get(self, section: str, name: str) -> tuple[dict[str, Any], Path]:
@@ -199,10 +195,12 @@ class _Merged:
 
 
 def _from_files(files: Sequence[str]) -> Access:
+    # As kubectl: of several files, those that don't exist don't count.
     paths = [path for path in (Path(file).expanduser() for file in files) if path.exists()]
     if not paths:
         raise ClusterError("not found")
     merged = _Merged(paths)
+    # Only the entries that the current context names are checked: others are for other clusters.
     if not merged.context:
         raise ClusterError("it has no current-context: set one (kubectl config use-context)")
     context = msgspec.convert(merged.get("context", merged.context)[0], _Context)
@@ -252,7 +250,7 @@ def _checked_url(server: str) -> str:
 
 
 def _content(data: str | None, path: str | None, folder: Path) -> bytes | None:
-    """Return data from the kubeconfig, or else from the file that it names; None without either."""
+    """Data of the kubeconfig, or else of the file that it names; None without either."""
     if data:
         try:
             return base64.b64decode(data)

@@ -16,10 +16,7 @@ log = structlog.get_logger(component="kube")
 
 
 def connector(kubeconfig: Path | None = None) -> Callable[[], ClusterClient]:
-    """Return a function that creates a client from a kubeconfig, or from the environment.
-
-    It raises a `ClusterError` if no API server is configured or the configuration can't be used.
-    """
+    """A function that creates a client, as `load_config` says; without any it raises as well."""
 
     def connect() -> ClusterClient:
         config = load_config(kubeconfig)
@@ -54,8 +51,8 @@ class ApiConnection:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[ClusterClient]:
         """Lend the client, which stays open while it is in use; a `ClusterError` passes through."""
-        async with self._renewing:
-            # A kubeconfig may have been rewritten, a token or a CA rotated.
+        async with self._renewing:  # by one of those who come after an error
+            # A kubeconfig may have been rewritten, a client certificate or a CA rotated.
             if self._lease.doubted:
                 await self._renew()
         lease = self._lease
@@ -74,15 +71,17 @@ class ApiConnection:
         old = self._lease
         old.doubted = False
         try:
+            # In a thread, since it reads files and loads certificates.
             client = await asyncio.to_thread(self._connect)
         except ClusterError as error:
             log.warning("no new connection to the API server", reason=str(error))
             return
         self._lease = _Lease(client)
+        # A watch may still be open on it.
         old.retired = True
         await old.close_unused()
 
     async def aclose(self) -> None:
-        """Close the client when its last user has finished."""
+        """Close the client, once its last user has finished."""
         self._lease.retired = True
         await self._lease.close_unused()

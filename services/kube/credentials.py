@@ -1,8 +1,7 @@
 """An HTTP client that authenticates to one API server: TLS, tokens, credential plugins, proxies.
 
-What is refused requires a new client, which reads or runs everything again: `ApiConnection`.
-Credential plugins:
-https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
+A client keeps what it has read, but for token files: after a refusal `ApiConnection` makes a new
+one.
 """
 
 import asyncio
@@ -24,19 +23,18 @@ from services.process.json import UNREADABLE
 from services.process.pairs import load_pair
 from services.process.text import plain
 
-PLUGIN_SECONDS: Final = 10.0
-"""How long a plugin may take; some send requests to a server."""
+PLUGIN_SECONDS: Final = 10.0  # some plugins ask a server
 _KILL_SECONDS: Final = 1.0
 
+# Our name in the API server's audit log and flow control.
 USER_AGENT: Final = "accelbind"
-"""Our name in the API server's audit log and flow control."""
 
 _CONNECT_SECONDS: Final = 3.0
 _READ_SECONDS: Final = 8.0
 _IDLE_CONNECTIONS: Final = 4
+# Firewalls drop idle connections silently, some after a few minutes, and the next request on one
+# would time out.
 _IDLE_SECONDS: Final = 60.0
-"""How long an idle connection is kept: firewalls drop idle connections silently, some after a few
-minutes, and the next request would time out."""
 
 
 def create_http_client(access: Access) -> httpx2.AsyncClient:
@@ -80,14 +78,12 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
 
 
 def create_tls_context(access: Access) -> ssl.SSLContext:
-    """Create the TLS context for the API server.
-
-    As in Go, every CA in the file is trusted, also an intermediate one, and one that later versions
-    of Python reject as too old.
-    """
+    """Create the TLS context for the API server."""
     context = (
         ssl.create_default_context() if access.authority is None else _trusting(access.authority)
     )
+    # As in Go: every CA in the file is trusted, also one that Python 3.13 rejects, which is strict
+    # about extensions, and an intermediate one.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if access.insecure:
@@ -99,7 +95,7 @@ def create_tls_context(access: Access) -> ssl.SSLContext:
 
 
 def _trusting(authority: bytes) -> ssl.SSLContext:
-    """Create a context that trusts only these CAs, even if there are none."""
+    # Not `create_default_context`: with an empty text it would trust the CAs of the system.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -121,7 +117,7 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 
 
 def _is_this_machine(server: str) -> bool:
-    """Whether it is reached without a proxy, as in Go."""
+    # Go never reaches it through a proxy; httpx2 would, unless NO_PROXY names it.
     host = httpx2.URL(server).host
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
@@ -162,7 +158,10 @@ class _ExecCredential(msgspec.Struct):
 
 
 class _PluginToken:
-    """Runs a plugin for its token, once for all waiting requests."""
+    """Runs a credential plugin for its token, once.
+
+    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
+    """
 
     def __init__(self, plugin: ExecPlugin) -> None:
         self._plugin = plugin
@@ -170,7 +169,7 @@ class _PluginToken:
         self._running = asyncio.Lock()
 
     async def token(self) -> str:
-        async with self._running:
+        async with self._running:  # once for all waiting requests
             if not self._printed:
                 self._printed = await self._run()
         return self._printed
@@ -188,7 +187,7 @@ class _PluginToken:
 
 async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
     """Return the output of a plugin; it and its child processes end with this call."""
-    spec = {"interactive": False}
+    spec = {"interactive": False}  # it has no terminal to ask a person on
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     variables = {each.name: each.value for each in plugin.env or ()}
     variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
@@ -200,7 +199,7 @@ async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,
+            start_new_session=True,  # so that its children end with it
         )
     )
     try:
@@ -236,10 +235,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _checked(token: str, where: str) -> str:
-    """Return a valid token without surrounding blanks."""
+    """Return a token without surrounding blanks."""
     token = token.strip()
     if not token:
         raise ClusterError(f"{where} holds no token: are you logged in?")
+    # A line end in it would begin another header.
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ClusterError(f"{where} holds more than one token")
     return token

@@ -1,8 +1,4 @@
-"""The loop under every watch: read the objects, watch them, and go on after every failure.
-
-A watch that ends on time is continued from where it was, at once. After every other end the objects
-are read again, after a pause.
-"""
+"""The loop under every watch: read the objects, watch them, and go on after every failure."""
 
 import asyncio
 import random
@@ -26,11 +22,11 @@ from services.process.text import plain
 
 EVENT_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
+# How fast pauses grow while watches fail. Each attempt costs more than one request: a list and a
+# watch of each kind, or a read and a watch on every node.
 _WATCH_GROWTH: Final = 10.0
-"""How fast pauses grow while watches fail: each attempt costs a list and a watch of two kinds, or a
-read and a watch on every node."""
+# The part of its time after which a watch has ended on time.
 _FULL: Final = 0.9
-"""A watch has ended on time after this part of its time."""
 
 log = structlog.get_logger(component="kube")
 
@@ -40,24 +36,21 @@ class WatchTiming:
     """The pauses and time-outs of watches, in seconds; and the sources of time and randomness."""
 
     first: float = FIRST_SECONDS
-    """The pause after the first failure; it grows with each further one."""
     longest: float = LONGEST_SECONDS
-    """The longest pause."""
+    """As in `Backoff`."""
+    # A watch that was open this long resets the pauses, however it ended: at most four such watches
+    # per minute, each with a list, are few enough.
     steady: float = 15.0
-    """A watch that was open this long resets the pauses, however it ended: at most four such
-    watches per minute, each with a list, are few enough."""
+    # Bounds the age of what is known, and how long a dead connection stays unnoticed.
     watch: float = 60.0
-    """The length of a watch. It bounds the age of what is known, and how long a dead connection
-    stays unnoticed."""
     grace: float = 10.0
-    """How much longer a watch may take before it counts as hanging."""
+    """How much longer than `watch` one may take before it counts as hanging."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     jitter: Callable[[], float] = random.random
-    """Returns numbers from 0 to 1."""
 
     def backoff(self) -> Backoff:
-        """Return the pauses between attempts."""
+        """The pauses between attempts."""
         return Backoff(self.first, self.longest, jitter=self.jitter)
 
 
@@ -65,7 +58,7 @@ USUAL_TIMING: Final = WatchTiming()
 
 
 class WatchEvent(msgspec.Struct):
-    """A line of a watch; `type` is one of `EVENT_TYPES`, and the object is not decoded."""
+    """A line of a watch; its object is not decoded."""
 
     type: str
     object: msgspec.Raw
@@ -75,9 +68,8 @@ class WatchLoop(ABC):
     """Reads objects and watches them until cancelled; `labels` are logged with its errors."""
 
     outage: ClassVar[str]
-    """What is logged when errors start."""
     recovery: ClassVar[str]
-    """What is logged when they end."""
+    """What is logged when errors start, and when they end."""
 
     def __init__(
         self,
@@ -88,9 +80,10 @@ class WatchLoop(ABC):
     ) -> None:
         self._timing = timing
         self._clock = timing.clock
+        # A watch that only opens proves nothing.
         self.last_seen = self._clock()
-        """The time of the last event, bookmark, complete read or watch of full length, initially
-        the start. A watch that only opens proves nothing."""
+        """The time of the last event, bookmark, complete read or watch of full length; initially
+        the start."""
         self._outage = Outage(
             log, self.outage, self.recovery, count=on_failure, clock=timing.clock, **labels
         )
@@ -110,7 +103,7 @@ class WatchLoop(ABC):
 
     @property
     def failures(self) -> int:
-        """How many reads and watches have failed."""
+        """How often a read or a watch has failed."""
         return self._outage.failures
 
     @property
@@ -133,11 +126,11 @@ class WatchLoop(ABC):
 
     @abstractmethod
     async def _apply(self, client: ClusterClient, event: WatchEvent) -> None:
-        """Apply an event of the watch; it fails with a `ClusterError`."""
+        """Apply an event of the watch; raise a `ClusterError` if that can't be done."""
 
     async def _attempt(self) -> float:
         """Read if necessary, then watch once; return the seconds until the next attempt."""
-        requested: float | None = None
+        requested: float | None = None  # when the watch was
         try:
             async with self._connection.client() as client:
                 if not self._version:
@@ -149,6 +142,8 @@ class WatchLoop(ABC):
                         return pause
                 requested = self._clock()
                 full = await self._watch(client)
+            # Continued at once from where it was; after every other end the objects are read again,
+            # after a pause.
             if full:
                 self._watch_works()
                 return 0.0
@@ -158,6 +153,7 @@ class WatchLoop(ABC):
                 return self._read_failed(error)
             return self._watch_failed(error, requested)
         except Exception:
+            # An error of ours must not end the loop: nobody would update the objects any more.
             log.exception("internal error: the objects are read again", **self._labels)
             self._version, self._watch_broken = "", True
             self._outage.failed("internal error")
@@ -168,6 +164,7 @@ class WatchLoop(ABC):
     async def _watch(self, client: ClusterClient) -> bool:
         """Apply events until the server ends the watch; return whether it ended on time."""
         path, params = self._watch_request()
+        # Up to a quarter shorter, so that the watches of many processes don't end together.
         seconds = max(1, round(self._timing.watch * (3 + self._timing.jitter()) / 4))
         params = {"watch": 1, **params, "timeoutSeconds": seconds}
         longest = seconds + self._timing.grace
@@ -178,6 +175,7 @@ class WatchLoop(ABC):
                     continue
                 await self._apply(client, _read_line(line))
                 self.last_seen = self._clock()
+                # Not with the first event: watches that only ever send one would seem to work.
                 if self._open_seconds >= self._timing.steady:
                     self._watch_works()
         return self._open_seconds >= _FULL * seconds
@@ -194,29 +192,25 @@ class WatchLoop(ABC):
         self._outage.ended()
 
     def _read_works(self, began: float) -> None:
-        """Note a complete read."""
+        # What it shows is as old as its request, or younger.
         self.last_seen = max(self.last_seen, began)
         # While watches fail, a read alone is no recovery.
         if not self._watch_broken:
             self._outage.ended()
 
     def _read_failed(self, error: ClusterError) -> float:
-        """Note a read that failed; return the seconds until the next attempt."""
         pause = self._backoff.pause(requested_pause(error), growth=GROWTH)
         self._failed(error, pause)
         return pause
 
     def _watch_failed(self, error: ClusterError, requested: float) -> float:
-        """Note a watch that failed; return the seconds until the next attempt.
-
-        They count from when the watch was `requested`, so the time of a hanging one isn't added.
-        """
-        self._version = ""
+        self._version = ""  # events may be missing
         self._watch_broken = True
         if self._open_seconds >= self._timing.steady:
             self._backoff.reset()
         pause = self._backoff.pause(requested_pause(error), growth=_WATCH_GROWTH)
         self._failed(error, pause)
+        # From when it was requested, so that the time of a hanging watch isn't added.
         return max(min(pause, self._timing.first), pause - (self._clock() - requested))
 
     def _failed(self, error: ClusterError, pause: float) -> None:
@@ -234,10 +228,7 @@ _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
 def _read_line(line: bytes) -> WatchEvent:
-    """Read a line of a watch.
-
-    A line that can't be read may be cut off, or hold a change: the objects must be read again.
-    """
+    # A line that can't be read may be cut off, or hold a change: the objects must be read again.
     try:
         event = decode_pruned(_LINE, line)
         status = _STATUS.decode(event.object) if event.type == "ERROR" else None
@@ -254,5 +245,5 @@ def _read_line(line: bytes) -> WatchEvent:
 
 
 def unreadable_line(error: Exception) -> Unreadable:
-    """Return the error for a line of a watch that can't be decoded."""
+    """The error for a line of a watch that can't be decoded."""
     return Unreadable(f"a line of the watch can't be read: {plain(str(error), 200)}")

@@ -13,8 +13,7 @@ from services.process.text import plain
 
 T = TypeVar("T")
 
-PAGE: Final = 500
-"""Objects in a page of a list, as client-go requests them."""
+PAGE: Final = 500  # objects, as client-go requests them
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -34,7 +33,7 @@ class Page(msgspec.Struct):
 async def read_pages(
     client: ClusterClient, path: str, selector: str = ""
 ) -> AsyncGenerator[Page, None]:
-    """Yield a list page by page; pages that would be too long are requested in smaller ones.
+    """Yield a list page by page.
 
     With a `selector`, it has only the objects whose fields it names (`spec.nodeName=node-1`).
 
@@ -54,9 +53,11 @@ async def read_pages(
         except TooLong:
             if limit == 1:
                 raise
+            # The next pages are smaller, for a while.
             limit = max(1, limit // 8)
             continue
         page = decode(client.expect(answer, f"GET {path}").body, path, Page)
+        # A broken proxy or server must not keep us in the loop.
         if token and page.metadata.continue_ == token:
             raise Unreadable(f"the list GET {path} repeats a page")
         yield page
@@ -72,7 +73,7 @@ async def list_objects(
     read: Callable[[dict[str, Any]], T | None],
     selector: str = "",
 ) -> list[T]:
-    """Return what a function returns for each object of a list, without None: it may be large."""
+    """What `read` returns for each object of a list, without None."""
     async with aclosing(read_pages(client, path, selector)) as pages:
         return [
             converted
@@ -83,7 +84,7 @@ async def list_objects(
 
 
 def decode(body: bytes | msgspec.Raw, path: str, kind: type[T]) -> T:
-    """Return the answer to a GET, or a part of it, as a value of a type."""
+    """The answer to a GET, or a part of it, as a value of a type."""
     try:
         return decode_pruned(msgspec.json.Decoder(kind), body)
     except UNREADABLE as error:
@@ -107,7 +108,7 @@ def decode_pruned(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw)
 
 
 def _prune(data: bytes) -> bytes:
-    """Return JSON with null in place of everything below `_MAX_DEPTH` levels."""
+    """JSON with null in place of everything below `_MAX_DEPTH` levels."""
     kept, depth, start = bytearray(), 0, 0
     for match in _STRING_OR_BRACKET.finditer(data):
         if match[0] in b"[{":

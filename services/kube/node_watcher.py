@@ -1,8 +1,4 @@
-"""Watches the annotations of one node through all outages.
-
-The node is read with `get`, then watched until the server ends the watch, and so on. This needs the
-verbs `get` and `watch` of nodes. `services.kube.list_watch` has the loop.
-"""
+"""Watches the annotations of one node, with the verbs `get` and `watch` of nodes."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -19,15 +15,16 @@ from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"
 
+# Between two reads that events cause: a cache may lag behind for long, with an event for each
+# heartbeat of the kubelet.
 READ_SECONDS: Final = 5.0
-"""Between two reads that events of one watch cause: a cache may lag behind for long."""
 
 
 class NodeWatcher(WatchLoop):
     """Reports the annotations of a node, at the start and after each change.
 
-    `on_change` gets the annotations, or None if the API server refuses them, which doesn't pass by
-    itself. `on_failure` is called for each read or watch that fails.
+    `on_change` gets the annotations, or None if the API server refuses to give them, for a reason
+    that doesn't pass by itself. `on_failure` is called for each read or watch that fails.
     """
 
     outage = "the node's annotations are not being updated"
@@ -57,7 +54,6 @@ class NodeWatcher(WatchLoop):
         return NODES, {"fieldSelector": f"metadata.name={self._name}", "resourceVersion": 0}
 
     async def _read(self, client: ClusterClient) -> None:
-        """Read the node and report its annotations."""
         answer = await client.request("GET", self._path)
         if answer.status == NOT_FOUND:
             raise BadStatus(
@@ -86,7 +82,8 @@ class NodeWatcher(WatchLoop):
         return metadata.annotations or {}
 
     def _read_failed(self, error: ClusterError) -> float:
-        if isinstance(error, BadStatus) and not will_pass(error):  # 503 is an outage, as silence is
+        # 503 is an outage, as silence is: the annotations that are known still count.
+        if isinstance(error, BadStatus) and not will_pass(error):
             self._on_change(None)
         return super()._read_failed(error)
 

@@ -1,6 +1,6 @@
 """Secrets and other objects: read by name, written and deleted as the version that was read.
 
-An object is written back whole, with unknown fields, under its `resourceVersion`: the API server
+An object is written back whole, with unknown fields and its `resourceVersion`: the API server
 answers 409 if it has changed (optimistic concurrency).
 """
 
@@ -27,14 +27,14 @@ from services.process.text import plain
 MANAGER: Final = "accelbind-certs"
 """The name of the writer in `managedFields`, if no other is given."""
 
+# As in the manifests.
 LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
-"""Labels of a Secret that we create, as in the manifests."""
 
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 PLURALS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
+# Annotations that make cert-manager's cainjector maintain a webhook's bundle.
 INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
-"""Annotations that make cert-manager's cainjector maintain the bundle."""
 
 
 class Conflict(ClusterError):
@@ -54,7 +54,7 @@ class NamedObject:
 
 
 async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
-    """Read the object at a path; None if it doesn't exist."""
+    """The object at a path; None if it doesn't exist."""
     # Without a version it is a consistent read: never older than the request.
     answer = await client.request("GET", path)
     if answer.status == NOT_FOUND:
@@ -66,11 +66,10 @@ async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
 async def create_object(
     client: ClusterClient, collection: str, item: dict[str, Any], *, manager: str = MANAGER
 ) -> NamedObject:
-    """Create `item`, whose name is in it, in a collection: `/api/v1/namespaces/a/secrets`.
+    """Create `item` in a collection such as `/api/v1/namespaces/a/secrets`.
 
     Raises:
         Conflict: There is one of this name.
-        ClusterError: It can't be created.
     """
     answer = await client.request("POST", collection, params={"fieldManager": manager}, body=item)
     _expect_no_conflict(client, answer, f"POST {collection}")
@@ -84,8 +83,7 @@ async def replace_object(
     """Write `item`, which is a changed copy of an object that was read.
 
     Raises:
-        Conflict: It has changed since it was read.
-        ClusterError: It can't be written.
+        Conflict: The object has changed since.
     """
     path = read.path
     answer = await client.request("PUT", path, params={"fieldManager": manager}, body=item)
@@ -94,11 +92,10 @@ async def replace_object(
 
 
 async def delete_object(client: ClusterClient, read: NamedObject) -> None:
-    """Delete an object as it was read; one that is gone meanwhile is as good.
+    """Delete an object as it was read; one that is gone is as good.
 
     Raises:
-        Conflict: It has changed since it was read.
-        ClusterError: It can't be deleted.
+        Conflict: The object has changed since.
     """
     metadata = read.item["metadata"]
     versions = {key: metadata[key] for key in ("uid", "resourceVersion") if metadata.get(key)}
@@ -138,7 +135,7 @@ class Secret:
 
 
 async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
-    """Read a Secret."""
+    """Read a Secret; it is an error if it doesn't exist."""
     stored = await read_object(client, secret_path(namespace, name))
     if stored is None:
         raise ClusterError(
@@ -149,7 +146,7 @@ async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secre
 
 
 async def ensure_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
-    """Read a Secret; create it, empty, where it does not exist."""
+    """Read a Secret; create it, empty, if it doesn't exist."""
     path = secret_path(namespace, name)
     if (stored := await read_object(client, path)) is not None:
         return _secret(stored)
@@ -184,7 +181,6 @@ async def write_secret(
 
     Raises:
         Conflict: It has changed since it was read.
-        ClusterError: It can't be written.
     """
     item = read.object.item
     others = {key: value for key, value in (item.get("data") or {}).items() if key not in ours}
@@ -193,7 +189,7 @@ async def write_secret(
 
 
 def secret_path(namespace: str, name: str) -> str:
-    """Return the path of a Secret."""
+    """The path of a Secret."""
     return f"/api/v1/namespaces/{segment(namespace)}/secrets/{segment(name)}"
 
 
@@ -203,7 +199,7 @@ def _secret(stored: NamedObject) -> Secret:
 
 
 def decode_base64(value: object) -> bytes:
-    """Return the bytes of a base64 text; empty if it is none."""
+    """The bytes of a base64 text; empty if it is none."""
     try:
         return base64.b64decode(str(value), validate=True)
     except (binascii.Error, ValueError):

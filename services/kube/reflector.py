@@ -1,7 +1,6 @@
 """Keeps a store up to date with the objects of one kind, in all namespaces or of the cluster.
 
-A watch starts from the version of a list, and bookmarks update that while nothing changes
-(kubernetes.io/docs/reference/using-api/api-concepts). `services.kube.list_watch` has the loop.
+By list and watch, as kubernetes.io/docs/reference/using-api/api-concepts describes it.
 """
 
 import asyncio
@@ -21,16 +20,16 @@ from services.process.json import UNREADABLE
 T = TypeVar("T")
 
 MISSING_SECONDS: Final = 30.0
-"""How often a kind that the API server doesn't know is asked for again, in seconds."""
+"""After this time a kind that the API server doesn't know is asked for again."""
 BREATH_BYTES: Final = 32 * 1024
 """Bytes of a page that are read before other tasks run."""
 
 log = structlog.get_logger(component="kube")
 
 
-# Most bytes of an object are others than these, such as `managedFields`.
+# Only what matters is decoded: most bytes of an object are others, such as `managedFields`.
 class ObjectMetadata(msgspec.Struct, rename="camel", gc=False):
-    """The metadata that matter; `annotations` is undecoded."""
+    """The metadata of an object; `annotations` is undecoded."""
 
     name: str
     namespace: str = ""
@@ -40,7 +39,7 @@ class ObjectMetadata(msgspec.Struct, rename="camel", gc=False):
 
 
 class Item(msgspec.Struct, gc=False):
-    """The fields of an object that matter; `spec` is undecoded."""
+    """An object; `spec` is undecoded."""
 
     metadata: ObjectMetadata
     spec: msgspec.Raw = msgspec.Raw(b"null")
@@ -68,8 +67,9 @@ class Store(Generic[T]):
         self._incoming = {}
 
     def add(self, item: Item) -> None:
-        """Add an object of the list; one that is known already stays the same object."""
+        """Add an object of the list."""
         value, (namespace, name) = self._read(item), _key(item)
+        # One that is known stays the same object, which `finish_list` finds equal at once.
         known = self.objects.get(namespace, {}).get(name)
         self._incoming.setdefault(namespace, {})[name] = value if known != value else known
 
@@ -110,15 +110,10 @@ def _key(item: Item) -> tuple[str, str]:
 
 
 class Reflector(WatchLoop, Generic[T]):
-    """Fills a store with the objects of the kind at `path`, and keeps it up to date.
+    """Fills a store with the objects that are listed at `path`, and keeps it up to date.
 
-    Args:
-        path: Where they are listed.
-        connection: To the API server.
-        store: To be filled.
-        timing: Pauses and time-outs.
-        selector: Which fields they must have, such as `spec.nodeName=node-1`.
-        namespaced: Whether objects of this kind are in namespaces.
+    With a `selector` such as `spec.nodeName=node-1`, only with those that have these fields.
+    Objects of a `namespaced` kind are in namespaces.
     """
 
     outage = "mappings are not being updated, the known ones stay in use"
@@ -148,11 +143,12 @@ class Reflector(WatchLoop, Generic[T]):
         return self._path, {
             **params,
             "resourceVersion": self._version,
+            # They update the version while nothing changes: a watch from an old one ends with 410.
             "allowWatchBookmarks": "true",
         }
 
     async def _read(self, client: ClusterClient) -> float | None:
-        """Replace the objects of the store; a kind that isn't installed has none."""
+        """Replace the objects of the store."""
         version, unreadable = "", 0
         self._store.start_list()
         try:
@@ -163,6 +159,8 @@ class Reflector(WatchLoop, Generic[T]):
         except BadStatus as error:
             if error.status != NOT_FOUND:
                 raise
+            # A kind that isn't installed has no objects. Where some are known, this is an outage as
+            # others are, and they stay in use.
             if not self._store.objects:
                 return self._missing_kind()
             advice = f"knows no {self._kind}: install the custom resource definitions"
@@ -177,7 +175,7 @@ class Reflector(WatchLoop, Generic[T]):
         return None
 
     def _missing_kind(self) -> float:
-        """Note that the API server doesn't know the kind; return when to ask again."""
+        """Note that the API server doesn't know the kind; return the seconds until it is asked."""
         if not self.missing:
             log.info("the API server does not know this kind: it has no objects", kind=self._kind)
         self.missing = True
@@ -187,7 +185,8 @@ class Reflector(WatchLoop, Generic[T]):
     async def _add(self, items: list[msgspec.Raw]) -> int:
         """Add the objects of a page to the list; return how many couldn't be read."""
         unreadable = added = 0
-        for raw in items:  # one by one, so that a broken one doesn't hide the others
+        # One by one, so that a broken one doesn't hide the others.
+        for raw in items:
             try:
                 self._store.add(self._item(raw))
             except UNREADABLE:
