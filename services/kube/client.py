@@ -113,8 +113,8 @@ class ClusterClient:
             raise ClusterError(
                 f"the credentials for {self.server} can't be used: {error}"
             ) from error
-        proxy = httpx2.URL(config.proxy)
-        self._proxy = f" through the proxy {proxy.netloc.decode()}" if config.proxy else ""
+        # Without its user and password. One of the environment is not known here.
+        self._proxy = httpx2.URL(config.proxy).netloc.decode()
 
     async def __aenter__(self) -> Self:
         return self
@@ -254,11 +254,12 @@ class ClusterClient:
             detail = _innermost(error)
             raise Dropped(f"{where} closed the connection during {what}: {detail}") from error
         except httpx2.ProxyError as error:
-            text = f"the proxy{self._proxy.removeprefix(' through the proxy')} answers"
-            raise ClusterError(f"{where} can't be reached: {text} {error}") from error
+            proxy = f"the proxy {self._proxy}".strip()
+            raise ClusterError(f"{where} can't be reached: {proxy} answers {error}") from error
         except httpx2.ConnectError as error:
+            way = f" through the proxy {self._proxy}" if self._proxy else ""
             detail = _innermost(error)
-            raise ClusterError(f"{where} can't be reached{self._proxy}: {detail}") from error
+            raise ClusterError(f"{where} can't be reached{way}: {detail}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise ClusterError(f"{what} to {where} failed: {_innermost(error)}") from error
 
