@@ -9,15 +9,12 @@ from services.process.errors import AccelbindError
 
 @asynccontextmanager
 async def deadline(seconds: float, error: AccelbindError) -> AsyncIterator[None]:
-    """Cancel what runs within it after some seconds, and raise an error for it.
-
-    A `TimeoutError` of a step is passed on as it is.
-    """
+    """Cancel what runs within it after some seconds, and raise an error for it."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
             yield
     except TimeoutError as cause:
-        if not limit.expired():
+        if not limit.expired():  # it is a step's own
             raise
         raise error from cause

@@ -7,10 +7,7 @@ from typing import NoReturn
 
 
 class Due:
-    """Whether some work is due; several requests before it begins are one.
-
-    Requests come from the event loop.
-    """
+    """Whether some work is due. Requests come from the event loop."""
 
     def __init__(self) -> None:
         self._requested = asyncio.Event()
@@ -37,6 +34,7 @@ class Due:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval()):
                     await self._requested.wait()
+            # Before the work: several requests until then are one, and one during it is the next.
             self._requested.clear()
             await work()
             await asyncio.sleep(spacing)

@@ -1,7 +1,7 @@
 """The errors of accelbind: one tree, which separates invalid input from failures outside.
 
-Each boundary translates errors once: to an AdmissionReview status in `webhook`, a gRPC code in
-`plugin`, an exit code in `accelbind`. The message of an error says what is wrong and what to do.
+Each boundary translates them once: to an AdmissionReview status in `webhook`, a gRPC code in
+`plugin`, an exit code in `accelbind`.
 """
 
 

@@ -10,13 +10,13 @@ from typing import BinaryIO
 
 
 def replace_file(path: Path, content: bytes, *, mode: int) -> None:
-    """Replace the content of a file atomically; its permissions are `mode`, whatever the umask."""
+    """Replace the content and the permissions of a file atomically."""
     replace_files({path: (content, mode)})
 
 
 def replace_files(files: Mapping[Path, tuple[bytes, int]]) -> None:
     """As `replace_file`, for files of one folder: all are written before the first is replaced."""
-    for path in files:  # what a killed writer left
+    for path in files:
         discard_unfinished(path)
     try:
         for path, (content, mode) in files.items():
@@ -27,12 +27,13 @@ def replace_files(files: Mapping[Path, tuple[bytes, int]]) -> None:
         for path in files:
             discard_unfinished(path)
         raise
+    # Only then are the renames on the disk.
     for folder in {path.parent for path in files}:
         sync_folder(folder)
 
 
 def discard_unfinished(path: Path) -> None:
-    """Remove the temporary file that a killed writer left beside a file, if there is one."""
+    """Remove what a killed writer left beside a file, if anything."""
     with contextlib.suppress(OSError):
         _beside(path).unlink()
 
@@ -52,11 +53,8 @@ def write_new(path: Path, content: bytes, *, mode: int) -> None:
 
 
 def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
-    """Open a regular file for reading, without waiting for the writer of a pipe.
-
-    Raises:
-        OSError: It can't be opened, or is something else.
-    """
+    """Open a regular file for reading; anything else is an `OSError`."""
+    # O_NONBLOCK: opening a pipe would wait for its writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     if not follow_links:
         flags |= os.O_NOFOLLOW
@@ -72,12 +70,12 @@ def _open_regular(path: str, flags: int) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the renames in a folder; file systems that can't do that are in memory."""
+    """Sync the renames in a folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.errno != errno.EINVAL:  # of a file system in memory
             raise
     finally:
         os.close(descriptor)

@@ -10,10 +10,10 @@ SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 def yaml_files(directory: Path, *, what: str) -> list[Path]:
-    """The files of a folder that count, by name; the folder is one of `what`.
+    """The files of a folder that count, by name; an error says that it is one of `what`.
 
     Raises:
-        ExternalFailure: The folder doesn't exist or can't be listed.
+        ExternalFailure: It can't be listed.
     """
     try:
         paths = sorted(directory.iterdir())
@@ -28,10 +28,6 @@ def yaml_files(directory: Path, *, what: str) -> list[Path]:
 
 
 def read_file(path: Path, limit: int) -> bytes:
-    """The content of a file, at most one byte more than the limit.
-
-    Raises:
-        OSError: It can't be read, or is no regular file.
-    """
+    """The content of a regular file, of at most one byte more than the limit."""
     with open_regular(path, follow_links=True) as file:
         return file.read(limit + 1)

@@ -1,7 +1,4 @@
-"""Metrics and probes over plain HTTP.
-
-There is no TLS and no authentication: serve it only within the cluster's network.
-"""
+"""Metrics and probes over plain HTTP, without authentication: for the cluster's network only."""
 
 import asyncio
 import contextlib
@@ -29,22 +26,21 @@ MAX_HEAD: Final = 8 * 1024
 MAX_CONNECTIONS: Final = 64
 DEADLINE: Final = 5.0
 """Seconds for a whole exchange: reading the request, answering it, the client taking the answer."""
-
+# The part of the deadline that a probe may take, so that its failure can still be sent.
 ANSWER_SHARE: Final = 0.8
-"""The part of the deadline that a probe may take, so that a failure can still be sent."""
 
 log = structlog.get_logger(component="metrics")
 
 
 def new_registry() -> CollectorRegistry:
-    """Create a registry with the CPU, memory and descriptors of the process."""
+    """A registry with the CPU, memory and descriptors of the process."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return registry
 
 
 def build_info(registry: CollectorRegistry, component: str, version: str = "") -> None:
-    """Add `accelbind_build_info`, always 1; the version is by default the installed package's."""
+    """Add `accelbind_build_info`; the version is by default the installed package's."""
     gauge = Gauge(
         "accelbind_build_info",
         "What is running; always 1.",
@@ -68,7 +64,8 @@ class PlainProtocol(H11Protocol):
         """Start the deadline of a new connection."""
         super().connection_made(transport)
         if len(self.connected) >= MAX_CONNECTIONS:
-            # The oldest goes: a new probe is served however many clients are silent.
+            # The oldest goes: a new probe is served however many clients are silent. uvicorn's own
+            # limit would refuse the new one.
             self.connected.pop(next(iter(self.connected)))()
         self.connected[self] = transport.abort
         self._end = asyncio.get_running_loop().call_later(self.deadline, transport.abort)
@@ -81,20 +78,21 @@ class PlainProtocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to the process, and sleeps until it is stopped."""
+    """uvicorn in a process that has other work, and handles signals itself."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.stop = asyncio.Event()
 
     async def main_loop(self) -> None:
-        """Wait; uvicorn's own loop wakes an idle process ten times a second."""
+        """Wait until it is stopped."""
+        # Not uvicorn's loop, which wakes an idle process ten times a second.
         await self.on_tick(0)  # sets the headers of all answers
         await self.stop.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture no signals: the process has its own handlers."""
+        """Capture none."""
         yield
 
 
@@ -120,6 +118,7 @@ class MetricsServer:
                 for path, endpoint in {"/metrics": self._metrics, **endpoints}.items()
             ]
         )
+        # A class of its own, since uvicorn creates the protocols: each server has its connections.
         protocol = type("Protocol", (PlainProtocol,), {"deadline": deadline, "connected": {}})
         self._server = _Server(
             uvicorn.Config(
@@ -141,7 +140,7 @@ class MetricsServer:
         self.port = 0
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and serve in a task; return the port, which is any free one for port 0."""
+        """Listen, and serve in a task; return the port, any free one for port 0."""
         listener = listen(host, port)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="metrics")
         self.port = listener.getsockname()[1]
@@ -167,7 +166,7 @@ class MetricsServer:
             try:
                 async with asyncio.timeout(self._answer_seconds):
                     status, content = await route()
-            except Exception:  # a probe that fails is an answer: not healthy
+            except Exception:  # a failure, also of ours, is an answer: not healthy
                 log.exception("probe failed", path=path)
                 return PlainTextResponse("probe failed\n", 500)
             if isinstance(content, bytes):

@@ -1,4 +1,4 @@
-"""Listening sockets that behave the same on all machines, and the file with their ports."""
+"""Listening sockets, and the file with their ports."""
 
 import errno
 import json
@@ -12,18 +12,14 @@ from services.process.errors import ExternalFailure
 from services.process.files import replace_file
 
 ALL_ADDRESSES: Final = "::"
-"""All addresses of the machine, IPv6 and IPv4 (only IPv4 on machines without IPv6)."""
+"""IPv6 and IPv4, whatever the machine's defaults; only IPv4 on machines without IPv6."""
 
 _BACKLOG: Final = 1024
 _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a listening TCP socket; port 0 means any free one.
-
-    Raises:
-        ExternalFailure: The address can't be used.
-    """
+    """Open a listening TCP socket; port 0 means any free one."""
     try:
         listener = _listen(host, port)
     except socket.gaierror as error:
@@ -54,11 +50,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def write_ports(path: Path | None, ports: Mapping[str, int]) -> None:
-    """Write the ports of a process, such as `{"metrics": 9101}`, as a JSON object, atomically.
-
-    Raises:
-        ExternalFailure: The file can't be written.
-    """
+    """Write the ports of a process, such as `{"metrics": 9101}`, as JSON, if there is a path."""
     if path is None:
         return
     try:

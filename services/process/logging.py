@@ -1,8 +1,6 @@
 """Structured logging: one event per line, as JSON or for people.
 
-Get a logger with `structlog.get_logger()`; call it with an event and values
-(`log.warning("port is unhealthy", port=name, reason=code)`). The log messages of libraries, which
-use the standard library's logging, are written in the same format.
+`structlog.get_logger()` gives a logger: `log.warning("port is unhealthy", port=name, reason=code)`.
 """
 
 import logging
@@ -22,7 +20,7 @@ LEVELS: Final = {
 
 
 class _Lines:
-    """Writes lines to a stream; on a full disk or closed pipe only the line is lost."""
+    """Writes lines to a stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -35,19 +33,19 @@ class _Lines:
         except UnicodeError:
             self.msg(message.encode("ascii", "backslashreplace").decode("ascii"))
         except (OSError, ValueError):  # ValueError: the stream is closed
-            return
+            return  # a full disk or a closed pipe costs the line only, not the process
 
     log = debug = info = warn = warning = msg
     fatal = failure = err = error = critical = exception = msg
 
 
 class _Forward(logging.Handler):
-    """Passes records of the standard library's logging to structlog."""
+    """Passes what libraries log with the standard library to structlog, for one format."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except (TypeError, ValueError):
+        except (TypeError, ValueError):  # its arguments don't fit
             message = str(record.msg)
         structlog.get_logger().log(
             record.levelno, message, logger=record.name, exc_info=record.exc_info or None

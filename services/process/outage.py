@@ -1,10 +1,4 @@
-"""One failure that may last: logged when it starts, changes and ends, and counted each time.
-
-    well ── failed ──► failing ── failed ──► failing ── ended ──► well
-
-A reason that was logged in the same outage is logged again only for debugging, so that two reasons
-that take turns don't fill the log.
-"""
+"""One failure that may last: logged when it starts, changes and ends, and counted each time."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +7,7 @@ from typing import Final, Literal
 from structlog.typing import FilteringBoundLogger
 
 MAX_REASONS: Final = 8
-"""Reasons of one outage that are logged."""
+"""Reasons of one outage that are logged; each may have a number in it that always changes."""
 
 
 class Outage:
@@ -23,9 +17,9 @@ class Outage:
         log: The logger of the module.
         failure: The message when it fails; `reason` is added.
         recovery: The message when that has ended; the `seconds` that it took are added.
-        level: The level at which failures are logged.
+        level: Of the failure's message.
         count: Called for each failure, such as a counter's `inc`.
-        clock: Returns seconds and doesn't go back.
+        clock: Returns seconds.
         fields: Added to each message.
     """
 
@@ -60,13 +54,14 @@ class Outage:
         return self._clock() - self._since if self.reason else 0.0
 
     def failed(self, reason: str, **fields: object) -> None:
-        """Note a failure; `fields` are added to its message."""
+        """Note a failure."""
         if not self.reason:
             self._since = self._clock()
             self._logged.clear()
         self.reason = reason
         self.failures += 1
         self._count()
+        # Once in an outage, so that two reasons that take turns don't fill the log.
         write_log = self._log.debug
         if reason not in self._logged and len(self._logged) < MAX_REASONS:
             self._logged.add(reason)

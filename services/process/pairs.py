@@ -12,7 +12,8 @@ MAX_FILE: Final = 1024 * 1024
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a pair: `ssl` takes only paths, but files may change and a key must not reach a disk."""
+    """Load a certificate and its key, PEM."""
+    # `ssl` takes only paths. But the files may change in between, and a key must not reach a disk.
     descriptor = os.memfd_create("pair")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:

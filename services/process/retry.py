@@ -1,14 +1,12 @@
-"""Pauses between retries: longer each time, with jitter.
-
-Every retry uses these pauses. They grow to 30-45 s and no further: a cluster of thousands of nodes
-doesn't overload an API server, and a list replaces a broken watch within a minute.
-"""
+"""Pauses between retries: longer each time, with jitter."""
 
 import random
 from collections.abc import Callable
 from typing import Final
 
 FIRST_SECONDS: Final = 0.5
+# With jitter 30 to 45 s: thousands of nodes don't overload an API server, and a list replaces a
+# broken watch within a minute.
 LONGEST_SECONDS: Final = 45.0
 GROWTH: Final = 3.0
 _SPREAD: Final = 1 / 3
@@ -38,13 +36,14 @@ class Backoff:
         self._next = self._first
 
     def pause(self, asked: float = 0.0, *, growth: float = GROWTH) -> float:
-        """Return the seconds to wait; the next pause grows by `growth`.
+        """Return the seconds to wait, and let the next pause grow by `growth`.
 
-        `asked` are the seconds that the server requests (`Retry-After`), up to `LONGEST_SECONDS`.
+        `asked` are the seconds that the server requests (`Retry-After`).
         """
         grown, self._next = self._next, min(self._next * growth, self._longest)
         jitter = self._jitter()
         return max(
             min(grown, self._longest) * (1 - _SPREAD * (1 - jitter)),
+            # Longer than asked, so that those that were refused together come back apart.
             min(asked * (1 + jitter), LONGEST_SECONDS),
         )

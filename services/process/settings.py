@@ -1,13 +1,8 @@
 """Settings of a process: one pydantic-settings model, filled from flags and variables.
 
-A setting is one field. Its flag, variable, help, row in the reference and line of `--print-config`
-follow from the field: its name, type, default, docstring and `Flag`. A flag wins over the variable,
-the variable over the default. The variable of `scan_interval` is `ACCELBIND_SCAN_INTERVAL`.
-
-An unknown flag or variable is an error, so that a misspelled limit is never silently missing.
-Settings of the other processes are accepted, because containers of one pod often share their
-environment. For a Service `accelbind-metrics` Kubernetes sets `ACCELBIND_METRICS_PORT=tcp://…` in
-each pod of its namespace, so the manifests have `enableServiceLinks: false`.
+A setting is one field: its flag, its variable (`ACCELBIND_SCAN_INTERVAL` for `scan_interval`), its
+help, its row in the reference and its line of `--print-config` follow from the name, the type, the
+default, the docstring and the `Flag`. A flag wins over the variable, and that over the default.
 """
 
 import difflib
@@ -34,19 +29,15 @@ PROCESS: Final = "Process"
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|[smhd]?)")
+# Seconds: longer times exceed all bounds, and may not fit a timedelta.
 _LONGEST: Final = 10**10
-"""Seconds; longer times exceed all bounds, and may not fit a timedelta."""
 
 
 # Types of fields ----------------------------------------------------------------------------------
 
 
 def duration(value: object, *, unit: str = "s") -> timedelta:
-    """Read a time such as `90d`, `12h`, `30m`, `5s` or `200ms`; a bare number counts `unit`s.
-
-    Raises:
-        ValueError: It is not a time.
-    """
+    """Read a time such as `90d`, `12h`, `30m`, `5s` or `200ms`; a bare number counts `unit`s."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
@@ -57,7 +48,7 @@ def duration(value: object, *, unit: str = "s") -> timedelta:
 
 
 def duration_text(value: timedelta) -> str:
-    """Return a time in the form that `duration` reads."""
+    """A time in the form that `duration` reads."""
     milliseconds = round(value.total_seconds() * 1000)
     if milliseconds % 1000:
         return f"{milliseconds}ms"
@@ -73,12 +64,11 @@ def _seconds(value: object) -> float:
 
 
 def seconds_text(value: float) -> str:
-    """Return a number of seconds in the form that `duration` reads."""
+    """A number of seconds in the form that `duration` reads."""
     return duration_text(timedelta(seconds=value))
 
 
 def _split_commas(value: object) -> object:
-    """Split a list such as `a,b` of a variable or a flag."""
     if isinstance(value, str):
         return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
     return value
@@ -115,12 +105,12 @@ class Flag:
 
 
 def flag_of(field: FieldInfo) -> Flag:
-    """Return how the flag of a field looks."""
+    """How the flag of a field looks."""
     return next((each for each in field.metadata if isinstance(each, Flag)), Flag())
 
 
 def default_text(field: FieldInfo) -> str:
-    """Return the default of a field as a user would write it, or in words; empty without one."""
+    """The default of a field as a user would write it, or in words; empty without one."""
     flag, default = flag_of(field), field.default
     if flag.default or default in (None, (), PydanticUndefined):
         return flag.default
@@ -128,7 +118,7 @@ def default_text(field: FieldInfo) -> str:
 
 
 def value_text(value: Any, field: FieldInfo) -> str:  # noqa: ANN401 - of the field's type
-    """Return a value or a bound of a field as a user would write it."""
+    """A value or a bound of a field as a user would write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -181,8 +171,10 @@ def load(
 ) -> S:
     """Fill a model from variables and the `given` flags; None and an empty list are not given.
 
-    The variables of the fields that `others` returns may be there too. It is called only if there
-    is a variable that is none of the model's.
+    Args:
+        model: The settings of the process.
+        given: Flags by the names of their fields.
+        others: Returns the fields of other processes, whose variables may be there too.
 
     Raises:
         InvalidSettings: In one sentence, with the flag or variable: it is unknown, or does not fit.
@@ -196,7 +188,7 @@ def load(
 
 
 def flag_values(given: Mapping[str, object]) -> dict[str, Any]:
-    """Return the flags that were given; repeated ones are joined with commas."""
+    """The flags that were given; repeated ones are joined with commas."""
     return {
         name: ",".join(map(str, value)) if isinstance(value, list) else value
         for name, value in given.items()
@@ -205,7 +197,7 @@ def flag_values(given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def render(settings: Settings, given: Mapping[str, object]) -> str:
-    """Return the settings as YAML, each with the source of its value."""
+    """The settings as YAML, each with the source of its value."""
     values = flag_values(given)
     return "".join(
         f"{dashed(name)}: {_scalar(value)}  # {_origin(name, values) or 'default'}\n"
@@ -214,12 +206,12 @@ def render(settings: Settings, given: Mapping[str, object]) -> str:
 
 
 def dashed(name: str) -> str:
-    """Return the name of a field in its flag."""
+    """The name of a field in its flag."""
     return name.replace("_", "-")
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a field."""
+    """The environment variable of a field."""
     return PREFIX + name.upper()
 
 
@@ -231,11 +223,14 @@ def _scalar(value: object) -> str:
 def refuse_unknown_variables(
     own: Collection[str], others: Callable[[], Collection[str]] = frozenset
 ) -> None:
-    """Refuse an `ACCELBIND_*` variable that no process has; pydantic-settings ignores those."""
+    """Refuse an `ACCELBIND_*` variable that no process has: a misspelled limit would be missing."""
+    # pydantic-settings ignores them. Kubernetes sets `ACCELBIND_METRICS_PORT=tcp://…` for a Service
+    # `accelbind-metrics`, so the manifests have `enableServiceLinks: false`.
     present = {name.removeprefix(PREFIX).lower() for name in os.environ if name.startswith(PREFIX)}
     foreign = present.difference(own)
     if not foreign:
         return
+    # Containers of one pod often share their environment. Only now, since it imports all settings.
     known = {*own, *others()}
     for name in sorted(foreign - known):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -254,7 +249,7 @@ _BOUNDS: Final = {
 
 
 def _origin(name: str, values: Mapping[str, object]) -> str:
-    """Return the flag or variable that a value comes from; empty for a default."""
+    """The flag or variable that a value comes from; empty for a default."""
     if name in values:
         return f"--{dashed(name)}"
     return variable(name) if os.environ.get(variable(name)) else ""
@@ -272,6 +267,7 @@ def _sentence(model: type[Settings], error: ValidationError, values: Mapping[str
             parts.append(f"{where} is required")
         elif issue["type"] == "extra_forbidden":
             parts.append(f"{where} is not a setting")
+        # Otherwise its default follows from another field, which has an issue of its own.
         elif issue["type"] != "default_factory_not_called":
             reason = _reason(issue, model.model_fields[name])
             parts.append(f"{where}: {reason} (it is {issue['input']!r:.80})")

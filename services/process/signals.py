@@ -12,12 +12,7 @@ log = structlog.get_logger(component="lifecycle")
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Return an event that SIGTERM and SIGINT set; the loop must run in the main thread.
-
-    A second SIGINT kills the process by the default action: an exception would hit the callback
-    that is running, and uvloop's TLS swallows it. A second SIGTERM has no effect, since senders of
-    SIGTERM follow up with SIGKILL.
-    """
+    """An event that SIGTERM and SIGINT set; the loop must run in the main thread."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -25,6 +20,9 @@ def stop_signals() -> Iterator[asyncio.Event]:
         if not stop.is_set():
             log.info("stopping", signal=number.name)
         stop.set()
+        # A second SIGINT kills the process: KeyboardInterrupt would hit the callback that is
+        # running, and uvloop's TLS swallows it. A second SIGTERM has no effect, since its senders
+        # follow up with SIGKILL.
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

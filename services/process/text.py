@@ -6,20 +6,17 @@ reader. It goes into messages only through these functions.
 
 from collections.abc import Iterable, Sequence
 
-ELLIPSIS = "…"
-
-SHOWN = 120
-"""Characters of such a text that a message shows: a full resource name fits."""
+SHOWN = 120  # characters: a full resource name fits
 
 
 def clip(text: str, limit: int) -> str:
-    """Return `text` if it has at most `limit` characters, else its beginning and an ellipsis."""
-    return text if len(text) <= limit else text[: limit - 1] + ELLIPSIS
+    """The text, or its beginning and an ellipsis if it has more than `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def plain(text: str, limit: int = SHOWN) -> str:
-    """Return `text` on one line, unprintable characters escaped, clipped to `limit` characters."""
-    short = clip(text, limit)
+    """The text on one line, unprintable characters escaped, clipped to `limit` characters."""
+    short = clip(text, limit)  # first: it may have megabytes
     if short.isprintable():
         return short
     escaped = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in short)
@@ -27,7 +24,7 @@ def plain(text: str, limit: int = SHOWN) -> str:
 
 
 def quote(text: str, limit: int = SHOWN) -> str:
-    """Return `text` in double quotes, on one line, clipped to `limit` characters."""
+    """As `plain`, in double quotes."""
     return f'"{plain(text, limit)}"'
 
 

@@ -1,7 +1,4 @@
-"""A TLS context that follows its files while the server runs.
-
-Contents that can't be used are logged, and what was in use stays in use.
-"""
+"""A TLS context that follows its files while the server runs."""
 
 import asyncio
 import ssl
@@ -19,17 +16,16 @@ from services.process.outage import Outage
 from services.process.pairs import load_pair, read_pem
 
 INTERVAL: Final = 1.0
-CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2; all ciphers of TLS 1.3 are allowed."""
+CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; those of TLS 1.3 are all allowed
 
 log = structlog.get_logger(component="certificates")
 
 
 class CertificateSource:
-    """A TLS server context that uses the latest valid pair of files.
+    """A TLS server context that uses the latest valid pair of files, PEM with an unencrypted key.
 
-    The files are PEM, the key not encrypted. With `client_ca`, clients must present a certificate
-    of one of the CAs in it. `clock` returns seconds since the epoch.
+    With `client_ca`, clients must present a certificate of one of the CAs in it. What can't be used
+    is logged, and what was in use stays in use.
     """
 
     def __init__(
@@ -54,7 +50,7 @@ class CertificateSource:
             log, "certificate files not used, the old stay in use", "certificate files used again"
         )
         self.context = self._new_context()
-        """The context for the server; it stays the same object."""
+        """For the server; it stays the same object."""
         self.context.sni_callback = self._switch
         self._newest = self.context
 
@@ -65,7 +61,7 @@ class CertificateSource:
 
     @property
     def failures(self) -> int:
-        """How often files couldn't be read, or new contents not be used."""
+        """How often that failed."""
         return self._outage.failures
 
     def load(self) -> None:
@@ -74,8 +70,9 @@ class CertificateSource:
         self._use(*self._tried)
 
     def refresh(self) -> bool:
-        """Read the files, and use new contents; return whether there are any."""
+        """Read the files and use new contents; return whether that was done."""
         try:
+            # None until it is read, so that files that come back are used again.
             before, self._tried = self._tried, None
             self._tried = self._read()
             if self._tried == before:
@@ -97,9 +94,9 @@ class CertificateSource:
 
     async def follow(self, interval: float = INTERVAL) -> NoReturn:
         """Refresh every `interval` seconds until cancelled."""
+        # Files are overwritten, renamed, or swapped behind a symlink (a mounted Secret): no event
+        # and no time stamp shows all of that, so their contents are compared.
         while True:
-            # The files are overwritten, renamed, or swapped behind a symlink (a mounted Secret), so
-            # their contents are compared.
             await asyncio.sleep(interval)
             self.refresh()
 
@@ -135,6 +132,7 @@ class CertificateSource:
             ) from error
         begins, ends = serving.not_valid_before_utc, serving.not_valid_after_utc
         now = datetime.fromtimestamp(self._clock(), UTC)
+        # At the start even that is better than none: the log says so.
         if ends <= now and self.expires and self.expires > now.timestamp():
             raise CertificateError(f"{self._certificate} expired on {ends.isoformat()}")
         self.expires = ends.timestamp()
@@ -175,7 +173,7 @@ class CertificateSource:
 
 
 def _trust(context: ssl.SSLContext, authorities: str, path: Path) -> None:
-    """Trust clients of the CAs in a PEM text, which was read from `path`."""
+    """Trust clients with certificates of CAs, in PEM from `path`."""
     try:
         context.load_verify_locations(cadata=authorities)
     except (ssl.SSLError, ValueError) as error:  # ValueError: the file is empty

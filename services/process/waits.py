@@ -11,11 +11,12 @@ Waits = Mapping[str, Coroutine[Any, Any, object]]
 async def first_of(waits: Waits) -> str:
     """Wait for the first of several to finish, cancel the others, and return its name.
 
-    Earlier ones count first if several finish together. What the first one raised is raised.
+    What the first one raises is raised.
     """
     tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
     try:
         await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        # Of those that finish together, the one that is listed first.
         first = next(name for name, task in tasks.items() if task.done())
         tasks[first].result()
         return first

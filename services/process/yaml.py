@@ -1,13 +1,8 @@
 """Untrusted YAML: the documents of a text, each read separately.
 
-PyYAML's own loaders don't fit: a syntax error ends their stream and loses the documents after it;
-they build recursively, so that deep nesting ends the process (the C loader crashes it); and the
-last of two equal keys wins. So the text is cut at its `---` lines first, and each document is built
-from the parser's events with an explicit stack. Aliases are refused: a few lines of them can stand
-for gigabytes.
-
-The cut is exact: a line that starts with `---` and then a blank or nothing is a marker everywhere,
-in block and quoted scalars too (yaml.org/spec/1.2.2, 9.1.2, `c-forbidden`).
+PyYAML's own loaders don't fit: a syntax error ends their stream and loses the documents after it,
+they build recursively, and the last of two equal keys wins. So the text is cut into documents
+first, and each is built from the parser's events.
 """
 
 import itertools
@@ -21,10 +16,12 @@ import yaml
 
 Scalar: TypeAlias = str | int | float | bool | None
 
+# Levels of lists and mappings; custom resources need about five.
 MAX_DEPTH: Final = 100
-"""The deepest nesting of lists and mappings; custom resources need about five levels."""
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+# A line that starts with `---` and then a blank or nothing is a marker everywhere, in block and
+# quoted scalars too (yaml.org/spec/1.2.2, 9.1.2, `c-forbidden`): cutting before it is exact.
 _DIRECTIVES = rb"(?:%[^\n]*\n(?:#[^\n]*\n)*+){0,3}"
 _START = re.compile(rb"^" + _DIRECTIVES + rb"---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 
@@ -59,10 +56,10 @@ class _Unfit(Exception):
 
 
 def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | BrokenDocument]:
-    """Read the documents of a text separately; empty ones (only comments) are skipped.
+    """Read the documents of a text, YAML or JSON in UTF-8; empty ones (only comments) are skipped.
 
-    The text is YAML or JSON in UTF-8. Scalars are strings, and plain nulls None. With `types`, a
-    plain scalar that JSON knows has its type there.
+    Scalars are strings, and plain nulls None. With `types`, a plain scalar that JSON knows has its
+    type there.
     """
     number = 0
     for offset, piece in _pieces(text):
@@ -92,6 +89,7 @@ def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
 class _Build:
     """The state of building a document: the open lists and mappings, with their keys."""
 
+    # A stack, not recursion: deep nesting would end the process, and the C loader crashes it.
     types: bool
     open: list[list[object] | dict[str, object]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
@@ -103,7 +101,7 @@ class _Build:
         return bool(self.open) and isinstance(self.open[-1], dict) and self.keys[-1] is None
 
     def add(self, value: object, event: yaml.Event) -> None:
-        """Add a scalar, or a list or mapping that will be filled."""
+        """Add a scalar, or a list or mapping that is filled later."""
         if not self.open:
             self.root = value
             return
@@ -139,7 +137,7 @@ class _Build:
         """Return the value of a scalar; that of a key is its text."""
         text: str = event.value
         plain: bool = event.implicit[0]
-        if self.wants_key or not plain:
+        if self.wants_key or not plain:  # `8080: x` and `'1'` are texts
             return text
         if text in _NULLS:
             return None
@@ -160,6 +158,7 @@ def _build(piece: bytes, *, types: bool) -> Iterator[tuple[int, object]]:
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 build.end()
             case yaml.AliasEvent():
+                # A few lines of aliases can stand for gigabytes.
                 raise _Unfit(f"*{event.anchor:.80}: write out what this alias stands for", event)
             case yaml.DocumentStartEvent():
                 build, content = _Build(types), None
@@ -181,7 +180,7 @@ def _line(event: yaml.Event) -> int:
 
 
 def _line_of(error: yaml.YAMLError, piece: bytes) -> int:
-    """Return the line of a problem, from 0 within the piece."""
+    """The line of a problem, from 0 within the piece."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return error.problem_mark.line
     position = getattr(error, "position", 0)
@@ -195,7 +194,8 @@ def _problem_of(error: yaml.YAMLError) -> str:
 
 
 def _typed(text: str) -> Scalar:
-    """Return the number or boolean that a plain scalar is in JSON, otherwise the text."""
+    """The number or boolean that a plain scalar is in JSON, otherwise the text."""
+    # Not YAML's own rules, in which `no`, `010` and `12:30` are no texts.
     try:
         value: Scalar = msgspec.json.decode(text, type=bool | int | float)
     except (msgspec.MsgspecError, ValueError):
