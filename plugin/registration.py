@@ -33,12 +33,12 @@ from services.process.text import plain
 from services.process.waits import first_of
 
 REGISTER_FIRST_SECONDS: Final = 0.1
-"""The first pause after a registration that failed or was lost. A kubelet that restarts ends any
-pause, since its socket is a new one."""
+"""The first pause after a registration that failed or was lost."""
 
+# A kubelet that always takes longer than we wait, as on a node that is starting, would never have
+# our resource. It dials back before it answers.
 REGISTER_SECONDS: Final = 30.0
-"""For the kubelet to answer `Register`; it dials back before it does. A kubelet that always takes
-longer than we wait, as on a node that is starting, would never register us."""
+"""For the kubelet to answer `Register`."""
 
 OPEN_SECONDS: Final = 10.0
 """For the kubelet to open its stream after that."""
@@ -63,10 +63,7 @@ class RegistrationState(StrEnum):
 
 
 class Registration:
-    """Keeps one resource registered; each attempt has a server of its own on a new socket.
-
-    `on_attempt` gets the error of each attempt, empty if there is none.
-    """
+    """Keeps one resource registered; `on_attempt` gets each attempt's error, empty if none."""
 
     def __init__(
         self,
@@ -122,27 +119,34 @@ class Registration:
                 # stream for that of the new one.
                 async with self._serving() as server:
                     await self._register(server, identity)
-                    reason = await self._until_lost(server, identity)
+                    reason = await first_of(
+                        {
+                            RESTARTED: self._restarted(identity),
+                            "the kubelet ended its stream": server.cut.wait(),
+                        }
+                    )
                 self.state = RegistrationState.WAITING
                 log.info(
                     "registration lost, will register again", resource=self.resource, reason=reason
                 )
                 if time.monotonic() - started >= STABLE_SECONDS:
                     self._backoff.reset()
-            except KubeletError as error:  # however long it took
-                self._failed(str(error))
+            except KubeletError as error:
+                # The next pause grows, however long this attempt took.
+                self.state = RegistrationState.FAILED
+                self._outage.failed(str(error))
+                self._on_attempt(str(error))
             await self._pause(identity)
 
     async def _wait_for_update(self) -> None:
-        # A kubelet that lost the resource goes on counting its devices, so it is registered once
+        # A kubelet that has lost the resource goes on counting its devices: it is registered once
         # more without any.
-        if self.devices or self.resource in self._counted.resources():
-            return
-        await self._has_devices.wait()
+        if self.resource not in self._counted.resources():
+            await self._has_devices.wait()
 
     async def _pause(self, identity: Identity) -> None:
-        # It grows, so that a kubelet that keeps refusing isn't flooded; one that has restarted is
-        # registered with at once.
+        # It grows, so that a kubelet that keeps refusing isn't flooded. One that has restarted has
+        # another socket, and is registered with at once.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._backoff.pause()):
                 await self._restarted(identity)
@@ -159,73 +163,54 @@ class Registration:
             await server.close()
 
     async def _register(self, server: ResourceServer, identity: Identity) -> None:
-        """Make the resource known.
+        """Register, and wait until the kubelet has opened its stream.
 
         Raises:
-            KubeletError: The kubelet refuses, doesn't answer in time, or restarts meanwhile.
+            KubeletError: The kubelet refuses, takes too long, or restarts meanwhile.
         """
+        first = await first_of(
+            {"opened": self._opened(server), RESTARTED: self._restarted(identity)}
+        )
+        if first == RESTARTED:
+            raise KubeletError(f"{RESTARTED} during the registration")
+        self.state = RegistrationState.REGISTERED
+        self._outage.ended()
+        self._on_attempt("")
+        log.info(
+            "registered",
+            resource=self.resource,
+            socket=server.path.name,
+            devices=len(self.devices),
+        )
+
+    async def _opened(self, server: ResourceServer) -> None:
         request = pb.RegisterRequest(
             version=API_VERSION,
             endpoint=server.path.name,
             resource_name=self.resource,
             options=server.options,
         )
-
-        async def answer() -> None:
+        try:
             async with dial(self._folder.socket) as channel:
                 await rpc.RegistrationStub(channel).Register(request, timeout=REGISTER_SECONDS)
-
-        try:
-            first = await first_of({"answer": answer(), RESTARTED: self._restarted(identity)})
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and server.opened.is_set():
                 return  # its stream is worth more than an answer
-            raise KubeletError(explain(error, self._folder.socket)) from error
-        if first == RESTARTED:
-            raise KubeletError(f"{RESTARTED} during the registration")
-
-    async def _until_lost(self, server: ResourceServer, identity: Identity) -> str:
-        """Wait until the registration is lost, and return why.
-
-        Raises:
-            KubeletError: The kubelet never opened its stream.
-        """
+            raise KubeletError(_explain(error, self._folder.socket)) from error
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                opened = {"opened": server.opened.wait(), RESTARTED: self._restarted(identity)}
-                first = await first_of(opened)
+                await server.opened.wait()
         except TimeoutError as error:
             raise KubeletError(
                 "the kubelet accepted the registration but hasn't asked for the devices within"
                 f" {OPEN_SECONDS:g} s"
             ) from error
-        if first == RESTARTED:
-            return RESTARTED
-        self._succeeded(server.path)
-        return await first_of(
-            {
-                RESTARTED: self._restarted(identity),
-                "the kubelet ended its stream": server.cut.wait(),
-            }
-        )
 
     async def _restarted(self, identity: Identity) -> None:
         await self._folder.until(lambda: self._folder.kubelet != identity)
 
-    def _succeeded(self, path: Path) -> None:
-        self.state = RegistrationState.REGISTERED
-        self._outage.ended()
-        self._on_attempt("")
-        log.info("registered", resource=self.resource, socket=path.name, devices=len(self.devices))
 
-    def _failed(self, error: str) -> None:
-        self.state = RegistrationState.FAILED
-        self._outage.failed(error)
-        self._on_attempt(error)
-
-
-def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
-    """A sentence for a registration that failed on the kubelet's socket."""
+def _explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
     detail = plain(error.details() or "", 300)
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         return f"{NO_ANSWER} on {socket}: is the kubelet running? ({detail})"
