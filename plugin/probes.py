@@ -9,7 +9,6 @@ import msgspec
 
 from plugin.composition import ModeParts, ProcessParts
 from plugin.registration import Registration, RegistrationState
-from services.node.state import NodeState
 from services.node.table import Table, rows
 from services.process.errors import KubeletError
 from services.process.http import Route
@@ -37,29 +36,51 @@ class Probes:
         }
 
     async def healthz(self) -> ProbeResult:
-        """Whether the process is alive."""
+        """200 if the registered resources answer on their sockets; 503 with those that don't."""
         serving = self._serving()
-        return await healthz(serving.resources.registrations if serving else {})
+        # One that isn't registered doesn't count: without a kubelet the plugin is alive, and not
+        # ready.
+        registered = [
+            each
+            for each in (serving.resources.registrations.values() if serving else ())
+            if each.state is RegistrationState.REGISTERED
+        ]
+        errors = [each for each in await asyncio.gather(*map(_error_of, registered)) if each]
+        if errors:
+            return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*errors)
+        return HTTPStatus.OK, _lines(f"ok: {count(len(registered), 'socket')} answered")
 
     async def readyz(self) -> ProbeResult:
-        """Whether everything is registered."""
+        """200 if all is registered, or there is nothing to register; 503 with the reasons."""
         serving = self._serving()
         if serving is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, _lines(self._waits_for)
-        return readyz(serving.node.state, serving.resources.registrations)
+        state = serving.node.state
+        if state.scan_error or state.inventory is None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, _lines(state.scan_error or FIRST_SCAN)
+        registrations = sorted(serving.resources.registrations.items())
+        active = [each for _, each in registrations if each.devices]
+        if not active:
+            reasons = [problem.message for problem in state.inventory.problems]
+            reasons += [
+                f"{device.id}: {problem.message}"
+                for device in state.advertised.not_offered
+                for problem in device.reasons
+            ]
+            return HTTPStatus.OK, _lines("ok: nothing to register", *reasons)
+        ready = all(each.state is RegistrationState.REGISTERED for each in active)
+        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return status, _lines("ok" if ready else "not ready", *map(_line, active))
 
     async def devices(self) -> tuple[int, bytes]:
-        """This node's devices; the kubelet is asked who has them, unless its answer is new.
-
-        Before the first scan (another plugin serves here, or a read hangs) the status is 503: the
-        answer then says nothing about the node's devices.
-        """
+        """This node's devices and who has them; 503 before the first scan."""
         serving, process = self._serving(), self._process
         if serving is None:
             mode = process.mode.choice.mode
             table = process.settings.table(mode, SOURCE, (), [self._waits_for])
         else:
             table = await self._table(serving)
+        # While another plugin serves here, or a read hangs, an empty table says nothing.
         has_scanned = serving is not None and serving.node.state.inventory is not None
         status = HTTPStatus.OK if has_scanned else HTTPStatus.SERVICE_UNAVAILABLE
         return status, msgspec.json.encode(table)
@@ -81,20 +102,6 @@ class Probes:
         return self._process.folder.lock.waits_for or FIRST_SCAN
 
 
-async def healthz(registrations: Mapping[str, Registration]) -> ProbeResult:
-    """200 if registered resources answer on their sockets; 503 with those that don't.
-
-    Without a kubelet the plugin is alive, and not ready.
-    """
-    registered = [
-        each for each in registrations.values() if each.state is RegistrationState.REGISTERED
-    ]
-    errors = [each for each in await asyncio.gather(*map(_error_of, registered)) if each]
-    if errors:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*errors)
-    return HTTPStatus.OK, _lines(f"ok: {count(len(registered), 'socket')} answered")
-
-
 async def _error_of(registration: Registration) -> str:
     server = registration.server
     if server is None:
@@ -104,26 +111,6 @@ async def _error_of(registration: Registration) -> str:
     except KubeletError as error:
         return str(error) if registration.server is server else ""  # else it was just replaced
     return ""
-
-
-def readyz(state: NodeState, registrations: Mapping[str, Registration]) -> ProbeResult:
-    """200 if everything is registered or there is nothing to register, else 503; with reasons."""
-    if state.scan_error:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(state.scan_error)
-    if state.inventory is None:
-        return HTTPStatus.SERVICE_UNAVAILABLE, _lines(FIRST_SCAN)
-    active = [each for _, each in sorted(registrations.items()) if each.devices]
-    if not active:
-        reasons = [problem.message for problem in state.inventory.problems]
-        reasons += [
-            f"{device.id}: {problem.message}"
-            for device in state.advertised.not_offered
-            for problem in device.reasons
-        ]
-        return HTTPStatus.OK, _lines("ok: nothing to register", *reasons)
-    ready = all(each.state is RegistrationState.REGISTERED for each in active)
-    status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-    return status, _lines("ok" if ready else "not ready", *map(_line, active))
 
 
 def _line(registration: Registration) -> str:

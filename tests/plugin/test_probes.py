@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,8 +13,8 @@ import pytest
 from plugin import probes
 from plugin.composition import ModeParts, ProcessParts
 from plugin.permissions import Missing
-from plugin.probes import Probes, healthz, readyz
-from plugin.registration import Registration, RegistrationState
+from plugin.probes import Probes
+from plugin.registration import RegistrationState
 from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
@@ -50,8 +51,11 @@ class FakeRegistration:
     server: FakeServer | None = None
 
 
-def named(*registrations: FakeRegistration) -> dict[str, Registration]:
-    return {each.resource: cast("Registration", each) for each in registrations}
+def probes_of(*registrations: FakeRegistration, state: NodeState | None = None) -> Probes:
+    """The probes of a plugin that serves these."""
+    resources = SimpleNamespace(registrations={each.resource: each for each in registrations})
+    parts: Any = SimpleNamespace(resources=resources, node=SimpleNamespace(state=state))
+    return Probes(cast("ProcessParts", None), lambda: parts)
 
 
 async def test_alive_means_that_registered_sockets_answer() -> None:
@@ -60,11 +64,11 @@ async def test_alive_means_that_registered_sockets_answer() -> None:
     replaced = FakeRegistration("d/x")
     replaced.server = FakeServer("gone", replaces=replaced)
     one, other = FakeRegistration("d/r", server=good), FakeRegistration("d/q", server=deaf)
-    assert await healthz(named()) == (200, "ok: 0 sockets answered\n")
-    assert await healthz(named(one, waiting)) == (200, "ok: 1 socket answered\n")
-    assert await healthz(named(FakeRegistration(server=None))) == (200, "ok: 1 socket answered\n")
-    assert await healthz(named(replaced)) == (200, "ok: 1 socket answered\n")
-    assert await healthz(named(one, other)) == (503, "d/q is deaf\n")
+    assert await probes_of().healthz() == (200, "ok: 0 sockets answered\n")
+    assert await probes_of(one, waiting).healthz() == (200, "ok: 1 socket answered\n")
+    for between in (FakeRegistration(server=None), replaced):
+        assert await probes_of(between).healthz() == (200, "ok: 1 socket answered\n")
+    assert await probes_of(one, other).healthz() == (503, "d/q is deaf\n")
 
 
 def known(inventory: Inventory | None, *not_offered: Device, error: str = "") -> NodeState:
@@ -104,10 +108,10 @@ IDLE = FakeRegistration("d/q", RegistrationState.WAITING, devices={})
         (known(Inventory(), error="the scan hangs"), [REGISTERED], 503, "the scan hangs\n"),
     ],
 )
-def test_ready_means_that_all_is_registered_or_there_is_nothing_to_register(
+async def test_ready_means_that_all_is_registered_or_there_is_nothing_to_register(
     state: NodeState, registrations: list[FakeRegistration], status: int, text: str
 ) -> None:
-    assert readyz(state, named(*registrations)) == (status, text)
+    assert await probes_of(*registrations, state=state).readyz() == (status, text)
 
 
 async def test_a_server_that_does_not_answer_makes_the_plugin_dead_and_not_unready(
