@@ -14,8 +14,8 @@ from services.containers.holders import served
 from services.devices.dra import DRIVER
 from services.kubelet.checkpoint import prepared_claims, registered_resources
 from services.kubelet.sockets import (
-    DRA_CHECKPOINT,
     checkpoint_file,
+    dra_checkpoint_file,
     dra_registration,
     dra_socket,
     registration_socket,
@@ -51,7 +51,7 @@ def check_dra(node: Node) -> Iterator[Line]:
 
 def _left_claims(folder: Path, claims: dict[str, str]) -> Iterator[Line]:
     """Claims that the kubelet will not give back."""
-    known = prepared_claims(folder / DRA_CHECKPOINT, DRIVER)
+    known = prepared_claims(dra_checkpoint_file(folder), DRIVER)
     for uid, claim in claims.items():
         if uid not in known:
             yield warning(

@@ -1,7 +1,4 @@
-"""The unix sockets between the kubelet and its device plugins: paths, clients and servers.
-
-The protocol is plaintext gRPC.
-"""
+"""The files and unix sockets in the kubelet's folder: paths, clients and servers."""
 
 import os
 import re
@@ -18,20 +15,14 @@ API_VERSION: Final = "v1beta1"
 """The only version of the device plugin protocol that kubelets have accepted since 1.10."""
 
 KUBELET_SOCKET: Final = "kubelet.sock"
-PLUGINS_FOLDER: Final = "device-plugins"
-POD_RESOURCES_FOLDER: Final = "pod-resources"
+
 PLUGIN_SOCKET: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
 """The sockets of our plugins: what each chose at its start, and the number of a resource."""
-CHECKPOINT: Final = "kubelet_internal_checkpoint"
-
-DRA_CHECKPOINT: Final = "dra_manager_state"
-"""In the kubelet's folder: the claims that are prepared."""
 
 Identity: TypeAlias = tuple[int, int]
 """Inode and time of a socket: inodes of deleted files are soon used again."""
 
-MAX_SOCKET_PATH: Final = 107
-"""Bytes of a unix socket's path: `sun_path` holds 108 with the NUL at its end (unix(7))."""
+MAX_SOCKET_PATH: Final = 107  # bytes: `sun_path` holds 108 with the NUL at its end (unix(7))
 
 CHANNEL_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     # The default authority is the %-encoded path, which some servers in Go refuse.
@@ -50,7 +41,7 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
 
 
 def identify(path: Path) -> Identity | None:
-    """The identity of the file at a path; None if there is none, or it can't be read."""
+    """Return the identity of the file at a path; None if there is none, or it can't be read."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -60,7 +51,7 @@ def identify(path: Path) -> Identity | None:
 
 def plugins_folder(kubelet_dir: Path) -> Path:
     """Return the folder of the registration socket and of the plugins' sockets."""
-    return kubelet_dir / PLUGINS_FOLDER
+    return kubelet_dir / "device-plugins"
 
 
 def registration_socket(kubelet_dir: Path) -> Path:
@@ -70,7 +61,7 @@ def registration_socket(kubelet_dir: Path) -> Path:
 
 def pod_resources_socket(kubelet_dir: Path) -> Path:
     """Return the socket of the PodResources service."""
-    return kubelet_dir / POD_RESOURCES_FOLDER / KUBELET_SOCKET
+    return kubelet_dir / "pod-resources" / KUBELET_SOCKET
 
 
 def dra_socket(kubelet_dir: Path, driver: str) -> Path:
@@ -84,8 +75,13 @@ def dra_registration(kubelet_dir: Path, driver: str) -> Path:
 
 
 def checkpoint_file(kubelet_dir: Path) -> Path:
-    """Return the file in which the kubelet stores its allocations."""
-    return plugins_folder(kubelet_dir) / CHECKPOINT
+    """Return the file in which the kubelet stores the devices that it has allocated."""
+    return plugins_folder(kubelet_dir) / "kubelet_internal_checkpoint"
+
+
+def dra_checkpoint_file(kubelet_dir: Path) -> Path:
+    """Return the file in which the kubelet stores the claims that are prepared."""
+    return kubelet_dir / "dra_manager_state"
 
 
 def address(path: Path) -> str:

@@ -16,6 +16,7 @@ import structlog
 
 from services.kube.client import ClusterClient
 from services.kubelet import dra_pb2 as pb
+from services.kubelet.sockets import dra_checkpoint_file
 from services.process.errors import ClusterError, KubeletError
 from services.process.files import replace_file
 from services.process.retry import Backoff
@@ -25,7 +26,6 @@ from simulator.kubelet.registration import PluginFailed
 
 LOG = structlog.get_logger()
 
-CHECKPOINT: Final = "dra_manager_state"
 CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}"
 SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 
@@ -124,7 +124,7 @@ class ClaimManager:
         entries = [each.entry() for each in self._claims.values()]
         data = json.dumps(head | {"ClaimInfoStateList": entries})
         content = {"Data": data, "Checksum": zlib.crc32(data.encode())}
-        replace_file(self._folder / CHECKPOINT, json.dumps(content).encode(), mode=0o600)
+        replace_file(dra_checkpoint_file(self._folder), json.dumps(content).encode(), mode=0o600)
 
     # Prepare
 

@@ -10,8 +10,8 @@ from dra.book import FOLDER, ClaimBook
 from dra.claims import ClaimRef
 from services.devices.dra import DRIVER
 from services.kubelet.sockets import (
-    DRA_CHECKPOINT,
     checkpoint_file,
+    dra_checkpoint_file,
     dra_registration,
     dra_socket,
     registration_socket,
@@ -72,9 +72,9 @@ def test_a_claim_that_the_kubelet_has_forgotten_can_be_released(short_dir: Path)
         dra(short_dir, "warning", "team-a/claim", f"accelbind dra release {UID}")
         entries = [{"ClaimUID": UID, "DriverState": {DRIVER: {}}}]
         content = {"Data": json.dumps({"ClaimInfoStateList": entries}), "Checksum": 1}
-        (folder / DRA_CHECKPOINT).write_text(json.dumps(content))
+        dra_checkpoint_file(folder).write_text(json.dumps(content))
         dra(short_dir, "ok", "1 claim on this node")
-        (folder / DRA_CHECKPOINT).write_text("{}")
+        dra_checkpoint_file(folder).write_text("{}")
         dra(short_dir, "failed", "is not a checkpoint of the kubelet")
 
 
