@@ -1,7 +1,6 @@
-"""The kubelet's files about allocated devices.
+"""The kubelet's files about devices, and the log folders that tell which pod has a UID.
 
-`kubelet_internal_checkpoint` holds all allocations, also those of init containers, which the
-PodResources service omits. The names of the pods' log folders map a UID to a pod.
+None is a documented interface, so they are read like untrusted input: bounded and validated.
 """
 
 import base64
@@ -32,12 +31,13 @@ MAX_FOLDERS: Final = 20_000
 """Log folders that are read; kubelets run at most a few hundred pods."""
 
 
-# No documented interface, so it is read like untrusted input: bounded and validated.
 class _Entry(msgspec.Struct, gc=False):
     pod_uid: str = msgspec.field(name="PodUID", default="")
     container: str = msgspec.field(name="ContainerName", default="")
     resource: str = msgspec.field(name="ResourceName", default="")
+    # By NUMA node, `-1` where unknown.
     device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
+    # The plugin's answer to `Allocate`: a protobuf message in base64.
     response: str | None = msgspec.field(name="AllocResp", default=None)
 
 
@@ -80,36 +80,24 @@ class KubeletFiles:
 
 
 def read_checkpoint(path: Path) -> tuple[CheckpointEntry, ...]:
-    """Read the devices that each container on this node holds from the kubelet's checkpoint.
+    """Read the devices that each container on this node holds, init containers included.
 
     Raises:
         KubeletError: The file is missing, can't be read, or isn't a checkpoint.
     """
-    return parse_checkpoint(_read(path), what=str(path))
-
-
-def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[CheckpointEntry, ...]:
-    """Return the allocations in a checkpoint's text; entries without a container are omitted.
-
-    It is JSON: `Data.PodDeviceEntries[]` of `PodUID`, `ContainerName`, `ResourceName` and
-    `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids. `AllocResp` is the plugin's
-    answer to `Allocate`, a protobuf message in base64.
-
-    Raises:
-        KubeletError: It isn't a checkpoint.
-    """
     return tuple(
         CheckpointEntry(entry.pod_uid, entry.container, entry.resource, _ids(entry), _nodes(entry))
-        for entry in _decode(text, what).data.entries or ()
+        for entry in _decode(path).data.entries or ()
         if entry.pod_uid and entry.container
     )
 
 
-def _decode(text: bytes, what: str) -> _Checkpoint:
+def _decode(path: Path) -> _Checkpoint:
+    text = _read(path)
     try:
         return _DECODER.decode(text)
     except UNREADABLE as error:
-        raise KubeletError(f"{what} is not a checkpoint of the kubelet: {error}") from error
+        raise KubeletError(f"{path} is not a checkpoint of the kubelet: {error}") from error
 
 
 def registered_resources(path: Path) -> frozenset[str]:
@@ -118,15 +106,11 @@ def registered_resources(path: Path) -> frozenset[str]:
     Raises:
         KubeletError: As `read_checkpoint`.
     """
-    return frozenset(_decode(_read(path), str(path)).data.registered or ())
+    return frozenset(_decode(path).data.registered or ())
 
 
 def prepared_claims(path: Path, driver: str) -> frozenset[str]:
     """Return the UIDs of the claims that the kubelet will give back to a DRA driver.
-
-    The file `dra_manager_state` is JSON, whose `Data` is JSON again: `ClaimInfoStateList[]` of
-    `ClaimUID` and `DriverState`, which is an object by driver. There are none if the kubelet has
-    written no file yet.
 
     Raises:
         KubeletError: The file can't be read, or isn't a checkpoint.
@@ -136,7 +120,7 @@ def prepared_claims(path: Path, driver: str) -> frozenset[str]:
         entries = msgspec.json.decode(outer.data, type=_DraData).entries or ()
     except KubeletError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            return frozenset()
+            return frozenset()  # the kubelet has prepared no claim yet
         raise
     except UNREADABLE as error:
         raise KubeletError(f"{path} is not a checkpoint of the kubelet: {error}") from error
@@ -153,7 +137,7 @@ class _DraData(msgspec.Struct):
 
 
 class _DraCheckpoint(msgspec.Struct):
-    data: str = msgspec.field(name="Data")
+    data: str = msgspec.field(name="Data")  # JSON in JSON
 
 
 def _ids(entry: _Entry) -> frozenset[str]:
@@ -166,7 +150,7 @@ def _nodes(entry: _Entry) -> tuple[str, ...] | None:
         message = base64.b64decode(entry.response or "", validate=True)
         response = pb.ContainerAllocateResponse.FromString(message)
     except (ValueError, DecodeError):
-        return None
+        return None  # not "none": such a container may have any node
     return tuple(each.host_path for each in response.devices)
 
 

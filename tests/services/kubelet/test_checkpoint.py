@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kubelet import checkpoint
-from services.kubelet.checkpoint import parse_checkpoint, pod_folders, read_checkpoint
+from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.values import CheckpointEntry
 from services.process.errors import KubeletError
 
@@ -40,9 +41,14 @@ REAL = {
 UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
 
 
-def test_every_containers_devices_are_read() -> None:
+def read(folder: Path, text: bytes) -> tuple[CheckpointEntry, ...]:
+    (folder / "checkpoint").write_bytes(text)
+    return read_checkpoint(folder / "checkpoint")
+
+
+def test_every_containers_devices_are_read(tmp_path: Path) -> None:
     region = frozenset({"dfl-fme.0", "dfl-fme.1", "dfl-fme.2"})
-    assert parse_checkpoint(json.dumps(REAL).encode()) == (
+    assert read(tmp_path, json.dumps(REAL).encode()) == (
         CheckpointEntry(UID, "init", "fpga.intel.com/region-ce4", region, ("/dev/dfl-port.0",)),
         CheckpointEntry(UID, "app", "fpga.intel.com/af-ce4", frozenset({"dfl-port.0"})),
     )
@@ -62,12 +68,12 @@ def test_every_containers_devices_are_read() -> None:
     ],
 )
 def test_the_device_nodes_that_a_container_was_given_are_read(
-    response: str | None, nodes: tuple[str, ...] | None
+    tmp_path: Path, response: str | None, nodes: tuple[str, ...] | None
 ) -> None:
     """As the kubelet keeps the answer to `Allocate`; what nobody can read is not without nodes."""
     entry = {"PodUID": "u", "ContainerName": "c", "AllocResp": response}
     text = json.dumps({"Data": {"PodDeviceEntries": [entry]}}).encode()
-    assert [each.nodes for each in parse_checkpoint(text)] == [nodes]
+    assert [each.nodes for each in read(tmp_path, text)] == [nodes]
 
 
 @pytest.mark.parametrize(
@@ -80,21 +86,19 @@ def test_the_device_nodes_that_a_container_was_given_are_read(
         b"\x00\xff",
     ],
 )
-def test_what_is_no_checkpoint_is_said_to_be_none(text: bytes) -> None:
-    with pytest.raises(KubeletError, match="is not a checkpoint of the kubelet"):
-        parse_checkpoint(text)
+def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path: Path, text: bytes) -> None:
+    with pytest.raises(KubeletError, match="checkpoint is not a checkpoint of the kubelet"):
+        read(tmp_path, text)
 
 
 @given(st.binary(max_size=40), st.integers(0, 10**6), st.integers(0, 60))
-def test_damage_is_an_error_or_entries_and_never_a_crash(junk: bytes, where: int, cut: int) -> None:
+def test_damage_is_an_error_or_entries_and_never_a_crash(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, where: int, cut: int
+) -> None:
     text = json.dumps(REAL).encode()
     where %= len(text)
-    damaged = text[:where] + junk + text[where + cut :]
-    try:
-        entries = parse_checkpoint(damaged)
-    except KubeletError:
-        return
-    assert all(isinstance(entry, CheckpointEntry) for entry in entries)
+    with contextlib.suppress(KubeletError):
+        read(tmp_path_factory.getbasetemp(), text[:where] + junk + text[where + cut :])
 
 
 def test_the_file_is_read_if_it_is_a_regular_one(tmp_path: Path) -> None:
