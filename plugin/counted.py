@@ -1,8 +1,7 @@
 """The resources whose devices the kubelet still counts.
 
 A kubelet counts the devices that its stream was sent last, for five minutes beyond the end of that
-stream. So a resource is counted from when the kubelet's stream is sent devices until one is sent
-an empty list. A restarted kubelet counts nothing.
+stream, unless the last list was empty.
 """
 
 from collections.abc import Collection
@@ -12,7 +11,7 @@ from services.kubelet.sockets import Identity, identify
 
 
 class CountedResources:
-    """The resources whose devices the kubelet at a socket still counts."""
+    """Notes what each resource's stream was sent, for the kubelet at a socket."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -27,6 +26,6 @@ class CountedResources:
             self._kubelets[resource] = kubelet
 
     def resources(self) -> Collection[str]:
-        """The resources, in the order of their names."""
-        kubelet = identify(self._socket)
+        """The resources that are counted, in the order of their names."""
+        kubelet = identify(self._socket)  # a restarted one counts nothing
         return sorted(name for name, counts in self._kubelets.items() if counts == kubelet)

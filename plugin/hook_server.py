@@ -1,8 +1,6 @@
 """Answers the OCI hook: decides before a container starts, as `PreStartContainer` would.
 
-The socket is in `--state-dir`, and only root may connect. A hook sends a line of JSON and gets one:
-`[allowed, reason]`. The kubelet's checkpoint says which regions of this resource the container has;
-then the start policy is asked, with the container that starts.
+A hook sends a line of JSON (`services.containers.hook_call`) and gets one: `[allowed, reason]`.
 """
 
 import asyncio
@@ -23,17 +21,13 @@ from services.process.text import clip
 READ_SECONDS: Final = 5.0
 """For a hook to send its message."""
 
-MAX_REASON: Final = 4000
-"""Characters of a reason; runtimes put it into the pod's events."""
+MAX_REASON: Final = 4000  # characters: runtimes put it into the pod's events
 
 log = structlog.get_logger(component="plugin")
 
 
 class HookServer:
-    """Answers hooks on a socket.
-
-    `count` counts the outcome of each call: allowed, refused, failed.
-    """
+    """Answers hooks on a socket; `count` gets the outcome of each: allowed, refused, failed."""
 
     def __init__(
         self,
@@ -62,7 +56,7 @@ class HookServer:
             try:
                 self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
                 server = await asyncio.start_unix_server(answer, self._path, start_serving=False)
-                self._path.chmod(0o600)  # before anyone can connect
+                self._path.chmod(0o600)  # only root may connect, and nobody before this
             except OSError as error:
                 raise KubeletError(
                     f"the OCI hook's socket {self._path} can't be made: {error.strerror or error};"
@@ -90,6 +84,7 @@ class HookServer:
         outcome, reason = "allowed", ""
         try:
             container, region = parse(message)
+            # Which devices the container has is read from the kubelet, not believed of the hook.
             resource, ids = held_regions(container, region, await self._files.entries())
             await self._policy.authorize_start(resource, ids, only=container)
         except AccelbindError as error:

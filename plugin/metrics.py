@@ -1,7 +1,4 @@
-"""The plugin's metrics: what it counts, and what a scrape shows of its node's mode.
-
-`services.node.metrics` has those of devices and cards.
-"""
+"""The plugin's own metrics; `services.node.metrics` has those of devices and cards."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,10 +53,8 @@ class PluginMetrics:
         )
 
     def forget(self, resource: str) -> None:
-        """Delete the series of an ended resource.
-
-        Reprogramming would otherwise keep adding series.
-        """
+        """Delete the series of an ended resource."""
+        # In mode af each function is a resource: programming would add series for ever.
         for outcome in ("given", "refused"):
             self.allocations.remove(resource, outcome)
         for outcome in ("ok", "failed"):
@@ -68,7 +63,7 @@ class PluginMetrics:
 
 @dataclass(eq=False)
 class ModeCollector(Collector):
-    """What is known of the node in one mode: who chose it, and missing permissions."""
+    """The node's mode, and the permissions that are missing in it."""
 
     mode: NodeMode
     permissions: PermissionCheck

@@ -9,12 +9,11 @@ from services.node.reports import NodeReports
 FAILURES: Final = 3
 """Registrations that fail in a row before an Event reports it."""
 
-ABSENCES: Final = 12
-"""The same if no kubelet listens: one that restarts is away for some seconds."""
+ABSENCES: Final = 12  # if no kubelet listens: one that restarts is away for some seconds
 
 
 class PluginEvents:
-    """Events of the plugin, beside those of its cards."""
+    """Events of the plugin; `NodeReports` has those of its devices."""
 
     def __init__(self, reports: NodeReports) -> None:
         self._report = reports.report

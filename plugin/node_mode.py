@@ -6,9 +6,7 @@
     none            --mode
     anything else   the mode before; reported by the log, a metric and an Event
 
-The annotation overrides any `--mode`, also `units` and `bdf`, which are not values of it. Until the
-API server returns the annotation, nothing is served for two seconds. Then the mode that was served
-last counts, or else `--mode`, until the API server answers.
+The annotation overrides any `--mode`, also `units` and `bdf`, which are not values of it.
 """
 
 import asyncio
@@ -28,10 +26,9 @@ ANNOTATION: Final = f"{DOMAIN}/device-plugin-mode"
 """The mode of the node, which overrides `--mode`: `af`, `region` or `regiondevel`."""
 
 ANNOTATED: Final = (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL)
-"""The modes that the annotation may name."""
 
 KNOWN_SECONDS: Final = 2.0
-"""How long a start waits for the API server to return the annotation."""
+"""How long a start waits for the API server to return the annotation; nothing is served before."""
 
 log = structlog.get_logger(component="plugin")
 
@@ -44,7 +41,7 @@ class ModeChoice:
     source: str
     """`annotation`, `flag`, or `last` while the annotation is unknown."""
     error: str = ""
-    """Why the annotation is ignored although there is one; empty if it isn't."""
+    """Why an annotation is ignored; empty if none is."""
 
 
 def choose(
@@ -82,7 +79,7 @@ class NodeMode:
         """Follow the node's annotations; None if the API server refuses them."""
         first = not self._known.is_set()
         self._known.set()
-        if annotations is None:
+        if annotations is None:  # no reason to wait longer, and none to leave the mode
             return
         before, now = self.choice, choose(self.choice, self._configured, annotations)
         if now == before:
@@ -95,7 +92,7 @@ class NodeMode:
             why = "its annotation says so" if now.source == "annotation" else "it has no annotation"
             message = f"mode {now.mode}: {why}; it was {before.mode}"
             log.info("the node's mode", reason=message)
-            if not first:
+            if not first:  # at a start nothing was served in the mode before
                 self._report(EventReason.MODE_CHANGED, message)
         self._changed.set()
 
@@ -107,13 +104,10 @@ class NodeMode:
         return self._known.is_set()
 
     def resume(self, last: PluginMode | None) -> None:
-        """Continue in the mode that was served last, until the annotations are known.
-
-        If it is None, it is unknown, and `--mode` counts.
-        """
-        if self._known.is_set():
+        """Continue in the mode that was served last, if any, until the annotations are known."""
+        if self._known.is_set():  # while the last mode was read
             return
-        if last in ANNOTATED:
+        if last in ANNOTATED:  # any other one came from --mode, which counts anyway
             self.choice = ModeChoice(last, "last")
         log.warning(
             "the API server hasn't returned this node's annotations yet: until it does, the mode"

@@ -1,9 +1,7 @@
 """Finds the permissions that this process lacks on its node, and what doesn't work without them.
 
-A plugin that is not root works if the permissions of the folders allow it. If they don't, each part
-of it fails in its own words, again for each card or resource. This module checks all of them in one
-place, as the system would for this user. It writes and opens nothing, and a missing file is no
-missing permission.
+A plugin that is not root works where the permissions of the folders allow it. Where they don't,
+each part of it fails in its own words, again for each card or resource: here all is said once.
 """
 
 import os
@@ -66,10 +64,7 @@ class Missing:
 def missing(
     settings: PluginSettings, mode: PluginMode, inventory: Inventory
 ) -> tuple[Missing, ...]:
-    """Every permission that is missing; reads the system, so it is for a thread.
-
-    `mode` is the node's.
-    """
+    """Every permission that is missing in a mode; reads the system, so it is for a thread."""
     return (
         *_of_kubelet(settings),
         *_of_folders(settings, mode),
@@ -130,13 +125,13 @@ def _first(paths: Iterable[Path], mode: int, loss: str) -> Iterator[Missing]:
 
 
 def _lacks(path: Path, mode: int, loss: str) -> Iterator[Missing]:
-    """What this process lacks of a permission; all of it if it can't reach the path."""
     try:
         os.stat(path)  # noqa: PTH116 - as os.access below, which has no better name
     except PermissionError:
-        pass
+        pass  # a folder above it is closed, and os.access finds that all is lacking
     except OSError:
-        return
+        return  # a file that is missing is no missing permission
+    # Nothing is opened: a container can't open a port that we have open, and a close resets it.
     lacking = [
         word for bit, word in _WORDS if mode & bit and not os.access(path, bit, effective_ids=True)
     ]
@@ -162,7 +157,7 @@ class PermissionCheck:
     async def check_once(self) -> None:
         """Check, after the first scan."""
         state = self._state
-        await state.scanned.wait()
+        await state.scanned.wait()  # which finds the cards
         try:
             self.missing = await self._calls.run(
                 "permissions",

@@ -1,11 +1,4 @@
-"""The plugin process: how it starts, serves one mode after the other, and ends.
-
-When a mode ends because another one begins, each stream first sends an empty list, so that the
-resource's capacity becomes 0, and then ends: a stream that ends without that leaves the old
-capacity behind for minutes. If the list can't be sent (the kubelet refuses, or a stream is lost),
-the next mode sends it. When the process ends, no empty list is sent: the devices will be back soon,
-and the kubelet keeps their number meanwhile.
-"""
+"""The plugin process: how it starts, serves one mode of its node after the other, and ends."""
 
 import asyncio
 import contextlib
@@ -34,8 +27,6 @@ from services.programming.ioctls import KERNEL, DriverCalls
 
 READY: Final = "ready"
 ANOTHER_MODE: Final = "another mode"
-"""The end after which the kubelet is sent empty lists."""
-
 STOPPED: Final = "stopped"
 REMOVED: Final = "the kubelet's folder was removed"
 LOCK_LOST: Final = "another plugin has the lock"
@@ -50,9 +41,6 @@ async def run(
     settings: PluginSettings, *, version: str = "", driver_calls: DriverCalls | None = None
 ) -> None:
     """Serve this node's cards to its kubelet until SIGTERM or SIGINT.
-
-    `driver_calls` makes the ioctls of the cards' drivers, if not the kernel. An empty version is
-    looked up.
 
     Raises:
         AccelbindError: It can't start: a port is in use, a path is too long, or the kubeconfig
@@ -80,7 +68,7 @@ async def run(
 
 
 class Plugin:
-    """A plugin process; `watch_timing` says how often the API server is queried."""
+    """A plugin process."""
 
     def __init__(self, parts: ProcessParts, watch_timing: WatchTiming = USUAL_TIMING) -> None:
         self.parts = parts
@@ -95,6 +83,7 @@ class Plugin:
         Raises:
             AccelbindError: It can't start, or can't go on in this container.
         """
+        # Probes answer from the start, also while this plugin waits for the lock.
         settings, folder = self.parts.settings, self.parts.folder
         server = MetricsServer(self.parts.registry, self.probes.routes)
         await server.start(settings.metrics_host, settings.metrics_port)
@@ -147,11 +136,7 @@ class Plugin:
         return reason
 
     async def _serve_modes(self, stop: asyncio.Event) -> str:
-        """Serve in one mode after the other, from when this plugin is the active one.
-
-        Returns:
-            Why that is over.
-        """
+        """Serve in one mode after the other; return why that is over."""
         folder, node_mode = self.parts.folder, self.parts.mode
         reason = await first_of({**self._ends(stop), READY: self._may_serve()})
         while reason in (READY, ANOTHER_MODE):
@@ -172,7 +157,7 @@ class Plugin:
         }
 
     async def _may_serve(self) -> None:
-        """Wait for the lock, then for the node's mode."""
+        """Wait for the lock, then for the node's mode, or for what counts in its place."""
         folder, lock, mode = self.parts.folder, self.parts.folder.lock, self.parts.mode
         await folder.until(lambda: lock.is_active or bool(lock.waits_for))
         if lock.waits_for:
@@ -180,7 +165,7 @@ class Plugin:
         await folder.until(lambda: lock.is_active)
         if self.parts.connection is None or await mode.known(KNOWN_SECONDS):
             return
-        with contextlib.suppress(HardwareError):
+        with contextlib.suppress(HardwareError):  # it hangs: then --mode counts
             last = await self.parts.calls.run(
                 "kubelet files",
                 lambda: last_mode(folder.path),
@@ -195,9 +180,14 @@ class Plugin:
             self.serving = ModeParts(mode, self.parts, group)
             running = group.create_task(self.serving.run())
             reason = await first_of(ends)
+            # The scans end first: none of them may offer again what is then withdrawn.
             running.cancel()
             await asyncio.wait([running])
             if reason == ANOTHER_MODE:
+                # A stream that ends without an empty list leaves the old capacity behind for
+                # minutes. A list that can't be sent now is sent in the next mode. When the process
+                # ends, none is sent: the devices will be back soon, and the kubelet keeps their
+                # number meanwhile.
                 self.serving.resources.withdraw()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):

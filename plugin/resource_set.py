@@ -16,11 +16,9 @@ log = structlog.get_logger(component="plugin")
 
 
 class ResourceSet:
-    """Starts, updates and ends registrations as resources come, change and go.
+    """Starts, updates and ends registrations; `on_end` gets the resource of one that has ended.
 
-    A registration without devices ends once the kubelet counts none of them: if it ended before,
-    the kubelet would keep the old capacity for minutes. `on_end` gets its resource. An internal
-    error of a registration ends the group.
+    An internal error of a registration ends the group.
     """
 
     def __init__(
@@ -51,6 +49,7 @@ class ResourceSet:
                 log.warning("last device of a resource is gone", resource=resource)
                 self._offer(resource, {})
             elif resource not in counted:
+                # Not before: the kubelet would keep the old capacity for minutes.
                 self._end(resource)
 
     def resend(self) -> None:
@@ -62,7 +61,7 @@ class ResourceSet:
                 return
 
     def withdraw(self) -> None:
-        """Withdraw all devices: each stream sends that before it ends."""
+        """Withdraw all devices."""
         for registration in self.registrations.values():
             registration.update({})
 
@@ -95,10 +94,7 @@ class ResourceSet:
 
 
 async def _run(registration: Registration, *, after: asyncio.Task[None] | None) -> None:
-    """Keep a registration, once the one that had its resource before has ended.
-
-    A stream that ends after the next registration would end that one in the kubelet.
-    """
     if after is not None:
+        # A stream that ends after the next registration would end that one in the kubelet.
         await asyncio.wait([after])
     await registration.keep_registered()

@@ -1,8 +1,7 @@
 """The gRPC server of one resource: answers the kubelet's calls and streams the devices.
 
 A server exists for one registration, with a socket and streams of its own, so that ending it ends
-nothing else. Each stream remembers what it sent last: a slow one skips to the newest list instead
-of queueing all of them.
+nothing else.
 """
 
 import asyncio
@@ -53,8 +52,7 @@ GRACE_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 3.0
 """For the server to stop; the plugin does not wait longer."""
 
-MAX_DETAILS: Final = 2000
-"""Characters of an error's text, which is sent in a header and becomes an event of the pod."""
+MAX_DETAILS: Final = 2000  # characters: the text is sent in a header, and in the pod's events
 
 CODES: Final = (
     (NotMapped, grpc.StatusCode.PERMISSION_DENIED),
@@ -134,15 +132,14 @@ class ResourceServer(rpc.DevicePluginServicer):
         rpc.add_DevicePluginServicer_to_server(self, server)
         listen(server, self.path)
         self._server = server
+        # One that is cancelled while it starts fails when it is stopped (InvalidStateError).
         await _uninterrupted(server.start())
 
     async def close(self) -> None:
-        """End the streams, then the calls, then the server with its socket.
-
-        It is finished even if cancelled: a running server would keep its socket in the folder.
-        """
+        """End the streams, then the calls, then the server with its socket; also if cancelled."""
         if self._server is not None:
             server, self._server = self._server, None
+            # One that is left running would keep its socket in the folder.
             await _uninterrupted(self._end(server))
 
     async def _end(self, server: grpc.aio.Server) -> None:
@@ -167,7 +164,7 @@ class ResourceServer(rpc.DevicePluginServicer):
 
     def resend(self) -> None:
         """Stream the same list once more."""
-        self._stream(_listing(self._devices))
+        self._stream(_listing(self._devices))  # a new message, which is not the one sent last
 
     def _stream(self, listing: pb.ListAndWatchResponse) -> None:
         self._listing = listing
@@ -197,7 +194,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         request: pb.Empty,  # noqa: ARG002 - holds nothing
         context: Context,  # noqa: ARG002 - no need of it
     ) -> pb.DevicePluginOptions:
-        """What the kubelet has to call; the kubelet asks this during `Register`."""
+        """What the kubelet has to call."""
         return self.options
 
     async def ListAndWatch(  # noqa: N802
@@ -205,12 +202,13 @@ class ResourceServer(rpc.DevicePluginServicer):
         request: pb.Empty,  # noqa: ARG002 - holds nothing
         context: Context,  # noqa: ARG002 - no need of it
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
-        """The devices now and after each change, the last one too, until either side ends it."""
+        """The devices now and after each change, until either side ends it."""
         is_kubelet = not self.opened.is_set()  # it opens its stream at once, and only one
         self.opened.set()
         sent = None
         try:
             while True:
+                # A slow stream skips to the newest list, and one that ends sends it before.
                 if self._listing is not sent:
                     sent = self._listing
                     if is_kubelet and sent.devices:
@@ -280,7 +278,7 @@ class ResourceServer(rpc.DevicePluginServicer):
     async def PreStartContainer(  # noqa: N802
         self, request: pb.PreStartContainerRequest, context: Context
     ) -> pb.PreStartContainerResponse:
-        """Decide whether a container may start, if the resource needs that check."""
+        """Decide whether a container may start."""
         ids = list(request.devices_ids)
         async with self._answering(context, "PreStartContainer", devices=ids):
             if self._policies:
@@ -310,10 +308,7 @@ class ResourceServer(rpc.DevicePluginServicer):
 
 
 async def _uninterrupted(step: Coroutine[Any, Any, None]) -> None:
-    """Finish a short step, even if cancelled meanwhile.
-
-    A gRPC server that is cancelled while it starts fails when it is stopped (InvalidStateError).
-    """
+    """Finish a short step, even if cancelled meanwhile."""
     task = asyncio.ensure_future(step)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -337,7 +332,7 @@ def _code_of(error: AccelbindError) -> grpc.StatusCode:
 
 
 def _listing(devices: Mapping[str, Device]) -> pb.ListAndWatchResponse:
-    """The message with all devices, in the order of their ids."""
+    """The message with all devices, sorted: the same devices make the same message."""
     return pb.ListAndWatchResponse(devices=[_device(devices[key]) for key in sorted(devices)])
 
 
@@ -349,7 +344,7 @@ def _device(device: Device) -> pb.Device:
 
 
 def _allocation(given: ContainerAllocation, root: str) -> pb.ContainerAllocateResponse:
-    """The message with the allocation of one container; the host's `dev/` is below `root`."""
+    """The message with the allocation of one container; `root` is the host's, with its `dev/`."""
     return pb.ContainerAllocateResponse(
         envs=given.envs,
         devices=[

@@ -1,8 +1,4 @@
-"""The settings of `accelbind plugin`.
-
-A setting is one field: its flag, variable, help and documentation follow from it. After a change
-run `make docs` and `make golden`.
-"""
+"""The settings of `accelbind plugin`; after a change run `make docs` and `make golden`."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +23,7 @@ class Programming(StrEnum):
     """Never: a container only starts on functions that are already there."""
 
 
+# A base of its own, so that help and documentation begin with the mode.
 class ModeSettings(ProcessSettings):
     """What the devices of a node are."""
 
@@ -40,7 +37,7 @@ class ModeSettings(ProcessSettings):
 
 
 class PluginSettings(NodeSettings, ModeSettings):
-    """The settings of `accelbind plugin`: the mode first, then what all nodes have."""
+    """The settings of `accelbind plugin`."""
 
     cdi_dir: Annotated[AbsolutePath | None, Flag("DIR", CARDS, "none")] = None
     """Folder of CDI files, such as /var/run/cdi, to describe the devices in."""

@@ -1,9 +1,6 @@
 """The kubelet's PodResources service: which devices the containers of active pods have.
 
-Its answer omits init containers, and doesn't show when a container is about to start; the
-checkpoint (`services.kubelet.checkpoint`) does. The request has a useful side effect: before it
-answers, the kubelet forgets the allocations of pods that have ended
-(`pkg/kubelet/apis/podresources/server_v1.go`, `List`).
+Its answer omits init containers; `services.kubelet.checkpoint` has them.
 """
 
 from pathlib import Path
@@ -18,8 +15,7 @@ from services.kubelet.values import Held
 from services.process.errors import KubeletError
 from services.process.text import plain
 
-MAX_ANSWER: Final = 16 * 1024 * 1024
-"""Bytes of an answer, as the kubelet's own limit for this service."""
+MAX_ANSWER: Final = 16 * 1024 * 1024  # bytes, as the kubelet's own limit for this service
 
 
 async def held_devices(socket: Path, *, seconds: float) -> tuple[Held, ...]:
@@ -31,6 +27,8 @@ async def held_devices(socket: Path, *, seconds: float) -> tuple[Held, ...]:
     async with dial(socket, ("grpc.max_receive_message_length", MAX_ANSWER)) as channel:
         stub = rpc.PodResourcesListerStub(channel)
         try:
+            # Before it answers, the kubelet forgets the allocations of pods that have ended
+            # (`pkg/kubelet/apis/podresources/server_v1.go`, `List`).
             answer = await stub.List(pb.ListPodResourcesRequest(), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             # The reason comes after the list of the addresses that gRPC tried.

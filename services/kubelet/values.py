@@ -1,4 +1,4 @@
-"""What the kubelet is told of devices, and reports about pods and theirs, as values."""
+"""What the kubelet is told of devices, and what it says of pods that have them, as values."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -17,9 +17,9 @@ class CheckpointEntry:
     resource: str
     """Full resource name."""
     device_ids: frozenset[str]
+    # The kubelet keeps the answer to `Allocate`, and gives the container the same at each start.
     nodes: tuple[str, ...] | None = ()
-    """Paths on the host of the device nodes that `Allocate` returned, which the container gets at
-    each start; None if that can't be read."""
+    """Paths on the host of the device nodes that `Allocate` returned; None if unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
