@@ -1,8 +1,4 @@
-"""What containers were allowed to have, so that they can start again while the API server is away.
-
-An approval counts for the same container of the same pod (UID), the same devices and the same mode
-of the node: one resource name stands for a region in two modes, with other rights in each.
-"""
+"""What containers were allowed to have: they may start again while the API server is away."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +16,7 @@ MAX_APPROVALS: Final = 4096
 class Start:
     """What a container starts with: devices of a resource, in a mode of the node."""
 
+    # One resource name stands for a region in two modes, with other rights in each.
     mode: PluginMode
     resource: str
     devices: frozenset[str]

@@ -1,9 +1,4 @@
-"""Which container is starting, and what may it have: the facts that a start is decided on.
-
-Container (`services.containers.identity`), what it wants (`services.containers.wanted`), and what
-its namespace maps. While the API server is away, a container that was allowed to start before may
-start again.
-"""
+"""Which container is starting, and what may it have: the facts that a start is decided on."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
@@ -89,7 +84,7 @@ class StartClaims:
     ) -> WantedFunctions:
         """What the container that was given devices wants in them, if it may have that.
 
-        The resource is the devices' full name. `only` is the container, if it is known already.
+        `only` is the container, if it is known already.
 
         Raises:
             NotAllowed: It may not have that, or the container is unknown.
@@ -124,7 +119,6 @@ class StartClaims:
         containers: Iterable[ContainerIdentity],
         resource: str,
     ) -> dict[ContainerIdentity, WantedFunctions]:
-        """What each container that may be starting wants, if its namespace maps that."""
         # What this node says of a pod's namespace is no proof.
         starting = confirm_pod(await source.get_pod(pod.namespace, pod.name), pod, node=self._node)
         mappings = await source.mappings(pod.namespace) if self._enforced else None

@@ -1,12 +1,8 @@
 """Which containers have which device: the one answer, for people, metrics and decisions.
 
-The kubelet's checkpoint has the answer: an allocation is written there before its container starts.
-An entry of a pod that has ended stays until the kubelet writes the file again, and counts until
-then: only the kubelet knows whether a pod that it doesn't list is about to be admitted, has ended,
-or was not read yet after a restart. `services.containers.holder_source` has the file written again.
-
-PodResources says which pods these are where log folders don't, and stands in for a missing file;
-for what is offered and shown, also for one that can't be read. It lists no plain init containers.
+The kubelet's checkpoint has it. PodResources, which lists no plain init containers, says which pods
+these are where log folders don't, and stands in for a missing file; for what is offered and shown,
+also for one that can't be read.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -30,7 +26,7 @@ def served(domains: Iterable[str]) -> tuple[str, ...]:
 class Holder:
     """A container that has a device; namespace and pod are empty if only the pod's UID is known.
 
-    For a DRA claim that has it, pod and container are empty.
+    Of a DRA claim, pod and container are empty.
     """
 
     namespace: str
@@ -47,15 +43,14 @@ class Holder:
 Holders = Mapping[tuple[str, str], tuple[Holder, ...]]
 """Containers that have a device, by its full resource name and id; never empty.
 
-There are several if they use a device in turn, as an init container and those after it do.
+Several use a device in turn, as an init container and those after it do.
 """
 
 
 def held_by_pods(holders: Holders) -> frozenset[tuple[str, str]]:
-    """Resource and id of the devices that the kubelet has counted; those of DRA claims it doesn't.
-
-    A claim may have a device as another resource, named by its function or its class.
-    """
+    """Resource and id of the devices that the kubelet has counted."""
+    # It doesn't count those of DRA claims. A claim may have a device as another resource, named by
+    # its function or its class.
     return frozenset(key for key, users in holders.items() if not all(each.claim for each in users))
 
 
@@ -82,6 +77,10 @@ def holders_of_entries(
 
     `ours` are starts of the names of our resources.
     """
+    # An allocation is in the checkpoint before its container starts. An entry of a pod that has
+    # ended stays until the kubelet writes the file again (`HolderSource.follow_forever` makes it),
+    # and counts until then: only the kubelet knows whether a pod that it doesn't list is about to
+    # be admitted, has ended, or was not read yet after a restart.
     unknown = PodRef("", "", "")
     named = ((pods.get(entry.pod_uid, unknown), entry) for entry in entries)
     held = (
@@ -117,13 +116,10 @@ def pods_of_devices(
 def of_present_pods(
     entries: Iterable[CheckpointEntry], active: Iterable[Held], present: Container[str]
 ) -> tuple[CheckpointEntry, ...]:
-    """The entries without those of pods that are gone.
-
-    These are neither listed by PodResources nor `present`, which has the UIDs of pods with a log
-    folder: a pod keeps its folder until it is deleted.
-    """
+    """The entries without those of pods that are gone; `present` are UIDs with a log folder."""
     entries = tuple(entries)
     listed = pods_of_devices(entries, active)
+    # A pod keeps its log folder until it is deleted.
     return tuple(each for each in entries if each.pod_uid in present or each.pod_uid in listed)
 
 

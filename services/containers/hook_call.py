@@ -1,9 +1,4 @@
-"""The containers that start with an OCI hook, and the hook's message about one of them.
-
-The runtime's annotations in the container's configuration, which pods can't set, identify the
-container; containerd and CRI-O use different names for them. Nothing else that the container says
-of itself counts.
-"""
+"""The containers that start with an OCI hook, and the hook's message about one of them."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -17,6 +12,8 @@ from services.process.errors import HookMissing, InvalidInput
 from services.process.json import UNREADABLE
 from services.process.text import listing, plain, quote
 
+# Set by the runtime in the container's configuration; pods can't. Nothing else that the container
+# says of itself counts.
 _NAMES: Final = (
     ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
     ("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
@@ -60,7 +57,8 @@ def held_regions(
 ) -> tuple[str, tuple[str, ...]]:
     """The full name of the resource with a region, and all regions of it that the container has.
 
-    The runtime calls the hook for each region. One that was not allocated is refused.
+    Raises:
+        InvalidInput: The region was not allocated to the container.
     """
     held: dict[str, set[str]] = {}
     for entry in entries:
@@ -77,11 +75,10 @@ def held_regions(
 
 
 def require_no_plain_nodes(allocations: Iterable[CheckpointEntry]) -> None:
-    """Refuse a container that was given device nodes otherwise than through CDI.
-
-    The kubelet keeps what a container was allocated until its pod is deleted. A container that was
-    allocated devices before hook mode gets its nodes from there, even if nothing calls the hook.
-    """
+    """Refuse a container that was given device nodes otherwise than through CDI."""
+    # The kubelet keeps what a container was allocated until its pod is deleted. A container that
+    # was allocated devices before hook mode gets its nodes from there, even if nothing calls the
+    # hook.
     for each in allocations:
         if each.nodes != ():
             nodes = listing([plain(node) for node in (each.nodes or ["unknown nodes"])[:8]])

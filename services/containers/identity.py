@@ -1,12 +1,7 @@
 """Which container is starting: from the device ids in the kubelet's call to a container of a pod.
 
-The kubelet names only device ids when a container starts:
-
-1. `candidates` finds the entries of its checkpoint with exactly these ids. There may be several of
-   one pod: an app container reuses the devices of a plain init container.
-2. `pods_of_folders` finds the pod of their UID by its log folder, which the kubelet creates before
-   it asks whether a container may start.
-3. The pod's spec says what each candidate wants (`services.containers.wanted`).
+The kubelet names only device ids. They lead to entries of its checkpoint (`candidates`), whose UID
+leads to a pod by its log folder (`pods_of_folders`). `services.containers.wanted` reads its spec.
 """
 
 from collections import Counter
@@ -58,12 +53,14 @@ def candidates(
     entries: Iterable[CheckpointEntry], resource: str, ids: Iterable[str]
 ) -> tuple[ContainerIdentity, ...]:
     """The containers that hold exactly these devices of a resource, at least one."""
+    # Several of one pod if an app container reuses the devices of a plain init container.
     held_by = allocations(entries, resource, ids)
     return tuple(sorted({ContainerIdentity(entry.pod_uid, entry.container) for entry in held_by}))
 
 
 def pods_of_folders(folders: Iterable[str]) -> dict[str, PodRef]:
     """Pods by UID, from their log folders; without UIDs that several folders claim."""
+    # The kubelet creates a pod's folder before it asks whether a container of it may start.
     pods = [*filter(None, map(pod_of_folder, folders))]
     folders_of = Counter(pod.uid for pod in pods)
     return {pod.uid: pod for pod in pods if folders_of[pod.uid] == 1}

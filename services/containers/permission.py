@@ -1,9 +1,7 @@
 """May a container have what it was given? The node checks the mappings of its namespace again.
 
 The webhook has checked them before. This check finds pods that bypassed the webhook, and mappings
-that were deleted since. `auto` checks where a mode gives containers the right to program: functions
-in mode region, regions in mode regiondevel. `always` checks in mode af too, `never` nowhere. Units
-have no mappings.
+that were deleted since.
 """
 
 from enum import StrEnum
@@ -17,8 +15,9 @@ from services.names import DOMAIN
 from services.process.errors import NotMapped
 from services.process.text import plain
 
+# Modes that give containers the right to program: functions, or regions as a whole.
 _PROGRAMMING = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
-_MAPPED = _PROGRAMMING | {PluginMode.AF}
+_MAPPED = _PROGRAMMING | {PluginMode.AF}  # units have no mappings
 
 
 class Enforce(StrEnum):

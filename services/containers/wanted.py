@@ -1,8 +1,6 @@
 """What a container wants of the regions that it was given: the functions that its pod's spec names.
 
-The spec names them as `FPGA_REGION_<n>` with `FPGA_AFU_<n>`. Only the spec counts, not the
-environment of the image or of a ConfigMap, since only the spec was admitted. The API server's pod
-must have the UID and the node of the one that starts.
+The spec names them as `FPGA_REGION_<n>` with `FPGA_AFU_<n>`.
 """
 
 import re
@@ -123,6 +121,7 @@ def read_wanted(
     named = [each for each in every if each.name == container]
     if len(named) != 1:
         raise NotAllowed(f"the API server's pod {pod} has no container {quote(container)}")
+    # Not the environment of the image or of a ConfigMap: only the spec was admitted.
     functions = _functions(named[0].env or (), who, interface_id)
     if not functions:
         raise NotAllowed(
