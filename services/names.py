@@ -29,9 +29,6 @@ FUNCTION_PREFIX = f"{DOMAIN}/af-"
 REGION_PREFIX = f"{DOMAIN}/region-"
 """How the full names of all resources of functions and of regions begin."""
 
-FUNCTION_PREFIX = f"{DOMAIN}/af-"
-"""The same of functions in mode `af`."""
-
 UNIT_RESOURCE = "b-com.com/accelerator"
 """The full resource name in the modes that count identical units."""
 
