@@ -1,14 +1,7 @@
 """Which function goes into which port before a container starts, with the least programming.
 
-The kubelet has chosen the regions, the pod's spec names the functions. Each function needs a region
-of its own, and a region beyond those must carry one of the functions too. A container gets every
-port of its regions, so every port must carry a function that the container wants. A port that
-carries one keeps it. The others are programmed with the function that their region was assigned.
-The regions are assigned so that as few ports as possible are programmed.
-
-A region is a card's engine together with its ports, including those on virtual functions. Only what
-was programmed by accelbind counts as a port's function (`PortRecords`). The id that a port shows is
-no proof: the loaded image supplies it, and all OpenCL programs show the same one.
+The kubelet has chosen the regions, the pod's spec names the functions. A region is a card's engine
+together with its ports, including those on virtual functions.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -43,6 +36,8 @@ class Region:
 
     def carries(self, function: str, contents: Contents) -> bool:
         """Whether a port of it carries a function."""
+        # By the records only. The id that a port shows is no proof of what is in it: the loaded
+        # image supplies it, and all OpenCL programs show the same one.
         return any(contents.get(port.name) == function for port in self.ports)
 
     def foreign(self, functions: Collection[str], contents: Contents) -> tuple[Port, ...]:
@@ -102,7 +97,7 @@ def plan(
         ExternalFailure: A region is gone, changed, or can't be programmed or read as a whole.
     """
     given = list(dict.fromkeys(ids))
-    if len(functions) > len(given):
+    if len(functions) > len(given):  # each function needs a region of its own
         raise NotAllowed(
             f"{who} names {count(len(functions), 'function')} and was given"
             f" {count(len(given), 'region')}:"
@@ -116,6 +111,7 @@ def plan(
         if number in matched:
             function = functions[matched[number]]
         else:
+            # Beyond the functions, a region must carry one of them too.
             function = rest.pop(0) if rest else _spare(region, functions, contents)
         planned.append(_assign(region, function, functions, contents))
     return tuple(planned)
@@ -124,11 +120,9 @@ def plan(
 def _match(
     functions: Sequence[str], regions: Sequence[Region], contents: Contents
 ) -> dict[int, int]:
-    """Pair functions with regions where they cost no extra work: a largest bipartite matching.
-
-    A function costs nothing extra in a region that carries it. Nor does it in a region with a
-    port that must be programmed anyway, since that port can get it.
-    """
+    """Pair functions with regions where they cost no extra work: a largest bipartite matching."""
+    # A function costs nothing extra in a region that carries it. Nor does it in a region with a
+    # port that must be programmed anyway, since that port can get it.
     matched: dict[int, int] = {}
     foreign = [bool(region.foreign(functions, contents)) for region in regions]
 
@@ -149,12 +143,12 @@ def _match(
 
 
 def _spare(region: Region, functions: Sequence[str], contents: Contents) -> str:
-    """The function for a region beyond those that the functions need: one that it carries."""
     return next((each for each in functions if region.carries(each, contents)), functions[-1])
 
 
 def _assign(region: Region, function: str, wanted: Sequence[str], contents: Contents) -> RegionPlan:
-    """The ports of a region to keep, and those to program with its function."""
+    # The container gets every port of the region, so each must carry a function that it wants. One
+    # that carries any of them keeps it.
     foreign = region.foreign(wanted, contents)
     if not foreign and not region.carries(function, contents):
         foreign = tuple(port for port in region.ports if port.number is not None)[:1]

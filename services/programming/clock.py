@@ -1,11 +1,7 @@
 """The user clock of a port: what a bitstream asks for, and what the port reports.
 
 A function runs on two clocks of its own, one twice as fast as the other; its bitstream names them
-in MHz. accelbind measures them and doesn't set them. Cards report them in one of two ways:
-
-- `<feature>/userclk/frequency` (Stratix 10, Agilex): the slow clock and the fast one, in kHz;
-- `userclk_freqcntrsts` (Arria 10): a counter, bits 0…16 in 10 kHz, with bit 32 set if that is the
-  fast clock. `userclk_freqcntrcmd` selects which one it measures.
+in MHz. accelbind measures them and doesn't set them.
 """
 
 import time
@@ -23,11 +19,11 @@ TOLERANCE: Final = 0.02
 MEASURE_SECONDS: Final = 0.01
 """What the counter needs for a measurement, as in the OPAE SDK."""
 
-_SELECT: Final = "userclk_freqcntrcmd"
+_SELECT: Final = "userclk_freqcntrcmd"  # which clock the counter measures
 _SLOW: Final = b"0x0000000000000000\n"
 _COUNTER: Final = "userclk_freqcntrsts"
-_FAST: Final = 1 << 32
-_COUNT: Final = (1 << 17) - 1
+_FAST: Final = 1 << 32  # set if the counter has measured the fast clock
+_COUNT: Final = (1 << 17) - 1  # in 10 kHz
 
 
 class ClockCheck(StrEnum):
@@ -60,6 +56,7 @@ def requested_clock(high: float | None, low: float | None) -> UserClock | None:
 
 def read_user_clock(port: DeviceFiles) -> UserClock | None:
     """The clock that a port reports, None if it reports none."""
+    # Stratix 10 and Agilex have a feature that reports both; Arria 10 has a counter.
     for name in port.names():
         if text := port.text(f"{name}/userclk/frequency"):
             return _frequency(text)
@@ -72,7 +69,7 @@ def read_user_clock(port: DeviceFiles) -> UserClock | None:
 
 
 def _frequency(text: str) -> UserClock | None:
-    words = text.split()
+    words = text.split()  # the slow clock and the fast one, in kHz
     if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
         return None
     low, high = (int(word) / 1000 for word in words)

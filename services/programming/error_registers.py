@@ -114,8 +114,8 @@ def clear_errors(
 ) -> tuple[ClearResult, str]:
     """Clear the errors of a port if they are still the same and nobody has the port.
 
-    Nothing is raised for what the files or the driver do: the result has a sentence about it, empty
-    where it went well.
+    Returns:
+        The result, and why it isn't `CLEARED`. Nothing is raised for what files or driver do.
     """
     value, place = port.errors or 0, PortPlace(card, port, None)
     lock = card_lock(locks, lock_of(card), seconds=LOCK_SECONDS)
@@ -184,7 +184,7 @@ def _status(status: int) -> Iterator[str]:
 
 
 def _managers(engine: DeviceFiles) -> Iterator[str]:
-    """What the FPGA manager reports, the only source under the in-tree driver."""
+    # The only source under the in-tree driver.
     for name in engine.names():
         if not name.startswith(_MANAGERS):
             continue

@@ -1,12 +1,6 @@
 """Device nodes: the ioctls of both drivers, and which processes have a node open.
 
-Numbers and structures are those of `linux/fpga-dfl.h` and of the out-of-tree driver's
-`intel-fpga.h`: little endian, naturally aligned, `argsz` the structure's own size. A
-`DriverNode` makes them through its `DriverCalls`, and raises `OSError` as the kernel does.
-
-A driver knows whether somebody has a port open: it refuses an opener that wants to be alone
-(O_EXCL). `/proc` says who that is, among the processes that can be seen from here: all of them on
-the host, its own in a pod without `hostPID`.
+A `DriverNode` makes them through its `DriverCalls`, and raises `OSError` as the kernel does.
 """
 
 import errno
@@ -35,6 +29,8 @@ class Ioctls:
     """Of `release` and `assign`."""
 
 
+# Of `linux/fpga-dfl.h` and of the out-of-tree driver's `intel-fpga.h`: little endian, naturally
+# aligned. Where a structure starts with its own size, they call that `argsz`.
 IOCTLS: Final = {
     "dfl": Ioctls(
         *(0xB640, 0xB680, 0x4004B681, 0x4004B682),
@@ -72,11 +68,9 @@ class DriverCalls:
     """Calls the drivers behind device nodes: the kernel's. Subclasses can be injected instead."""
 
     def open(self, path: Path, *, alone: bool = False) -> int:
-        """Open a device node for ioctls.
-
-        Alone means that nobody else may have it open. The drivers refuse with EBUSY if somebody
-        has, and refuse others until it is closed (O_EXCL, `dfl_feature_dev_use_begin`).
-        """
+        """Open a device node for ioctls; alone, if nobody else may have it open."""
+        # With O_EXCL the drivers refuse with EBUSY if somebody has it, and refuse others until it
+        # is closed (`dfl_feature_dev_use_begin`).
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY
         return os.open(path, flags | (os.O_EXCL if alone else 0))
 
@@ -142,18 +136,20 @@ class DriverNode:
 
 
 def holders_of(node: Path) -> list[str]:
-    """The other processes that have a node open: `process 12 (bash)`."""
+    """The other processes that have a node open: `process 12 (bash)`.
+
+    Only those that can be seen from here: all on the host, its own in a pod without `hostPID`.
+    """
     wanted = _identity(str(node))
     return list(_search(wanted)) if wanted else []
 
 
 def _identity(path: str) -> tuple[str, int, int] | None:
-    """What two paths of one device have in common: its number; of another file, its inode."""
     try:
         status = os.stat(path)  # noqa: PTH116 - plain paths, fast
     except OSError:
         return None
-    if stat.S_ISCHR(status.st_mode):
+    if stat.S_ISCHR(status.st_mode):  # other paths of the device have the same number
         return "device", status.st_rdev, 0
     return "file", status.st_dev, status.st_ino
 
@@ -168,10 +164,9 @@ def _search(wanted: tuple[str, int, int]) -> Iterator[str]:
 
 
 def _names(folder: str) -> list[str]:
-    """The names in a folder; none if the process is gone or may not be inspected."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - names are all that is needed, fast
-    except OSError:
+    except OSError:  # the process is gone, or may not be inspected
         return []
 
 

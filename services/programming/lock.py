@@ -1,8 +1,6 @@
 """One at a time on a card: a lock between processes and between threads.
 
-It is an flock on a file per card, in a folder that all who program on the host share. The kernel
-releases it when its process ends, however that happens. The file stays, since removing it would let
-two processes lock the card at once.
+It is an flock on a file per card, in a folder that all who program on the host share.
 """
 
 import fcntl
@@ -42,12 +40,14 @@ def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
         _acquire(descriptor, card, path, time.monotonic() + seconds)
         yield
     finally:
+        # The file stays: removing it would let two processes lock the card at once.
         os.close(descriptor)
 
 
 def _acquire(descriptor: int, card: str, path: Path, deadline: float) -> None:
     while True:
         try:
+            # The kernel releases it when this process ends, however that happens.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() < deadline:

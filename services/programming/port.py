@@ -69,12 +69,9 @@ class PortPlace:
 
 
 def device_name(shown: str) -> str:
-    """What the user named: a device or card as in sysfs, or a PCI address; also as a path or link.
-
-    Drivers have no capitals in their names.
-    """
+    """What the user named: a device or card as in sysfs, a PCI address; also as a path or link."""
     path = Path(os.path.realpath(shown) if "/" in shown else shown)
-    match = _NAME.fullmatch(path.name.lower())
+    match = _NAME.fullmatch(path.name.lower())  # drivers have no capitals in their names
     if match is None:
         raise DeviceGone(f"{shown!r} is not an FPGA device: name one as 'accelbind fpga list' does")
     address = _ADDRESS.fullmatch(match[0])
@@ -127,7 +124,6 @@ def port_meant(inventory: Inventory, name: str) -> str:
 
 
 def _card_called(inventory: Inventory, wanted: str) -> Card | None:
-    """A card by its address, its name or that of its engine."""
     for card in inventory.cards:
         if wanted in (card.address, card.name) or (card.fme and card.fme.name == wanted):
             return card
@@ -135,13 +131,11 @@ def _card_called(inventory: Inventory, wanted: str) -> Card | None:
 
 
 def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
-    """The engine of a card's ports; on a virtual function, that of its physical one."""
-    physical = Topology(inventory.cards).physical(card)
+    physical = Topology(inventory.cards).physical(card)  # a virtual function has no engine
     return EnginePlace(physical, physical.fme) if physical.fme else None
 
 
 def _nothing(inventory: Inventory, wanted: str, kind: str, names: list[str]) -> str:
-    """The message for a device that is not there: what there is, or why there is nothing."""
     sentence = f"there is no {wanted} on this node"
     if names:
         shown = listing(names[:_NAMED], more=len(names[_NAMED:]))
@@ -189,7 +183,7 @@ class DeviceFiles:
         return self._root / resolved.lstrip("/") if resolved else None
 
     def write(self, file: str, content: bytes) -> None:
-        """Write an attribute in one go, since a driver takes each write as a value."""
+        """Write an attribute; raises `OSError`."""
         path = self.path(file)
         if path is None:
             raise FileNotFoundError(errno.ENOENT, "no such file")
@@ -197,7 +191,7 @@ class DeviceFiles:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
-            os.write(descriptor, content)
+            os.write(descriptor, content)  # in one go: a driver takes each write as a value
         finally:
             os.close(descriptor)
 

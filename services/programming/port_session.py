@@ -69,10 +69,7 @@ def opened_node(
     alone: bool = False,
     calls: DriverCalls = KERNEL,
 ) -> Iterator[DriverNode]:
-    """Open a device node for ioctls; alone, if nobody else may have it.
-
-    `operation` is what can't be done if it can't be opened, for the message.
-    """
+    """Open a device node for ioctls; `operation` starts the message if that fails."""
     ioctls = IOCTLS.get(place.card.driver)
     if ioctls is None:
         raise DeviceRefused(f"{operation}: the driver {place.card.driver} has no known ioctls")

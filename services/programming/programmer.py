@@ -1,13 +1,7 @@
 """Putting a function into a port, and verifying that it is there.
 
-`Programmer.ensure` does all of it. The card is locked, against other processes and threads, and the
-port is opened alone. If its record counts and says that the function is there, it is only reset.
-Otherwise the record is emptied before the engine reconfigures, and written once the port shows the
-function.
-
 All of it is synchronous and may hang in the driver: call it in a thread that can be left behind
-(`services.process.blocking`). Each error says what failed, where, and what to do. If the port has
-gone meanwhile, the error says so.
+(`services.process.blocking`).
 """
 
 import contextlib
@@ -65,11 +59,7 @@ Require = Callable[[Inventory], None]
 
 
 class Programmer:
-    """Programs the ports of a node. Several threads may use one at once.
-
-    `root` is the folder below which `sys/` and `dev/` are; `scan_cards` gives the cards as they
-    are now.
-    """
+    """Programs the ports of a node. Several threads may use one at once."""
 
     def __init__(
         self,
@@ -154,7 +144,7 @@ class Programmer:
                 raise HardwareError(
                     f"{place.name} doesn't report its number, which programming needs"
                 )
-            self._records.empty(place.record_key)
+            self._records.empty(place.record_key)  # until the port shows the function
             try:
                 node.program_port(place.port.number, data)
             except ProgrammingFailed as error:
@@ -167,9 +157,9 @@ class Programmer:
                 ) from error
 
     def _verify(self, session: PortSession, image: Image) -> None:
-        """Wait until the port shows the function; reading it while it comes up fails (EBUSY)."""
         deadline = time.monotonic() + VERIFY_SECONDS
         while True:
+            # Reading it while the function comes up fails (EBUSY).
             shown = canonical_id(session.files.text("afu_id"))
             if shown == image.afu_id:
                 return
@@ -247,7 +237,6 @@ class Programmer:
         return check_user_clock(files, requested)
 
     def _record(self, place: PortPlace, files: DeviceFiles) -> PortRecord | None:
-        """The record of a port, if it counts."""
         if place.port.number is None:
             return None
         return self._records.read(place.record_key, files.inode, place.port.afu_id)
@@ -289,7 +278,6 @@ class Programmer:
 
 
 def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
-    """The engine that can program a port with an image."""
     engine, interface_id = place.engine, place.interface_id
     if engine is None:
         pci = place.card.pci
@@ -310,13 +298,10 @@ def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
 
 
 def _check_not_released(place: PortPlace, engine: EnginePlace) -> None:
-    """Refuse a port that the physical function has released, if its driver can't program that.
-
-    The in-tree driver programs through the port's device on the physical function. It deletes that
-    device when the port is released, and does not check for it when it programs
-    (`dfl_fpga_cdev_release_port` in `drivers/fpga/dfl.c`, `fme_bridge_enable_set` in
-    `drivers/fpga/dfl-fme-br.c`). A port on a virtual function is always a released one.
-    """
+    # The in-tree driver programs through the port's device on the physical function. It deletes
+    # that device when the port is released, and does not check for it when it programs
+    # (`dfl_fpga_cdev_release_port` in `drivers/fpga/dfl.c`, `fme_bridge_enable_set` in
+    # `drivers/fpga/dfl-fme-br.c`). A port on a virtual function is always a released one.
     if place.is_released:
         raise DeviceRefused(
             f"{place.name} can't be programmed: it is released to virtual function"
