@@ -1,8 +1,4 @@
-"""Keeps a CDI file of this node's devices up to date, beside discovery.
-
-Devices are offered without waiting for the file: `Allocate` names a device by CDI once the file
-describes it, and returns its nodes in any case.
-"""
+"""Keeps a CDI file of this node's devices up to date, beside discovery."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -37,6 +33,7 @@ class CdiPublisher:
         calls: BlockingCalls,
         hook: CdiHook | None = None,
     ) -> None:
+        # `Allocate` names these by CDI and returns nodes in any case: no device waits for the file.
         self.published: frozenset[str] = frozenset()
         """Ids of the devices that the file names."""
         self._kind = kind

@@ -1,8 +1,4 @@
-"""The discovery loop: asks the providers again and again, and keeps `NodeState` up to date.
-
-`run_once` is one round: find the devices of each provider, decide what to advertise, damp devices
-that flap. If a provider fails, what it found before stays, and the others go on.
-"""
+"""The discovery loop: asks the providers again and again, and keeps `NodeState` up to date."""
 
 import asyncio
 import time
@@ -25,8 +21,7 @@ log = structlog.get_logger(component="node")
 class Discovery:
     """Finds out what this node has; every `interval` seconds, or on request.
 
-    `holders` returns which containers have devices. After each scan in which a provider answered,
-    `on_scan` are called in their order.
+    After each scan in which a provider answered, `on_scan` are called in their order.
     """
 
     def __init__(
@@ -68,6 +63,7 @@ class Discovery:
         self._outage.update(state.scan_error)
         if errors and len(errors) == len(self._providers):
             return
+        # Of a provider that failed, what it found before stays.
         founds = [self._found.get(each.name, Found()) for each in self._providers]
         offer = merge(founds, held_by_pods(await self._holders()))
         advertised, self._health = damp(offer, self._health, self._damping, now=time.monotonic())

@@ -1,8 +1,4 @@
-"""The reasons of the plugin's Events, and what changed on a node between two scans.
-
-Node problems and cards that can't be read have reasons of their own, which are spelled from their
-codes by `event_reason`. Each change is found once, for the log and for Events.
-"""
+"""The reasons of the plugin's Events, and what changed on a node between two scans."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -90,13 +86,13 @@ _WARNINGS = frozenset(
 
 
 def event_reason(code: str) -> str:
-    """The reason code of a problem as Events have it: `no-driver` is `NoDriver`."""
+    """The reason of Events about a problem of a node or card: `no-driver` is `NoDriver`."""
     return "".join(part.capitalize() for part in code.split("-"))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change."""
+    """A change, found once for the log and for Events."""
 
     what: str
     """Short, for the log."""
@@ -138,12 +134,9 @@ def inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:
 def device_changes(
     before: AdvertisedResources, now: AdvertisedResources, inventory: Inventory
 ) -> Iterator[Change]:
-    """Devices that came, went, or whose health changed.
-
-    Those of a card that can't be read have no Events: the card has one.
-    """
+    """Devices that came, went, or whose health changed."""
     old, new = _by_id(before), _by_id(now)
-    failing = {card.name for card in inventory.cards if card.failure}
+    failing = {card.name for card in inventory.cards if card.failure}  # these have their own Events
     for key in sorted(old.keys() - new.keys()):
         text = f"{key} of {old[key].resource or 'no resource'} is gone"
         yield Change("device gone", key, text, warning=True, event=EventReason.DEVICE_GONE)
@@ -180,6 +173,6 @@ def _reasons(device: Device) -> frozenset[str]:
 
 
 def _by_id(advertised: AdvertisedResources) -> Mapping[str, Device]:
-    """The devices of a node, without those that are only like what a device type matches."""
+    # Without those that are only like what a device type matches.
     others = (each for each in advertised.not_offered if _reasons(each) != {NOT_MATCHED})
     return {each.id: each for each in (*others, *advertised.devices())}

@@ -1,10 +1,4 @@
-"""The provider of FPGAs: reads the cards, and makes devices of them as the node's mode says.
-
-While a card is programmed, its files change: ports vanish for a moment, ids can't be read, and
-registers show errors that will be cleared. That says nothing about its health, so the card stays as
-the scan before found it until the work has ended; one that was not found before, because the node's
-mode has just changed, is unhealthy until then. So is a card that hangs in its driver.
-"""
+"""The provider of FPGAs: reads the cards, and makes devices of them as the node's mode says."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -33,11 +27,7 @@ FindProblems: TypeAlias = Callable[[Inventory], Mapping[str, Problem]]
 
 
 class FpgaProvider:
-    """Finds the devices of a node's cards in one mode.
-
-    `calls` makes the calls that work on cards, under the key of each card. `holders` returns which
-    containers have devices.
-    """
+    """Finds the devices of a node's cards in one mode; `calls` are those that work on cards."""
 
     name = "fpga"
     subsystems = FPGA_SUBSYSTEMS
@@ -86,13 +76,15 @@ class FpgaProvider:
         return Found(devices, inventory.problems, inventory.cards)
 
     async def _read_cards(self) -> Inventory:
-        """The cards as they count, in a stable order."""
         before = self._calls.busy
         inventory = await self._scan()
         busy, stuck = before | self._calls.busy, self._calls.abandoned
         cards, last = [], {}
         for card in inventory.cards:
             known, key = (card.driver, card.name), card_key(lock_of(card))
+            # While a card is programmed, its files change: ports vanish for a moment, ids can't be
+            # read, and registers show errors that will be cleared. That says nothing about its
+            # health, so it stays as the scan before found it until the work has ended.
             counts = self._last.get(known) if key in busy else card
             if counts is not None:
                 last[known] = counts

@@ -1,11 +1,7 @@
 """The mode that was served last on this node: a file near the plugin's sockets.
 
-It is written before a mode is served. Mode `regiondevel` hands out the power to program, so records
-of what is in ports don't outlive it: entering it, and entering any mode after it, first deletes all
-of them (`services.programming.records`). Without the file the same happens.
-
-The mode also counts at a start at which the API server doesn't return the node's annotation: a
-plugin that is restarted during an outage must not offer the ports of regions that containers have.
+It also counts at a start at which the API server doesn't return the node's annotation: a plugin
+that is restarted during an outage must not offer the ports of regions that containers have.
 """
 
 import asyncio
@@ -95,14 +91,10 @@ async def enter_mode(
 
 
 def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty: bool) -> None:
-    """In a thread of its own.
-
-    Raises:
-        HardwareError: Records can't be deleted.
-        OSError: The mode can't be written, and another one is.
-    """
     last, older = last_mode(plugins), plugins / OLDER
     has_older = os.path.lexists(older)
+    # Mode regiondevel hands out the power to program, so no record outlives it. An unknown mode may
+    # have been that one.
     if has_older or last is None or PluginMode.REGIONDEVEL in (mode, last):
         try:
             records.delete_all(keep_empty=keep_empty)
@@ -121,14 +113,13 @@ def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty:
         replace_file(plugins / FILE, f"{mode}\n".encode(), mode=0o600)
         older.unlink(missing_ok=True)
     except OSError as error:
-        if last is not None:
+        if last is not None:  # the file says another mode
             raise
         # As where there is no kubelet yet. The next start finds none, and deletes all records.
         log.warning("the mode that is served is not remembered", reason=str(error))
 
 
 def _read(path: Path) -> str:
-    """The content of a file, empty if there is none."""
     with contextlib.suppress(FileNotFoundError), open_regular(path) as file:
         return file.read(_MAX_BYTES).decode()
     return ""

@@ -1,8 +1,4 @@
-"""The metrics of a node's devices and cards: what is counted, and what a scrape shows.
-
-What is shown is made at each scrape from what is known: a scrape reads no card and asks no kubelet,
-and no series outlives its device.
-"""
+"""The metrics of a node's devices and cards: what is counted, and what a scrape shows."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,6 +82,10 @@ def new_counter(
     for value in known:
         counter.labels(value)
     return counter
+
+
+# Made anew at each scrape from what is known: a scrape reads no card and asks no kubelet, and no
+# series outlives its device.
 
 
 @dataclass(eq=False)
@@ -230,5 +230,4 @@ def _of_cards(cards: Iterable[Card], sensors: Iterable[CardSensors]) -> Iterator
 
 
 def _label_of(value: int | None) -> str:
-    """A number as a label, empty if it is unknown."""
     return "" if value is None else str(value)

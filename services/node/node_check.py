@@ -1,10 +1,4 @@
-"""Whether the device nodes that a container has are those of its devices.
-
-The kubelet stores the answer to `Allocate` and uses it at each start of the container, also after
-the node was restarted. A device may have another node by then, and another device may have its old
-one. So before each start the stored host paths are compared with those of today. If they differ,
-the container doesn't start: a new pod gets the right nodes.
-"""
+"""Whether the device nodes that a container has are those of its devices."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,10 +35,7 @@ def changed_nodes(
 
 
 class NodesStartPolicy:
-    """Lets a container start if its devices still have the nodes that it was allocated.
-
-    If the kubelet's checkpoint can't be read, the container starts.
-    """
+    """Lets a container start if its devices still have the nodes that it was allocated."""
 
     def __init__(
         self,
@@ -69,11 +60,14 @@ class NodesStartPolicy:
         try:
             allocated = allocations(await self._files.entries(), resource, ids)
         except (KubeletError, HardwareError, NotAllowed) as error:
-            self._outage.failed(str(error))
+            self._outage.failed(str(error))  # and it starts
             return
         unknown = any(each.nodes is None for each in allocated)
         self._outage.update("an answer in the checkpoint can't be decoded" if unknown else "")
         devices = self._state.advertised.resources.get(resource, {})
+        # The kubelet stores the answer to `Allocate` and uses it at each start of the container,
+        # also after the node was restarted. A device may have another node by then, and another
+        # device its old one. Only a new pod gets the right nodes.
         for entry in allocated:
             old, today = changed_nodes(entry, devices, self._host_root)
             if old:
@@ -82,7 +76,6 @@ class NodesStartPolicy:
                 raise NotAllowed(text)
 
     async def _report(self, entry: CheckpointEntry, text: str) -> None:
-        """Record an Event of the pod, if its log folder says which one it is."""
         try:
             folders = await self._files.folders()
         except (KubeletError, HardwareError):
@@ -103,13 +96,10 @@ def _refusal(entry: CheckpointEntry, old: Sequence[str], today: Sequence[str]) -
 
 
 def require_numbers(root: Path, nodes: Iterable[DeviceNode]) -> None:
-    """Raise `NotAllowed` if a node that a container is to get has the number of another device.
-
-    A node that is missing is left to the container runtime: a refusal of `Allocate` would fail the
-    pod for good. `/dev` is in memory, so this asks no device.
-    """
-    files = Sysfs(root)
+    """Raise `NotAllowed` if a node that a container is to get has the number of another device."""
+    files = Sysfs(root)  # `/dev` is in memory, so this asks no device
     for node in nodes:
+        # A missing one is left to the runtime: a refusal of `Allocate` fails the pod for good.
         actual = files.node_number(node.host) if node.number else None
         if node.number and actual and actual != node.number:
             (now, at), (major, minor) = actual, node.number

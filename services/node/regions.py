@@ -1,10 +1,4 @@
-"""Makes regions ready for a container: every port carries what the container wants, and is reset.
-
-`services.programming.assignment` plans the work for all regions together, from the cards as they
-are at this moment. Then all cards work at once, each in its own thread. If one region fails, the
-others stay ready: the kubelet asks again, and finished work is not repeated. When the time of a
-start is over, the work on its cards goes on.
-"""
+"""Makes regions ready for a container: each port carries what it should, and is reset."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -114,6 +108,8 @@ class RegionProgramming:
         """
         planned, _ = await self._plan(wanted, ids)
         try:
+            # All cards work at once. If one fails, the regions of the others stay ready: the
+            # kubelet asks again, and finished work is not repeated.
             slow_clocks = await _all(map(self._prepare, planned))
         finally:
             self._on_done()
@@ -167,7 +163,6 @@ class RegionProgramming:
         await self._in_turn(ids, self._programmer.settle, "waiting for work on")
 
     async def _in_turn(self, ids: Sequence[str], call: Callable[[str], None], what: str) -> None:
-        """Make a call for each region, after what is being done to its card."""
         regions = (await self.read()).regions
         for each in ids:
             region = regions.get(each)
@@ -191,7 +186,7 @@ class RegionProgramming:
         return planned, now.contents
 
     async def _check_clocks(self, planned: RegionPlan) -> list[str]:
-        """Check the user clocks of a region's ports; return a sentence for each that is slow."""
+        """Return a sentence for each port of a region whose user clock is slow."""
         ports = [each.port for each in planned.kept]
         clocks = await self._calls.run(
             card_key(planned.region.card.place),
@@ -202,11 +197,7 @@ class RegionProgramming:
         return list(filter(None, clocks))
 
     async def _prepare(self, planned: RegionPlan) -> list[str]:
-        """Make every port of a region carry what it should, freshly reset.
-
-        Returns:
-            A sentence for each port whose user clock is slow.
-        """
+        """Make a region ready; return a sentence for each port whose user clock is slow."""
         # The ports that only need a reset come first: one that is in use stops this early.
         images = {each.port: _image_there(planned.region, each) for each in planned.kept}
         outcome, reserved = "failed", 0
@@ -218,6 +209,7 @@ class RegionProgramming:
                 reserved = bitstream.memory
                 image = Image.from_bitstream(bitstream)
                 images |= {each.port: image for each in planned.programmed}
+            # If the time of this start is over before, the work on the card goes on.
             results = await self._calls.run(
                 card_key(planned.region.card.place),
                 lambda: {port: self._programmer.ensure(port, images[port]) for port in images},
@@ -234,7 +226,6 @@ class RegionProgramming:
         return [each.slow_clock for each in results.values() if each.slow_clock]
 
     async def _reserve(self, planned: RegionPlan) -> int:
-        """Reserve memory for the bitstream that a region needs; return the bytes."""
         ids = (planned.region.interface_id, planned.programmed[0].function)
         size = await self._read(partial(self._storage.memory_needed, *ids))
         full = TooSlow(
@@ -278,10 +269,7 @@ class RegionProgramming:
 
 
 class MemoryBudget:
-    """Bytes that may be in use at once; who needs more than is free waits.
-
-    A reservation that is larger than all of it is granted once nothing else is reserved.
-    """
+    """Bytes that may be in use at once; who needs more than is free waits."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -290,6 +278,7 @@ class MemoryBudget:
 
     async def reserve(self, size: int) -> None:
         """Wait until so many bytes are free, and reserve them."""
+        # What is larger than all of it waits until nothing else is reserved.
         while self._reserved and self._reserved + size > self._size:
             self._freed.clear()
             await self._freed.wait()
@@ -306,7 +295,6 @@ def _programmed(planned: Iterable[RegionPlan]) -> tuple[Assignment, ...]:
 
 
 def _mismatch(what: Assignment, contents: Contents) -> str:
-    """What a port carries instead of a function that its region should get."""
     name = plain(what.port)
     content = contents.get(what.port)
     carries = (
@@ -322,7 +310,7 @@ def _mismatch(what: Assignment, contents: Contents) -> str:
 
 
 def _image_there(region: Region, what: Assignment) -> Image:
-    """The image of a function that a port carries; its file need not be on this node."""
+    # Without a bitstream, whose file need not be on this node.
     opencl = len(what.function) == _OPENCL_LENGTH
     shown = next((port.afu_id for port in region.ports if port.name == what.port), OPENCL_AFU)
 

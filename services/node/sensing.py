@@ -1,7 +1,4 @@
-"""Reads the cards' sensors beside discovery: for metrics, and to check the configured limits.
-
-Sensors are read every half a minute and when cards come or go.
-"""
+"""Reads the cards' sensors beside discovery: for metrics, and to check the configured limits."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping

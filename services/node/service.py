@@ -1,8 +1,4 @@
-"""What a process knows and does about a node's cards, whatever kubelet API offers its devices.
-
-It is composed once per mode, top to bottom: the state, what reads cards and sensors, what clears
-errors, and the discovery that calls all who are interested in a scan.
-"""
+"""What a process knows and does about a node's cards, whatever kubelet API offers its devices."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
@@ -39,9 +35,8 @@ SPACING: Final = 0.5
 class NodeService:
     """Looks after a node's cards in one mode.
 
-    `holders` say which containers have devices, `units` is their number in mode units. `problems`
-    find what else is wrong with ports, `on_scan` are called after each scan, behind the reports of
-    what has changed.
+    `units` is their number in mode units. `problems` find what else is wrong with ports, `on_scan`
+    are called after each scan, behind the reports of what has changed.
     """
 
     def __init__(
@@ -140,7 +135,7 @@ class NodeService:
             yield "card events", follow_card_events(self.state.rescan.request, self._subsystems)
 
     def _subsystems(self) -> frozenset[str]:
-        """Whose uevents ask for a scan; those of device types change with their files."""
+        # Those of device types change with their files.
         return frozenset().union(*(each.subsystems for each in self._providers))
 
 

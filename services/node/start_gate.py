@@ -1,16 +1,7 @@
-"""May a container start? The node checks before each start, and this module has the checks.
+"""The checks before a container starts. `plugin.composition` chooses them by the node's mode.
 
-The kubelet calls `PreStartContainer` of one resource (`plugin.server`), which calls its policies.
-`plugin.composition` chooses them by the node's mode:
-
-- `RegionStartPolicy`, mode region: makes the container's functions ready in its regions, by
-  programming if needed; with `--programming=none`, compares them with what the regions carry;
-- `require_hook`, mode region with `--programming=oci-hook`: allows the functions, and refuses
-  the start if the container would get its device nodes without the hook;
-- `require_mapped`, modes regiondevel and af: its namespace must map what it was given.
-
-A policy raises an `AccelbindError`: its text becomes an event of the pod, and the kubelet tries
-again every 10 to 20 s. `plugin.server.CODES` has the gRPC code of each.
+`plugin.server` calls them in `PreStartContainer`. If one raises, the kubelet makes the text an
+Event of the pod, and tries again every 10 to 20 s. `plugin.server.CODES` has the gRPC codes.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,11 +32,11 @@ log = structlog.get_logger(component="node")
 
 StartPolicy: TypeAlias = Callable[[str, Sequence[str]], Awaitable[None]]
 """Called before a container starts, with a full resource name and the ids of its devices. Raises an
-`AccelbindError` if it may not; the text is for the pod's events."""
+`AccelbindError` if it may not."""
 
 
 class RegionStartPolicy:
-    """Lets a container start once the functions that it wants are in its regions.
+    """Lets a container start once its functions are in its regions, for mode region.
 
     Without `programs`, they must be there already.
     """
@@ -96,11 +87,11 @@ async def require_hook(
     on_missing: Callable[[], None],
     record_event: Callable[[EventRecord], None],
 ) -> None:
-    """Let a container start if it may have its functions and its hook will be called.
+    """Let a container start if it may have its functions and its OCI hook will be called.
 
-    Whether the functions are ready is checked when the OCI hook is called, after this. `on_missing`
-    is called for a start that is refused because the hook would not be called.
+    `on_missing` is called for a start that is refused because the hook would not be called.
     """
+    # Whether the functions are ready is checked by `RegionStartPolicy` when the hook is called.
     async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
         allocated = await claims.allocations(resource, ids)
         wanted = await claims.wanted(resource, ids)
@@ -116,7 +107,7 @@ async def require_hook(
 
 
 async def require_mapped(resource: str, ids: Sequence[str], *, claims: StartClaims) -> None:
-    """Let a container start only if its namespace maps what it was given, in other modes."""
+    """Let a container start only if its namespace maps what it was given, for other modes."""
     async with deadline(CHECK_SECONDS, _too_slow("checking who may have", ids)):
         wanted = await claims.wanted(resource, ids)
     log.info("mapped", resource=resource, devices=list(ids), container=wanted.who)

@@ -67,11 +67,9 @@ GONE: Final = "gone"
 
 
 def rows(tree: AdvertisedResources, holders: Holders) -> tuple[Row, ...]:
-    """The devices of a node: those offered, those that can't be, and those that are gone.
-
-    A device is known by its id: a port that is given another function while a container has it
-    is still that container's, though the kubelet knows it under the resource that it had.
-    """
+    """The devices of a node: those offered, those that can't be, and those that are gone."""
+    # By id only: a port that is given another function while a container has it is still that
+    # container's, though the kubelet knows it under the resource that it had.
     owners: dict[str, set[Holder]] = {}
     resources: dict[str, str] = {}
     for (resource, key), users in sorted(holders.items()):
@@ -104,7 +102,7 @@ def _row(device: Device, owners: tuple[Holder, ...]) -> Row:
 
 
 def _gone(key: str, resource: str, owners: tuple[Holder, ...]) -> Row:
-    """A device whose card has vanished, or that another mode of the node offered."""
+    # Its card has vanished, or another mode of the node offered it.
     text = f"a container has {key} of {resource}, and the node no longer has it"
     return Row(
         device=key,
