@@ -1,8 +1,4 @@
-"""Create a certificate authority and the serving certificates it signs. Pure.
-
-The certificates follow RFC 5280 strictly (key identifiers, critical constraints), because Python's
-`ssl` checks strictly from 3.13 on, as OpenSSL does with `-x509_strict`.
-"""
+"""Create a certificate authority and the serving certificates it signs. Pure."""
 
 import ipaddress
 import re
@@ -18,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from services.process.errors import InvalidSettings
 
 CLOCK_SKEW = timedelta(hours=1)
-"""Certificates are dated back this much, for clients whose clock is behind."""
+"""How far certificates are dated back."""
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LONGEST_NAME = 253  # RFC 1035, without the final dot
@@ -39,11 +35,11 @@ class KeyPair:
 
     @property
     def key_pem(self) -> bytes:
-        """The key as PEM (PKCS #8, not encrypted: the mode of its file protects it)."""
+        """The key as PEM, PKCS #8."""
         return self.key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+            serialization.NoEncryption(),  # its file's mode or RBAC protects it
         )
 
 
@@ -89,8 +85,11 @@ def create_authority(
     # Every TLS client of Kubernetes understands these keys, and they are cheap to sign with.
     key = key or ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    # The CAs in a bundle need different names.
+    # Clients look an issuer up by its name, and a bundle holds several CAs while one replaces
+    # another.
     name = _subject(f"accelbind CA {identifier.digest.hex()[:8]}")
+    # Key identifiers and critical constraints as RFC 5280 has them: Python's `ssl` checks strictly
+    # from 3.13 on, as OpenSSL does with `-x509_strict`.
     builder = (
         _builder(name, name, key.public_key(), now, now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -109,6 +108,7 @@ def issue_serving(
 ) -> KeyPair:
     """A serving certificate with a new key; it ends with its CA if that ends earlier."""
     key = ec.generate_private_key(ec.SECP256R1())
+    # Beyond its CA no client would accept it, and its renewal would come too late.
     end = min(now + lifetime, authority.certificate.not_valid_after_utc)
     builder = (
         _builder(
@@ -152,7 +152,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_before(now - CLOCK_SKEW)  # for clients whose clock is behind
         .not_valid_after(end)
     )
 

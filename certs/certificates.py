@@ -1,8 +1,4 @@
-"""Read certificates and keys from PEM, and compare them. Pure.
-
-The PEM comes from files, and from Secrets that anybody with the right may have edited: what cannot
-be read is left out, and never raises.
-"""
+"""Read certificates and keys from PEM, and compare them. Pure."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -24,7 +20,7 @@ RENEWAL_SHARE: Final = 2 / 3
 """Share of its life after which a certificate is renewed."""
 
 MOST_CERTIFICATES: Final = 32
-"""Certificates read from one PEM text; a longer bundle or chain is a mistake."""
+"""Certificates read from one PEM text."""
 
 _BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 _END: Final = b"-----END CERTIFICATE-----"
@@ -37,25 +33,24 @@ class UnusableKey(CertificateError):
 
 
 def read_certificates(text: bytes) -> tuple[x509.Certificate, ...]:
-    """The readable certificates in a PEM text, without duplicates."""
+    """The readable certificates in a PEM text, without duplicates and without the others."""
     certificates: list[x509.Certificate] = []
+    # A longer bundle or chain is a mistake.
     for block in islice(_blocks(text), MOST_CERTIFICATES):
         try:
             certificate = x509.load_pem_x509_certificate(block)
-            # These are parsed late, and used everywhere.
+            # These are parsed when they are first read, and would raise wherever that is.
             _ = (certificate.extensions, certificate.subject, certificate.issuer)
             _ = certificate.public_key()
         except (ValueError, UnsupportedAlgorithm):
-            continue
+            continue  # whoever may edit the Secret or file may have bent it
         certificates.append(certificate)
     return unique(certificates)
 
 
 def _blocks(text: bytes) -> Iterator[bytes]:
-    """The blocks of a PEM text, each parsed alone: `load_pem_x509_certificates` reads all or none.
-
-    Linear in the text, which anybody with the right may have filled with markers.
-    """
+    # `load_pem_x509_certificates` reads all or none. The work is linear in the text, which may be
+    # full of markers.
     for piece in text.split(_BEGIN)[1:]:
         content, end, _ = piece.partition(_END)
         if end:
@@ -109,6 +104,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
 
 def may_sign(certificate: x509.Certificate) -> bool:
     """Whether strict clients accept it as a CA's."""
+    # RFC 5280 wants both extensions, and `-x509_strict` misses either.
     usage = extension_of(certificate, x509.KeyUsage)
     return is_authority(certificate) and usage is not None and usage.key_cert_sign
 
@@ -159,6 +155,7 @@ def missing_names(
     certificate: x509.Certificate, wanted: Iterable[x509.GeneralName]
 ) -> tuple[str, ...]:
     """The wanted names that it does not have."""
+    # DNS names are compared without case.
     held = {name_text(name).lower() for name in names_of(certificate)}
     return tuple(name_text(name) for name in wanted if name_text(name).lower() not in held)
 
@@ -166,6 +163,7 @@ def missing_names(
 def may_serve(certificate: x509.Certificate) -> bool:
     """Whether clients accept it as a server's."""
     usage = extension_of(certificate, x509.ExtendedKeyUsage)
+    # Without the extension a certificate is for any purpose.
     return usage is None or ExtendedKeyUsageOID.SERVER_AUTH in usage
 
 
@@ -183,7 +181,8 @@ def key_error(certificate: x509.Certificate, key_text: bytes) -> str:
 
 
 def issued_at(certificate: x509.Certificate) -> datetime:
-    """When we issued a certificate, which is dated back by `CLOCK_SKEW`."""
+    """When a certificate was issued, if we issued it."""
+    # One made by other means is not dated back, and may end before that hour is over.
     return min(certificate.not_valid_before_utc + CLOCK_SKEW, certificate.not_valid_after_utc)
 
 

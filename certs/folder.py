@@ -1,7 +1,6 @@
 """Certificates in a folder: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
 
-The names are those of a Kubernetes TLS Secret, so a mounted Secret is such a folder too. Keys are
-readable by their owner only. Processes that use one folder at the same time take turns.
+The names are those of a Kubernetes TLS Secret, so a mounted Secret is such a folder too.
 """
 
 import contextlib
@@ -102,7 +101,7 @@ def issue(
 def renew(directory: Path, names: Sequence[str], lifetime: timedelta | None) -> IssuedPaths:
     """Issue a serving certificate for the names of the present one and `names`.
 
-    It lasts for `lifetime`; None means as long as the present one.
+    A lifetime of None is that of the present one.
     """
     held = read_folder(directory)
     serving = serving_certificate(held)
@@ -121,10 +120,7 @@ def read_folder(directory: Path) -> dict[str, bytes]:
 
 
 def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[KeyPair, bool]:
-    """The CA in the folder, or a new one, and whether it is new.
-
-    A kill between the two renames leaves a key without a certificate: it gets one now.
-    """
+    """The CA in the folder, or a new one, and whether it is new."""
     certificate_path, key_path = directory / "ca.crt", directory / "ca.key"
     certificate_text, key_text = _read(certificate_path), _read(key_path)
     if key_text is None and certificate_text is None:
@@ -136,7 +132,7 @@ def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[Key
         raise CertificateError(f"{key_path}: {error}; {advice}") from error
     if key is None:
         raise CertificateError(f"{key_path}: it does not contain a PEM key; {advice}")
-    if certificate_text is None:
+    if certificate_text is None:  # a kill between the two renames left the key alone
         return create_authority(now, lifetime, key), True
     certificates = read_certificates(certificate_text)
     problem = "it does not contain a PEM certificate"
@@ -158,7 +154,7 @@ def _read(path: Path) -> bytes | None:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Create the folder and hold its lock; the kernel drops the lock with the process."""
+    """Create the folder, and hold its lock: processes that use one folder take turns."""
     if directory.is_file():
         raise CertificateError(f"{directory} is a file: name a folder")
     try:
@@ -167,7 +163,7 @@ def _locked(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise CertificateError(f"{directory} cannot be used: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # which the kernel drops with the process
         yield
     finally:
         os.close(descriptor)

@@ -1,8 +1,6 @@
-"""Reconcile the certificates of a cluster: one round reads, decides and writes.
+"""Reconcile the certificates of a cluster: one round reads, decides (`certs.policy`) and writes.
 
-A round reads the webhook configurations, then the serving Secret, then the CA's Secret, and writes
-in the reverse order. Each write succeeds only on the version that was read. After a conflict the
-round starts again with what the other replica wrote, so any number of replicas may run.
+Each write succeeds only on the version that was read, so any number of replicas may run.
 """
 
 import asyncio
@@ -73,10 +71,7 @@ class RoundReport:
 
 
 class CertificateReconciler:
-    """Reconciles two Secrets and the bundles of webhook configurations.
-
-    It remembers only since when all configurations hold the same bundle, and what is to be forced.
-    """
+    """Reconciles two Secrets and the bundles of webhook configurations."""
 
     def __init__(
         self,
@@ -92,6 +87,7 @@ class CertificateReconciler:
         self._force = force
         self._now = now
         self._in_place: tuple[bytes, datetime] | None = None
+        """The bundle that all configurations have, and since when as far as is known here."""
 
     async def run_once(self, client: ClusterClient) -> RoundReport:
         """Do one round."""
@@ -99,6 +95,7 @@ class CertificateReconciler:
             try:
                 return await self._attempt(client)
             except Conflict as conflict:
+                # The next attempt starts with what the other replica wrote.
                 self._metrics.conflicts.inc()
                 log.debug("another replica was faster; using what it wrote", reason=str(conflict))
             await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311 - jitter, not a secret
@@ -139,10 +136,10 @@ class CertificateReconciler:
         )
 
     def _check_clock(self, date: str, now: datetime) -> None:
-        """Refuse a round whose clock differs from the API server's: it dates certificates."""
+        # Ours dates certificates: API servers would refuse those from their future or past.
         try:
             theirs = parsedate_to_datetime(date)
-        except ValueError:
+        except ValueError:  # the answer has no date
             return
         offset = theirs.replace(tzinfo=theirs.tzinfo or UTC) - now
         self._metrics.clock_offset.set(offset.total_seconds())
@@ -191,23 +188,22 @@ class CertificateReconciler:
         bundle: bytes,
         now: datetime,
     ) -> bool:
-        """Write the bundle where it differs; returns whether it has settled.
-
-        It settles from when it is read back: in the round that writes it, it is not yet in place.
-        """
+        """Write the bundle where it differs; returns whether it has settled."""
         in_place = True
         for one in configurations.present:
             try:
                 written = await write_bundle(client, one, bundle, self._at)
             except Conflict:
                 raise
+            # The right to write one configuration may be missing: the others get the bundle, and
+            # the CA that signs stays.
             except ClusterError as error:
                 configurations.problems.append(
                     f"the bundle cannot be written to {one.name}: {error}"
                 )
                 continue
             if written:
-                in_place = False
+                in_place = False  # it settles from the round that reads it back
                 self._metrics.injections.inc()
                 log.info("bundle written to the webhook configuration", configuration=one.name)
         if configurations.problems or not in_place:
@@ -227,7 +223,7 @@ class CertificateReconciler:
         settled: bool,
         configurations_read: bool,
     ) -> tuple[Secret, bool]:
-        """Return the serving Secret as it is then, and whether a renewal waits."""
+        """Return the serving Secret as it is then, and whether its renewal waits."""
         status = check_pair(held.data, state, self._policy, now)
         reason = status.error or status.due or ("requested" if self._force == "serving" else "")
         # An unknown CA may be trusted by the configurations that could not be read.
@@ -258,12 +254,13 @@ async def renew(
 ) -> RoundReport:
     """Renew the serving certificate now; with `authority`, create the CA that signs it.
 
-    The names of the present certificate are kept, and no old CA leaves the bundle: `certs run`
-    knows its overlap. `on_wait` is called once if a new CA has to settle.
+    `on_wait` is called once if a new CA has to settle.
     """
     serving = serving_certificate((await ensure_secret(client, at.namespace, at.serving)).data)
     held = (await ensure_secret(client, at.namespace, at.authority)).data
+    # A certificate of another CA may have any names, a stranger's too.
     names = names_of(serving) if serving and find_signer(serving, stored_authorities(held)) else ()
+    # No old CA leaves the bundle: only `certs run` knows its overlap.
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
     metrics = CertsMetrics(CollectorRegistry())  # nobody reads those of a command
     reconciler = CertificateReconciler(policy, at, metrics, "ca" if authority else "serving")
@@ -278,6 +275,7 @@ async def renew(
         if not waited:
             waited = True
             on_wait(policy.settle)
+        # Somebody keeps writing another bundle, or takes ours out.
         if time.monotonic() - began > policy.settle.total_seconds() + 600:
             raise ClusterError("the bundle does not stay in the webhook configurations")
         await asyncio.sleep(0.5)

@@ -1,21 +1,13 @@
 """Decide which CA signs, which CAs are trusted, and when certificates are replaced. Pure.
 
-The Secret of the CA holds the pair that signs (`ca.crt`, `ca.key`) and the other trusted CAs
-(`old.crt`). The bundle of the webhook configurations is: the CA that signs, the CA before it, and
-whatever else was in the configurations and is still valid. A CA is replaced in steps:
+A CA is replaced in steps, so that the bundle always trusts what a replica serves:
 
-1. The Secret gets the new CA, and the bundle gets the new CA beside the old one.
-2. Once the bundle was read back from all configurations and `settle` has passed, so that all API
-   servers know it, the new CA signs the serving certificate (`certs.keeper`).
-3. Once that certificate is older than `overlap`, so that all replicas of the webhook have mounted
-   it, the other CAs leave the bundle.
+1. Its Secret and the bundle of the webhook configurations get the new CA beside the old one.
+2. Once the bundle was read back from all configurations and `settle` has passed, the new CA signs
+   the serving certificate.
+3. Once that certificate is older than `overlap`, the other CAs leave the bundle.
 
-So the bundle always trusts what a replica serves. The key of an old CA is not kept.
-
-The same rules repair damage. A Secret that is empty, garbled or lost gets a new CA; a CA key
-without a certificate gets a new certificate; a CA that was put in by hand signs from then on; and
-the CA of certificates made by other means is trusted until they are replaced. A key that is whole
-but cannot sign, and a pair that is not a CA's, are refused: they belong to somebody.
+The same rules repair damage, and adopt a CA that was put in by hand.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,6 +41,7 @@ from services.process.errors import CertificateError
 CA_CERTIFICATE: Final = "ca.crt"
 CA_KEY: Final = "ca.key"
 OLD_CAS: Final = "old.crt"
+"""Trusted CAs that sign no more; their keys are not kept."""
 CA_KEYS: Final = frozenset({CA_CERTIFICATE, CA_KEY, OLD_CAS})
 """Our keys in the Secret of the CA."""
 
@@ -59,7 +52,7 @@ SERVING_KEYS: Final = frozenset({SERVING_CERTIFICATE, SERVING_KEY, BUNDLE})
 """Our keys in the serving Secret."""
 
 MOST_OLD: Final = 30
-"""Old CAs in a bundle: with the one that signs, fewer than are read of a PEM text."""
+"""Old CAs in a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,9 @@ class CertificatePolicy:
     lifetime: timedelta
     authority_lifetime: timedelta
     overlap: timedelta
+    """Age of a serving certificate at which all replicas of the webhook have mounted it."""
     settle: timedelta
+    """How long API servers take to know a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +109,16 @@ def next_ca(
     """
     authority, created = _signing_pair(data, policy, now, force=force)
     own = authority.certificate
+    # A lost Secret, or certificates made by other means: what the configurations trust may serve.
     known = unique((*stored_authorities(data), *configured))
     old = [one for one in known if one != own and is_authority(one) and is_valid(one, now)]
     signer = find_signer(serving, (own, *old))
+    # All replicas have a certificate of the CA that signs: nobody needs another.
     if serving is not None and signer == own and now - issued_at(serving) > policy.overlap:
         return CaState(authority, created=created)
     if signer is not None and signer != own:
         old.insert(0, signer)  # so that it is not among those that are too many
+    # With the CA that signs, fewer than `read_certificates` reads.
     return CaState(authority, unique(old)[:MOST_OLD], created)
 
 
@@ -138,6 +136,7 @@ def _signing_pair(
     try:
         key = read_signing_key(data.get(CA_KEY, b""))
     except UnusableKey as error:
+        # It belongs to somebody, who has no other copy perhaps: it is not overwritten.
         raise CertificateError(
             f"{error}, so it cannot sign: put in an unencrypted elliptic curve key and its"
             " certificate, or remove ca.key and ca.crt to get a new CA"
@@ -147,10 +146,11 @@ def _signing_pair(
         return create_authority(now, lifetime), "the Secret holds no CA yet"
     if key is None:
         return create_authority(now, lifetime), "ca.key is missing or unreadable"
-    if not certificates:
+    if not certificates:  # with the same key, what it has signed stays trusted
         return create_authority(now, lifetime, key), "ca.crt is missing or unreadable"
     pair = KeyPair(certificates[0], key)
     if pair.certificate.public_key() == key.public_key() and not may_sign(pair.certificate):
+        # Somebody's serving pair, put into the wrong Secret.
         raise CertificateError(
             "the certificate in ca.crt belongs to ca.key but is not a CA's (basicConstraints,"
             " keyUsage): put in a CA's, or remove ca.key and ca.crt to get a new CA"
@@ -204,7 +204,10 @@ def check_pair(
         error = f"the serving certificate is from an unknown CA ({issuer})"
         return PairStatus(error=error, untrusted=True)
     if signer != state.authority.certificate:
+        # API servers may not yet know the CA that would sign the next one.
         return PairStatus(due="the CA has changed", waits=True)
+    # Names that it has beside the wanted ones are no reason: replicas of two versions would undo
+    # each other's work.
     if missing := missing_names(serving, policy.names):
         return PairStatus(due=f"it lacks {', '.join(missing)}")
     due = renewal_time(serving)

@@ -1,8 +1,6 @@
 """The process of `accelbind certs run`: rounds with pauses, metrics and probes on a plain port.
 
-All replicas do the same, and there is no leader; `certs.keeper` says why that works. SIGTERM ends
-the process at once, in the middle of a round too: each write is atomic, and the next round of any
-replica continues.
+All replicas do the same, and there is no leader: see `certs.keeper`.
 """
 
 import asyncio
@@ -79,6 +77,8 @@ class Process:
                 async with asyncio.TaskGroup() as group:
                     rounds = group.create_task(self._reconcile_forever())
                     await stop.wait()
+                    # In the middle of a round too: each write is atomic, and the next round of any
+                    # replica continues.
                     rounds.cancel()
             finally:
                 await self._connection.aclose()
@@ -90,13 +90,13 @@ class Process:
             await asyncio.sleep(pause)
 
     async def _run_once(self) -> float:
-        """Do one round; returns the seconds until the next one."""
+        """Do one round; return the seconds until the next."""
         try:
             async with self._connection.client() as client:
                 report = await self._reconciler.run_once(client)
         except AccelbindError as error:
             return self._fail(error)
-        except Exception as error:
+        except Exception as error:  # the next round may find what it needs
             log.exception("internal error; the next round follows")
             return self._fail(ClusterError(f"internal error: {error!r:.200}"))
         return self._report(report)
@@ -112,6 +112,7 @@ class Process:
         metrics.missing.set(len(report.missing))
         self._set_error("; ".join(report.problems))
         interval = self._settings.interval.total_seconds()
+        # Replicas that started together would conflict in each round.
         return interval * random.uniform(0.75, 1)  # noqa: S311 - jitter, not a secret
 
     def _fail(self, error: AccelbindError) -> float:
@@ -128,6 +129,7 @@ class Process:
             self._metrics.succeeded.set_to_current_time()
 
     async def _probe_health(self) -> tuple[int, str]:
+        # Rounds that fail are readiness: a restart would not help against them.
         silent = time.monotonic() - self._ended
         if silent > SILENCE_SECONDS + self._settings.interval.total_seconds():
             return 503, f"no round has ended for {silent:.0f} s\n"

@@ -24,7 +24,7 @@ from services.process.settings import (
 )
 
 NAMESPACE: Final = "accelbind-system"
-"""The namespace in the manifests; the default outside of a pod."""
+"""The namespace in the manifests."""
 
 CLUSTER: Final = "Cluster"
 CERTIFICATES: Final = "Certificates"
@@ -36,7 +36,7 @@ def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
     """The namespace of this pod, or that of the manifests."""
     try:
         return Path(service_account, "namespace").read_text(encoding="utf-8").strip()
-    except OSError:
+    except OSError:  # outside of a pod
         return NAMESPACE
 
 

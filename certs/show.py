@@ -77,7 +77,7 @@ async def from_cluster(client: ClusterClient, at: CertificateLocations) -> Store
 
 
 def describe(stored: StoredCertificates, now: datetime) -> dict[str, Any]:
-    """The certificates as values for people and scripts; keys may be added, none is removed."""
+    """The certificates as values for people and scripts."""
     return {
         "certificates": list(_certificates(stored, now)),
         "bundles": [

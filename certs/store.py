@@ -1,7 +1,6 @@
 """Where the certificates of a cluster are: two Secrets, and webhook configurations.
 
-In a webhook configuration only the `caBundle` of accelbind's own entries is replaced. Entries of
-other Services or URLs, and configurations that cert-manager maintains, are left unchanged.
+In a webhook configuration only the `caBundle` of accelbind's own entries is replaced.
 """
 
 import base64
@@ -45,9 +44,10 @@ class CertificateLocations:
     """Names of webhook configurations, mutating and validating."""
 
     def owns(self, entry: dict[str, Any]) -> bool:
-        """Whether an entry of a webhook configuration is accelbind's, also if it names a URL."""
+        """Whether an entry of a webhook configuration is accelbind's."""
         if service := (entry.get("clientConfig") or {}).get("service"):
             return (service.get("namespace"), service.get("name")) == (self.namespace, self.service)
+        # One with a URL: the webhook runs outside of the cluster.
         return str(entry.get("name", "")).endswith(SUFFIX)
 
 
@@ -80,12 +80,12 @@ class Configurations:
 
 
 async def read_configurations(client: ClusterClient, at: CertificateLocations) -> Configurations:
-    """Read all webhook configurations; a refusal is a problem, and the others are read."""
+    """Read all webhook configurations, and note problems with them."""
     read = Configurations()
     for name in (f"{plural}/{segment(one)}" for plural in PLURALS for one in at.configurations):
         try:
             stored = await read_object(client, f"{GROUP}/{name}")
-        except BadStatus as error:
+        except BadStatus as error:  # a right that is missing must not keep the others from theirs
             read.problems.append(str(error))
             continue
         if stored is None:
@@ -98,7 +98,7 @@ async def read_configurations(client: ClusterClient, at: CertificateLocations) -
 async def write_bundle(
     client: ClusterClient, read: Configuration, bundle: bytes, at: CertificateLocations
 ) -> bool:
-    """Set the bundle of our entries; returns False, and writes nothing, if they have it already.
+    """Set the bundle of our entries; return False, and write nothing, if they have it already.
 
     Raises:
         Conflict: The configuration has changed since it was read.
@@ -110,6 +110,7 @@ async def write_bundle(
     annotations = item["metadata"].get("annotations") or {}
     for annotation in INJECTED:
         if annotation in annotations:
+            # Both would write their bundles for ever, and API servers see either.
             raise ClusterError(
                 f"{read.name} has the annotation {annotation}, so cert-manager maintains its"
                 " bundle: remove the annotation, or don't run `accelbind certs run` beside it"
