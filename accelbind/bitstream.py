@@ -161,7 +161,7 @@ def remove(
 def _stored(folder: Path) -> tuple[list[dict[str, Any]], list[Path]]:
     """The bitstreams of a node, and what else is in their folder."""
     storage = BitstreamStorage(folder)
-    # one at a time: each may be as large as a card's flash
+    # One at a time: each may be as large as a card's flash.
     return [_entry(each) for each in storage.entries()], [*storage.strays()]
 
 

@@ -133,7 +133,7 @@ def mappings(
 
 
 def _listed(index: MappingIndex) -> Iterator[tuple[str, ...]]:
-    """Yield what each mapping that can be used stands for, as the columns of `_LISTED`."""
+    """Yield the columns of `_LISTED`."""
     for namespace in sorted(index.namespaces):
         for table in index.namespace(namespace).tables:
             for name, mapping in sorted(table.by_name.items()):
@@ -180,7 +180,7 @@ def _check_folder(
 
 
 def _of_schema(folder: Path, index: MappingIndex) -> Iterator[Finding]:
-    """Yield what an API server would refuse or drop, though the webhook reads it in a folder."""
+    # What an API server would refuse or drop, the webhook reads in a folder.
     for where, obj in folders.read_folder(folder, types=True):
         if not isinstance(obj, dict) or (kind := str(obj.get("kind"))) not in SPECS:
             continue
@@ -197,9 +197,9 @@ def _of_schema(folder: Path, index: MappingIndex) -> Iterator[Finding]:
 def _within(
     namespace: str | None, index: MappingIndex, findings: list[Finding], unchecked: list[str]
 ) -> Checked:
-    """Return what is about one namespace: that of shared names was read too."""
     if namespace is None:
         return index, findings, unchecked
+    # The namespace of shared names was read too, and is not asked about.
     own = [each for each in findings if each.namespace == namespace]
     return EMPTY_INDEX.with_namespaces([index.namespace(namespace)]), own, unchecked
 
@@ -208,7 +208,8 @@ def _check_cluster(kubeconfig: Path | None, policy: Policy, namespace: str | Non
     try:
         client = connector(kubeconfig)()
     except ClusterError as error:
-        raise InvalidSettings(str(error)) from error  # the file is wrong, not the cluster
+        # The kubeconfig is wrong, not the cluster.
+        raise InvalidSettings(str(error)) from error
 
     async def read() -> Survey:
         async with client:
@@ -222,7 +223,6 @@ def _check_cluster(kubeconfig: Path | None, policy: Policy, namespace: str | Non
 def _lines(
     index: MappingIndex, findings: Sequence[Finding], unchecked: Sequence[str]
 ) -> Iterator[str]:
-    """A table, a summary, and what was not checked."""
     if findings:
         rows = (
             (one.code.value, plain(one.namespace), one.name, plain(one.message, 1000))
@@ -236,7 +236,7 @@ def _lines(
 
 
 def _nodes(value: object) -> list[object]:
-    """The nodes in a document: itself, or the items of a list."""
+    # `kubectl get nodes -o yaml` prints a list; in those of an API server, items have no kind.
     items = value.get("items", [value]) if isinstance(value, dict) else ()
     listed = items if isinstance(items, list) else ()
     return [one for one in listed if isinstance(one, dict) and one.get("kind", "Node") == "Node"]

@@ -52,7 +52,6 @@ def device_types(
 
 
 def _lines(loaded: LoadedTypes) -> Iterator[str]:
-    """The types, the findings, and a summary."""
     if loaded.types:
         types = ((each.name, each.resource) for each in loaded.types)
         yield from table_lines(("TYPE", "RESOURCE"), types)

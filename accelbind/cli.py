@@ -1,13 +1,7 @@
 """The command line: its commands, and the one place where errors become exit codes.
 
-A command is a module of this package that is imported only when it runs. So `accelbind --help` and
-shell completion are fast, and a process loads only what its command needs. Each command is a Typer
-app or a function, listed in `COMMANDS`. Commands raise errors, and `main` translates them.
-
-Exit codes are those of `accelbind.exits`: 0 yes, 1 no, 2 cannot say, as of grep and diff. Devices
-have three more codes, for scripts that wait for a busy one (`_CODES`). With `-o json` an error is
-an object on stderr. Options for files are declared `readable=False`, since Typer would report some
-unreadable files without the reason.
+A command is a Typer app or a function, listed in `COMMANDS`, in a module that is imported only when
+it runs. Commands raise errors, and `main` translates them.
 """
 
 import inspect
@@ -64,6 +58,8 @@ class LazyCommand(NamedTuple):
     summary: str
 
 
+# Help and completion must be fast, and a process loads only what its command needs: neither
+# imports these modules.
 COMMANDS = {
     name: LazyCommand(f"accelbind.{target}", panel, summary)
     for name, (target, panel, summary) in {
@@ -100,10 +96,10 @@ COMMANDS = {
 
 
 class LazyGroup(TyperGroup):
-    """The top level: lists the commands of `COMMANDS`, and imports the one that runs."""
+    """The top level: the commands of `COMMANDS`."""
 
     def list_commands(self, ctx: Private) -> list[str]:  # noqa: ARG002 - Typer's signature
-        """The commands in the order of their declaration."""
+        """The commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Private, cmd_name: str) -> TyperCommand | None:  # noqa: ARG002 - the same
@@ -133,25 +129,26 @@ def load(name: str) -> Private:
 
 
 class _Argument(TyperArgument):
-    """An argument whose help shows its name, and no `<str>` beside it."""
+    """An argument without `<str>` beside its name in the help."""
 
     def __init__(self, argument: TyperArgument) -> None:
         vars(self).update(vars(argument))
 
     def display_type_rich(self, ctx: Private) -> str | None:  # noqa: ARG002 - Typer's signature
-        """Nothing: the name says what it is."""
+        """Nothing."""
         return None
 
 
 def with_plain_help(command: Private) -> Private:
-    """Show no `<bool>` and `<str>` in the help of a command, and let its paragraphs fill lines."""
+    """Make the help of a command plain."""
     command.params = [
         _Argument(each) if isinstance(each, TyperArgument) else each for each in command.params
     ]
     for each in command.get_params(typer.Context(command, help_option_names=_HELP_NAMES)):
         if each.metavar is None and getattr(each, "is_flag", False):
-            each.metavar = ""
+            each.metavar = ""  # Typer shows `<bool>`
     if command.help:
+        # Typer keeps the line ends of docstrings, whatever the width of the terminal.
         command.help = _LINE_ENDS.sub(" ", inspect.cleandoc(command.help))
     for inner in getattr(command, "commands", {}).values():
         with_plain_help(inner)
@@ -160,6 +157,7 @@ def with_plain_help(command: Private) -> Private:
 
 _CODES: Final[tuple[tuple[type[AccelbindError], Exit], ...]] = (
     (InvalidInput, Exit.UNKNOWN),
+    # For scripts that wait for a busy device.
     (DeviceBusy, Exit.BUSY),
     (DeviceGone, Exit.GONE),
     (DeviceHung, Exit.HUNG),
@@ -242,7 +240,7 @@ def main(
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether a command line, valid or not, asks for JSON output."""
+    # The command line may be invalid, so that Typer has no answer.
     return not _JSON.isdisjoint([*arguments, *pairwise(arguments)])
 
 
@@ -260,7 +258,6 @@ def _run(arguments: Sequence[str] | None, options: Options) -> int:
 
 
 def _report(error: Exception, *, debug: bool, as_json: bool) -> int:
-    """Print an error on stderr, as one line or as JSON; return its exit code."""
     if debug:
         traceback.print_exception(error)
     message, code = _describe(error)
@@ -273,7 +270,6 @@ def _report(error: Exception, *, debug: bool, as_json: bool) -> int:
 
 
 def _describe(error: Exception) -> tuple[str, int]:
-    """The message and the exit code of an error."""
     if isinstance(error, typer.TyperException):
         return _usage(error), Exit.UNKNOWN
     if isinstance(error, typer.Abort):
@@ -295,7 +291,7 @@ def _usage(error: typer.TyperException) -> str:
 
 
 def _discard_output() -> None:
-    """Keep the interpreter from flushing, at exit, into a pipe that nobody reads."""
+    # The interpreter would flush at exit into a pipe that nobody reads, and complain.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

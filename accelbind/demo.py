@@ -82,7 +82,6 @@ def demo(
 
 
 def _world(files: list[Path], mappings: Path | None) -> World:
-    """The cluster and pods that -f and --mappings describe, or those of the demo."""
     if not files:
         if mappings is not None:
             raise InvalidSettings("--mappings goes with -f: the demo's own pods have their own")

@@ -1,8 +1,6 @@
 """DeviceClasses and ResourceClaimTemplates for mappings, device types and regions, as values.
 
 A class is what pods of today need: its `extendedResourceName` is the resource that they request.
-Each selector starts with the driver and the type of device: a selector that names an attribute
-which a device lacks keeps the pod from being scheduled on any node.
 
 | For | Class | Resource | Parameters |
 |---|---|---|---|
@@ -54,7 +52,7 @@ class FpgaClass:
 
     @classmethod
     def of(cls, mapping: Mapping) -> "FpgaClass | None":
-        """The class for a mapping; None if it isn't about an FPGA."""
+        """The class for a mapping; None unless it is about an FPGA."""
         to = mapping.resolution
         if to.mode is None:
             return None
@@ -69,7 +67,8 @@ class FpgaClass:
 
     @property
     def name(self) -> str:
-        """Its name, which resources and quotas may have in them: at most 63 characters."""
+        """Its name."""
+        # Resources and quotas may have it in their names: at most 63 characters.
         if self.mode is Mode.AF:
             digest = hashlib.sha256(f"{self.interface_id}|{self.afu_id}".encode()).digest()
             code = base64.b32encode(digest).decode().lower()[:_HASH]
@@ -100,7 +99,7 @@ class FpgaClass:
 
 
 def fpga_classes(wanted: Iterable[tuple[FpgaClass, str]]) -> Iterator[Manifest]:
-    """Yield a DeviceClass for each thing that is wanted, by somebody with a name."""
+    """Yield the DeviceClasses that are wanted, each by mappings with these names."""
     names: dict[FpgaClass, list[str]] = {}
     for each, name in wanted:
         names.setdefault(each, []).append(name)
@@ -143,7 +142,7 @@ def _class(
 
 
 def claim_template(mapping: Mapping) -> Manifest:
-    """A ResourceClaimTemplate for a mapping; a region that carries its function comes first.
+    """A ResourceClaimTemplate for a mapping.
 
     Raises:
         InvalidSettings: The mapping isn't about an FPGA.
@@ -184,6 +183,8 @@ def opaque(parameters: Manifest) -> Manifest:
 
 
 def _selector(kind: str, *terms: str) -> Manifest:
+    # Driver and type first: where a selector names an attribute that a device lacks, CEL fails, and
+    # the pod is not scheduled on any node. A false term prevents that.
     expression = " && ".join((f'device.driver == "{DRIVER}"', _is("type", kind), *terms))
     return {"cel": {"expression": expression}}
 

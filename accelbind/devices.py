@@ -1,9 +1,4 @@
-"""`accelbind devices`: a node's devices, their health, and who has them.
-
-The running plugin knows best: its mode, what it sent to the kubelet, and what devices were before
-they broke. It answers at `/devices` on its plain port. If it does not, the same is read from where
-the plugin would read it: the cards below the root, the kubelet's files and its PodResources.
-"""
+"""`accelbind devices`: a node's devices, their health, and who has them."""
 
 import time
 from collections.abc import Collection
@@ -121,6 +116,8 @@ class DeviceSource:
 
     def read(self) -> Table:
         """The devices now."""
+        # The running plugin knows best: its mode, what it sent to the kubelet, and what devices
+        # were before they broke.
         try:
             table = self._from_files("") if self._files else self._from_plugin()
         except NoAnswer as error:
@@ -132,7 +129,6 @@ class DeviceSource:
         return with_names(table, chain.from_iterable(mappings))
 
     def _from_plugin(self) -> Table:
-        """The table of the running plugin."""
         port = PlainPort.of(self._settings)
         try:
             status, table = port.devices()

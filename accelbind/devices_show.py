@@ -28,7 +28,7 @@ def show(table: Table, *, as_json: bool, watch: bool) -> None:
         typer.echo((document if watch else msgspec.json.format(document, indent=2)).decode())
         sys.stdout.flush()
         return
-    if watch and sys.stdout.isatty():
+    if watch and sys.stdout.isatty():  # what is written to a file must stay
         typer.echo(_CLEAR, nl=False)
     for line in lines(table):
         typer.echo(line)
@@ -47,7 +47,7 @@ def lines(table: Table) -> list[str]:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A device's cells, in the order of `TITLES`."""
+    """The cells of `TITLES`."""
     pods = map(_who, row.holders)
     containers = (each.container for each in row.holders if each.container)
     messages = "; ".join(reason.message for reason in row.reasons)
@@ -66,14 +66,13 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def _who(holder: Holder) -> str:
-    """The pod that has a device, or the claim of pods."""
     if holder.claim:
         return f"claim {holder.namespace}/{holder.claim}"
     return f"{holder.namespace}/{holder.pod}" if holder.pod else UNKNOWN
 
 
 def _function(row: Row) -> str:
-    """Interface and AFU id of each port, and the logical names, as far as they are known."""
+    """Interface id, AFU id of each port, and logical names."""
     if not row.interface_id and not any(row.afu_ids):
         return ""
     afu_ids = ",".join(afu_id or UNKNOWN for afu_id in row.afu_ids)

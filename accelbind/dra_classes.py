@@ -1,4 +1,4 @@
-"""`accelbind dra classes` and `accelbind dra template`: what DRA needs in a cluster, as YAML."""
+"""`accelbind dra classes` and `accelbind dra template`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +92,6 @@ def _of_mappings(index: MappingIndex) -> Iterator[tuple[FpgaClass, str]]:
 
 
 def _of_node(settings: NodeSettings) -> Iterator[tuple[FpgaClass, str]]:
-    """Yield a class for each region of this node, and for each function that a port shows."""
     require_folder(settings.root)
     inventory = Scanner(settings.root, BlockingCalls()).scan_sync()
     for region in regions_of(inventory).values():
@@ -143,7 +142,6 @@ def template(
 def _mapping(
     name: str, mappings: Path | None, kubeconfig: Path | None, namespace: str | None
 ) -> Mapping:
-    """Find a mapping of a namespace."""
     from accelbind.survey import read_mappings, usual_namespace  # noqa: PLC0415 - the same
 
     namespace = namespace or (DEFAULT_NAMESPACE if mappings else usual_namespace(kubeconfig))

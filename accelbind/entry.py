@@ -9,7 +9,8 @@ from accelbind.exits import Exit
 def main() -> int:
     """Run the command line and return the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")  # prints `?` for what a locale can't encode
+        # A locale that can't encode a character gets `?`, not a traceback.
+        sys.stdout.reconfigure(errors="replace")
     try:
         # Importing takes a moment, and an interrupt within it should be no traceback either.
         from accelbind.cli import main as run  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Exit codes of the command line."""
+"""Exit codes of the command line: yes, no and no answer are as of grep and diff."""
 
 from enum import IntEnum
 

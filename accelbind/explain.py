@@ -129,8 +129,6 @@ def explain(
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:
-    """The pods of manifests, and the claims and templates that they may name."""
-
     def find(value: object) -> Iterator[FoundPod | FoundClaim]:
         yield from find_pods(value)
         yield from find_claims(value)
@@ -143,7 +141,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:
 
 
 def _is_refused(one: Explained, claims: Iterable[ExplainedClaim]) -> bool:
-    """Whether a pod would be refused, or would wait for ever for a claim."""
+    # A pod with a claim that is refused would wait for ever.
     return one.is_refused or any(each.is_refused for each in claims)
 
 
@@ -189,7 +187,6 @@ def _as_object(one: Explained, claims: Iterable[ExplainedClaim]) -> dict[str, An
 
 
 def _warnings(one: Explained) -> list[str]:
-    """The warnings of the webhook, and what is wrong with the manifest itself."""
     result = one.result
     own = [] if isinstance(result, Refused) else result.warnings
     return [*own, *manifest_problems(one.found)]
@@ -255,7 +252,6 @@ def _why(mapping: Mapping) -> str:
 
 
 def _brings(resolution: Resolution) -> Iterator[str]:
-    """Yield what each unit of an Accelerator is, and what the pod gets with it."""
     yield f"{resolution.count} of {resolution.resource} for each unit"
     effects = resolution.effects or Effects()
     for also in effects.also:
@@ -271,7 +267,6 @@ def _brings(resolution: Resolution) -> Iterator[str]:
 
 
 def _diff(manifest: dict[str, object], result: Patched) -> Iterator[str]:
-    """A unified diff of the pod as YAML, whose lines are never broken."""
     before, after = _as_yaml(manifest), _as_yaml(mutated_manifest(manifest, result))
     return difflib.unified_diff(before, after, "as written", "as admitted", lineterm="")
 

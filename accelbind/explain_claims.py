@@ -1,8 +1,4 @@
-"""What the DRA driver would do for the claims of a pod, for `accelbind explain`.
-
-The decision is the driver's own (`dra.claims`, `dra.wants`), about a device that fits the class.
-Classes are those that `accelbind dra classes` prints, known by their names.
-"""
+"""What the DRA driver would do for the claims of a pod, for `accelbind explain`."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -47,7 +43,7 @@ class _Request(msgspec.Struct, rename="camel"):
     first_available: list[_Alternative] | None = None
 
     def alternatives(self) -> Iterator[tuple[str, _Alternative]]:
-        """What satisfies it, by the name that a result has."""
+        """What satisfies it, by the name in a claim's results."""
         if self.exactly is not None:
             yield self.name, self.exactly
         for each in self.first_available or ():
@@ -89,7 +85,7 @@ class _PodSpec(msgspec.Struct, rename="camel"):
 
 
 class ExplainedClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """What the driver would do for a request of a claim, or why that isn't known."""
+    """What the driver would do for a request of a claim, or why that is unknown."""
 
     claim: str
     """Its name in the pod."""
@@ -116,7 +112,7 @@ def find_claims(document: object) -> Iterator[FoundClaim]:
 def explain_claims(
     one: Explained, mappings: NamespaceMappings, found: Iterable[FoundClaim]
 ) -> Iterator[ExplainedClaim]:
-    """Yield what the driver would do for each claim that a pod names, if it is one of ours.
+    """Yield what the driver would do for each claim of a pod that is for our devices.
 
     Raises:
         InvalidManifest: The pod's claims can't be read.
@@ -185,6 +181,7 @@ def _want(
     mappings: NamespaceMappings,
 ) -> Want | None:
     """What a request wants of a device of its class; None if the class isn't ours."""
+    # Classes are those that `accelbind dra classes` prints: their names say what is in them.
     name = wanted.device_class_name
     of = _class_of(name, mappings)
     if of is None and AF_CLASS.fullmatch(name):
@@ -195,6 +192,7 @@ def _want(
     if of is None and not name.endswith(TYPE_CLASS):
         return None
     kind = "" if of else name.removesuffix(TYPE_CLASS)
+    # The driver itself decides, about a device that fits the class.
     made = Device("device", "", interface_id=of.interface_id if of else "", type=kind)
     result = {"request": request, "driver": DRIVER, "device": made.id}
     config = [{"source": FROM_CLASS} | opaque(of.parameters)] if of and of.parameters else []
@@ -210,7 +208,7 @@ def _want(
 
 
 def _class_of(name: str, mappings: NamespaceMappings) -> FpgaClass | None:
-    """A class of FPGAs; that of a function in mode af only if the namespace maps it."""
+    # A class of mode af is named by a hash: only mappings of the namespace tell its function.
     for of in map(FpgaClass.of, mappings.by_name.values()):
         if of is not None and of.name == name:
             return of

@@ -1,16 +1,13 @@
 """The OCI hook: asks the plugin whether a container may start.
 
-A runtime starts it on the host for each region that the CDI file gave a container, with the
-container's state on stdin, and waits until it has ended. An exit code other than 0 keeps the
-container from starting, with stderr as the reason. The hook decides nothing itself: it asks the
-plugin on this node over a socket that only root can open. If the plugin does not answer, the
-container does not start.
+A runtime starts it on the host for each region that the CDI file gave a container, and waits until
+it has ended. An exit code other than 0 keeps the container from starting, with stderr as the
+reason. It is shipped as a folder with its own Python.
 
     accelbind-hook SOCKET REGION < state.json
-
-It uses only a little of Python's standard library, since it runs before each container with a
-region. Since it runs on hosts, it is shipped as a folder with its own Python.
 """
+
+# Only a little of the standard library: this runs before each container with a region.
 
 import json
 import signal
@@ -24,8 +21,7 @@ ANNOTATIONS = (
     *("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
     *("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
 )
-"""Those that identify the container (`services.containers.hook_call`). A pod's own annotations may
-have 256 KiB, and CRI-O writes them three times."""
+"""Those that identify the container (`services.containers.hook_call`)."""
 
 
 def main() -> None:
@@ -60,11 +56,11 @@ def _too_late(*_: object) -> None:
 
 
 def _annotations() -> dict[str, str]:
-    """What the container's configuration says of who is starting."""
     try:
         bundle = json.load(sys.stdin)["bundle"]
         with open(f"{bundle}/config.json", "rb") as file:  # noqa: PTH123 - pathlib would take longer than all of it
             annotations = json.load(file)["annotations"]
+        # A pod's own annotations may have 256 KiB, and CRI-O writes them three times.
         return {key: annotations[key] for key in ANNOTATIONS if key in annotations}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _refusal(
@@ -74,6 +70,7 @@ def _annotations() -> dict[str, str]:
 
 
 def _ask(path: str, question: bytes) -> bytes:
+    # The socket is one that only root can open. Without an answer the container does not start.
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(path)

@@ -1,4 +1,4 @@
-"""The files that `-f` names: files, folders and stdin, and the objects in them."""
+"""The objects in the files that `-f` names."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,14 +28,10 @@ def read_pods(paths: Sequence[Path]) -> list[FoundPod]:
 def read_objects(
     paths: Sequence[Path], find: Callable[[object], Iterable[T]], what: str
 ) -> list[T]:
-    """What a function finds in the documents of files, but for empty ones.
-
-    A path may be a file, `-` for stdin, or a folder, which stands for the YAML and JSON files in
-    it, but as in kubectl not for its folders. Every path must have `what` is looked for, so that
-    none is ignored.
+    """What a function finds in the documents of files, folders and stdin (`-`).
 
     Raises:
-        InvalidManifest: A file can't be read or parsed, or a path has nothing that is looked for.
+        InvalidManifest: A file can't be read or parsed, or a path has none of `what` is looked for.
         InvalidSettings: stdin is named twice.
     """
     if paths.count(STDIN) > 1:
@@ -45,7 +41,7 @@ def read_objects(
         before = len(objects)
         for file in _files(path) if path != STDIN and path.is_dir() else [path]:
             objects += _objects(file, find)
-        if len(objects) == before:
+        if len(objects) == before:  # nobody names a path for nothing
             raise InvalidManifest(f"{_label(path)} contains {what}")
     return objects
 
@@ -71,6 +67,7 @@ def _objects(path: Path, find: Callable[[object], Iterable[T]]) -> Iterator[T]:
 
 def _files(folder: Path) -> list[Path]:
     try:
+        # As kubectl without `--recursive`: not what is in folders below.
         manifests = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)
     except OSError as error:
         raise InvalidManifest(f"{_label(folder)}: {error.strerror}") from error

@@ -16,10 +16,8 @@ _ALIKE: Final = 0.8
 def misspelt_resources(
     found: FoundPod, index: MappingIndex, policy: Policy, *, namespace: str
 ) -> Iterator[str]:
-    """Yield a hint for each resource of another domain that was probably meant to be ours.
-
-    The webhook ignores such a resource, and the pod stays Pending.
-    """
+    """Yield a hint for each resource of another domain that was probably meant to be ours."""
+    # The webhook ignores such a resource, and the pod stays Pending.
     mappings, shared = index.namespace(namespace), policy.shared(index)
     ours = [
         *_named(policy.domains, [*mappings.by_name, *mappings.modes]),
@@ -43,7 +41,6 @@ def _named(domains: Sequence[str], names: Sequence[str]) -> Iterator[str]:
 
 
 def _alike(key: str, ours: Sequence[str]) -> list[str]:
-    """Our names that are like a resource, or that are the resource with one of our domains."""
-    if "/" not in key:
+    if "/" not in key:  # the domain was left out
         return [each for each in ours if each.rpartition("/")[2] == key]
     return difflib.get_close_matches(key, ours, n=1, cutoff=_ALIKE)

@@ -1,4 +1,4 @@
-"""What a node has, found as a plugin with the same settings would find it, without one."""
+"""What a node has, found as a plugin with these settings would find it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class FoundDevices:
 
 
 class NodeDevices:
-    """Finds the devices of a node again and again."""
+    """Finds the devices of a node, as often as it is asked."""
 
     def __init__(self, settings: PluginSettings) -> None:
         calls = BlockingCalls()
@@ -78,7 +78,7 @@ class NodeDevices:
         for each in others:
             try:
                 by_provider.append(await each.devices())
-            except HardwareError as error:
+            except HardwareError as error:  # of device types alone: the cards are known
                 by_provider.append(
                     Found(problems=(Problem("device-types-unreadable", str(error)),))
                 )

@@ -25,7 +25,7 @@ def default_note(text: str) -> str:
 
 
 def time_option(flag: str, text: str, default: str) -> Any:  # noqa: ANN401 - as `typer.Option`
-    """An option that is a time, such as `5s`; it gives seconds."""
+    """An option that is a time, such as `5s`, in seconds."""
     return typer.Option(
         flag,
         metavar="TIME",
@@ -46,12 +46,12 @@ def _seconds(value: str | float) -> float:
 
 
 def file_option(*flags: str, text: str, metavar: str = "FILE") -> Any:  # noqa: ANN401 - the same
-    """An option for files or folders; the command itself reports what can't be read."""
+    """An option for files or folders."""
     return typer.Option(
         *flags,
         metavar=metavar,
         help=text,
-        readable=False,
+        readable=False,  # Typer would report some unreadable files without the reason
         show_default=False,
     )
 
@@ -95,9 +95,7 @@ def _namespace(value: str) -> str:
 
 
 def find_kubeconfig(given: Path | None) -> Path | None:
-    """The file that was given, or ~/.kube/config if `KUBECONFIG` is not set.
-
-    None leaves it to `KUBECONFIG`, or to a pod's service account.
-    """
+    """The file that was given, or ~/.kube/config; None leaves it to `load_config`."""
+    # That knows `KUBECONFIG` and a pod's service account: a process reads nobody's home folder.
     usual = Path.home() / ".kube" / "config"
     return given or (usual if "KUBECONFIG" not in os.environ and usual.is_file() else None)

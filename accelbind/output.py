@@ -36,24 +36,23 @@ Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output for
 
 
 def styled(text: str, colour: str | None) -> str:
-    """Text in a colour, unless NO_COLOR is set or the terminal has no colours.
-
-    `typer.echo` removes the colour where the output is no terminal.
-    """
+    """Text in a colour, unless NO_COLOR is set or the terminal has no colours."""
+    # Where the output is no terminal, `typer.echo` removes the colour.
     if not colour or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return typer.style(text, fg=colour)
 
 
 def line_width() -> int:
-    """Columns of the terminal, or of COLUMNS; 0 if the output is a pipe or a file without it."""
+    """Columns of the terminal, or of COLUMNS; 0 for no limit."""
+    # The lines of a pipe or a file are for programs.
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return 0
 
 
 def versioned(value: Mapping[str, Any] | Sequence[object]) -> dict[str, Any]:
-    """An object or a list as an object with the version of our JSON; a list is its `items`."""
+    """An object, or a list as the `items` of one, with the version of our JSON."""
     fields = value if isinstance(value, Mapping) else {"items": value}
     return {"version": JSON_VERSION, **fields}
 
@@ -90,11 +89,7 @@ def print_lines(lines: Iterable[str | StyledLine]) -> None:
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:
-    """Yield a line as lines of at most so many columns, 0 being no limit.
-
-    It is broken between words only, so that a long name can be copied. Further lines begin with two
-    blanks more than the first.
-    """
+    """Yield a line as lines of at most so many columns, 0 being no limit."""
     if not width or len(text) <= width:
         yield text
         return
@@ -104,19 +99,18 @@ def wrapped(text: str, width: int) -> Iterator[str]:
         width,
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",
-        break_long_words=False,
+        break_long_words=False,  # so that a long name can be copied
         break_on_hyphens=False,
     )
 
 
 def table_lines(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as their longest text; `-` if it is empty.
-
-    On a terminal that is too narrow, the widest columns go below their row.
-    """
+    """Columns as wide as their longest text; `-` if it is empty."""
     lines = [list(headings), *([text or "-" for text in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     beside, screen = [*range(len(widths))], line_width()
+    # On a terminal that is too narrow, the widest columns go below their row; the first one names
+    # it.
     while screen and len(beside) > 1 and _width(widths[each] for each in beside) > screen:
         beside.remove(max(reversed(beside[1:]), key=widths.__getitem__))
     for number, line in enumerate(lines):
@@ -132,7 +126,7 @@ def _width(columns: Iterable[int]) -> int:
 
 
 def fact_lines(facts: Mapping[str, object]) -> Iterator[str]:
-    """What JSON output has too, as a name and a value per line, without empty ones."""
+    """The values of a JSON object, a line each, without empty ones."""
     rows, screen = [*_facts("", facts)], line_width()
     width = max((len(name) for name, _ in rows), default=0) + 2
     for name, value in rows:

@@ -1,4 +1,4 @@
-"""Queries to the plain port of the plugin: metrics, probes, devices; without a proxy."""
+"""Queries to the plain port of the plugin: metrics, probes, devices."""
 
 import contextlib
 import http.client
@@ -33,7 +33,7 @@ class PlainPort:
 
     @classmethod
     def of(cls, settings: PluginSettings) -> Self:
-        """The port of a plugin with these settings; one that listens everywhere is here."""
+        """The port of a plugin with these settings."""
         host = settings.metrics_host
         return cls("localhost" if host in _ALL else host, settings.metrics_port)
 
@@ -46,6 +46,7 @@ class PlainPort:
         Raises:
             NoAnswer: There is none, or it is too long.
         """
+        # http.client knows no proxies: one of the environment would not reach this node's ports.
         connection = http.client.HTTPConnection(self.host, self.port, timeout=ANSWER_SECONDS)
         with contextlib.closing(connection):
             try:

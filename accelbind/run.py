@@ -1,8 +1,6 @@
 """Commands made from settings: a flag for each field of a model.
 
-`settings_command` makes a command that runs a process. `with_settings` adds some of a process's
-fields to another command, such as `--root` of the plugin to `accelbind fpga`. The name, type, help
-and default of a flag are those of the field, and pydantic checks its value.
+The name, help and default of a flag are those of the field, and pydantic checks its value.
 """
 
 import inspect
@@ -53,7 +51,7 @@ _PRINT_CONFIG = Parameter(
 def settings_command(
     model: type[P], run: Callable[[P, typer.Context], None]
 ) -> Callable[..., None]:
-    """Make a command that runs a process; the docstring of `run` is its help."""
+    """Make the command of a process; the docstring of `run` is its help."""
 
     def command(
         context: typer.Context,
@@ -89,7 +87,7 @@ def with_settings(
     group: str = "",
     aliases: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add flags for some fields to a command, which gets `settings`, or the flags as `given`.
+    """Add some flags of a process to a command, which gets `settings`, or the flags as `given`.
 
     Args:
         model: The settings.
@@ -128,7 +126,8 @@ def require_folder(folder: Path, flag: str = "--root") -> None:
 
 
 def load_settings(model: type[S], given: Mapping[str, Any]) -> S:
-    """Read settings from flags and variables; variables of other processes are accepted."""
+    """Read settings from flags and variables."""
+    # A pod's container may have the variables of another process: `accelbind fpga` in a plugin's.
     return load(model, given, others=_fields_of_all)
 
 
@@ -161,8 +160,8 @@ def _options(
     group: str | None = None,
     aliases: Mapping[str, str] | None = None,
 ) -> Iterator[Parameter]:
-    """A parameter for each field, those that all processes have last."""
     fields = model.model_fields
+    # What all processes have comes last in each help.
     names = sorted(fields, key=lambda name: flag_of(fields[name]).group == PROCESS)
     for name in names if only is None else only:
         field = fields[name]
@@ -174,7 +173,7 @@ def _options(
 def _option(name: str, field: FieldInfo, default: str, group: str, alias: str) -> Parameter:
     flag = flag_of(field)
     long = f"--{dashed(name)}"
-    kind: Any = str
+    kind: Any = str  # pydantic reads the value, so that a flag and a variable get the same error
     names = [each for each in (long, flag.short, alias) if each]
     if field.annotation is bool:
         kind, names = bool, [f"{long}/--no-{dashed(name)}"]

@@ -1,7 +1,6 @@
 """A cluster's mappings, what its nodes offer, and what its pods and workloads ask for.
 
-Unlike the reflector it lists everything once, page by page. What we may not list is reported as the
-API server says it; a kind that the cluster does not serve is not.
+Each list is read once, page by page.
 """
 
 import asyncio
@@ -75,14 +74,14 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
     async def listed(
         kind: _Kind, within: str | None, read: Callable[[dict[str, Any]], T]
     ) -> list[T] | None:
-        """The objects of a kind; None if we may not list it, or the cluster does not serve it."""
+        """What is read of the objects of a kind; None if they can't be listed."""
         about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
         try:
             return await list_objects(client, kind.path(within), lambda obj: read(about | obj))
         except BadStatus as error:
             if error.status == FORBIDDEN:
                 result.missing.append(f"{kind.plural}: {error}")
-            elif error.status != NOT_FOUND:
+            elif error.status != NOT_FOUND:  # which means that the cluster does not serve the kind
                 raise
         return None
 
@@ -111,12 +110,11 @@ def read_folder(folder: Path) -> FolderSnapshot:
     """The mappings of a folder, and its problems.
 
     Raises:
-        InvalidSettings: It or a file can't be read, which is the asker's fault: exit code 1 is an
-            answer.
+        InvalidSettings: It or a file can't be read.
     """
     try:
         snapshot = load_folder(folder)
-    except ExternalFailure as error:
+    except ExternalFailure as error:  # the asker's fault
         advice = ": name the folder that has this file" if folder.is_file() else ""
         raise InvalidSettings(f"{error}{advice}") from error
     if snapshot.unread:
@@ -162,10 +160,10 @@ def read_mappings(
 
 
 def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:
-    """Yield what an object asks for, unless its controller asks for it too."""
     metadata = obj.get("metadata") or {}
     owners = metadata.get("ownerReferences") or ()
     status = obj.get("status") or {}
+    # What has a controller asks for what that asks for too.
     if any(owner.get("controller") for owner in owners) or status.get("phase") in ENDED:
         return
     try:

@@ -58,7 +58,7 @@ def check_cdi(node: Node) -> Iterator[Line]:
 
 
 def _read_cdi(path: Path) -> _CdiFile | Line | None:
-    """A CDI file of ours, or what is wrong with a file; None if it is of another kind."""
+    """A CDI file of ours, or what is wrong with one; None if it is of another kind."""
     todo = "remove it: runtimes ignore it, and its owner writes it again"
     try:
         data = path.read_bytes()

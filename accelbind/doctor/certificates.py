@@ -1,7 +1,4 @@
-"""What `accelbind doctor` checks about the served certificate.
-
-The TLS handshake is that of the API server: the same bundle, the same name.
-"""
+"""What `accelbind doctor` checks about the served certificate."""
 
 import socket
 import ssl
@@ -99,7 +96,7 @@ def _addresses(cluster: Cluster, hook: WebhookEntry) -> list[ServiceAddress] | L
 def _pods_behind(
     cluster: Cluster, name: str, namespace: str, port: int
 ) -> list[ServiceAddress] | Line:
-    """The ready pods of a Service."""
+    # Each of its pods, as one of several may serve another certificate than the others.
     service = cluster.get(f"/api/v1/namespaces/{namespace}/services/{name}")
     if service is None:
         return failed(f"there is no Service {namespace}/{name}, which webhooks call", APPLY)
@@ -133,7 +130,7 @@ def _pods_behind(
 
 
 def _handshake_line(where: str, address: ServiceAddress, bundle: bytes) -> Line:
-    """The result of a handshake like the API server's."""
+    # The handshake of the API server: the same bundle, the same name.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go: a CA of the bundle is enough
     try:

@@ -1,8 +1,4 @@
-"""The cluster that all cluster checks of `accelbind doctor` share, and its API server.
-
-Each check asks by itself, bounded in time. If the API server can't be reached, one check says why,
-and all others say that they could not be made.
-"""
+"""The cluster that all cluster checks of `accelbind doctor` share, and its API server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,11 +24,7 @@ APPLY: Final = (
 
 
 class Cluster(Subject):
-    """A cluster. Its methods raise `Unseen` for what we may not read, and `ClusterError`.
-
-    Each prefix is a domain of its resources with a slash. `webhook_address` is where the webhook
-    answers, if that is not as its configurations say.
-    """
+    """A cluster, whose methods raise `Unseen` for what we may not read, and `ClusterError`."""
 
     def __init__(
         self,
@@ -44,9 +36,11 @@ class Cluster(Subject):
         super().__init__()
         self.namespace = namespace
         self.prefixes = prefixes
+        """The domains of the names that the webhook replaces, with a slash."""
         self.resources = (*prefixes, UNIT_RESOURCE)
         """How the names of our resources begin."""
         self.webhook_address = webhook_address
+        """Where the webhook can be reached from here; None for where it is called."""
         self._connect = connector(kubeconfig)
 
     def get(self, path: str) -> Json | None:
@@ -68,6 +62,7 @@ class Cluster(Subject):
 
     def query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
         """What a function returns that is given a client."""
+        # If the API server can't be reached, one check says why.
         try:
             self.once(Cluster.read_version)
         except ClusterError as error:

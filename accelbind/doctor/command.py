@@ -1,7 +1,6 @@
 """`accelbind doctor`: what is wrong with a node or a cluster, and what to do about it.
 
-A check has an id, which scripts name, and a function, whose docstring is the question that the
-check answers.
+The docstring of a check is the question that it answers.
 """
 
 import os
@@ -190,7 +189,6 @@ def doctor(
 def _run(
     checks: Sequence[Check], only: Sequence[str], skip: Sequence[str], seconds: float
 ) -> list[Result]:
-    """Run the chosen checks, and show why if those of the cluster can't be made."""
     for start in (*only, *skip):
         if not any(check.id.startswith(start) for check in checks):
             known = ", ".join(check.id for check in checks)
@@ -205,22 +203,23 @@ def _run(
     }
     if not chosen:
         raise InvalidSettings("--only and --skip leave no check: skip fewer checks")
+    # It says why the others can't be made, also if it was not chosen.
     cause = {API_SERVER} if any(each.startswith("cluster.") for each in chosen) else set()
     results = run_checks([check for check in checks if check.id in chosen | cause], seconds)
     return [each for each in results if each.id in chosen or each.state is CheckStatus.UNSEEN]
 
 
 def _is_node(given: dict[str, Any]) -> bool:
-    """Whether a node was described, or this machine has a kubelet or a driver."""
     if any(given.get(name) is not None for name in _NODE_FLAGS):
         return True
+    # A container of a plugin has its settings as variables.
     return any(name.startswith(PREFIX) for name in os.environ) or any(
         map(os.path.isdir, _NODE_FOLDERS)
     )
 
 
 def _knows_cluster(kubeconfig: Path | None, checks: Sequence[Check]) -> bool:
-    """Whether an API server is known; the account of a pod on a node is the plugin's."""
     if kubeconfig is not None or "KUBECONFIG" in os.environ:
         return True
+    # The account of a pod on a node is the plugin's, which may not read what these checks ask for.
     return may_reach() and not checks

@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about device types, where a node serves some."""
+"""What `accelbind doctor` checks about device types and VFIO."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def check_device_types(node: Node) -> Iterator[Line]:
 
 
 def _checkpoint_lines(path: Path) -> Iterator[Line]:
-    """Without the kubelet's checkpoint, nobody knows which nodes a container was allocated."""
+    # Without it nobody knows which nodes a container was allocated.
     try:
         read_checkpoint(path)
     except KubeletError as error:
@@ -75,7 +75,7 @@ def check_vfio(node: Node) -> Iterator[Line]:
 
 
 def _locked_memory(proc: Path) -> Line:
-    """How much memory containers may lock, which they inherit from the container runtime."""
+    # Containers inherit the limit from the runtime.
     limit = _limit_of_runtime(proc)
     if limit is None and may_reach():  # in a pod, which has it from its runtime too
         own = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -100,7 +100,7 @@ def _limit_of_runtime(proc: Path) -> str | None:
 
 
 def _ownership(root: Path) -> Line:
-    """Whether the runtime gives device nodes to the container's user."""
+    # Whether the runtime gives device nodes to the container's user.
     files = [path for each in _CONFIGURATIONS for path in sorted(root.glob(each))]
     try:
         texts = [path.read_text(errors="replace") for path in files]

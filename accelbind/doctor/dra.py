@@ -50,7 +50,7 @@ def check_dra(node: Node) -> Iterator[Line]:
 
 
 def _left_claims(folder: Path, claims: dict[str, str]) -> Iterator[Line]:
-    """Claims that the kubelet will not give back."""
+    # The kubelet will never give them back.
     known = prepared_claims(dra_checkpoint_file(folder), DRIVER)
     for uid, claim in claims.items():
         if uid not in known:
@@ -61,13 +61,12 @@ def _left_claims(folder: Path, claims: dict[str, str]) -> Iterator[Line]:
 
 
 def _left_of_plugin(node: Node, socket: Path) -> Iterator[Line]:
-    """What is left of the device plugin that served before."""
     folder = node.options.kubelet_dir
     ours = served(node.options.resource_domain)
     try:
         registered = registered_resources(checkpoint_file(folder))
     except KubeletError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+        if isinstance(error.__cause__, FileNotFoundError):  # no plugin ever served here
             return
         raise
     holders = HolderSource(  # as the driver's: the kubelet's checkpoint names pods that are gone
@@ -86,6 +85,7 @@ def _left_of_plugin(node: Node, socket: Path) -> Iterator[Line]:
             " ended, the kubelet starts no other container with their resources until then"
             f" (endpoint not found in cache): {_GUIDE}",
         )
+    # Until its restart a kubelet asks the ended plugin about resources with PreStartContainer.
     left = sorted(resource for resource in registered if resource.startswith(ours))
     if left and _began(registration_socket(folder)) < _began(socket):
         yield warning(
@@ -97,7 +97,7 @@ def _left_of_plugin(node: Node, socket: Path) -> Iterator[Line]:
 
 
 def _began(socket: Path) -> float:
-    """When the process behind a socket began to listen; 0 if it doesn't."""
+    """When the process behind a socket began to listen; 0 if there is none."""
     try:
         return socket.stat().st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about a node's kubelet, and about the plugin that serves it."""
+"""What `accelbind doctor` checks about a node's kubelet and plugin."""
 
 import contextlib
 import os
@@ -66,6 +66,7 @@ def check_sockets(node: Node) -> Iterator[Line]:
 
 def live_sockets(folder: Path, pattern: re.Pattern[str]) -> list[str]:
     """The names of sockets on which somebody listens."""
+    # One that was killed leaves its sockets behind.
     names = sorted(path.name for path in folder.iterdir() if pattern.fullmatch(path.name))
     return [name for name in names if connect_error(folder / name) is None]
 
@@ -102,7 +103,8 @@ def check_plugin(node: Node) -> Iterator[Line]:
 
 def _unreachable(node: Node, error: NoAnswer) -> Line:
     folder = plugins_folder(node.options.kubelet_dir)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # the folder is another check's
+        # In a pod the plugin's port is at the pod's address.
         if live_sockets(folder, PLUGIN_SOCKET):
             return unseen(
                 f"a plugin serves in {folder}, but does not answer on {node.plugin}: {error}",

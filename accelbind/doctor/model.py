@@ -1,8 +1,6 @@
 """Checks of `accelbind doctor`, and how they are run.
 
-A check is a row: a stable id and a function that takes the subject, a node or a cluster, and yields
-lines. Each runs in its own thread with a deadline, so that a check that hangs or crashes hides no
-other.
+A check is a stable id, and a function that takes a subject (a node, a cluster) and yields lines.
 """
 
 import threading
@@ -69,6 +67,7 @@ class Subject:
 
     def once(self, make: Callable[[Self], T]) -> T:
         """The result or the error of a function of this subject, which is called once."""
+        # Several checks may want it at the same time.
         with self._lock:
             is_first = make not in self._values
             value: Future[T] = self._values.setdefault(make, Future())
@@ -85,7 +84,7 @@ class Check:
     """A question about a subject."""
 
     id: str
-    """Stable: scripts name it."""
+    """Scripts name it."""
     title: str
     find: Callable[[], Iterable[Line]]
     grows: bool = False
@@ -111,6 +110,7 @@ class Result:
 def run_checks(checks: Sequence[Check], seconds: float) -> list[Result]:
     """Run checks in parallel, each for so many seconds at most; the results are in order."""
     lines: dict[str, list[Line]] = {check.id: [] for check in checks}
+    # A thread each: a check that hangs hides no other, and does not keep the process from ending.
     executor = DaemonExecutor()
     futures = [executor.submit(_collect, check, lines[check.id]) for check in checks]
     wait(futures, timeout=seconds)
@@ -121,8 +121,7 @@ def run_checks(checks: Sequence[Check], seconds: float) -> list[Result]:
 
 
 def _result(check: Check, lines: list[Line], duration: float | None, limit: float) -> Result:
-    """What a check found; without a `duration` it has not ended within the limit."""
-    if duration is None:
+    if duration is None:  # it has not ended
         return Result(check.id, check.title, [*lines, _timeout(check, limit)], limit)
     return Result(check.id, check.title, lines, duration)
 
@@ -135,7 +134,7 @@ def _timeout(check: Check, seconds: float) -> Line:
 
 
 def _collect(check: Check, lines: list[Line]) -> float:
-    """Append the lines of a check, or why it has none; return the seconds that it took."""
+    """Append the lines of a check; return the seconds that it took."""
     started = time.monotonic()
     try:
         for line in check.find():

@@ -1,7 +1,4 @@
-"""What `accelbind doctor` checks about a node's cards, and the node that all node checks share.
-
-It reads below `--root` and `--kubelet-dir`, as the plugin does, and writes nothing.
-"""
+"""What `accelbind doctor` checks about a node's cards, and the node that all node checks share."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -30,7 +27,7 @@ class Node(Subject):
 
     @property
     def mode(self) -> PluginMode:
-        """The given mode, or else that of the running plugin, or that of the settings."""
+        """The given mode, or that of the running plugin, or that of the settings."""
         if self._given_mode is not None:
             return self._given_mode
         try:
@@ -71,7 +68,7 @@ def check_cards(node: Node) -> Iterator[Line]:
 
 
 def offered(node: Node) -> tuple[Device, ...]:
-    """The devices of a node, those that can't be offered too."""
+    """The devices of a node, also those that can't be offered."""
     offer = merge(node.now.found)
     return (*offer.devices(), *offer.not_offered)
 
@@ -83,14 +80,15 @@ def provider_lines(found: Found) -> Iterator[Line]:
 
 
 def device_lines(devices: Iterable[Device]) -> Iterator[Line]:
-    """Yield what is wrong with devices, each thing once, and how many are healthy."""
+    """Yield what is wrong with devices, and how many are healthy."""
     healthy, shown = 0, set[str]()
     for device in devices:
         healthy += not device.reasons
         where = f"{device.id} of type {device.type}" if device.type else device.card
         for problem in device.reasons:
             text = f"{where}: {plain(problem.message, 400)}"
-            if problem.reason != IN_USE and text not in shown:  # in use is as it should be
+            # In use is as it should be; a card's problem is one of each of its devices.
+            if problem.reason != IN_USE and text not in shown:
                 shown.add(text)
                 # Of near misses, some are meant.
                 line = warning if problem.reason == NOT_MATCHED else failed

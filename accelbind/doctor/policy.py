@@ -1,9 +1,4 @@
-"""What `accelbind doctor` checks about the account of `accelbind certs run`.
-
-RBAC lets it update our webhook configurations completely, and create Secrets of any type. That it
-may change only `caBundle`, and create only Secrets of type Opaque, is the work of two
-ValidatingAdmissionPolicies and their bindings. Nothing else notices that they are missing.
-"""
+"""What `accelbind doctor` checks about the account of `accelbind certs run`."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,7 +10,8 @@ from services.kube.objects import GROUP
 CERTS: Final = "accelbind-certs"
 _POLICY: Final = "ValidatingAdmissionPolicy"
 
-
+# RBAC lets the account update our webhook configurations completely, and create Secrets of any
+# type. Policies limit that, and nothing else notices that they or their bindings are missing.
 POLICIES: Final = {
     "accelbind-certs": "could change more of our webhook configurations than caBundle",
     "accelbind-certs-secrets": "could create a Secret that the cluster fills with another token",

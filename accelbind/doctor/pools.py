@@ -1,9 +1,4 @@
-"""What `accelbind doctor` checks about plugin DaemonSets: which nodes have a plugin of which.
-
-A node with accelerators, or with the plugins' label, needs exactly one plugin. Where plugins run is
-what their pods say. A node that lost its plugin, by an upgrade or with its label, still lists its
-resources, so it is found here.
-"""
+"""What `accelbind doctor` checks about plugin DaemonSets: each node needs exactly one plugin."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -31,7 +26,7 @@ _SHOWN: Final = 10
 """Nodes that a sentence names; a command names all of them."""
 _KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
 _CONDITION: Final = "node.kubernetes.io/"
-"""Prefix of taints by which Kubernetes reports conditions. DaemonSets tolerate most of them."""
+"""Prefix of taints by which Kubernetes reports conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +54,7 @@ class Pool:
 
 def read_pools(cluster: Cluster) -> list[Pool]:
     """The plugin's DaemonSets. Raises as `Cluster.get`."""
+    # Its pods say where a DaemonSet runs: a selector alone says where it should.
     nodes: dict[str, set[str]] = defaultdict(set)
     for pod in cluster.items(f"/api/v1/namespaces/{cluster.namespace}/pods"):
         if part(pod, "status").get("phase") not in ENDED:
@@ -130,7 +126,7 @@ def _place(node: Json, pools: Sequence[Pool], prefixes: tuple[str, ...]) -> Plac
 
 
 def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Line]:
-    """Nodes of modes region and regiondevel that offer the same resource: it has one name."""
+    # A region's resource has one name in both modes.
     by_mode: dict[str, dict[str, list[str]]] = {
         mode: defaultdict(list) for mode in (PluginMode.REGION, PluginMode.REGIONDEVEL)
     }
@@ -157,7 +153,8 @@ def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Li
 
 
 def _has_capacity(node: Json, prefixes: tuple[str, ...]) -> bool:
-    """Whether the kubelet still counts devices; it does for minutes after a plugin has ended."""
+    # The kubelet counts devices for minutes after a plugin has ended: so a node that lost it, by an
+    # upgrade or with its label, is found.
     amounts = part(node, "status", "capacity").items()
     return any(key.startswith(prefixes) and str(amount) != "0" for key, amount in amounts)
 
@@ -168,7 +165,7 @@ def untolerated_taints(pod_spec: Json, node: Json) -> list[str]:
         "=".join(filter(None, (taint.get("key"), taint.get("value")))) + f":{taint['effect']}"
         for taint in part(node, "spec").get("taints") or ()
         if taint.get("effect") in _KEEPS_AWAY
-        and not str(taint.get("key")).startswith(_CONDITION)
+        and not str(taint.get("key")).startswith(_CONDITION)  # DaemonSets tolerate most of them
         and not any(_tolerates(each, taint) for each in pod_spec.get("tolerations") or ())
     ]
 

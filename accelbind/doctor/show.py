@@ -52,10 +52,8 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[StyledLine]:
-    """Yield the checklist for people.
-
-    Unless it is verbose, checks that could not be made for one cause are shown as one.
-    """
+    """Yield the checklist for people."""
+    # Checks that could not be made for one cause are shown as one, unless it is verbose.
     alike: dict[object, list[Result]] = {}
     for result in results:
         is_alike = result.state is CheckStatus.UNSEEN and not verbose
@@ -72,7 +70,7 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
 
 
 def _result_lines(result: Result, *, verbose: bool) -> Iterator[StyledLine]:
-    """Yield the problems of a check, or if there are none, what is well."""
+    # The problems of a check, or if there are none, what is well.
     shown = [line for line in result.lines if line.state not in _FINE] or result.lines
     most = len(shown) if verbose else MOST
     for line in shown[:most]:

@@ -51,6 +51,7 @@ class WebhookEntry:
     @property
     def is_guard(self) -> bool:
         """Whether it is the guard, which reviews pods with resources of others."""
+        # Its namespaces and resources are the administrator's, so it stands for none of `REVIEWS`.
         path = part(self.client, "service").get("path") or self.client.get("url")
         return str(path).endswith("/guard")
 

@@ -51,6 +51,7 @@ def check_other_suites(cluster: Cluster) -> Iterator[Line]:
 
 def read_nodes(cluster: Cluster) -> list[Json]:
     """The nodes, as far as checks need them. Raises as `Cluster.get`."""
+    # Whole nodes have about 20 KB each.
     return cluster.items("/api/v1/nodes", _node_parts)
 
 
@@ -114,10 +115,7 @@ def waiting_reasons(pod: Json) -> Iterator[str]:
 
 
 def read_pods(cluster: Cluster) -> list[Json]:
-    """The pods of all namespaces that wait and ask for our resources.
-
-    Raises as `Cluster.get`. What they ask for is in `requested`.
-    """
+    """The pods that wait and ask for our resources, which are in `requested`."""
 
     def keep(pod: Json) -> Json | None:
         requested = _requested(pod, cluster.resources)
@@ -164,9 +162,8 @@ def _unscheduled_line(pod: Json, key: str, totals: dict[str, int]) -> Line:
 
 
 def _starting_lines(pod: Json) -> Iterator[Line]:
-    """Why a pod that has its node does not start, where that is about a device."""
     for reason in waiting_reasons(pod):
-        if any(word in reason for word in _START_PROBLEMS):
+        if any(word in reason for word in _START_PROBLEMS):  # others are not about a device
             yield failed(
                 f"pod {full_name(pod)} does not start: {plain(reason, 600)}",
                 "run accelbind doctor on its node; see the plugin's log",
@@ -181,7 +178,6 @@ def _scheduler_message(pod: Json) -> str:
 
 
 def _requested(pod: Json, resources: tuple[str, ...]) -> list[str]:
-    """The resources of our domains that a pod's containers ask for."""
     spec = part(pod, "spec")
     keys: set[str] = set()
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):

@@ -151,7 +151,7 @@ def list_(
 
 
 def _inventory(settings: PluginSettings) -> Inventory:
-    """Every card, also where the plugin serves none: then as in a mode that reads no function."""
+    # Every card, also where the plugin serves none: then as in a mode that reads no function.
     mode = settings.mode if settings.mode.has_cards else PluginMode.REGIONDEVEL
     return (
         NodeDevices(settings.model_copy(update={"device_types": None, "mode": mode}))
@@ -321,7 +321,7 @@ def move(
 
 
 def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
-    """The result of a call; if it takes too long, its thread is abandoned."""
+    """The result of a call; one that hangs is left to its thread."""
     working = BlockingCalls().run(device, call, timeout=seconds, what=f"working on {device}")
     return asyncio.run(working)
 
@@ -331,11 +331,10 @@ def _programmer(
     settings: PluginSettings,
     timeout: float,
 ) -> Programmer:
-    """A programmer that waits up to half of the time for a card that somebody works on."""
     return Programmer(
         settings.root,
         settings.state_dir,
         clocks=settings.user_clock,
         calls=context.obj.driver_calls or KERNEL,
-        lock_seconds=timeout / 2,
+        lock_seconds=timeout / 2,  # the other half is for the work itself
     )

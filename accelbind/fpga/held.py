@@ -15,11 +15,7 @@ from services.process.text import listing
 
 
 def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> None:
-    """Refuse a port that a container or a claim has, or may have.
-
-    Raises:
-        DeviceBusy: One has it, or that is unknown.
-    """
+    """Raise DeviceBusy if a container or a claim has a port, or may have it."""
     book = ClaimBook(settings.state_dir / CLAIMS)
     try:
         book.require_readable()

@@ -24,7 +24,7 @@ _FME_FILES = {
 
 
 def describe(root: Path, device: str) -> dict[str, Any]:
-    """All that is known of a device, by its name or its node."""
+    """All that is known of a device."""
     place = find_device(scan(root), device)
     files = DeviceFiles(root, place)
     engine = place if isinstance(place, EnginePlace) else place.engine
@@ -70,7 +70,7 @@ def describe(root: Path, device: str) -> dict[str, Any]:
 
 
 def facts(described: dict[str, Any]) -> dict[str, Any]:
-    """The same for people: with units, and the problems as a sentence."""
+    """The same for people."""
     problems = "; ".join(each["message"] for each in described["problems"]) or "none"
     shown = described | {"problems": problems}
     for key, unit in (("temperatures", "°C"), ("powers", "W")):

@@ -12,7 +12,7 @@ HEADINGS: Final = ("DEVICE", "KIND", "CARD", "PCI", "NUMA", "INTERFACE", "AFU", 
 
 
 def list_devices(inventory: Inventory) -> list[dict[str, Any]]:
-    """The FMEs, ports and virtual functions of OFS cards; a broken card itself."""
+    """The FMEs, ports, virtual functions and broken cards of a node, for JSON."""
     rows = []
     for card in inventory.cards:
         if card.fme is not None:
