@@ -20,8 +20,6 @@ from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import read_entry
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidReview
-from simulator.card_faults import Fault
-from simulator.cards import CardSpec, Rack
 from tests.services.cards import advertise
 from webhook.handler import REJECTED, RejectionReason, status_body
 
@@ -50,9 +48,6 @@ def _index(objects: Iterable[dict[str, Any]]) -> MappingIndex:
 
 
 # Devices -----------------------------------------------------------------------------------------
-
-FAULTS = tuple(str(fault) for fault in Fault)
-DRIVERS = ("opae", "dfl")
 
 
 class Node:
@@ -93,21 +88,6 @@ def _device(device: Device) -> str:
     words += [] if device.numa_node is None else [f"numa={device.numa_node}"]
     words += [f"{each.host}:{each.permissions}" for each in device.nodes]
     return " ".join(words)
-
-
-class Cards:
-    """A node with a card of two ports and a neighbour of the same driver."""
-
-    def __init__(self, root: Path, driver: str) -> None:
-        self._rack = Rack(root)
-        self._first = self._rack.add_card(CardSpec(driver=driver, ports=2))
-        self._rack.add_card(CardSpec(driver=driver, numa_node=1))
-
-    def break_(self, fault: str) -> None:
-        self._rack.break_(self._first, Fault(fault))
-
-    def heal(self, fault: str) -> None:
-        self._rack.heal(self._first, Fault(fault))
 
 
 # The command line --------------------------------------------------------------------------------

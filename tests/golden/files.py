@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import jsonpatch
 
+from simulator.card_faults import Fault
+from simulator.cards import CardSpec, Rack
 from tests.golden import adapter
 from tests.golden.reviews import DOMAINS, Review, mappings, reviews
 from tests.services.ofs_cards import AFUS, OfsNode
@@ -99,22 +101,24 @@ def offers_of_broken_cards() -> Iterator[str]:
 
     A mode in which nothing differs from the healthy node is left out of a fault's line.
     """
-    for driver in adapter.DRIVERS:
+    for driver in ("opae", "dfl"):
         with tempfile.TemporaryDirectory() as folder:
             yield from _offers_of_broken_cards(Path(folder), driver)
 
 
 def _offers_of_broken_cards(root: Path, driver: str) -> Iterator[str]:
-    cards = adapter.Cards(root, driver)
+    rack = Rack(root)
+    broken = rack.add_card(CardSpec(driver=driver, ports=2))
+    rack.add_card(CardSpec(driver=driver, numa_node=1))
     healthy = adapter.Node(root).offered()
     yield _line({"driver": driver, "fault": "", **healthy})
-    for fault in adapter.FAULTS:
+    for fault in Fault:
         node = adapter.Node(root)
         if node.offered() != healthy:
             raise AssertionError(f"something is left of the fault before {fault}")
-        cards.break_(fault)
+        rack.break_(broken, fault)
         looks = {"later": node.offered(), "from the start": adapter.Node(root).offered()}
-        cards.heal(fault)
+        rack.heal(broken, fault)
         for when, found in looks.items():
             differ = {mode: table for mode, table in found.items() if table != healthy[mode]}
             yield _line({"driver": driver, "fault": fault, "when": when, **differ})

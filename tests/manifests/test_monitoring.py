@@ -4,9 +4,6 @@ import json
 import re
 from collections.abc import Iterator
 
-import pytest
-
-from accelbind.cli import main
 from tests.manifests.rendering import MANIFESTS, Json, of_kind, one, rendered
 from tools.docs import metrics
 
@@ -99,17 +96,6 @@ def test_every_alert_says_what_is_the_case_and_has_a_runbook_of_its_own() -> Non
         assert MANIFESTS.parent / address == FOLDER / "runbooks.md"
         assert anchor == rule["alert"].lower()
         assert "\n1. " in sections[rule["alert"]], "it says what to do"
-
-
-def test_commands_of_the_runbooks_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (FOLDER / "runbooks.md").read_text()
-    found = set(
-        re.findall(r"accelbind ((?:certs|fpga|bitstream|check|devices)(?: [a-z-]+)?)", text)
-    )
-    assert len(found) > 4
-    for command in sorted(found):
-        assert main([*command.split(), "--help"]) == 0, command
-        assert "Usage: " in capsys.readouterr().out
 
 
 def test_what_alerts_quote_is_a_label_that_their_expression_leaves() -> None:
