@@ -98,20 +98,7 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """The same for a module that skips as a whole."""
-    report = yield
-    if report.skipped and _must_not_skip(_reason_of(report.longrepr)):
-        report.outcome = "failed"
-        report.longrepr = f"{collector.nodeid}: REQUIRE_ALL=1, but {_reason_of(report.longrepr)}"
-    return report
-
-
 FIGURE = "figure"
-FIGURES = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture
@@ -125,12 +112,6 @@ def figure(
     return lambda line: record_property(FIGURE, f"{request.node.name}: {line}")
 
 
-@pytest.fixture(scope="module")
-def figure_of_module(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """The same, of what a module's tests share."""
-    return request.config.stash.setdefault(FIGURES, []).append
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     lines: list[str] = [
         str(line)
@@ -140,8 +121,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, line in report.user_properties
         if name == FIGURE
     ]
-    of_modules: list[str] = terminalreporter.config.stash.get(FIGURES, [])
-    lines += of_modules
     if lines:
         terminalreporter.section("figures")
         for line in lines:

@@ -193,13 +193,10 @@ class Process:
 
         def read() -> dict[str, int] | None:
             self.assert_running()
-            try:
-                found = json.loads(path.read_text())
-            except (FileNotFoundError, ValueError):  # it may be half written
-                return None
+            found = json.loads(path.read_text())
             return {str(key): int(value) for key, value in found.items()}
 
-        return cast("dict[str, int]", self._wait_for(read, timeout, f"the ports file of {self}"))
+        return self._wait_for(read, timeout, f"the ports file of {self}")
 
     def wait_for_output(self, text: str, timeout: float = PATIENCE) -> str:
         """Wait until `text` stands in its output, and give the line it stands in."""
@@ -210,15 +207,13 @@ class Process:
                 self.assert_running()
             return found[0] if found else None
 
-        return cast("str", self._wait_for(line, timeout, f"{text!r} in the output of {self}"))
+        return self._wait_for(line, timeout, f"{text!r} in the output of {self}")
 
-    def _wait_for(self, look: Callable[[], object], timeout: float, what: str) -> object:
-        deadline = time.monotonic() + timeout
-        while not (found := look()):
-            if time.monotonic() > deadline:
-                pytest.fail(f"{what} did not come within {timeout} s\n{self.transcript()}")
-            time.sleep(0.01)
-        return found
+    def _wait_for(self, look: Callable[[], T | None], timeout: float, what: str) -> T:
+        try:
+            return eventually(look, timeout, 0.01, what)
+        except AssertionError as error:
+            pytest.fail(f"{error}\n{self.transcript()}")
 
     def assert_running(self) -> None:
         """Fail, with what it wrote, if it has ended."""

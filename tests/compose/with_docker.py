@@ -63,21 +63,15 @@ def docker() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def base(docker: Engine, figure_of_module: Callable[[str], None]) -> Iterator[str]:
-    driver = docker.run("docker", "info", "--format", "{{.Driver}}, Docker {{.ServerVersion}}")
-    figure_of_module(f"the engine: {driver.strip()}")
-    began = time.monotonic()
+def base(docker: Engine) -> Iterator[str]:
     made = base_image(docker)
-    figure_of_module(f"the base: {time.monotonic() - began:.0f} s")
     yield made
     if made == BASE and not docker.own:
         docker.run("docker", "image", "rm", made)
 
 
 @pytest.fixture(scope="module")
-def images(
-    docker: Engine, base: str, figure_of_module: Callable[[str], None]
-) -> Iterator[dict[str, str]]:
+def images(docker: Engine, base: str) -> Iterator[dict[str, str]]:
     """Target → the image that was built of it."""
     built = {target: f"accelbind-{target}:{TAG}" for target in TARGETS}
 
@@ -94,12 +88,10 @@ def images(
                 seconds=900,
             )
 
-    began = time.monotonic()
     build("plugin")
     with ThreadPoolExecutor(2) as pool:  # what they are made of is there now
         for done in [pool.submit(build, "hook-installer"), pool.submit(build, "webhook", "certs")]:
             done.result()
-    figure_of_module(f"the images: {time.monotonic() - began:.0f} s")
     yield built
     if not docker.own:
         docker.run("docker", "image", "rm", *built.values())
