@@ -4,7 +4,6 @@ The Deployments of webhook and certs and the DaemonSet of the plugin become proc
 applied. Everything else is only stored.
 """
 
-import base64
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from simulator.bitstreams import make_gbs
 from simulator.cards import NLB0, NLB3, CardSpec, Rack
 from simulator.driver import raw_bitstream
 from tests.manifests.rendering import NAMESPACE
+from tests.manifests.running import WEBHOOK, bundled, certs, mounted, start_webhook
 from tests.support import Processes, eventually, python_module
 
 Json = dict[str, Any]
@@ -29,8 +29,6 @@ NODE = "worker-1"
 INTERFACE = "ce48969398f05f33946d560708be108a"
 OTHER_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-2"}}
 """For pages that name a second node; nothing runs there."""
-SERVICE = f"accelbind-webhook.{NAMESPACE}.svc"
-TLS_SECRET = "accelbind-webhook-tls"  # noqa: S105 - its name
 EVERY = 0.1
 
 FURTHER = """
@@ -146,35 +144,20 @@ class Cluster:
             self.portal.call(self.api.put, changed)
 
     def _start_certs(self) -> bool:
-        self.processes.accelbind(
-            *("certs", "run", "--kubeconfig", self.kubeconfig, "--namespace", NAMESPACE),
-            *("--metrics-port", "0", "--interval", "1s"),
-        )
+        certs(self.processes, self.kubeconfig)
         return True
 
     def _start_webhook(self) -> bool:
         """Start it once its Secret is complete; return whether it serves and is trusted."""
-        data = self.get("Secret", TLS_SECRET, NAMESPACE).get("data") or {}
-        if not (data.get("tls.crt") and data.get("tls.key")):
-            return False
         tls, ports = self.folder / "tls", self.folder / "webhook.ports"
         if not tls.exists():
-            tls.mkdir()
-            for name in ("tls.crt", "tls.key"):
-                (tls / name).write_bytes(base64.b64decode(data[name]))
-            self._webhook = self.processes.accelbind(
-                *("webhook", "--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key"),
-                *("--kubeconfig", self.kubeconfig, "--host", "127.0.0.1", "--port", "0"),
-                *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-                *("--ports-file", ports, "--drain-seconds", "0"),
-            )
+            if not mounted(self.get, tls):
+                return False
+            self._webhook = start_webhook(self.processes, self.kubeconfig, tls, ports)
         if not ports.exists():
             return False
-        self.services[SERVICE] = f"127.0.0.1:{self._webhook.ports(ports)['admission']}"
-        kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-        found = [self.get(kind, "accelbind", "") for kind in kinds]
-        hooks = [hook for each in found for hook in each.get("webhooks", [])]
-        return bool(hooks) and all(hook["clientConfig"].get("caBundle") for hook in hooks)
+        self.services[WEBHOOK] = f"127.0.0.1:{self._webhook.ports(ports)['admission']}"
+        return bundled(self.get)
 
     def _start_plugin(self) -> bool:
         """Start it once the DaemonSet selects the node; return whether it runs."""

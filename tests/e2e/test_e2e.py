@@ -17,7 +17,7 @@ from tests.e2e.cluster import offered
 from tests.e2e.simulator import NODE, Simulator, simulated
 from tests.making import in_the_environment_of_make, make_command
 from tests.manifests.rendering import NAMESPACE, one, rendered
-from tests.manifests.test_cluster import WEBHOOK, begin, certs, cluster, webhook
+from tests.manifests.running import WEBHOOK, certs, cluster, plugin, webhook
 from tests.support import Processes, eventually_async, python_module, soaking
 
 pytestmark = pytest.mark.timeout(1800)
@@ -109,8 +109,8 @@ async def test_what_is_deployed_is_tried_as_well(
         kubelet = ("--dir", short_dir / "k", "--node-name", "n1", "--ready-file", ready)
         kubeconfig = ("--kubeconfig", api.kubeconfig_path)
         processes.start(python_module("simulator.kubelet", *kubelet, *kubeconfig), name="kubelet")
-        begin(processes, short_dir, api)
-        certs(processes, api, tmp_path)
+        plugin(processes, short_dir, api)
+        certs(processes, api.kubeconfig_path)
         await webhook(processes, api, tmp_path, services)
         await eventually_async(
             lambda: offered(api.get("Node", "n1", "") or {}), timeout=120, what="a node's offer"

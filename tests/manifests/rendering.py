@@ -38,6 +38,7 @@ KUSTOMIZATIONS = ("crd", "base", *WHOLE, "samples")
 INCLUDED = dict.fromkeys(("mapping-access", "pod-logs"), "enforce-mappings")
 """Components that another one includes; they exclude each other."""
 WORKLOADS = ("Deployment", "DaemonSet")
+WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Reads what yaml.safe_load reads, ten times as fast where libyaml is installed."""
 

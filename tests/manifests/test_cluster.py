@@ -3,11 +3,7 @@
 The stand-in knows no roles: what the processes ask for is held against the manifests' afterwards.
 """
 
-import asyncio
-import base64
-import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -17,11 +13,12 @@ import pytest
 from dra.slices import slice_name
 from plugin.node_mode import ANNOTATION
 from simulator.apiserver.crd import compile_expression
-from simulator.apiserver.standin import ApiServerStandIn, Options
+from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import NLB0, NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.manifests.rendering import (
     NAMESPACE,
+    WEBHOOK_KINDS,
     Json,
     one,
     own_overlay,
@@ -29,99 +26,22 @@ from tests.manifests.rendering import (
     workloads,
 )
 from tests.manifests.rights import Access, asked, beyond, idle, rights_of
+from tests.manifests.running import PATIENCE, bundled, certs, cluster, mounted, plugin, webhook
 from tests.plugin.support import AF, REGION, container, functions, pod
-from tests.support import Process, Processes, eventually_async
+from tests.support import Processes, eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
 
-PATIENCE = 90.0
-"""Seconds for a process to start, on a machine that is busy with others."""
-
-WEBHOOK = f"accelbind-webhook.{NAMESPACE}.svc"
-WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 CERTIFICATES = ("accelbind-ca", "accelbind-webhook-tls")
-
-
-def seed(api: ApiServerStandIn) -> None:
-    """Put there what the processes meet of the manifests."""
-    for item in rendered("base"):
-        if item["kind"] in ("Namespace", "Secret", *WEBHOOK_KINDS):
-            api.put(item)
-
-
-def certs(processes: Processes, api: ApiServerStandIn, folder: Path) -> Process:
-    return processes.accelbind(
-        *("certs", "run", "--kubeconfig", api.kubeconfig_path, "--namespace", NAMESPACE),
-        *("--metrics-port", "0", "--ports-file", folder / "certs.json", "--interval", "1s"),
-        name="certs",
-    )
-
-
-def serving_pair(api: ApiServerStandIn, folder: Path) -> bool:
-    """Mount the serving Secret as a kubelet would, once it is whole."""
-    secret = api.get("Secret", "accelbind-webhook-tls", NAMESPACE) or {}
-    data: Json = secret.get("data") or {}
-    items = ("tls.crt", "tls.key")
-    if not all(data.get(key) for key in items):
-        return False
-    folder.mkdir(exist_ok=True)
-    for key in items:
-        (folder / key).write_bytes(base64.b64decode(data[key]))
-    return True
-
-
-def bundled(api: ApiServerStandIn) -> bool:
-    return all(
-        hook["clientConfig"].get("caBundle")
-        for kind in WEBHOOK_KINDS
-        for hook in (api.get(kind, "accelbind", "") or {})["webhooks"]
-    )
-
-
-@asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[tuple[ApiServerStandIn, dict[str, str]]]:
-    """A stand-in with the manifests, and where it finds Services."""
-    services: dict[str, str] = {}
-    async with ApiServerStandIn(folder, Options(services=services)) as api:
-        seed(api)
-        yield api, services
-
-
-def is_ready(port: int) -> bool:
-    """Whether a Service would lead to who has this plain port."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE) as answer:
-            return bool(answer.status == 200)
-    except OSError:  # HTTPError is one
-        return False
-
-
-async def webhook(
-    processes: Processes, api: ApiServerStandIn, folder: Path, services: dict[str, str]
-) -> Process:
-    """The webhook behind its Service, with the certificate of the Secret."""
-    tls, file = folder / "tls", folder / "webhook.json"
-    await eventually_async(lambda: serving_pair(api, tls), timeout=PATIENCE)
-    process = processes.accelbind(
-        *("webhook", "--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key"),
-        *("--kubeconfig", api.kubeconfig_path, "--port", "0", "--metrics-port", "0"),
-        *("--ports-file", file, "--drain-seconds", "0"),
-    )
-    ports = await asyncio.to_thread(process.ports, file)
-    ready = partial(is_ready, ports["metrics"])
-    await eventually_async(lambda: asyncio.to_thread(ready), timeout=PATIENCE)
-    services[WEBHOOK] = f"127.0.0.1:{ports['admission']}"
-    await eventually_async(lambda: bundled(api), timeout=PATIENCE)
-    return process
 
 
 async def test_the_webhook_asks_for_what_its_account_may_and_for_all_of_it(
     tmp_path: Path, processes: Processes
 ) -> None:
     async with cluster(tmp_path) as (api, services):
-        keeper = certs(processes, api, tmp_path)
-        await eventually_async(lambda: serving_pair(api, tmp_path / "tls"), timeout=PATIENCE)
-        await eventually_async(lambda: bundled(api), timeout=PATIENCE)
+        keeper = certs(processes, api.kubeconfig_path)
+        await eventually_async(lambda: mounted(api.get, tmp_path / "tls"), timeout=PATIENCE)
+        await eventually_async(lambda: bundled(api.get), timeout=PATIENCE)
         assert keeper.terminate() == 0
         others = asked(api)
         await webhook(processes, api, tmp_path, services)
@@ -138,10 +58,10 @@ async def test_the_certificates_ask_for_what_their_account_may_and_for_all_of_it
     async with cluster(tmp_path) as (api, _):
         for name in CERTIFICATES:
             api.drop("Secret", name, NAMESPACE)
-        certs(processes, api, tmp_path)
+        certs(processes, api.kubeconfig_path)
         rights = rights_of(rendered("base"), "accelbind-certs")
         await eventually_async(
-            lambda: bundled(api) and not idle(rights, asked(api)), timeout=PATIENCE
+            lambda: bundled(api.get) and not idle(rights, asked(api)), timeout=PATIENCE
         )
         assert beyond(rights, asked(api)) == set()
 
@@ -194,7 +114,7 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
         KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as kubelet,
     ):
         annotate(api, mode)
-        begin(processes, short_dir, api, enforced=folder.startswith("components"))
+        plugin(processes, short_dir, api, enforced=folder.startswith("components"))
         await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1, timeout=PATIENCE)
         named = functions(function) if mode == "region" else []
         spec = pod("p", container("c", resource, 1, named))
@@ -220,19 +140,6 @@ def test_other_overlays_give_the_plugin_those_rights_or_less(tmp_path: Path) -> 
     assert af < develop == rights(own_overlay(tmp_path, "enforce-mappings")) < region
 
 
-def begin(
-    processes: Processes, folder: Path, api: ApiServerStandIn, *, enforced: bool = False
-) -> Process:
-    return processes.accelbind(
-        *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
-        *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-        *("--kubeconfig", api.kubeconfig_path, "--state-dir", folder / "state"),
-        *("--pod-logs-dir", folder / "k" / "pod-logs", "--scan-interval", "0.1"),
-        *("--ports-file", folder / "ports", "--bitstreams", folder / "bitstreams"),
-        *("--enforce-mappings", "always" if enforced else "auto"),
-    )
-
-
 def mapping(mode: str, function: str) -> Json:
     kind = "AcceleratorFunction" if function else "FpgaRegion"
     functional = {"afuId": function} if function else {}
@@ -247,7 +154,7 @@ def mapping(mode: str, function: str) -> Json:
 # Which pods the webhooks review
 
 
-@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+@pytest.mark.parametrize("kind", WEBHOOK_KINDS)
 @pytest.mark.parametrize(
     ("user", "annotations", "reviewed"),
     [

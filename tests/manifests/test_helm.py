@@ -26,6 +26,7 @@ from tests.manifests.rendering import (
     OVERLAYS,
     QUICK,
     TWO_POOLS,
+    WEBHOOK_KINDS,
     WORKLOADS,
     Json,
     check_network_policies,
@@ -291,7 +292,7 @@ def test_every_value_is_known_to_the_checks_and_tried() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+@pytest.mark.parametrize("kind", WEBHOOK_KINDS)
 def test_conditions_of_the_webhooks_are_those_of_the_domains(kind: str) -> None:
     values = {"domains": ["fpga.intel.com", "b.example"]}
     found, known = (

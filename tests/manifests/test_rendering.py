@@ -15,6 +15,7 @@ from tests.manifests.rendering import (
     NAMESPACE,
     OVERLAYS,
     TWO_POOLS,
+    WEBHOOK_KINDS,
     Json,
     everything,
     named,
@@ -144,7 +145,7 @@ def test_one_setting_moves_everything_to_another_namespace(folder: str, tmp_path
 def test_webhooks_come_last_and_what_others_need_first(overlay: str) -> None:
     kinds = [item["kind"] for item in rendered(f"overlays/{overlay}")]
     assert kinds[0] == "Namespace"
-    assert set(kinds[-2:]) == {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
+    assert set(kinds[-2:]) == set(WEBHOOK_KINDS)
     assert kinds.index("CustomResourceDefinition") < kinds.index("Deployment")
 
 
@@ -152,7 +153,7 @@ def test_no_two_webhooks_that_pods_pass_share_a_name(tmp_path: Path) -> None:
     """Of one name's audit annotations an API server keeps the first, whoever comes later."""
     names = [
         webhook["name"]
-        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for kind in WEBHOOK_KINDS
         for configuration in of_kind(own_overlay(tmp_path, "guard"), kind)
         for webhook in configuration["webhooks"]
         if webhook["rules"][0]["resources"] == ["pods"]
@@ -175,6 +176,6 @@ def test_cert_manager_takes_the_place_of_our_certificates_and_of_all_their_right
     assert serving["spec"]["secretName"] == volume["secret"]["secretName"]
     namespace = serving["metadata"]["namespace"]
     assert f"accelbind-webhook.{namespace}.svc" in serving["spec"]["dnsNames"]
-    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+    for kind in WEBHOOK_KINDS:
         annotations = one(items, kind, "accelbind")["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": f"{namespace}/accelbind-webhook"}
