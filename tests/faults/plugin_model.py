@@ -24,9 +24,6 @@ MOST_CARDS: Final = 6
 FAULTS: Final = [each for each in Fault if each is not Fault.PORT_ERRORS]
 """All but what the plugin clears: a stand-in's register keeps what is written to it."""
 
-OF_A_PORT: Final = ("afu-", "port-", "ap1-", "ap2-")
-"""How the names of faults begin that are of one port."""
-
 FOLDERS_FIRST: Final = (Fault.FME_MISSING,)
 """What is mended before the rest, which may be in it."""
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pytest
 
 from dra.slices import slice_name
-from plugin.node_mode import ANNOTATION
 from simulator.apiserver.crd import compile_expression
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import NLB0, NLB3, CardSpec, Rack
@@ -28,6 +27,8 @@ from tests.manifests.rendering import (
 from tests.manifests.rights import Access, asked, beyond, idle, rights_of
 from tests.manifests.running import PATIENCE, bundled, certs, cluster, mounted, plugin, webhook
 from tests.plugin.support import AF, REGION, container, functions, pod
+from tests.plugin.test_annotation import annotate
+from tests.services.building import function
 from tests.support import Processes, eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
@@ -66,11 +67,6 @@ async def test_the_certificates_ask_for_what_their_account_may_and_for_all_of_it
         assert beyond(rights, asked(api)) == set()
 
 
-def annotate(api: ApiServerStandIn, mode: str) -> None:
-    metadata = {"name": "n1", "annotations": {ANNOTATION: mode}}
-    api.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": {}})
-
-
 def reported(api: ApiServerStandIn, reason: str) -> bool:
     return any(each["reason"] == reason for each in api.objects("Event"))
 
@@ -104,7 +100,7 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
     folder: str, short_dir: Path, tmp_path: Path, processes: Processes
 ) -> None:
     """Whoever may ask who starts a container must, where it starts on what the pod names."""
-    mode, resource, function = SERVED[folder]
+    mode, resource, afu = SERVED[folder]
     (tmp_path / "own").mkdir()
     items = objects_of(folder, tmp_path / "own")
     rights = rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
@@ -116,13 +112,13 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
         annotate(api, mode)
         plugin(processes, short_dir, api, enforced=folder.startswith("components"))
         await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1, timeout=PATIENCE)
-        named = functions(function) if mode == "region" else []
+        named = functions(afu) if mode == "region" else []
         spec = pod("p", container("c", resource, 1, named))
         api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
         api.put(spec)
-        api.put(mapping(mode, function))
+        api.put(function("nlb", mode, afu=afu, namespace="ns"))
         await kubelet.settled(await kubelet.admit(spec))
-        if function == NLB3:
+        if afu == NLB3:
             await eventually_async(partial(reported, api, "ProgrammingFailed"), timeout=PATIENCE)
         annotate(api, "nonsense")
         await eventually_async(partial(reported, api, "ModeAnnotationInvalid"), timeout=PATIENCE)
@@ -138,17 +134,6 @@ def test_other_overlays_give_the_plugin_those_rights_or_less(tmp_path: Path) -> 
         rights(rendered(f"overlays/{name}")) for name in ("af", "regiondevel", "region")
     )
     assert af < develop == rights(own_overlay(tmp_path, "enforce-mappings")) < region
-
-
-def mapping(mode: str, function: str) -> Json:
-    kind = "AcceleratorFunction" if function else "FpgaRegion"
-    functional = {"afuId": function} if function else {}
-    return {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": kind,
-        "metadata": {"name": "nlb", "namespace": "ns"},
-        "spec": {"interfaceId": REGION.partition("region-")[2], "mode": mode} | functional,
-    }
 
 
 # Which pods the webhooks review
