@@ -27,14 +27,8 @@ _SCALE: dict[str | None, Fraction] = {
 }
 
 
-def parse_count(text: str) -> int:
-    """Return the number of units, 0 to `MAX_COUNT`, that a quantity requests.
-
-    Raises:
-        InvalidQuantity: it is no quantity, negative, not whole, or too large for Kubernetes.
-    """
-    if len(text) < 10 and text.isascii() and text.isdecimal():
-        return int(text)  # nearly all of them, and much faster
+def parse_amount(text: str) -> Fraction:
+    """Return the amount of a quantity (InvalidQuantity if it is none)."""
     # Lengths and exponents are checked before anything is calculated, so no text is slow.
     match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
@@ -43,7 +37,18 @@ def parse_count(text: str) -> int:
     # A larger exponent is more than the digits of such a text could make up for.
     limit = 2 * _LONGEST
     exponent = max(-limit, min(int(match["exponent"] or 0), limit))
-    count = number * Fraction(10) ** exponent * _SCALE[match["suffix"]]
+    return number * Fraction(10) ** exponent * _SCALE[match["suffix"]]
+
+
+def parse_count(text: str) -> int:
+    """Return the number of units, 0 to `MAX_COUNT`, that a quantity requests.
+
+    Raises:
+        InvalidQuantity: it is no quantity, negative, not whole, or too large for Kubernetes.
+    """
+    if len(text) < 10 and text.isascii() and text.isdecimal():
+        return int(text)  # nearly all of them, and much faster
+    count = parse_amount(text)
     if count < 0:
         raise InvalidQuantity(f"{quote(text)} is negative")
     if count > MAX_COUNT:

@@ -4,16 +4,15 @@ Of defaults and checks only what the suite or its clients can see: the defaults 
 reviews, and limits copied into requests.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
+from services.pods.quantity import parse_amount
+from services.process.errors import InvalidQuantity
 from simulator.apiserver.calls import bad_request, invalid
 from simulator.apiserver.resources import PODS, Json
 
 SCHEDULER = "default-scheduler"
-_QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(?:[eE]([+-]?\d{1,3})|([numkMGTPE]i?|))")
-_POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _SPEC = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
@@ -83,14 +82,10 @@ def validate(pod: Json) -> None:
 
 def amount_of(quantity: object) -> Fraction:
     """The amount of a quantity; StatusError 400 for a text that is none."""
-    match = _QUANTITY.fullmatch(str(quantity))
-    if match is None:
-        raise bad_request(f"quantities must be numbers with a suffix: {quantity!r}")
-    digits, exponent, suffix = match.groups(default="")
-    if suffix.endswith("i"):
-        return Fraction(digits) * Fraction(1024) ** ("KMGTPE".index(suffix[0]) + 1)
-    power = _POWERS.get(suffix, 18)
-    return Fraction(digits) * Fraction(10) ** int(exponent or power)
+    try:
+        return parse_amount(str(quantity))
+    except InvalidQuantity as error:
+        raise bad_request(str(error)) from error
 
 
 # Requests
