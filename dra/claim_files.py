@@ -1,10 +1,6 @@
 """The CDI files of claims: what containers get with the devices of their claims.
 
-A file per claim, named with its UID, since runtimes remember what a name means. There is a CDI
-device for each device of a request. Variables are joined for the whole request, because a
-container sees only one variable of a name: each CDI device of a request has all of them. If
-several requests have one resource, which one's variable a container sees is up to the runtime, so
-each is also there with the request's name: `ACCELBIND_VE_FIRST`.
+There is a file for each claim, and a CDI device in it for each device of a request.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -90,21 +86,24 @@ def given_to(
         found = require_present(want.devices, devices, want.who)
         chosen = {name: _device(want, each) for name, each in found.items()}
         by_id = {each.id: each for each in chosen.values()}
+        # A container sees only one variable of a name: each device of a request has those of all.
         envs = dict(allocate(by_id, [*by_id]).envs)
+        # If several requests have one resource, it is up to the runtime whose variable a container
+        # sees. So each is also there with the request's name: ACCELBIND_VE_FIRST.
         if [each.resource for each in wants].count(want.resource) > 1:
             suffix = f"_{want.request.upper().replace('-', '_')}"
             envs |= {name + suffix: value for name, value in envs.items()}
         for name, device in chosen.items():
+            # With the claim's UID: runtimes remember what a name means.
             edits = ClaimDevice(f"{uid}-{want.request}-{name}", device.nodes, tuple(envs.items()))
             given.append(Given(want.request, name, edits))
     return tuple(given)
 
 
 def _device(want: Want, device: Device) -> Device:
-    """A device as a container gets it."""
     if want.kind is Kind.ADMIN:  # such a request may be for devices of several resources
         return replace(device, nodes=())
-    if not device.type:
+    if not device.type:  # a region's variable is named after what the claim has it for
         variable = resource_variable(want.resource), ",".join(device.pci_addresses)
         device = replace(device, envs=(variable,))
     if want.kind is Kind.DEVELOP:

@@ -1,22 +1,16 @@
 """Reads an allocated ResourceClaim: which of our devices it has, and how they are configured.
 
-An allocation (`status.allocation.devices`) has results and configurations. A result is a device for
-a request; of a request with alternatives (`firstAvailable`) it names the chosen one, `base/chosen`.
-A configuration comes from the DeviceClass or from the claim itself, and is for some requests or
-for all. Ours are these, and nothing else:
+Results and configurations are in `status.allocation.devices`. Configurations of ours are these:
 
     source      parameters
     FromClass   {"afu": ID, "program": "Never"}   the function must be there already
     FromClass   {"develop": true}                 the workload programs the region itself
     FromClaim   {"mapping": NAME}                 the function that NAME stands for in the namespace
-
-Users write claims, so all of it is checked strictly: who can put anything else into one would get
-something else than it says.
 """
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -48,13 +42,11 @@ class ClaimRef(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the class and the claim say about a request."""
+    """What the class and the claim say about a request; what they don't say is empty."""
 
     afu: str = ""
-    """The function that must be there already; empty if the class doesn't say."""
     develop: bool = False
     mapping: str = ""
-    """The name of a mapping; empty if the claim doesn't say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +54,7 @@ class Requested:
     """The devices of ours that a request was allocated."""
 
     name: str
-    """Without the chosen alternative, as the kubelet knows it."""
+    """Without the chosen alternative."""
     devices: tuple[str, ...]
     admin: bool
     """Whether it watches devices that others have."""
@@ -75,9 +67,9 @@ class AllocatedClaim:
 
     ref: ClaimRef
     requests: tuple[Requested, ...]
-    owner: PodRef | None = None
+    owner: PodRef | None
     """The pod for whose extended resources the scheduler made the claim."""
-    pod: PodRef | None = field(default=None, compare=False)
+    pod: PodRef | None
     """A pod that it is for, to which Events are written."""
 
 
@@ -96,6 +88,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 class _Result(msgspec.Struct, rename="camel"):
     request: str = ""
+    """Of one with alternatives (`firstAvailable`) also the chosen one: `base/chosen`."""
     driver: str = ""
     pool: str = ""
     device: str = ""
@@ -110,6 +103,7 @@ class _Opaque(msgspec.Struct):
 class _Config(msgspec.Struct):
     source: str = ""
     requests: list[str] | None = None
+    """Those for which it is; none for all."""
     opaque: _Opaque | None = None
 
 
@@ -164,7 +158,7 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
     results = [each for each in devices.results or () if each.driver == DRIVER]
     _check(results, ref, pool)
     requests = []
-    for name in dict.fromkeys(_base(each.request) for each in results):
+    for name in dict.fromkeys(_base(each.request) for each in results):  # as the kubelet knows it
         of_request = [each for each in results if _base(each.request) == name]
         requests.append(
             Requested(
@@ -198,7 +192,7 @@ def _base(request: str) -> str:
 
 
 def _owner(metadata: _Metadata, ref: ClaimRef) -> PodRef | None:
-    """The pod whose environment counts: only the scheduler's claims have one."""
+    # Users make claims that belong to pods too: an environment counts only for the scheduler's.
     if (metadata.annotations or {}).get(EXTENDED) != "true":
         return None
     pods = [each for each in metadata.owner_references or () if each.kind == "Pod"]
@@ -216,7 +210,7 @@ def _consumer(status: _Status, ref: ClaimRef) -> PodRef | None:
 
 
 def _config(results: Iterable[_Result], configs: Iterable[_Config], ref: ClaimRef) -> Config:
-    """What counts for a request: what the class says, and what the claim adds."""
+    # A configuration may name a request with its alternative or without.
     names = {name for each in results for name in (each.request, _base(each.request))}
     merged: dict[str, Any] = {}
     for config in configs:
@@ -236,11 +230,9 @@ _SOURCES: Final = {FROM_CLASS: "in its DeviceClass", FROM_CLAIM: "in the claim"}
 
 
 def _parameters(text: bytes, source: str, where: str) -> dict[str, Any]:
-    """The values of one configuration of ours.
-
-    Raises:
-        NotAllowed: It says anything else than the table above.
-    """
+    """The values of one configuration of ours."""
+    # Strictly: users write claims, and one that may hold anything else would get something else
+    # than it says.
     match _read_json(text, where):
         case {"afu": str(afu), "program": "Never", **rest} if source == FROM_CLASS and not rest:
             try:
@@ -259,11 +251,9 @@ def _parameters(text: bytes, source: str, where: str) -> dict[str, Any]:
 
 
 def _read_json(text: bytes, where: str) -> object:
-    """JSON without repeated keys: of those, other readers may use the other value."""
-
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         answers = dict(pairs)
-        if len(answers) < len(pairs):
+        if len(answers) < len(pairs):  # another reader may use the other value
             raise NotAllowed(f"{where} has a key twice")
         return answers
 

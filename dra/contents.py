@@ -10,12 +10,10 @@ from services.programming.assignment import Region
 
 
 def require_regions(want: Want, found: RegionContents) -> None:
-    """Refuse a claim whose regions are those of other cards, or lack what isn't programmed.
-
-    A driver that is loaded again may number its regions otherwise; the next scan locates them.
-    """
+    """Refuse a claim whose regions are those of other cards, or lack what isn't programmed."""
     for name, key in zip(want.devices, want.ids, strict=True):
         region = found.regions.get(key)
+        # A driver that is loaded again may number its regions otherwise; `locate` follows.
         address = region.card.address if region else ""
         if address and fpga_name(address) != name:
             raise ExternalFailure(
@@ -30,16 +28,12 @@ def require_regions(want: Want, found: RegionContents) -> None:
 
 
 def _require_there(want: Want, name: str, region: Region, contents: Contents) -> None:
-    """Refuse a region whose ports don't carry the claim's function.
-
-    A port's id tells what is in it, as in mode af; of an OpenCL program only our record does.
-    """
     function = want.functions[0]
     for port in region.ports:
         programmed = contents.get(port.name)
         if programmed == "":
             content = "nothing that is known, since programming it has not succeeded"
-        elif function in (port.afu_id, programmed):
+        elif function in (port.afu_id, programmed):  # only our record tells OpenCL programs apart
             continue
         else:
             content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"

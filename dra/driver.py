@@ -1,9 +1,4 @@
-"""What the kubelet calls: preparing claims, taking them back, and the health of devices.
-
-Each claim of a call has an answer of its own, an error included: the kubelet refuses an answer that
-lacks one. Health is sent at once, every ten seconds, and when it has changed: the kubelet counts a
-device without news for 30 s as unknown.
-"""
+"""What the kubelet calls: preparing claims, taking them back, and the health of devices."""
 
 import asyncio
 import contextlib
@@ -32,7 +27,9 @@ from services.process.errors import AccelbindError, InvalidInput
 from services.process.text import plain
 
 HEALTH_SECONDS: Final = 10.0
+"""Between two messages about health, unless it changes."""
 HEALTH_TIMEOUT: Final = 30
+"""Seconds without news after which the kubelet counts a device as unknown."""
 MAX_ERROR: Final = 900
 """Characters of an error: it becomes an Event."""
 MAX_HEALTH: Final = 1000
@@ -53,6 +50,7 @@ class NodeDevices:
 
     def on_scan(self, state: NodeState) -> None:
         """Note what a scan found."""
+        # What was programmed is for the attributes, which only slices show.
         devices = dra_devices(state.advertised, state.inventory or Inventory(), {})
         before, self.by_name = self.by_name, {each.name: each for each in devices}
         if _health_of(before) != _health_of(self.by_name):
@@ -136,7 +134,7 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
     ) -> AsyncIterator[health.NodeWatchResourcesResponse]:
         """The health of all devices, now and whenever it changes."""
         while not self._preparation.ends:
-            change = self._devices.change  # what changes while this is being sent counts
+            change = self._devices.change  # before it is read: changes while it is sent count
             yield self._health()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEALTH_SECONDS):
@@ -159,7 +157,7 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
         with self._metrics.prepare_seconds.time():
             try:
                 given = await self._preparation.prepare(claim)
-            except Exception as error:
+            except Exception as error:  # `_each` answers with it
                 is_refused = isinstance(error, InvalidInput)
                 self._metrics.prepared.labels("refused" if is_refused else "failed").inc()
                 log.warning(
@@ -181,6 +179,7 @@ async def _each(
     claims: Iterable[pb.Claim], work: Callable[[ClaimRef], Awaitable[T]]
 ) -> list[tuple[T | None, str]]:
     """Do work for claims at the same time; return the result of each, or its error."""
+    # The kubelet refuses an answer that lacks one of its claims.
     refs = [ClaimRef(each.namespace, each.name, each.uid) for each in claims]
     results = await asyncio.gather(*map(work, refs), return_exceptions=True)
     return [

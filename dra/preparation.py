@@ -7,22 +7,12 @@
 A claim is prepared in these steps, each of which may be the last one before the process is killed:
 
 1. check: the claim of this UID, its configuration, its pod, what its namespace maps (`dra.wants`);
-2. reserve its devices, once no other claim and no pod of the device plugin has them: the scheduler
-   hands a device out again as soon as its claim is deleted, which may be before the containers end;
+2. reserve its devices, once nobody else has them;
 3. work: verify or program functions, under the card's lock;
 4. write the CDI file;
 5. commit; only then is the kubelet answered.
 
-The kubelet retries after an error or a crash, and the steps that were made cost nothing then. A
-committed claim that has the same devices is answered from the disk: its containers may run. The
-kubelet waits for 45 s, and retries after 60 to 90 s. So waiting and programming happen within
-the call as long as it lasts, and work on a card goes on after it.
-
-Pods that share a claim have it prepared at the same time: their calls wait for the same work. After
-a scan, committed claims follow devices whose ids or nodes have changed.
-
-Unprepare removes the CDI file and then the entry. It needs neither the API server nor a card that
-works: what still works on a card holds the card's lock, and its records are empty until it ends.
+The kubelet retries after an error or a crash, and the steps that were made cost nothing then.
 """
 
 import asyncio
@@ -62,10 +52,11 @@ from services.process.outage import Outage
 from services.process.text import listing
 
 PREPARE_SECONDS: Final = 40.0
-"""For one claim; the kubelet gives up after 45 s, with a message that explains nothing."""
+"""For one claim; the kubelet gives up after 45 s, with a message that explains nothing. It retries
+after 60 to 90 s: so waiting for a device and programming happen within the call."""
 
 WORK_SECONDS: Final = 36.0
-"""For programming a card, of these."""
+"""For programming a card, of these; the work goes on after that."""
 
 RETRIES: Final = "Kubernetes retries in 60 to 90 s"
 
@@ -91,7 +82,7 @@ class Surroundings:
 
 
 class Preparation:
-    """Prepares claims. All calls for a claim wait for the same work, which ends with the last one.
+    """Prepares claims.
 
     `on_change` is called when devices are taken or given back. `report` gets a claim and what was
     programmed for it, or why that failed.
@@ -132,7 +123,9 @@ class Preparation:
             AccelbindError: It isn't ready; the text is for the pod's events.
         """
         work = self._running.get(claim.uid) or self._begin(claim)
-        work.calls += 1  # pods that share a claim have it prepared at the same time
+        # Pods that share a claim have it prepared at the same time: the work ends with their last
+        # call, so that none of them breaks it off for the others.
+        work.calls += 1
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
                 return await asyncio.shield(work.task)
@@ -158,14 +151,16 @@ class Preparation:
         self._book.path(claim.uid)  # refuses what is no UID
         if claim.uid in self._running:
             self._end(claim.uid, self._running[claim.uid])
+        # Neither the API server nor a card is asked. Work that goes on holds the card's lock, and
+        # the card's records are empty until it ends: the next claim waits, or programs again.
         async with self._lock(claim.uid):
             await self._files.remove(claim.uid)
-            self._book.remove(claim.uid)
+            self._book.remove(claim.uid)  # last: until then a retry finds what is left
         log.info("claim unprepared", claim=str(claim), uid=claim.uid)
         self._on_change()
 
     async def locate(self) -> None:
-        """Follow the devices of committed claims after a scan: their ids and nodes may change."""
+        """Follow the devices of committed claims after a scan."""
         failed = ""
         devices = self._around.devices()
         for entry in self._book.entries():
@@ -173,6 +168,7 @@ class Preparation:
             if not entry.is_committed or uid in self._running:
                 continue
             try:
+                # A driver that is loaded again may number its devices otherwise.
                 wants = located(entry.wants, devices)
                 if wants != entry.wants:
                     async with self._lock(uid):
@@ -182,12 +178,12 @@ class Preparation:
         self._outage.update(failed)
 
     async def _relocate(self, entry: ClaimEntry, wants: tuple[Want, ...]) -> None:
-        if self._book.find(entry.claim.uid) == entry:
+        if self._book.find(entry.claim.uid) == entry:  # it may have been unprepared meanwhile
             await self._commit(entry.claim, wants)
 
     async def _commit(self, ref: ClaimRef, wants: tuple[Want, ...]) -> tuple[Given, ...]:
         given = await self._files.write(ref.uid, wants)
-        self._book.commit(ref, wants)
+        self._book.commit(ref, wants)  # after the file: a committed claim's containers may start
         self._on_change()
         return given
 
@@ -197,8 +193,9 @@ class Preparation:
         return work
 
     def _end(self, uid: str, work: "_Work") -> None:
-        """End the work on a claim; calls that come from now on begin it again."""
+        """End the work on a claim."""
         work.task.cancel()
+        # Calls that come before it has ended begin again, and wait for its lock.
         if self._running.get(uid) is work:
             del self._running[uid]
 
@@ -235,6 +232,8 @@ class Preparation:
 
     async def _answered(self, ref: ClaimRef, known: ClaimEntry) -> tuple[Given, ...] | None:
         """What a committed claim is answered again; None if its functions aren't there."""
+        # A kubelet that was restarted asks again. Containers may run, so what was committed counts,
+        # also while the API server is away.
         wants = located(known.wants, self._around.devices())
         if not await self._are_ready(wants):
             return None
@@ -245,6 +244,8 @@ class Preparation:
                 raise
         if wants != known.wants:
             return await self._commit(ref, wants)
+        # Always: without the file no container starts, and others empty runtimes' folders
+        # (kubernetes/kubernetes#141433).
         return await self._files.write(ref.uid, wants)
 
     # 1. check
@@ -274,6 +275,8 @@ class Preparation:
 
     async def _reserve(self, ref: ClaimRef, wants: tuple[Want, ...], work: "_Work") -> None:
         """Reserve devices, once nobody else has them."""
+        # The scheduler hands a device out again as soon as its claim is deleted, which may be
+        # before the containers end.
         while True:
             async with self._reserving:
                 holders = await self._holders(ref, wants)
@@ -301,19 +304,22 @@ class Preparation:
     # 3. work
 
     async def _make_all_ready(self, claim: AllocatedClaim, wants: tuple[Want, ...]) -> None:
-        """Make all regions ready at the same time; an error leaves none of them at work."""
+        """Make all regions ready at the same time."""
         each_ready = [self._make_ready(claim, want) for want in wants]
+        # All are waited for, so that an error leaves no other region at work.
         for failed in filter(None, await asyncio.gather(*each_ready, return_exceptions=True)):
             raise failed
 
     async def _make_ready(self, claim: AllocatedClaim, want: Want) -> None:
         if want.kind is Kind.NEVER:
+            # What a call that gave up has left at work may yet change the content.
             await self._regions.settle(want.ids)
         if want.interface_id:
             require_regions(want, await self._regions.read())
         if want.kind is Kind.PROGRAM:
             await self._program(claim, want)
         elif want.kind is Kind.DEVELOP:
+            # Before the workload begins: nobody knows what it loads.
             await self._regions.empty(want.ids)
 
     async def _program(self, claim: AllocatedClaim, want: Want) -> None:
@@ -345,9 +351,8 @@ class Preparation:
 
 @dataclass(slots=True)
 class _Work:
-    """The work on a claim, and the calls that wait for it."""
+    """The work on a claim, what it waits for now, and how many calls wait for it."""
 
     task: asyncio.Task[tuple[Given, ...]] = field(init=False)
     step: str = "it is looked up"
-    """What it waits for now, for messages."""
     calls: int = 0

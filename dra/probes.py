@@ -34,11 +34,12 @@ class Probes:
 
     async def healthz(self) -> ProbeResult:
         """200 if the driver answers on its socket, or doesn't serve yet."""
-        if self.waits_for:
+        if self.waits_for:  # a restart would not end what it waits for
             return HTTPStatus.OK, f"ok: {self.waits_for}\n"
         endpoint = self._parts.registration.endpoint
         async with dial(endpoint) as channel:
             try:
+                # Without claims it costs nothing, and goes the way of all calls.
                 await DRAPluginStub(channel).NodePrepareResources(
                     pb.NodePrepareResourcesRequest(), timeout=CALL_SECONDS
                 )

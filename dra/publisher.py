@@ -5,16 +5,7 @@
                                                              └───────────────────┘
 
 A round compares the devices with what was published last and with the versions that the watch
-shows. Only if either differs it lists the stored slices and writes. Nothing is published before the
-first scan and before the kubelet has confirmed the driver: a claim could not be prepared.
-
-The kubelet deletes all slices of its node when it starts, and the garbage collector when the Node
-is gone. Slices are created again a second after a deletion, so that the kubelet is through, with
-the UID that the Node has then.
-
-A device that a container still has from the device plugin isn't published: the scheduler would
-allocate it once more. Nor is one that a claim has by another name, as before its type was renamed.
-One that a claim has shows what was in it before its containers could change that.
+shows. Only if either differs it lists the stored slices and writes.
 """
 
 from collections.abc import (
@@ -73,7 +64,8 @@ from services.process.outage import Outage
 MANAGER: Final = "accelbind-dra"
 
 DELETED_SECONDS: Final = 1.0
-"""Between a deletion by somebody else and creating the slice again."""
+"""Between a deletion by somebody else and creating the slice again. A kubelet that starts deletes
+all slices of its node, and is through by then; the garbage collector does when the Node is gone."""
 
 SPACING: Final = 0.5
 """Seconds between two rounds, at least."""
@@ -94,16 +86,15 @@ class SliceReflector(Reflector[str]):
 
 
 class SlicePublisher:
-    """Publishes the devices of a node.
+    """Publishes the devices of a node, whose name is that of the pool.
 
     Args:
         connection: To the API server.
-        node: Name of the node, which is that of the pool.
+        node: Name of the node.
         state: What the node has.
         programmed: Reads what was programmed into ports.
         held: Returns the devices that containers may change, by their names in slices.
-        taken: Returns which devices are not published, since containers have them otherwise than by
-            these names.
+        taken: Returns which devices containers have otherwise than by these names.
         programmable: Whether this node programs regions.
         count: Called with the outcome of each write: `created`, `updated`, `deleted`, `failed`.
         timing: Pauses and time-outs.
@@ -190,6 +181,7 @@ class SlicePublisher:
     async def run_once(self) -> None:
         """Publish the devices, if anything has changed."""
         await self._timing.sleep(self._not_before - self._timing.clock())
+        # A claim for a device that was published sooner could not be prepared.
         if not self._confirmed or self._state.inventory is None:
             return
         try:
@@ -214,6 +206,10 @@ class SlicePublisher:
             if self._shown is None:
                 self._shown = await self._stored_attributes(client)
             held = self._held()
+            # One that is taken is left out, since the scheduler would allocate it once more: a pod
+            # of the plugin has it, or a claim by an earlier name, as before its type was renamed.
+            # One that a claim has by this name shows what was in it before its containers could
+            # change that.
             devices = [
                 carried(each, self._shown.get(each.name, {}), programmed)
                 if each.name in held
@@ -229,7 +225,7 @@ class SlicePublisher:
         self._shown = {each.name: each.attributes for each in devices}
 
     async def _stored_attributes(self, client: ClusterClient) -> dict[str, Attributes]:
-        """The attributes that devices had when an earlier process published them."""
+        # What an earlier process published: claims of then may still have the devices.
         stored = await self._list(client)
         bodies = [body for each in stored for body in read_slice(each.item).devices]
         return {body["name"]: read_attributes(body) for body in bodies}
@@ -242,7 +238,6 @@ class SlicePublisher:
         return await list_objects(client, COLLECTION, read, self._selector)
 
     async def _write(self, client: ClusterClient, wanted: list[list[Body]]) -> None:
-        """Make the stored slices have these devices."""
         stored = {each.item["metadata"]["name"]: each for each in await self._list(client)}
         slices = {name: self._as_written(read_slice(each.item)) for name, each in stored.items()}
         planned = plan(self._node, wanted, slices.values())
@@ -280,7 +275,8 @@ class SlicePublisher:
         return created
 
     async def _owner(self, client: ClusterClient) -> dict[str, object]:
-        """The reference to the Node as it is now: its slices go with it."""
+        # Read each time: a Node that was made anew has another UID, and by the old one the garbage
+        # collector would delete the slice at once.
         node = await read_object(client, f"{NODES}/{segment(self._node)}")
         if node is None:
             raise ClusterError(
@@ -292,17 +288,15 @@ class SlicePublisher:
         return about | {"controller": True}
 
     def _as_written(self, stored: Slice) -> Slice:
-        """A stored slice, with the devices that were written if it has what became of them."""
+        # Compared with what is wanted, a slice is what was written, if it has what became of that.
         written, answer = self._answers.get(stored.name, ((), ()))
         if stored.devices != answer:
             return stored
         return Slice(stored.name, stored.generation, stored.count, written)
 
     def _learn(self, wanted: Slice, stored: Slice) -> None:
-        """Note what the API server has made of a slice.
-
-        It drops fields that it doesn't know, and fills in others, such as `timeAdded` of taints.
-        """
+        # The API server drops fields that it doesn't know, and fills in others, such as `timeAdded`
+        # of taints: without a note of that, the same would be written for ever.
         self._answers[wanted.name] = (wanted.devices, stored.devices)
         if has_taints(wanted.devices) and not has_taints(stored.devices):
             log.warning(

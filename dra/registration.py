@@ -1,12 +1,6 @@
 """The driver's sockets: one on which it serves, and one by which the kubelet finds it.
 
-The kubelet watches `plugins_registry` and calls what appears there, once a second, without a long
-wait (`pkg/kubelet/pluginmanager`). Names that start with a dot are ignored. So the second socket is
-bound under such a name, and renamed once the server answers on both. A kubelet that restarts finds
-it again by itself; a socket that was deleted is made again.
-
-At the end, calls that are running are finished, and then the sockets are removed: the kubelet
-deletes the driver's slices 30 s after its connection is gone, unless another process serves there.
+A kubelet that restarts finds them again by itself; a socket that was deleted is made again.
 """
 
 import asyncio
@@ -50,12 +44,9 @@ log = structlog.get_logger(component="dra")
 
 
 class Registration(RegistrationServicer):
-    """Serves a driver to the kubelet.
+    """Serves a driver to the kubelet, whose `plugins_registry` may be missing for now.
 
-    Args:
-        kubelet_dir: The kubelet's folder; `plugins_registry` in it may be missing for now.
-        driver: Serves the kubelet, and ends before running calls are waited for.
-        on_answer: Gets each answer of the kubelet: the error, empty if it has accepted the driver.
+    `on_answer` gets each answer of the kubelet: the error, empty if it has accepted the driver.
 
     Raises:
         KubeletError: The path of the kubelet's folder is too long for sockets in it.
@@ -72,6 +63,7 @@ class Registration(RegistrationServicer):
         self._driver = driver
         self._on_answer = on_answer
         self._outage = Outage(log, "the driver is not registered", "the driver is registered")
+        # Both raise now what would otherwise be tried again for ever.
         address(self.endpoint)
         address(self._hidden)
 
@@ -102,15 +94,19 @@ class Registration(RegistrationServicer):
             listen(server, self.endpoint)
             listen(server, self._hidden)
             await server.start()
+            # The kubelet calls what appears in the folder within a second, and doesn't wait long
+            # (`pkg/kubelet/pluginmanager`). It ignores names that start with a dot.
             self._hidden.replace(self.socket)
             files = {path: identify(path) for path in (self.endpoint, self.socket)}
             try:
                 yield files
             finally:
                 self.is_registered = False
-                self._driver.end()
+                self._driver.end()  # or its streams would keep the server from stopping
                 await server.stop(DRAIN_SECONDS)
-                # gRPC removes what has the name that it has bound, and that isn't this one.
+                # Not before: 30 s after its connection is gone, the kubelet deletes the driver's
+                # slices, unless another process serves. gRPC removes what has the name that it has
+                # bound, and that isn't this one.
                 for path, identity in files.items():
                     if identify(path) == identity:
                         # An error here would take the place of the cancellation.
@@ -122,9 +118,9 @@ class Registration(RegistrationServicer):
             await server.stop(0)
 
     def _make_folders(self) -> None:
-        """Make our folder, and remove what a killed driver left; the lock is ours."""
         try:
             self.endpoint.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            # Of a driver that was killed: the node's lock is ours, so none serves there.
             for path in (self.socket, self._hidden):
                 if path.is_socket():
                     path.unlink()

@@ -3,12 +3,7 @@
 The slices of a node are one pool. Consumers count only those of the pool's highest **generation**,
 and allocate nothing while there are fewer of them than each says (`resourceSliceCount`). They may
 see the pool after any of our writes, so after each of them it must be what the node has, what it
-had before, or incomplete:
-
-- One slice that differs is replaced, and missing ones are created, in the same generation.
-- If more of them differ, all are written in the next generation. It is complete with the last one.
-
-So a pool of one slice keeps its generation. Slices beyond those needed are deleted first.
+had before, or incomplete.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -101,10 +96,10 @@ def by_last_change(
 ) -> list[DraDevice]:
     """The devices in the order in which what they carry was changed: the last one at the end.
 
-    A scheduler allocates the first device that fits. So a claim that fits nothing better takes the
-    region that was programmed longest ago, and not what was programmed for the claim before it.
     `shown` has the devices as they were ordered before; those that are new come first.
     """
+    # A scheduler allocates the first device that fits. So a claim that fits nothing better takes
+    # the region that was programmed longest ago, not what was programmed for the claim before it.
     places = {name: place for place, name in enumerate(shown)}
 
     def place(device: DraDevice) -> int:
@@ -120,17 +115,20 @@ def by_last_change(
 def devices_of_slices(devices: Iterable[DraDevice], *, taints: bool) -> list[list[Body]]:
     """The devices of each slice, in their order; there is at least one, which may be empty.
 
-    Which slice a device is in follows from the names alone: one that takes another place in the
-    order changes one slice. Where the API server drops `taints`, unhealthy devices are left out.
+    `taints` says whether the API server keeps them.
     """
+    # Without its taint, an unhealthy device would be allocated.
     bodies = [device_body(each) for each in devices if taints or each.device.healthy]
+    # Which slice a device is in follows from the names alone: one that takes another place in the
+    # order changes one slice.
     names = sorted(each["name"] for each in bodies)
     parts = [names[at : at + MAX_DEVICES] for at in range(0, max(1, len(names)), MAX_DEVICES)]
     return [[each for each in bodies if each["name"] in part] for part in map(frozenset, parts)]
 
 
 def slice_name(node: str, number: int) -> str:
-    """The name of a slice: always the same, so that none is created twice."""
+    """The name of a slice."""
+    # Always the same, so that none is created twice.
     start = node if len(node) <= MAX_NODE else label(node)
     return f"{start}-{DRIVER}-{number}"
 
@@ -152,6 +150,8 @@ def slice_spec(node: str, wanted: Slice) -> Body:
 def plan(node: str, wanted: Sequence[Sequence[Body]], stored: Iterable[Slice]) -> Plan:
     """Which writes lead from the stored slices to the devices of each slice."""
     known = {each.name: each for each in stored}
+    # One that differs can be replaced in its generation, so a pool of one slice keeps it. If more
+    # differ, all go into the next generation, which is complete with the last one.
     generation = max((each.generation for each in known.values()), default=1)
     slices = _slices(node, wanted, generation)
     current = {name for name, each in known.items() if each.generation == generation}
@@ -160,6 +160,7 @@ def plan(node: str, wanted: Sequence[Sequence[Body]], stored: Iterable[Slice]) -
         slices = _slices(node, wanted, generation + 1)
     # The one that differs comes first: until the missing ones are there, the pool is incomplete.
     order = sorted(slices, key=lambda name: (name not in different, name not in known))
+    # Deletions come first: after them the pool is incomplete until the rest is written.
     return Plan(
         tuple(name for name in known if name not in slices),
         tuple(slices[name] for name in order if known.get(name) != slices[name]),

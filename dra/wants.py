@@ -7,10 +7,7 @@ Who decides about the function of a region, in this order:
     the claim, {"mapping": NAME}             what NAME stands for: programmed, or there already
     the pod of an extended resource          its FPGA_REGION_<n> and FPGA_AFU_<n>, programmed
 
-A mapping may repeat what a class says; a claim that contradicts its class is refused. Devices of
-device types have no function. With `--enforce-mappings` the claim's namespace must map what it
-gets, as for the plugin in modes af, regiondevel and region. The webhook sees only what pods request
-in its domain, so with `auto` other claims of functions of mode af are checked too.
+A mapping may repeat what a class says; a claim that contradicts its class is refused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,39 +63,39 @@ class Kind(StrEnum):
 
 
 class Want(msgspec.Struct, frozen=True):
-    """What a request wants, and its devices."""
+    """What a request wants, and its devices. Stored on the disk: files of other versions are read.
+
+    `devices`, `ids` and `claims` have the same order.
+    """
 
     request: str
     kind: Kind
     devices: tuple[str, ...]
-    """Their names in the slice."""
+    """Names in the slice, with their addresses."""
     ids: tuple[str, ...]
-    """Their ids on the node, in the same order: `dfl-fme.0`."""
+    """Ids on the node, which a driver that is loaded again may number otherwise: `dfl-fme.0`."""
     claims: tuple[tuple[str, ...], ...]
     """What each of them claims of the hardware (`Device.claims`)."""
     own: str
     """The resource that is really theirs, whatever the pod calls it."""
     resource: str
-    """Full resource name, for which a container finds its variable."""
+    """As the pod calls it: a container finds its variable by that."""
     who: str = ""
-    """Who wants it, for messages."""
     functions: tuple[str, ...] = ()
     interface_id: str = ""
 
     @property
     def wanted(self) -> WantedFunctions:
-        """The functions that are to be in its regions."""
+        """What is to be in its regions."""
         return WantedFunctions(self.who, self.functions, self.interface_id)
 
 
 class MappingsNeeded(Exception):
-    """What the namespace maps must be known for a decision."""
+    """What the namespace maps must be known for a decision; few decisions need it."""
 
 
 def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Want, ...]:
     """What was decided before, with the ids that the devices have now.
-
-    A driver that is loaded again may number its regions otherwise; names have addresses.
 
     Raises:
         ExternalFailure: A device is gone.
@@ -135,11 +132,8 @@ def require_present(
 
 
 def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:
-    """Refuse a claim that was given other devices since: its containers may have the old ones.
-
-    Raises:
-        DeviceBusy: It was.
-    """
+    """Raise `DeviceBusy` for a claim that was allocated other devices since."""
+    # Its containers may have the old ones, which nobody would give back.
     before = {(want.request, device) for want in wants for device in want.devices}
     now = {(each.name, device) for each in claim.requests for device in each.devices}
     if before != now:
@@ -161,12 +155,8 @@ def decide(
 ) -> tuple[Want, ...]:
     """What each request of a claim wants.
 
-    Args:
-        claim: The claim.
-        devices: The node's devices by name.
-        owner: The pod for whose extended resources it was made, if so.
-        mappings: What its namespace maps; None if it has not been read.
-        enforce: When the namespace must map what the claim gets.
+    `devices` are the node's, by name; `owner` is the pod for whose extended resources the claim was
+    made, if so; `mappings` are its namespace's, None if they have not been read.
 
     Raises:
         NotAllowed: It wants what it may not have, or nobody says what it wants.
@@ -185,8 +175,6 @@ def decide(
 
 @dataclass(slots=True)
 class _Decision:
-    """The decision about one request."""
-
     claim: AllocatedClaim
     owner: StartingPod | None
     given: NamespaceMappings | None
@@ -195,7 +183,7 @@ class _Decision:
     who: str
     devices: Sequence[Device]
     users: Sequence[RequestMapping]
-    """The containers of the owner that use the request."""
+    """By the containers of the owner."""
 
     @property
     def _mappings(self) -> NamespaceMappings:
@@ -204,7 +192,6 @@ class _Decision:
         return self.given
 
     def want(self) -> Want:
-        """What the request wants."""
         types = {device.type for device in self.devices}
         if self.request.admin:
             return self._made(Kind.ADMIN, self.devices[0].resource)
@@ -266,7 +253,8 @@ class _Decision:
                 " stands for something else"
             )
         resource = f"{DOMAIN}/{function_name(interface, afu)}"
-        # The webhook has checked what pods request in its domain, and sees no claims.
+        # The webhook has checked what pods request in its domain, and sees no claims: so with
+        # `auto`, those that it has not seen are checked too.
         requested = [user.resource_name for user in self.users]
         is_seen = requested and all(each.startswith(f"{DOMAIN}/") for each in requested)
         is_auto = self.enforce is Enforce.AUTO
@@ -287,14 +275,14 @@ class _Decision:
         return self._made(Kind.PROGRAM, _region_resource(interface), functions, interface)
 
     def _of_pod(self, interface: str, owner: StartingPod, ref: PodRef) -> Want:
-        """What the containers of the pod want; those that share a request must want the same."""
+        # Init containers share requests with those after them.
         names = [user.container_name for user in self.users]
         wanted = single_wanted(
             [read_wanted(owner, ref, name, interface_id=interface) for name in names]
         )
         if is_enforced(self.enforce, PluginMode.REGION):
             require_mapped_functions(wanted, self._mappings)
-        self.who = wanted.who
+        self.who = wanted.who  # messages are for the author of the pod, who has written no claim
         resource = _region_resource(interface)
         return self._made(Kind.PROGRAM, resource, wanted.functions, interface)
 

@@ -1,10 +1,6 @@
 """The devices of a node as DRA knows them: names that are DNS labels, and attributes.
 
-An FPGA is a region with all its ports, whatever is in it. Its attributes, like those of a device of
-a type, are always set, empty where they are unknown: a selector that names an attribute which a
-device lacks is an error, and one error keeps a pod from being scheduled on any node
-(kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation).
-The standard attributes are set only where they are true.
+An FPGA is a region with all its ports, whatever is in it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -86,6 +82,9 @@ def _of_fpga(device: Device, card: Card | None, programmed: Contents) -> dict[st
     pci = card.pci if card else None
     functions = [programmed.get(node.host) for node in device.nodes]
     program = _common([each or "" for each in functions])
+    # Ours are always set, here and below: a selector that names an attribute which a device lacks
+    # is an error, and one error keeps a pod from being scheduled on any node
+    # (kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation).
     return {
         "type": FPGA,
         "interfaceID": device.interface_id,
@@ -125,6 +124,7 @@ def _of_type(device: Device) -> dict[str, Value]:
 
 
 def _standard(device: Device, root: str) -> dict[str, Value]:
+    # Other drivers' selectors ask for these, so they are there only where they are true.
     standard: dict[str, Value] = {}
     if len(device.pci_addresses) == 1:
         standard[PCI_BUS_ID] = device.pci_addresses[0]
@@ -136,7 +136,7 @@ def _standard(device: Device, root: str) -> dict[str, Value]:
 
 
 def _fitting(value: Value) -> Value:
-    """A value that the API server accepts; it would refuse the whole slice for another one."""
+    # The API server would refuse the whole slice for one value.
     if isinstance(value, str):
         return value.encode()[:MAX_BYTES].decode(errors="ignore")
     return value if isinstance(value, bool) or value in _INT64 else 0
@@ -145,7 +145,6 @@ def _fitting(value: Value) -> Value:
 def carried(device: DraDevice, before: Attributes, programmed: Contents) -> DraDevice:
     """A device that a claim has, as it was before its containers could change it.
 
-    Those can't change what was programmed: a record of that counts only while the port shows it.
     `before` are the attributes that it had when the claim got it, as far as they are known.
     """
     # Its type may have changed: a selector fails on what is missing or of another kind,
@@ -154,6 +153,7 @@ def carried(device: DraDevice, before: Attributes, programmed: Contents) -> DraD
         name: before[name] if type(before.get(name)) is type(value) else value
         for name, value in device.attributes.items()
     }
+    # Containers can't change what was programmed: its record counts only while the port shows it.
     ports = {node.host for node in device.device.nodes}
     if ports and ports <= programmed.keys():
         attributes |= {name: device.attributes[name] for name in CONTENT}
@@ -161,10 +161,7 @@ def carried(device: DraDevice, before: Attributes, programmed: Contents) -> DraD
 
 
 def held_by_plugin(devices: Iterable[DraDevice], allocated: Allocated) -> frozenset[str]:
-    """The names of devices that containers still have from the device plugin, in whatever mode.
-
-    Other replicas of a device that there are now are free.
-    """
+    """The names of devices that containers still have from the device plugin, in whatever mode."""
     devices, held = [*devices], held_by_id(allocated)
     here = {each.device.id for each in devices}
     return frozenset(
@@ -172,5 +169,5 @@ def held_by_plugin(devices: Iterable[DraDevice], allocated: Allocated) -> frozen
         for each in devices
         for known in possible_ids(each.device) & held.keys()
         for _, key in held[known]
-        if key == each.device.id or key not in here
+        if key == each.device.id or key not in here  # other replicas that there are now are free
     )
