@@ -13,9 +13,8 @@ from services.devices.provider import Found, merge
 from services.devices.types.load import load_types
 from services.mappings.model import Mapping, parse
 from services.names import OPENCL_AFU
-from services.process.errors import InvalidSettings
 from simulator.apiserver import allocator
-from tests.services.building import accelerator, function, region
+from tests.services.building import function, region
 from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, NLB3, REGION, advertise, card, port
 from tests.support import REPOSITORY
 
@@ -103,13 +102,6 @@ def test_a_region_that_its_workload_programs_has_the_resource_only_if_no_other_c
     first, second = classes(OWN, NLB0_REGION)
     assert first["spec"]["extendedResourceName"] == REGION
     assert "extendedResourceName" not in second["spec"]
-
-
-def test_what_is_no_fpga_has_no_class_and_no_template() -> None:
-    other = parse(accelerator("gpu", "nvidia.com/gpu"))
-    assert classes(other) == []
-    with pytest.raises(InvalidSettings, match=r"nvidia\.com/gpu"):
-        claim_template(other)
 
 
 def test_pods_of_today_get_their_devices() -> None:

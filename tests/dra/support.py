@@ -23,9 +23,9 @@ from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import SimulatedCalls, raw_bitstream
+from tests.services import building
+from tests.services.building import REGION
 from tests.support import eventually_async
-
-REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
 
 NEVER = {"afu": NLB0, "program": "Never"}
 DEVELOP = {"develop": True}
@@ -99,22 +99,12 @@ def with_claim(pod: dict[str, Any], *users: tuple[str, str, str]) -> dict[str, A
 
 def mapping(name: str, afu: str = NLB0, mode: str = "region") -> dict[str, Any]:
     """A mapping of namespace ns."""
-    return {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": "AcceleratorFunction",
-        "metadata": {"name": name, "namespace": "ns"},
-        "spec": {"interfaceId": A10_INTERFACE, "afuId": afu, "mode": mode},
-    }
+    return building.function(name, mode, afu=afu, namespace="ns")
 
 
 def region(name: str) -> dict[str, Any]:
     """A mapping of a region of namespace ns."""
-    return {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": "FpgaRegion",
-        "metadata": {"name": name, "namespace": "ns"},
-        "spec": {"interfaceId": A10_INTERFACE},
-    }
+    return building.region(name, namespace="ns")
 
 
 @dataclass

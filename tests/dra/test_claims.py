@@ -82,10 +82,8 @@ def test_a_claim_that_is_not_the_one_or_not_ours_is_refused(item: object, reason
     ("configs", "expected"),
     [
         ((), Config()),
-        ((config(NEVER),), Config(afu=NLB0)),
         ((config({"afu": NLB0.upper(), "program": "Never"}),), Config(afu=NLB0)),
         ((config({"develop": True}),), Config(develop=True)),
-        ((config({"mapping": "m"}, FROM_CLAIM),), Config(mapping="m")),
         ((config(NEVER), config({"mapping": "m"}, FROM_CLAIM)), Config(afu=NLB0, mapping="m")),
         ((config(NEVER, FROM_CLASS, "fpga"),), Config(afu=NLB0)),
         ((config(NEVER, FROM_CLASS, "fpga/loaded"),), Config(afu=NLB0)),

@@ -112,7 +112,7 @@ async def test_what_is_in_a_port_counts_once_nobody_works_on_its_card(bed: Bed, 
         await preparing
 
 
-async def test_without_programming_a_claim_gets_only_what_is_there(
+async def test_what_was_prepared_outlives_the_process_also_if_the_next_programs_nothing(
     bed: Bed, fpga: str, driver: DriverStandIn
 ) -> None:
     bed.install(NLB0, NLB3)
@@ -123,9 +123,13 @@ async def test_without_programming_a_claim_gets_only_what_is_there(
         for name in ("nlb3", "nlb0")
     )
     async with bed.running():
-        await bed.ready(one)
+        done = await bed.ready(one)
+    async with bed.running(programming="none") as dra:
+        assert dra.parts.book.committed() == {fpga}
+        assert await bed.ready(one) == done
         await bed.unprepare(one)
-    async with bed.running(programming="none"):
+        await bed.unprepare(one)
+        assert bed.left == []
         await bed.ready(one)
         await bed.unprepare(one)
         assert f"instead of AFU {NLB0}" in await bed.refused(other)

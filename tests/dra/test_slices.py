@@ -161,14 +161,6 @@ def test_a_change_within_one_of_two_slices_is_one_write() -> None:
     assert pool.devices() == [*after[0], *after[1]]
 
 
-def test_a_slice_that_others_made_in_our_pool_is_deleted() -> None:
-    pool = Pool()
-    pool.want(slices(1, 2))
-    pool.stored["other"] = Slice("other", 1, 1, slices(1)[0])
-    assert pool.want(slices(1, 2)) == 1
-    assert pool.devices() == slices(1, 2)[0]
-
-
 WANTED = st.builds(
     lambda numbers, afu: slices(*sorted(numbers), afu=afu),
     st.one_of(

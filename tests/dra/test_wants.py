@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from dra.claims import AllocatedClaim, ClaimRef, read_claim
+from dra.claims import ClaimRef, read_claim
 from dra.wants import (
     Kind,
     MappingsNeeded,
     Want,
     decide,
     located,
-    require_unchanged,
 )
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
@@ -23,7 +22,6 @@ from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from services.names import DOMAIN, function_name
 from services.process.errors import (
-    DeviceBusy,
     ExternalFailure,
     InvalidName,
     NotAllowed,
@@ -267,15 +265,3 @@ def test_devices_are_found_by_name_after_they_were_numbered_anew() -> None:
     assert (now.devices, now.ids) == (("a", "b"), ("id-b", "id-a"))
     with pytest.raises(ExternalFailure, match="allocated b, which this node hasn't now"):
         located(before, {"a": DEVICES["a"]})
-
-
-def test_devices_that_were_not_given_back_are_not_replaced() -> None:
-    before = wants(claim("c", result("ve")))
-    require_unchanged(before, allocated(result("ve")))
-    with pytest.raises(DeviceBusy, match=r"still has ve on .*dra release uid-of-c"):
-        require_unchanged(before, allocated(result("ve2")))
-
-
-def allocated(*results: dict[str, Any], configs: tuple[dict[str, Any], ...] = ()) -> AllocatedClaim:
-    item = json.dumps(claim("c", *results, configs=configs)).encode()
-    return read_claim(item, ClaimRef("ns", "c", "uid-of-c"), pool="n1")
