@@ -252,17 +252,3 @@ class Bed:
     def calls(self, method: str) -> int:
         """How many calls of a method the kubelet has made or got."""
         return [call.method for call in self.kubelet.calls].count(method)
-
-
-__all__ = [
-    "AF",
-    "NLB0",
-    "NLB3",
-    "REGION",
-    "Bed",
-    "Pods",
-    "container",
-    "functions",
-    "pod",
-    "running",
-]

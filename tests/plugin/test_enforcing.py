@@ -10,11 +10,10 @@ from services.devices.model import PluginMode
 from services.kube.client import BadStatus, Unreadable
 from services.mappings.index import EMPTY_INDEX
 from services.process.errors import ClusterError
-from simulator.cards import CardSpec, Rack
+from simulator.cards import NLB0, CardSpec, Rack
 from simulator.kubelet.pods import PodState
 from tests.plugin.support import (
     AF,
-    NLB0,
     REGION,
     Bed,
     container,

@@ -7,8 +7,8 @@ import pytest
 from services.devices.model import PluginMode
 from services.names import function_name
 from simulator.card_faults import Fault
-from simulator.cards import A10_INTERFACE, CardSpec
-from tests.plugin.support import AF, NLB0, NLB3, REGION, Bed, container, functions, serving
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
+from tests.plugin.support import AF, REGION, Bed, container, functions, serving
 from tests.support import eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("soon")]

@@ -18,18 +18,9 @@ from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
 from services.process.errors import KubeletError
-from simulator.cards import A10_INTERFACE, CardSpec, Rack
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn
-from tests.plugin.support import (
-    NLB0,
-    NLB3,
-    REGION,
-    Bed,
-    is_running,
-    mapping_both_functions,
-    serving,
-    settings,
-)
+from tests.plugin.support import REGION, Bed, is_running, mapping_both_functions, serving, settings
 from tests.support import REPOSITORY, eventually_async
 
 pytestmark = pytest.mark.anyio

@@ -28,9 +28,9 @@ from services.kubelet.sockets import listen, plugins_folder, registration_socket
 from services.node.node_lock import NodeLock
 from services.process.errors import AccelbindError, KubeletError
 from simulator.card_faults import Fault
-from simulator.cards import CardSpec, Rack
+from simulator.cards import NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, NLB0, NLB3, Bed, container, running, serving, settings
+from tests.plugin.support import AF, Bed, container, running, serving, settings
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -65,31 +65,8 @@ async def is_ready(plugin: Plugin) -> bool:
 # Registering, and what a pod gets ----------------------------------------------------------------
 
 
-async def test_cards_are_registered_and_listed(bed: Bed) -> None:
-    bed.rack.add_card(CardSpec(driver="opae", numa_node=1))
-    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0, NLB3)))
-    kubelet = bed.kubelet
-    async with bed.running() as plugin:
-        await bed.offers(2)
-        await kubelet.until(lambda: len(kubelet.capacity) == 2)
-        await eventually_async(lambda: is_ready(plugin))
-        order = [call.method for call in kubelet.calls if call.resource == AF]
-        assert order.index("GetDevicePluginOptions") < order.index("Registered")
-        lines = [
-            f"{name} is registered ({n} device{'s' * (n > 1)})\n"
-            for name, n in kubelet.capacity.items()
-        ]
-        assert await plugin.probes.readyz() == (200, "".join(["ok\n", *sorted(lines)]))
-        assert await plugin.probes.healthz() == (200, "ok: 2 sockets answered\n")
-    await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 0)
-    assert [path.name for path in plugins_folder(bed.folder / "k").glob("*.sock")] == [
-        "kubelet.sock"
-    ]
-
-
-async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
-    bed: Bed, card: str
-) -> None:
+@pytest.mark.usefixtures("card")
+async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(bed: Bed) -> None:
     folder = bed.folder / "cdi"
     for cdi, names in ((True, ("intel.cdi.k8s.io/fpga=dfl-port.0",)), (False, ())):
         async with bed.running(cdi_dir=folder, cdi=cdi) as plugin:
@@ -103,9 +80,6 @@ async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
             ]
             await bed.kubelet.delete_pod(started)
         assert json.loads((folder / "accelbind-fpga.json").read_bytes())["cdiVersion"] == "0.5.0"
-    bed.rack.remove_card(card)
-    async with bed.running(cdi_dir=folder):
-        await eventually_async(lambda: list(folder.iterdir()) == [])
 
 
 # Kubelets that come, go and restart --------------------------------------------------------------

@@ -10,19 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from plugin import probes
 from plugin.composition import ModeParts, ProcessParts
 from plugin.permissions import Missing
 from plugin.probes import Probes
 from plugin.registration import RegistrationState
-from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.node.state import NodeState
 from services.process.errors import KubeletError
-from simulator.cards import CardSpec
-from tests.plugin.support import AF, Bed, serving, settings
-from tests.support import eventually_async
+from tests.plugin.support import settings
 
 pytestmark = pytest.mark.anyio
 
@@ -112,39 +108,6 @@ async def test_ready_means_that_all_is_registered_or_there_is_nothing_to_registe
     state: NodeState, registrations: list[FakeRegistration], status: int, text: str
 ) -> None:
     assert await probes_of(*registrations, state=state).readyz() == (status, text)
-
-
-async def test_a_server_that_does_not_answer_makes_the_plugin_dead_and_not_unready(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stuck = asyncio.Event()
-    stuck.set()
-    answer = ResourceServer.GetDevicePluginOptions
-
-    async def hangs(self: ResourceServer, request: Any, context: Any) -> Any:
-        await stuck.wait()
-        return await answer(self, request, context)
-
-    monkeypatch.setattr(ResourceServer, "GetDevicePluginOptions", hangs)
-    bed.rack.add_card(CardSpec())
-    async with bed.running() as plugin:
-        await bed.offers(1)
-        registration = serving(plugin).resources.registrations[AF]
-        await eventually_async(lambda: registration.state is RegistrationState.REGISTERED)
-        stuck.clear()
-        with monkeypatch.context() as impatient:
-            impatient.setattr(probes, "CALL_SECONDS", 0.2)
-            status, text = await plugin.probes.healthz()
-        assert (status, text.split()[-1]) == (503, "DEADLINE_EXCEEDED")
-        monkeypatch.setattr(probes, "CALL_SECONDS", 60.0)
-        assert registration.server is not None
-        registration.server.path = bed.folder / "gone.sock"
-        gone = f"{AF} doesn't answer on {bed.folder}/gone.sock: UNAVAILABLE\n"
-        assert await plugin.probes.healthz() == (503, gone)
-        # Whether it is ready is another question, and the kubelet's view is as before.
-        assert (await plugin.probes.readyz())[0] == 200
-        assert bed.kubelet.allocatable == {AF: 1}
-        stuck.set()
 
 
 async def test_the_devices_come_with_all_that_is_wrong_on_the_node(short_dir: Path) -> None:

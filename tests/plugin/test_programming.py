@@ -14,19 +14,10 @@ from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
 from services.node import regions, start_gate
 from services.node.service import NodeService
-from services.process.errors import ClusterError
 from simulator.bitstreams import gbs_metadata, gbs_of
-from simulator.cards import A10_INTERFACE, CardSpec
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn, raw_bitstream
-from tests.plugin.support import (
-    NLB0,
-    NLB3,
-    REGION,
-    Bed,
-    container,
-    functions,
-    mapping_both_functions,
-)
+from tests.plugin.support import REGION, Bed, container, functions, mapping_both_functions
 from tests.support import eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("driver")]
@@ -34,7 +25,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("driver")]
 MODE = PluginMode.REGION
 OPENCL_AFU = "18b79ffa2ee54aa096ef4230dafacb5f"
 PROGRAM = "0123456789abcdef0123456789abcdef01234567"
-AWAY = ClusterError("the API server https://k can't be reached")
 
 
 def add_card(bed: Bed, *afus: str) -> str:
@@ -204,29 +194,6 @@ async def test_what_the_namespace_does_not_map_is_not_programmed(
         assert driver.done == []
         bed.pods.mapped = mapping_both_functions()
         await bed.runs(started)
-
-
-async def test_while_the_api_server_is_away_only_what_was_allowed_starts_again(bed: Bed) -> None:
-    for _ in range(2):
-        add_card(bed, NLB0)
-    bed.record_ports()
-    async with bed.running(MODE):
-        allowed = await bed.wants("allowed", NLB0)
-        await bed.runs(allowed)
-        bed.pods.error = AWAY
-        await bed.restart(allowed)
-        other = await bed.wants("other", NLB0)
-        assert not other["c"].started
-        assert "has not been allowed to start here in mode region" in bed.said
-        bed.pods.error = None
-        await bed.runs(other)
-    bed.pods.error = AWAY
-    async with bed.running(MODE):  # a new process knows no approvals
-        await bed.offers(2, REGION)
-        await bed.kubelet.restart_container(allowed, "c")
-        assert not allowed["c"].running
-        bed.pods.error = None
-        await bed.runs(allowed)
 
 
 # What is slow, or hangs --------------------------------------------------------------------------

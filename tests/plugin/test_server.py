@@ -169,6 +169,16 @@ async def test_the_end_of_a_stream_or_its_connection_is_noticed_without_sending(
         await server.cut.wait()
 
 
+async def test_a_server_that_hangs_or_whose_socket_is_gone_is_not_alive(short_dir: Path) -> None:
+    async with serving(short_dir) as (server, _):
+        await server.alive(60)
+        with pytest.raises(KubeletError, match="DEADLINE_EXCEEDED"):
+            await server.alive(0)
+        (short_dir / "s.sock").unlink()
+        with pytest.raises(KubeletError, match=r"af-x doesn't answer on .*/s.sock: UNAVAILABLE"):
+            await server.alive(60)
+
+
 async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
     registry = new_registry()
     async with serving(short_dir, device("a"), device("b"), registry=registry) as (_, stub):

@@ -16,7 +16,8 @@ from services.node.fpga import FpgaProvider
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from tests.plugin.support import AF, NLB0
+from simulator.cards import NLB0
+from tests.plugin.support import AF
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio

@@ -24,17 +24,8 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, HardwareError, NotAllowed
 from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
-from simulator.cards import CardSpec, Rack
-from tests.plugin.support import (
-    NLB0,
-    NLB3,
-    REGION,
-    Bed,
-    Pods,
-    container,
-    functions,
-    pod,
-)
+from simulator.cards import NLB0, NLB3, CardSpec, Rack
+from tests.plugin.support import REGION, Bed, Pods, container, functions, pod
 from tests.recorded import record_ports
 
 pytestmark = pytest.mark.anyio
