@@ -92,7 +92,6 @@ class Connections:
         self._most_held = most_held
         self.clock = clock
         self._open: dict[Connection, None] = {}  # in the order they were accepted
-        self._last_evicted = 0.0
         self._outage = Outage(
             log,
             "closing connections to stay within limits",
@@ -187,8 +186,7 @@ class Connections:
             longest = 5 if connection.phase is Phase.HANDSHAKE else 30
             if connection.phase is not Phase.IDLE and now - connection.since > longest:
                 self._evict(connection, EvictionReason.SLOW)
-        if now - self._last_evicted > 10:
-            self._outage.ended()
+        self._outage.ended_if_quiet(10)
 
     def close_all(self) -> None:
         """Close all connections."""
@@ -205,4 +203,3 @@ class Connections:
         self.remove(connection)
         connection.close()
         self.evicted[reason] += 1
-        self._last_evicted = self.clock()

@@ -34,8 +34,8 @@ TLS keeps buffers as large as what has arrived at once."""
 PATIENCE: Final = (((Phase.IDLE,), 0.5), ((Phase.HANDSHAKE, Phase.NEW), 3.0), (BEGUN, 10.0))
 """Seconds that connections in some phases have at shutdown. A request may be on its way on an idle
 one, if no answer has asked its client to reconnect."""
-REFUSAL_LOG_SECONDS: Final = 60.0
-"""Shortest time between two log lines about refused clients."""
+QUIET_SECONDS: Final = 60.0
+"""Time without a refused client after which the next one is logged."""
 _NO_CERTIFICATE: Final = "no-certificate"
 _BAD_CERTIFICATE: Final = "bad-certificate"
 
@@ -82,13 +82,18 @@ class AdmissionServer(uvicorn.Server):
             # Above the 90 s of the API server's client, which does not repeat a POST when its
             # connection is closed at that moment.
             timeout_keep_alive=120,
-            callback_notify=self._close_slow,
+            callback_notify=self._check_times,
             timeout_notify=1,
         )
         super().__init__(config)
         self._context = context
         self._accepting: asyncio.Task[NoReturn] | None = None
-        self._refusal_logged = -REFUSAL_LOG_SECONDS
+        self._refusing = Outage(
+            log,
+            "client refused: its certificate must be of a CA in --client-ca",
+            "no client is refused any more",
+            clock=self.connections.clock,
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -131,7 +136,7 @@ class AdmissionServer(uvicorn.Server):
         self.connections.close_all()
 
     def count_refused(self, error: ssl.SSLError) -> None:
-        """Count a client without a valid certificate; log at most one a minute."""
+        """Count a client without a valid certificate."""
         if isinstance(error, ssl.SSLCertVerificationError):
             reason, problem = _BAD_CERTIFICATE, error.verify_message
         elif getattr(error, "reason", "") == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
@@ -139,18 +144,11 @@ class AdmissionServer(uvicorn.Server):
         else:
             return
         self.refused[reason] += 1
-        now = self.connections.clock()
-        if now - self._refusal_logged >= REFUSAL_LOG_SECONDS:
-            self._refusal_logged = now
-            log.warning(
-                "client refused: its certificate must be of a CA in --client-ca",
-                reason=reason,
-                detail=plain(problem),
-                refused=dict(self.refused),
-            )
+        self._refusing.failed(reason, detail=plain(problem), refused=dict(self.refused))
 
-    async def _close_slow(self) -> None:
+    async def _check_times(self) -> None:
         self.connections.close_slow()
+        self._refusing.ended_if_quiet(QUIET_SECONDS)
 
     def _exit(self, _accepting: "asyncio.Task[NoReturn]") -> None:
         self.should_exit = True  # nothing is accepted any more
