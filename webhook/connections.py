@@ -1,14 +1,7 @@
 """Count the connections of all clients and what they hold, and close connections at a limit.
 
-Any pod in the cluster can connect to the webhook. A connection waits for its client in the TLS
-handshake, while a request arrives, and while the answer is read. Before an answer it waits for its
-turn (`webhook.turns`). It is idle between two requests.
-
-At a limit a connection is closed. Connections that have waited for their client for over a second
-go first; where there are none, the idle ones, those that wait for their client or those whose
-request waits for its turn, whichever are more. Of these the oldest one goes, from the address that
-has the most. So slow clients push out each other, and a flood does not push out an API server,
-which has few connections.
+Any pod in the cluster can connect to the webhook. Slow clients push out each other, and a flood
+does not push out an API server, which has few connections.
 """
 
 import time
@@ -39,21 +32,18 @@ class EvictionReason(StrEnum):
 
 
 class Phase(Enum):
-    """What a connection is waiting for: in this order, and then for the next HEAD.
-
-    For its turn it waits for the webhook, and in all other phases for its client.
-    """
+    """What a connection is waiting for: in this order, and then for the next HEAD."""
 
     HANDSHAKE = "the TLS handshake"
-    NEW = "the first request"
-    HEAD = "the rest of a request's head"
-    BODY = "the rest of a request's body"
-    TURN = "its turn"
+    HEAD = "the first request, or the rest of a request's head"
+    BODY = "the request being read"
+    TURN = "its turn to be answered, which is the webhook's to give"
     ANSWER = "its answer being read"
     IDLE = "the next request"
 
 
-BEGUN: Final = (Phase.HEAD, Phase.BODY, Phase.TURN, Phase.ANSWER)
+UNANSWERED: Final = (Phase.BODY, Phase.TURN, Phase.ANSWER)
+"""The phases from a request's head to the end of its answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +53,7 @@ class Connection:
     client: str
     """The client's address."""
     since: float
-    """When it was accepted, its request or answer began, or its last answer was sent."""
+    """When its phase began."""
     close: Callable[[], object] = field(init=False)
     """Closes it at once."""
     phase: Phase = Phase.HANDSHAKE
@@ -110,11 +100,6 @@ class Connections:
         """Whether one more connection would push out another."""
         return len(self._open) >= self._most
 
-    @property
-    def handshaking(self) -> int:
-        """Number of connections in the TLS handshake."""
-        return len(self.in_phase(Phase.HANDSHAKE))
-
     def in_phase(self, *phases: Phase) -> list[Connection]:
         """Return the connections in some phases."""
         return [connection for connection in self._open if connection.phase in phases]
@@ -133,20 +118,9 @@ class Connections:
             del self._open[connection]
             self.held_bytes -= connection.held
 
-    def begin(self, connection: Connection) -> None:
-        """Record the first bytes of a request."""
-        connection.phase, connection.since = Phase.HEAD, self.clock()
-
-    def answer(self, connection: Connection) -> None:
-        """Record that a request that has arrived is being answered."""
-        connection.phase, connection.since = Phase.ANSWER, self.clock()
-
-    def end(self, connection: Connection) -> None:
-        """Record that a request was answered, or that its task has ended."""
-        if connection in self._open:
-            self.held_bytes -= connection.held
-        connection.held = 0
-        connection.phase, connection.since = Phase.IDLE, self.clock()
+    def enter(self, connection: Connection, phase: Phase) -> None:
+        """Record what a connection waits for from now on."""
+        connection.phase, connection.since = phase, self.clock()
 
     def hold(self, connection: Connection, size: int) -> bool:
         """Count bytes that a connection holds; return whether it is still open."""
@@ -167,12 +141,16 @@ class Connections:
         idle = [each for each in holders if each.phase is Phase.IDLE]
         arrived = [each for each in holders if each.phase is Phase.TURN]
         waiting = [each for each in holders if each.phase not in (Phase.IDLE, Phase.TURN)]
+        # An API server never keeps the webhook waiting for a second.
         slow = [each for each in waiting if self.clock() - each.since > 1]
+        # A flood within a second pushes out itself: it is what there is most of, whether its
+        # clients connect, ask, or do nothing.
         candidates = slow or max(
             waiting, idle, arrived, key=lambda group: sum(shares[each] for each in group)
         )
         if not candidates:
             return
+        # So 40 pods with ten slow connections each don't push out the few of an API server.
         totals: Counter[str] = Counter()
         for each in candidates:
             totals[each.client] += shares[each]
@@ -182,7 +160,7 @@ class Connections:
         """Close connections whose clients are too slow; to be called once a second."""
         now = self.clock()
         for connection in list(self._open):
-            # An API server waits 30 s for an answer at most.
+            # An API server waits 30 s for an answer at most. uvicorn closes idle connections.
             longest = 5 if connection.phase is Phase.HANDSHAKE else 30
             if connection.phase is not Phase.IDLE and now - connection.since > longest:
                 self._evict(connection, EvictionReason.SLOW)

@@ -1,15 +1,4 @@
-"""The webhook process: its parts, its start and its shutdown.
-
-Start: certificate and mappings are loaded, and an error in them ends the process; then the ports
-open. Mappings of an API server may arrive later, and `/readyz` fails until then. A part that ends
-unexpectedly ends the process, which is then restarted.
-
-Shutdown: `/readyz` fails and answers ask clients to reconnect. New connections are accepted for
-`drain_seconds`, since endpoints take a moment to change. Then `AdmissionServer.shutdown`.
-
-Liveness makes a review of its own on the event loop that answers all others. A part that ends,
-such as accepting connections, ends the process.
-"""
+"""The webhook process: its parts, its start and its shutdown."""
 
 import asyncio
 import gc
@@ -25,6 +14,7 @@ from services.process.outage import Outage
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from webhook.app import create_app
+from webhook.connections import Phase
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
@@ -51,7 +41,11 @@ async def run(settings: WebhookSettings) -> None:
 
 
 class Webhook:
-    """The parts of the process; loads certificate and mappings."""
+    """The parts of the process.
+
+    Certificate and a folder's mappings are loaded, and an error in them ends the process. Mappings
+    of an API server may arrive later; `/readyz` fails until then.
+    """
 
     def __init__(self, settings: WebhookSettings) -> None:
         self._settings = settings
@@ -91,6 +85,8 @@ class Webhook:
             try:
                 self._announce()
                 await _first(parts, stop.wait())
+                # `/readyz` fails now, and answers ask clients to reconnect. Endpoints take a moment
+                # to change, so new connections are still accepted.
                 self.server.draining = True
                 await asyncio.wait([serving], timeout=self._settings.drain_seconds)
             finally:
@@ -128,7 +124,7 @@ class Webhook:
             "certificate_reload_failures": certificates.failures,
             "clients_refused": self.server.refused,
             "connections": len(connections),
-            "connections_handshaking": connections.handshaking,
+            "connections_handshaking": len(connections.in_phase(Phase.HANDSHAKE)),
             "connections_held_bytes": connections.held_bytes,
             "connections_evicted": connections.evicted,
             "ready": not self._missing(),
@@ -142,6 +138,7 @@ class Webhook:
 
     async def healthz(self) -> tuple[int, str]:
         """Whether a review of our own is answered correctly."""
+        # On the event loop that answers all others: one that hangs fails the probe too.
         problem = check_ourselves()
         return (503, f"{problem}\n") if problem else (200, "ok\n")
 

@@ -1,9 +1,4 @@
-"""What one connection may make the process hold: heads, bodies, answers.
-
-`BoundedProtocol` limits heads, for which uvicorn has no option. `BoundedApp` is the ASGI side: it
-counts the bytes of bodies and answers, has each request wait for its turn, and sends answers in
-pieces.
-"""
+"""What one connection may make the process hold: heads, bodies, answers."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +7,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from webhook.connections import BEGUN, Connection, Connections, Phase
+from webhook.connections import UNANSWERED, Connection, Connections, Phase
 from webhook.turns import Turns
 
 PIECE: Final = 16 * 1024
@@ -30,12 +25,9 @@ class BadHead(Exception):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, from the end of its TLS handshake.
+    """One connection, from the end of its TLS handshake. `options` are uvicorn's.
 
-    Args:
-        connections: Of all clients.
-        connection: This one.
-        options: As uvicorn creates its protocol.
+    It limits heads, for which uvicorn has no option.
     """
 
     def __init__(
@@ -47,12 +39,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(**options, app_state={"connection": connection})
         self._connections = connections
         self._connection = connection
-        self._head = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
         """Start waiting for a request."""
         super().connection_made(transport)
-        self._connection.phase, self._connection.close = Phase.NEW, transport.abort
+        self._connection.close = transport.abort
+        self._connections.enter(self._connection, Phase.HEAD)
         transport.set_write_buffer_limits(high=PIECE)
         verified = transport.get_extra_info("peercert")
         if verified and transport.get_extra_info("ssl_object").session_reused:
@@ -68,23 +60,21 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse bytes that arrived."""
         super().data_received(data)
-        if self._connection.phase is Phase.HEAD:
-            self._head += len(data)
-            if self._head > MAX_HEAD:
-                self._connection.close()
+        # The parser keeps a header without end. What arrives in pieces may count twice.
+        if self._connection.phase is Phase.HEAD and self._hold_head(len(data)):
+            self._connection.close()
 
     def on_message_begin(self) -> None:
         """Handle the first bytes of a request."""
-        if self._connection.phase in BEGUN:
+        if self._connection.phase in UNANSWERED:
+            # uvicorn would keep all requests of such a client.
             raise BadHead("a request before the answer to the previous one")
         super().on_message_begin()
-        self._head = 0
-        self._connections.begin(self._connection)
+        self._connections.enter(self._connection, Phase.HEAD)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header."""
-        self._head += len(name) + len(value) + HEADER_COST
-        if self._head > MAX_HEAD:
+        if self._hold_head(len(name) + len(value) + HEADER_COST):
             raise BadHead("the head is too long")
         if name.lower() == b"transfer-encoding":
             # Chunks cost time, and trailers memory, that are not part of a body.
@@ -93,23 +83,19 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Handle the end of a head."""
-        self._connection.phase = Phase.BODY
+        self._connections.enter(self._connection, Phase.BODY)
         super().on_headers_complete()
 
-    def on_message_complete(self) -> None:
-        """Handle the last bytes of a request."""
-        super().on_message_complete()
-        if self._connection.phase is Phase.BODY:
-            self._connection.phase = Phase.TURN
+    def _hold_head(self, size: int) -> bool:
+        """Count bytes of a head; return whether it is too long."""
+        self._connections.hold(self._connection, size)
+        return self._connection.held > MAX_HEAD
 
 
 class BoundedApp:
-    """An ASGI application whose requests and answers are counted.
+    """An ASGI application whose requests wait for their turn, and whose bodies are counted.
 
-    Args:
-        app: The application.
-        connections: Of all clients.
-        draining: Whether answers ask clients to reconnect, to another replica.
+    Its answers ask clients to reconnect, to another replica, while `draining` returns true.
     """
 
     def __init__(
@@ -133,20 +119,20 @@ class BoundedApp:
 
         async def send_bounded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # What has not arrived of a request that was refused would count for the next one.
+                # What has not arrived of a request that is refused unread would be the next one.
                 if self._draining() or connection.phase is Phase.BODY:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
-                if connection.phase is Phase.TURN:
-                    self._connections.answer(connection)
+                self._connections.enter(connection, Phase.ANSWER)
                 await send(message)
                 return
             body = message.get("body", b"")
-            # The application has dropped the request's body. Each `send` waits while the client
-            # does not read, until `Connections.close_slow` or a limit closes the connection.
+            # The application has dropped the request's body.
             if not self._connections.hold(connection, len(body) - connection.held):
                 while (await receive())["type"] != "http.disconnect":
                     pass
                 return
+            # OpenSSL and the kernel keep what is written to a client that does not read, so each
+            # `send` waits for it, until `Connections.close_slow` or a limit closes the connection.
             for end in range(PIECE, len(body), PIECE):
                 piece = body[end - PIECE : end]
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -156,4 +142,5 @@ class BoundedApp:
         try:
             await self._app(scope, receive_counted, send_bounded)
         finally:
-            self._connections.end(connection)
+            self._connections.hold(connection, -connection.held)
+            self._connections.enter(connection, Phase.IDLE)

@@ -1,16 +1,4 @@
-"""Serve the application with uvicorn, within limits and with a shutdown that loses no request.
-
-uvicorn learns of a connection only after its TLS handshake. So connections are accepted and counted
-here, and `loop.connect_accepted_socket` does the handshake.
-
-uvicorn also closes connections at once when it stops, even while a request arrives. Here every
-client that has a connection gets an answer, in these steps:
-
-1. Clients that have connected are accepted, and the listening socket closes.
-2. Requests that have begun are answered, each as the last one of its connection. New connections
-   and idle ones have a moment to begin one.
-3. Clients have a moment to read their answers and close.
-"""
+"""Serve the application with uvicorn, within limits and with a shutdown that loses no request."""
 
 import asyncio
 import contextlib
@@ -25,15 +13,18 @@ from starlette.types import ASGIApp
 
 from services.process.outage import Outage
 from services.process.text import plain
-from webhook.connections import BEGUN, Connection, Connections, EvictionReason, Phase
+from webhook.connections import UNANSWERED, Connection, Connections, EvictionReason, Phase
 from webhook.protocol import BoundedApp, BoundedProtocol
 
 SOCKET_BUFFER: Final = 16 * 1024
 """The kernel's receive and send buffers of a connection; Linux doubles the number. Until it closes,
 TLS keeps buffers as large as what has arrived at once."""
-PATIENCE: Final = (((Phase.IDLE,), 0.5), ((Phase.HANDSHAKE, Phase.NEW), 3.0), (BEGUN, 10.0))
-"""Seconds that connections in some phases have at shutdown. A request may be on its way on an idle
-one, if no answer has asked its client to reconnect."""
+PATIENCE: Final = (
+    ((Phase.IDLE,), 0.5),  # a request may be on its way, if no answer has asked to reconnect
+    ((Phase.HANDSHAKE, Phase.HEAD), 3.0),
+    (UNANSWERED, 10.0),
+)
+"""Seconds that connections in some phases have at shutdown."""
 QUIET_SECONDS: Final = 60.0
 """Time without a refused client after which the next one is logged."""
 _NO_CERTIFICATE: Final = "no-certificate"
@@ -50,11 +41,6 @@ log = structlog.get_logger(component="server")
 
 class AdmissionServer(uvicorn.Server):
     """A uvicorn server that its owner stops with `should_exit`, not signals.
-
-    Args:
-        app: The ASGI application.
-        context: TLS.
-        connections: By default with the usual limits.
 
     Attributes:
         draining: Whether answers ask clients to reconnect, to another replica.
@@ -113,6 +99,7 @@ class AdmissionServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more connections, answer what has begun, and end."""
+        # uvicorn would close connections at once, even while a request arrives.
         (listener,) = sockets or []
         self.draining = True
         loop = asyncio.get_running_loop()
@@ -120,7 +107,7 @@ class AdmissionServer(uvicorn.Server):
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # clients that the kernel has accepted already
             while not self.connections.full and self._accept(listener):
                 pass
         listener.close()
@@ -128,7 +115,7 @@ class AdmissionServer(uvicorn.Server):
             until = begun + seconds
             while self.connections.in_phase(*phases) and loop.time() < until:  # noqa: ASYNC110 - rare
                 await asyncio.sleep(0.02)
-        if unanswered := self.connections.in_phase(*BEGUN):
+        if unanswered := self.connections.in_phase(*UNANSWERED):
             log.warning("closed connections with unanswered requests", number=len(unanswered))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1):  # for clients to read their answers and close
@@ -162,6 +149,7 @@ class AdmissionServer(uvicorn.Server):
                 outage.ended()
             except OSError as error:  # usually no file descriptors are left
                 outage.failed(str(error))
+                # The listener stays readable: without a pause this would be a busy loop.
                 self.connections.make_room(EvictionReason.CONNECTIONS)
                 await asyncio.sleep(0.05)
 
@@ -180,6 +168,8 @@ class AdmissionServer(uvicorn.Server):
 
     async def _connect(self, connection: Connection, accepted: socket.socket) -> None:
         """Do the TLS handshake; then uvicorn's protocol has the connection."""
+        # uvicorn itself learns of a connection only after its handshake, so it could count none of
+        # those that wait in it.
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(

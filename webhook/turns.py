@@ -3,13 +3,12 @@
 import asyncio
 from typing import Final, NamedTuple
 
-from webhook.connections import Connection, Connections
+from webhook.connections import Connection, Connections, Phase
 
 LARGE: Final = 16 * 1024
 """Bytes of a request for which it lets as many later ones go first as were waiting when it came."""
 MOST: Final = 4
-"""How many times as many go first at most, so that many small requests don't keep out a large one.
-An API server waits 5 s, as the manifests say."""
+"""How many times as many go first at most."""
 
 
 class _Turn(NamedTuple):
@@ -20,9 +19,8 @@ class _Turn(NamedTuple):
 class Turns:
     """Begins one answer in each round of the event loop, in which others' bytes arrive too.
 
-    The address that was answered least recently is next. So a flood from one address delays a
-    request from another one by one answer. Of an address's requests a small one goes before large
-    ones that came with it, because the work for a request grows with its bytes at most.
+    The address that was answered least recently is next, and of its requests a small one goes
+    before large ones that came with it.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -34,18 +32,23 @@ class Turns:
 
     async def wait(self, connection: Connection) -> None:
         """Wait until a connection's request may be answered, or the connection is closed."""
+        self._connections.enter(connection, Phase.TURN)
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._begin_next)
+        # The work for a request grows with its bytes at most. Small requests without end don't keep
+        # out a large one: an API server waits 5 s, as the manifests say.
         due = self._begun + len(self._waiting) * min(connection.held / LARGE, MOST)
         turn = self._waiting[connection] = _Turn(due, loop.create_future())
         await turn.begins
 
     def _begin_next(self) -> None:
+        # A flood from one address delays a request from another one by one answer.
         first = min(
             self._waiting,
             key=lambda each: (self._last.get(each.client, 0), self._waiting[each].due),
         )
+        # Those that were closed end at once, and free their memory.
         closed = [each for each in self._waiting if each not in self._connections]
         for connection in {first, *closed}:
             turn = self._waiting.pop(connection)

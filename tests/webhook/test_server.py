@@ -18,7 +18,7 @@ from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
 from webhook import server as servers
-from webhook.connections import BEGUN, Connections, Phase
+from webhook.connections import UNANSWERED, Connections, Phase
 from webhook.process import Webhook
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -81,7 +81,7 @@ def head(length: int) -> bytes:
 def test_an_application_that_hangs_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "PATIENCE", ((BEGUN, 0.1),))
+    monkeypatch.setattr(servers, "PATIENCE", ((UNANSWERED, 0.1),))
 
     async def hang(_scope: object, _receive: object, _send: object) -> None:
         await asyncio.Event().wait()
@@ -90,7 +90,7 @@ def test_an_application_that_hangs_does_not_hold_up_the_end(
         async with serving(tmp_path, hang) as server:
             _, writer = await connect(server)
             writer.write(head(0))
-            await eventually_async(lambda: server.connections.in_phase(*BEGUN))
+            await eventually_async(lambda: server.connections.in_phase(*UNANSWERED))
         writer.transport.abort()
 
     with capture_logs() as logs:

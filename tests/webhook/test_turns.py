@@ -4,14 +4,13 @@ import asyncio
 
 import pytest
 
-from webhook.connections import Connection, Connections, Phase
+from webhook.connections import Connection, Connections
 from webhook.turns import LARGE, MOST, Turns
 
 
 def connect(connections: Connections, size: int, client: str = "10.0.0.1") -> Connection:
     connection = connections.add(client)
     connection.close = lambda: None
-    connection.phase = Phase.TURN
     connections.hold(connection, size)
     return connection
 
