@@ -1,8 +1,7 @@
 """Answer reviews: read a request's body, review it, and count, log and return the answer.
 
-A request that is not a review gets a Kubernetes Status with a 4xx code. While the mappings are not
-loaded, a review that depends on them gets a Status with 503. The API server shows its message to
-the user who creates the pod.
+A request that gets no review gets a Kubernetes Status, whose message the API server shows to the
+user who creates the pod.
 """
 
 import time
@@ -197,6 +196,7 @@ def _too_large(limit: int) -> Rejection:
 
 def _depends_on_mappings(endpoint: Endpoint, response: ReviewResponse) -> bool:
     """Return whether the answer could change once the mappings are loaded."""
+    # A pod that requests no name is admitted meanwhile.
     clashes_unseen = endpoint.name == VALIDATE_MAPPING and response.reason == MappingReason.USABLE
     return response.outcome is ReviewOutcome.DENIED or clashes_unseen
 

@@ -1,8 +1,4 @@
-"""Check that reviews are answered: send a small review through the real function.
-
-It uses its own mapping, so it does not depend on the cluster's mappings. Whether those are loaded
-is part of readiness, and no reason to restart the process.
-"""
+"""Check that reviews are answered: send a small review through the real function."""
 
 from typing import Final
 
@@ -26,6 +22,7 @@ _MAPPING: Final = {
     "metadata": {"name": _NAME, "namespace": _NAME},
     "spec": {"interfaceId": _INTERFACE, "afuId": _AFU, "mode": "af"},
 }
+# Its own: whether the cluster's mappings are loaded is no reason to restart the process.
 _INDEX: Final = build_index([parse(_MAPPING)])
 _POLICY: Final = Policy()
 _CONTAINER: Final = {"name": "c", "resources": {"limits": {f"{DOMAIN}/{_NAME}": "1"}}}

@@ -9,9 +9,10 @@ from webhook.settings import WebhookSettings
 if TYPE_CHECKING:
     from services.mappings.source import ApiServerSource
 
+# A connection that silently breaks leads to outdated answers for as long, and short watches cost
+# the API server little.
 WATCH_SECONDS: Final = 30.0
-"""Length of a watch. A connection that silently breaks leads to outdated answers for as long, and
-short watches cost the API server little."""
+"""Length of a watch."""
 WATCH_SHARE: Final = 0.5
 """Longest watch, as a share of `--max-staleness`."""
 GRACE_SHARE: Final = 0.25
