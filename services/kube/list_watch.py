@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, Literal, NoReturn
 
 import msgspec
 import structlog
@@ -19,8 +19,6 @@ from services.process.json import UNREADABLE
 from services.process.outage import Outage
 from services.process.retry import FIRST_SECONDS, GROWTH, LONGEST_SECONDS, Backoff
 from services.process.text import plain
-
-EVENT_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 # How fast pauses grow while watches fail. Each attempt costs more than one request: a list and a
 # watch of each kind, or a read and a watch on every node.
@@ -60,7 +58,7 @@ USUAL_TIMING: Final = WatchTiming()
 class WatchEvent(msgspec.Struct):
     """A line of a watch; its object is not decoded."""
 
-    type: str
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: msgspec.Raw
 
 
@@ -239,8 +237,6 @@ def _read_line(line: bytes) -> WatchEvent:
             f"the watch ended with {status.code}: {plain(status.message, 200)}",
             status.code,
         )
-    if event.type not in EVENT_TYPES:
-        raise Unreadable(f"an event of an unknown type: {plain(event.type, 40)}")
     return event
 
 

@@ -60,22 +60,17 @@ class Store(Generic[T]):
         """Whether there was a complete list."""
         self._read = read
         self._on_change = on_change
-        self._incoming: Objects[T] = {}
 
-    def start_list(self) -> None:
-        """Begin to collect a list; nothing changes before `finish_list`."""
-        self._incoming = {}
-
-    def add(self, item: Item) -> None:
-        """Add an object of the list."""
+    def collect(self, item: Item, objects: Objects[T]) -> None:
+        """Add an object to those that `replace` will get."""
         value, (namespace, name) = self._read(item), _key(item)
-        # One that is known stays the same object, which `finish_list` finds equal at once.
+        # One that is known stays the same object, which `replace` finds equal at once.
         known = self.objects.get(namespace, {}).get(name)
-        self._incoming.setdefault(namespace, {})[name] = value if known != value else known
+        objects.setdefault(namespace, {})[name] = value if known != value else known
 
-    def finish_list(self) -> None:
-        """Replace all objects by those that were added."""
-        before, self.objects, self._incoming = self.objects, self._incoming, {}
+    def replace(self, objects: Objects[T]) -> None:
+        """Replace all objects, by those of a complete list."""
+        before, self.objects = self.objects, objects
         self.listed = True
         self._mark(
             namespace
@@ -150,12 +145,12 @@ class Reflector(WatchLoop, Generic[T]):
     async def _read(self, client: ClusterClient) -> float | None:
         """Replace the objects of the store."""
         version, unreadable = "", 0
-        self._store.start_list()
+        objects: Objects[T] = {}
         try:
             async with aclosing(read_pages(client, self._path, self._selector)) as pages:
                 async for page in pages:
                     version = version or page.metadata.resource_version
-                    unreadable += await self._add(page.items or [])
+                    unreadable += await self._collect(page.items or [], objects)
         except BadStatus as error:
             if error.status != NOT_FOUND:
                 raise
@@ -169,7 +164,7 @@ class Reflector(WatchLoop, Generic[T]):
             raise Unreadable(f"the list GET {self._path} has no resource version")
         if unreadable:
             log.warning("objects without a name or not in JSON are ignored", number=unreadable)
-        self._store.finish_list()
+        self._store.replace(objects)
         self._version = version
         self.missing = False
         return None
@@ -179,21 +174,21 @@ class Reflector(WatchLoop, Generic[T]):
         if not self.missing:
             log.info("the API server does not know this kind: it has no objects", kind=self._kind)
         self.missing = True
-        self._store.finish_list()
+        self._store.replace({})
         return min(MISSING_SECONDS, self._timing.longest)
 
-    async def _add(self, items: list[msgspec.Raw]) -> int:
-        """Add the objects of a page to the list; return how many couldn't be read."""
-        unreadable = added = 0
+    async def _collect(self, items: list[msgspec.Raw], objects: Objects[T]) -> int:
+        """Add the objects of a page; return how many couldn't be read."""
+        unreadable = read = 0
         # One by one, so that a broken one doesn't hide the others.
         for raw in items:
             try:
-                self._store.add(self._item(raw))
+                self._store.collect(self._item(raw), objects)
             except UNREADABLE:
                 unreadable += 1
-            added += memoryview(raw).nbytes
-            if added > BREATH_BYTES:
-                added = 0
+            read += memoryview(raw).nbytes
+            if read > BREATH_BYTES:
+                read = 0
                 await asyncio.sleep(0)
         return unreadable
 

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kube.reflector import Item, ObjectMetadata, Store
+from services.kube.reflector import Item, ObjectMetadata, Objects, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.kinds import ACCELERATOR_FUNCTION, TABLE
 from services.mappings.model import Entry, read_entry
@@ -60,11 +60,11 @@ STEPS = st.lists(
 )
 
 
-def relist(store: Store[Entry], objects: Iterable[Object]) -> None:
-    store.start_list()
-    for obj in objects:
-        store.add(item(obj))
-    store.finish_list()
+def relist(store: Store[Entry], listed: Iterable[Object]) -> None:
+    objects: Objects[Entry] = {}
+    for obj in listed:
+        store.collect(item(obj), objects)
+    store.replace(objects)
 
 
 @settings(max_examples=50)
