@@ -17,7 +17,7 @@ from services.kube.lists import decode_pruned
 from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
 from services.process.outage import Outage
-from services.process.retry import FIRST_SECONDS, GROWTH, LONGEST_SECONDS, Backoff
+from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from services.process.text import plain
 
 # How fast pauses grow while watches fail. Each attempt costs more than one request: a list and a
@@ -197,13 +197,14 @@ class WatchLoop(ABC):
             self._outage.ended()
 
     def _read_failed(self, error: ClusterError) -> float:
-        pause = self._backoff.pause(requested_pause(error), growth=GROWTH)
+        pause = self._backoff.pause(requested_pause(error))
         self._failed(error, pause)
         return pause
 
     def _watch_failed(self, error: ClusterError, requested: float) -> float:
         self._version = ""  # events may be missing
         self._watch_broken = True
+        # A load balancer may cut each watch that is silent for half a minute.
         if self._open_seconds >= self._timing.steady:
             self._backoff.reset()
         pause = self._backoff.pause(requested_pause(error), growth=_WATCH_GROWTH)

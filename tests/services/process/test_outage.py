@@ -6,7 +6,6 @@ from services.process.outage import MAX_REASONS, Outage
 
 TABLE = {
     "one that works all the time is silent": (["", "", ""], []),
-    "start and end": (["a", ""], ["warning a", "info 1"]),
     "the same reason again is for debugging": (
         ["a", "a", "a", "", ""],
         ["warning a", "debug a", "debug a", "info 3"],

@@ -7,6 +7,7 @@ def test_pauses_grow_to_between_30_and_45_seconds_and_never_more() -> None:
     for jitter, pause in ((0.0, 30), (1.0, 45)):
         backoff = Backoff(jitter=lambda jitter=jitter: jitter)  # type: ignore[misc]
         pauses = [backoff.pause() for _ in range(10_000)]
+        assert sum(pauses[:5]) > 30, "few in the first minute"
         assert pauses[-1] == pytest.approx(pause)
         assert max(pauses) <= 45
 
@@ -16,12 +17,3 @@ def test_a_server_that_asks_for_longer_is_given_it_within_reason(
     asked: float, pause: float
 ) -> None:
     assert Backoff(jitter=lambda: 1.0).pause(asked) == pause
-
-
-@pytest.mark.parametrize(("growth", "tries"), [(3.0, 6), (10.0, 4)])
-def test_tries_in_the_first_minute_are_few_whatever_the_jitter(growth: float, tries: int) -> None:
-    backoff, now, number = Backoff(jitter=lambda: 0.0), 0.0, 0
-    while now < 60:
-        number += 1
-        now += backoff.pause(growth=growth)
-    assert number == tries
