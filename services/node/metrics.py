@@ -13,12 +13,12 @@ from services.containers.holders import Holders
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
+from services.kube.events import CREATED, DROPPED, REFUSED, REPEATED, SUPERSEDED
 from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.node.sensing import Sensing
 from services.node.state import NodeState
 from services.programming.error_registers import ClearResult
 
-EVENT_OUTCOMES: Final = ("created", "repeated", "superseded", "dropped", "refused")
 SEVERITIES: Final = ("correctable", "nonfatal", "fatal")
 """Of errors on the PCI bus, as the kernel's counters have them."""
 
@@ -45,7 +45,7 @@ class NodeMetrics:
             " not written; superseded by something newer, dropped for want of space, refused by the"
             " API server.",
             ("outcome",),
-            known=EVENT_OUTCOMES,
+            known=(CREATED, REPEATED, SUPERSEDED, DROPPED, REFUSED),
         )
         self.programmings = new_counter(
             registry,

@@ -21,7 +21,7 @@ from services.process.text import listing, plain, quote
 log = structlog.get_logger(component="node")
 
 
-def changed_nodes(
+def _changed_nodes(
     entry: CheckpointEntry, devices: Mapping[str, Device], host_root: str
 ) -> tuple[list[str], list[str]]:
     """The host paths that a container was allocated and that its devices don't have, and theirs."""
@@ -69,7 +69,7 @@ class NodesStartPolicy:
         # also after the node was restarted. A device may have another node by then, and another
         # device its old one. Only a new pod gets the right nodes.
         for entry in allocated:
-            old, today = changed_nodes(entry, devices, self._host_root)
+            old, today = _changed_nodes(entry, devices, self._host_root)
             if old:
                 text = _refusal(entry, old, today)
                 await self._report(entry, text)

@@ -42,9 +42,6 @@ from services.programming.port_session import (
 )
 from services.programming.records import FOLDER, PortRecord, PortRecords
 
-STATE_DIR: Final = Path("/run/accelbind")
-"""Where locks and records are: on the host, shared by all who program there."""
-
 VERIFY_SECONDS: Final = 2.0
 """Within which a port shows what has been programmed; the drivers read it from the hardware."""
 
@@ -64,7 +61,7 @@ class Programmer:
     def __init__(
         self,
         root: Path,
-        state_dir: Path = STATE_DIR,
+        state_dir: Path,
         *,
         clocks: ClockCheck = ClockCheck.CHECK,
         scan_cards: Callable[[], Inventory] | None = None,
