@@ -18,7 +18,6 @@ OTHER_STARTS = [
     replace(START, mode=PluginMode.REGIONDEVEL),
     replace(START, resource="other/x"),
     replace(START, devices=frozenset({"a"})),
-    replace(START, devices=frozenset({"a", "b", "c"})),
 ]
 
 

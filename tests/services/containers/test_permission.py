@@ -52,11 +52,9 @@ def test_functions_that_are_mapped_may_be_had() -> None:
 @pytest.mark.parametrize(
     ("known", "interface"),
     [
-        ((), ARRIA),
         ((function("a", "region"),), ARRIA),
         ((function("b", "af", afu=NLB3), function("a", "region")), ARRIA),
         ((function("b", "region", afu=NLB3), function("a", "region")), STRATIX),
-        ((region("r"), function("a", "region")), ARRIA),
     ],
 )
 def test_functions_that_are_not_mapped_may_not(known: tuple[Object, ...], interface: str) -> None:

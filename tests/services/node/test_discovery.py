@@ -9,34 +9,28 @@ from services.containers.holders import Holder, Holders
 from services.devices.damping import Damping
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.limits import Limits
-from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
+from services.devices.model import Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.node.discovery import Discovery
 from services.node.fpga import FpgaProvider
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from simulator.cards import NLB0
-from tests.plugin.support import AF
+from tests.services.cards import AF_NLB0, NLB0, card, port
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
-INTERFACE = "ce48969398f05f33946d560708be108a"
 
-
-def card(afu: str = NLB0, *problems: Problem) -> Inventory:
-    pci = PciFunction("0000:5e:00.0", numa_node=1)
-    port = Port("dfl-port.0", 0, afu, problems, pci)
-    fme = Fme("dfl-fme.0", INTERFACE)
-    return Inventory((Card("dfl", "region0", pci, fme, (port,)),))
+def one_card(afu: str = NLB0, *problems: Problem) -> Inventory:
+    return Inventory((card(0, port("dfl-port.0", afu, *problems)),))
 
 
 class Setting:
     """A discovery whose scans are what a test says."""
 
     def __init__(self) -> None:
-        self.found: Callable[[], Inventory] = card
+        self.found: Callable[[], Inventory] = one_card
         self.held: Holders = {}
         self.scans = 0
         self.trees: list[AdvertisedResources] = []
@@ -83,10 +77,10 @@ async def test_a_look_scans_applies_and_remembers() -> None:
     setting = Setting()
     await setting.run_once()
     assert setting.trees == [setting.state.advertised]
-    assert list(setting.state.advertised.resources) == [AF]
-    setting.found = lambda: card("", Problem("afu-id-empty", "m"))
+    assert list(setting.state.advertised.resources) == [AF_NLB0]
+    setting.found = lambda: one_card("", Problem("afu-id-empty", "m"))
     await setting.run_once()
-    kept = setting.state.advertised.resources[AF]["dfl-port.0"]
+    kept = setting.state.advertised.resources[AF_NLB0]["dfl-port.0"]
     assert not kept.healthy
     assert len(setting.seconds) == 2
 
@@ -95,7 +89,7 @@ async def test_a_device_that_was_lost_is_trusted_again_after_some_scans() -> Non
     setting = Setting()
     health = []
     for problems in ((), (Problem("port-errors", "m"),), (), ()):
-        setting.found = lambda problems=problems: card(NLB0, *problems)  # type: ignore[misc]
+        setting.found = lambda problems=problems: one_card(NLB0, *problems)  # type: ignore[misc]
         await setting.run_once()
         (device,) = setting.trees[-1].devices()
         health.append((device.healthy, [reason.reason for reason in device.reasons]))
@@ -109,12 +103,12 @@ async def test_a_device_that_was_lost_is_trusted_again_after_some_scans() -> Non
 
 async def test_a_port_that_a_container_has_under_another_resource_is_unhealthy() -> None:
     setting = Setting()
-    setting.held = {(f"{AF}-before", "dfl-port.0"): (Holder("ns", "p", "c"),)}
+    setting.held = {(f"{AF_NLB0}-before", "dfl-port.0"): (Holder("ns", "p", "c"),)}
     await setting.run_once()
     (device,) = setting.trees[-1].devices()
     assert [reason.reason for reason in device.reasons] == ["held-as-other-resource"]
     # The kubelet doesn't count the devices of claims, which may have them as other resources.
-    setting.held = {(f"{AF}-before", "dfl-port.0"): (Holder("ns", "", "", claim="c"),)}
+    setting.held = {(f"{AF_NLB0}-before", "dfl-port.0"): (Holder("ns", "", "", claim="c"),)}
     await setting.run_once()
     (device,) = setting.trees[-1].devices()
     assert device.healthy
@@ -134,9 +128,9 @@ async def test_a_scan_that_fails_is_said_once_and_what_was_known_stays(
     failed = setting.scans
     await eventually_async(lambda: setting.scans > failed + 3)
     assert setting.state.scan_error == "no thread for cards"
-    assert list(setting.state.advertised.resources) == [AF]
+    assert list(setting.state.advertised.resources) == [AF_NLB0]
     known = len(setting.trees)
-    setting.found = card
+    setting.found = one_card
     await eventually_async(lambda: len(setting.trees) > known)
     assert setting.state.scan_error == ""
     task.cancel()

@@ -19,11 +19,11 @@ PORTS = {"opae": "intel-fpga-port.0", "dfl": "dfl-port.0"}
 SLOW_15587, FAST_31174, NOTHING = "0x3000000000003ce3", "0x30000001000079c6", "0x3000000000000000"
 
 
-@pytest.fixture(params=["opae", "dfl"])
-def port(request: pytest.FixtureRequest, tmp_path: Path) -> DeviceFiles:
+@pytest.fixture
+def port(driver: str, tmp_path: Path) -> DeviceFiles:
     rack = Rack(tmp_path)
-    rack.add_card(CardSpec(request.param))
-    return DeviceFiles(rack.root, find_port(scan(rack.root), PORTS[request.param]))
+    rack.add_card(CardSpec(driver))
+    return DeviceFiles(rack.root, find_port(scan(rack.root), PORTS[driver]))
 
 
 def folder_of(port: DeviceFiles) -> Path:

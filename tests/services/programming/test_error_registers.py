@@ -18,13 +18,7 @@ from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack, lay_out
 from simulator.driver import SimulatedCalls
 
-DRIVERS = ("opae", "dfl")
 CALLS = SimulatedCalls()
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 class Node:

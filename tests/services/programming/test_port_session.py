@@ -28,14 +28,8 @@ from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.support import holding
 
-DRIVERS = ("opae", "dfl")
 PORTS = {"opae": "intel-fpga-port.0", "dfl": "dfl-port.0"}
 FMES = {"opae": "intel-fpga-fme.0", "dfl": "dfl-fme.0"}
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

@@ -73,9 +73,9 @@ class Bench:
         return [each.what for each in self.stand_in.done]
 
 
-@pytest.fixture(params=["opae", "dfl"])
-def bench(request: pytest.FixtureRequest, short_dir: Path) -> Iterator[Bench]:
-    made = Bench(short_dir, request.param)
+@pytest.fixture
+def bench(driver: str, short_dir: Path) -> Iterator[Bench]:
+    made = Bench(short_dir, driver)
     with made.stand_in:
         yield made
 
