@@ -12,7 +12,7 @@ import structlog
 from services.containers.claims import StartClaims
 from services.containers.hook_call import require_no_plain_nodes
 from services.containers.identity import ContainerIdentity, PodRef
-from services.kube.events import EventRecord, ObjectReference
+from services.kube.events import MAX_MESSAGE, EventRecord, ObjectReference
 from services.node.events import EventReason
 from services.process.deadline import deadline
 from services.process.errors import AccelbindError, HookMissing, TooSlow
@@ -23,9 +23,6 @@ if TYPE_CHECKING:  # only mode region imports it
 
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s, with a message that explains nothing."""
-
-MAX_MESSAGE: Final = 900
-"""Characters of an Event's message."""
 
 log = structlog.get_logger(component="node")
 
