@@ -5,7 +5,7 @@ Event of the pod, and tries again every 10 to 20 s. `plugin.server.CODES` has th
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -14,12 +14,10 @@ from services.containers.hook_call import require_no_plain_nodes
 from services.containers.identity import ContainerIdentity, PodRef
 from services.kube.events import MAX_MESSAGE, EventRecord, ObjectReference
 from services.node.events import EventReason
+from services.node.regions import Readiness, RegionProgramming
 from services.process.deadline import deadline
 from services.process.errors import AccelbindError, HookMissing, TooSlow
 from services.process.text import plain
-
-if TYPE_CHECKING:  # only mode region imports it
-    from services.node.regions import Readiness, RegionProgramming
 
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s, with a message that explains nothing."""
@@ -41,7 +39,7 @@ class RegionStartPolicy:
     def __init__(
         self,
         claims: StartClaims,
-        regions: "RegionProgramming",
+        regions: RegionProgramming,
         *,
         programs: bool = True,
         record_event: Callable[[EventRecord], None],
@@ -114,7 +112,7 @@ def record_programming(
     record_event: Callable[[EventRecord], None],
     pod: PodRef | None,
     who: str,
-    done: "Readiness | AccelbindError",
+    done: Readiness | AccelbindError,
 ) -> None:
     """Report what was programmed for a pod as its Events, if it is known, or why that failed."""
     if isinstance(done, AccelbindError):

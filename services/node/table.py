@@ -5,7 +5,7 @@ interface: keys may be added, and never change or go. The README lists them.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -14,10 +14,8 @@ from services.devices.labels import by_number
 from services.devices.model import Device, Problem
 from services.devices.resources import AdvertisedResources
 from services.kubelet.values import HEALTHY, UNHEALTHY
+from services.mappings.model import Mapping
 from services.names import REGION_PREFIX
-
-if TYPE_CHECKING:  # the plugin doesn't import the mappings
-    from services.mappings.model import Mapping
 
 
 class Row(msgspec.Struct, frozen=True, rename="camel"):
@@ -113,7 +111,7 @@ def _gone(key: str, resource: str, owners: tuple[Holder, ...]) -> Row:
     )
 
 
-def with_names(table: Table, mappings: "Iterable[Mapping]") -> Table:
+def with_names(table: Table, mappings: Iterable[Mapping]) -> Table:
     """A table with the logical names of the functions and regions of its devices."""
     names: dict[tuple[str, str], list[str]] = {}
     for each in mappings:
