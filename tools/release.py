@@ -85,11 +85,7 @@ def write_files(release: Release) -> None:
 
 
 def notes(changelog: str, version: str) -> str:
-    """The section of a version.
-
-    Raises:
-        Refused: there is none, or it is empty.
-    """
+    """The section of a version (Refused if there is none, or it is empty)."""
     section = re.search(
         rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## \[|\Z)", changelog, re.MULTILINE | re.DOTALL
     )
@@ -142,11 +138,7 @@ def _with_registry(registry: str) -> Callable[[str], str]:
 
 
 def publish(release: Release) -> None:
-    """Push and sign images and chart, then create the release with the files of `write_files`.
-
-    Raises:
-        Refused: there is no tag, or there are no files.
-    """
+    """Push and sign images and chart, then create the release with the files of `write_files`."""
     files = sorted(map(str, release.folder.glob("*.yaml")))
     charts = sorted(release.folder.glob("*.tgz"))
     if not release.tag or not files or len(charts) != 1:
@@ -189,11 +181,7 @@ def _sign(reference: str) -> None:
 
 
 def _run(*command: str, stderr: int | None = None) -> str:
-    """Run a command, and return its output.
-
-    Raises:
-        Refused: it failed.
-    """
+    """The output of a command (Refused if it fails)."""
     sys.stderr.write(f"· {' '.join(command)}\n")
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=stderr, text=True)
     if done.returncode != 0:

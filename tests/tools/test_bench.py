@@ -12,7 +12,7 @@ from tools.bench import admission, measure, plugin, scan, serving, webhook
 from tools.bench.reviews import SIZES, different, index, review
 
 LITTLE: dict[Any, dict[str, Any]] = {
-    measure: {"ROUND_SECONDS": 1e-5, "ROUNDS": 3},
+    measure: {"ROUND_SECONDS": 1e-5},
     admission: {"MANY": ((20, 1), (20, 2), (20, 2, 3)), "TURNS": 2},
     scan: {"COUNTS": (1, 3)},
     serving: {"REQUESTS": 3, "ROUNDS": 2, "DIFFERENT": 2},

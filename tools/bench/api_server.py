@@ -19,9 +19,8 @@ import structlog
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
 from simulator.apiserver.standin import ApiServerStandIn
+from simulator.cards import A10_INTERFACE
 from tools.bench.serving import END_SECONDS, ports_of
-
-INTERFACE = "ce48969398f05f33946d560708be108a"
 
 
 @contextlib.contextmanager
@@ -42,7 +41,7 @@ def mapping(number: int, total: int, namespaces: int) -> dict[str, object]:
     """One object, with the metadata that kubectl and the API server add."""
     spec = {
         "afuId": hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest(),
-        "interfaceId": INTERFACE,
+        "interfaceId": A10_INTERFACE,
         "mode": "region",
     }
     name, namespace = f"function-{number:06}", f"team-{number * namespaces // max(1, total):04}"

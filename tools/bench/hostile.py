@@ -14,6 +14,7 @@ from services.admission.pod_review import answer, answer_guard
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import parse
 from services.process.errors import InvalidReview
+from simulator.cards import A10_INTERFACE
 
 SIZE: Final = 2**20
 """Bytes of a pod."""
@@ -23,8 +24,7 @@ HEADINGS = ("pod", "endpoint", "bytes", "answer", "outcome", "CPU ms", "at most"
 MAPPED: Final = 2000
 """Mappings of the namespace: functions of one region, and of one per mapping."""
 
-INTERFACE: Final = "ce48969398f05f33946d560708be108a"
-_REGION: Final = f"fpga.intel.com/region-{INTERFACE}"
+_REGION: Final = f"fpga.intel.com/region-{A10_INTERFACE}"
 _HEAD: Final = (
     '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","kind":'
     '{"group":"","version":"v1","kind":"Pod"},"operation":"CREATE","namespace":"default",'
@@ -40,10 +40,10 @@ def index() -> MappingIndex:
     """Return the mappings of the namespace that the pods are made for."""
     return build_index(
         [
-            *(parse(_function(f"f{n}", INTERFACE, n, "region")) for n in range(MAPPED)),
+            *(parse(_function(f"f{n}", A10_INTERFACE, n, "region")) for n in range(MAPPED)),
             *(parse(_function(f"r{n}", f"{n:032x}", n, "region")) for n in range(MAPPED)),
-            *(parse(_function(f"a{n}", INTERFACE, n, "af")) for n in range(MAPPED)),
-            *(parse(_function(f"same{n}", INTERFACE, MAPPED, "region")) for n in range(MAPPED)),
+            *(parse(_function(f"a{n}", A10_INTERFACE, n, "af")) for n in range(MAPPED)),
+            *(parse(_function(f"same{n}", A10_INTERFACE, MAPPED, "region")) for n in range(MAPPED)),
             *(parse(_accelerator(n)) for n in range(MAPPED)),
             *(parse(_short_accelerator(n)) for n in range(MAPPED)),
         ]
@@ -178,19 +178,17 @@ def _env(pairs: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> str:
     return ",".join(f'{{"name":"{name}","value":"{value}"}}' for name, value in pairs)
 
 
-def _spelled(first: int, units: int, *, interface: str = INTERFACE) -> str:
+def _spelled(first: int, units: int) -> str:
     """A container that requests units of a region, and names a function for each."""
     pairs = [
         pair
         for n in range(1, units + 1)
         for pair in (
-            (f"FPGA_REGION_{n}", interface),
+            (f"FPGA_REGION_{n}", A10_INTERFACE),
             (f"FPGA_AFU_{n}", f"{(first + n) % MAPPED:032x}"),
         )
     ]
-    return _container(
-        _limits(f'"fpga.intel.com/region-{interface}":"{units}"'), more=f',"env":[{_env(pairs)}]'
-    )
+    return _container(_limits(f'"{_REGION}":"{units}"'), more=f',"env":[{_env(pairs)}]')
 
 
 def _containers(part: Callable[[int], str], *, init: bool = False) -> Pod:
@@ -211,9 +209,11 @@ def _asks(key: str, value: str = '"1"', more: str = "") -> Callable[[int], str]:
     return lambda n: _container(_limits(f'"{key.format(n=n % MAPPED)}":{value}'), more=more)
 
 
-def _with_env(part: Callable[[int], str], request: str = f'"{_REGION}":"64"') -> Pod:
+def _with_env(part: Callable[[int], str]) -> Pod:
     """A container with as many variables as fit."""
-    return lambda size: _pod(_container(_limits(request), more=f',"env":[{_fill(size, part)}]'))
+    return lambda size: _pod(
+        _container(_limits(f'"{_REGION}":"64"'), more=f',"env":[{_fill(size, part)}]')
+    )
 
 
 def _variable(name: str, value: str = "x") -> Callable[[int], str]:
@@ -247,9 +247,9 @@ def _note(
     return pod
 
 
-def _noted(names: int, units: int) -> Callable[[int], str]:
-    """The note of a container `c` that requested so many accelerators."""
-    members = ",".join(f"'accelbind.dev/s{n}':{units}" for n in range(names))
+def _noted(names: int) -> Callable[[int], str]:
+    """The note of a container `c` that requested none of so many accelerators."""
+    members = ",".join(f"'accelbind.dev/s{n}':0" for n in range(names))
     return lambda _: f"{{'c':{{{members}}}}}"
 
 
@@ -277,12 +277,14 @@ def _named(name: Callable[[int], str]) -> Pod:
 
 
 def _wrong_pairs(size: int) -> str:
-    pairs = _fill(size, _variable("FPGA_REGION_{n}1", INTERFACE))
+    pairs = _fill(size, _variable("FPGA_REGION_{n}1", A10_INTERFACE))
     return _pod(_container(_limits(f'"{_REGION}":"64"'), more=f',"env":[{pairs}]'))
 
 
 def _pairs(n: int) -> str:
-    return _env([(f"FPGA_REGION_{n + 1}", INTERFACE), (f"FPGA_AFU_{n + 1}", f"{n % MAPPED:032x}")])
+    return _env(
+        [(f"FPGA_REGION_{n + 1}", A10_INTERFACE), (f"FPGA_AFU_{n + 1}", f"{n % MAPPED:032x}")]
+    )
 
 
 PODS: Final[Mapping[str, Pod]] = {
@@ -365,10 +367,10 @@ PODS: Final[Mapping[str, Pod]] = {
         lambda size: "{'c':{" + _fill(size, lambda n: f"'fpga.intel.com/f{n}':1") + "}}"
     ),
     "an earlier note, for containers of one name": _note(
-        _noted(MAPPED, 0), lambda _: _join(_asks("accelbind.dev/s{n}"), 256)
+        _noted(MAPPED), lambda _: _join(_asks("accelbind.dev/s{n}"), 256)
     ),
     "an earlier note of 512 names, for containers of one name": _note(
-        _noted(512, 0), lambda _: _join(_asks("accelbind.dev/s{n}"), 256)
+        _noted(512), lambda _: _join(_asks("accelbind.dev/s{n}"), 256)
     ),
     "an earlier note, nested": _note(_nested("{'c':", "}", 8)),
     "lists in lists": _in_pod(_nested("[", "]", 2)),
@@ -394,13 +396,13 @@ GUARDED: Final[Mapping[str, Pod]] = {
         _container(_limits("", _fill(size, _member("nvidia.com/x{n}", '"1"'))))
     ),
     "a note, for containers of one name": _note(
-        _noted(MAPPED, 0), lambda _: _join(_GUARDED_GPU, MAX_GUARDED)
+        _noted(MAPPED), lambda _: _join(_GUARDED_GPU, MAX_GUARDED)
     ),
     "a note of 512 names, for containers of one name": _note(
-        _noted(512, 0), lambda _: _join(_GUARDED_GPU, MAX_GUARDED)
+        _noted(512), lambda _: _join(_GUARDED_GPU, MAX_GUARDED)
     ),
     "a note of 256 names, and resources of no name": _note(
-        _noted(256, 0),
+        _noted(256),
         lambda _: _container(_limits(_join(_member("nvidia.com/x{n}", "0"), MAX_GUARDED))),
     ),
 }

@@ -8,42 +8,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROUNDS = 30
 ROUND_SECONDS = 0.02
 
 
-def time_calls(
-    call: Callable[[], object],
-    *,
-    rounds: int | None = None,
-    clock: Callable[[], float] | None = None,
-) -> float:
-    """Seconds per call: the median of rounds that take `ROUND_SECONDS` each.
-
-    With `time.process_time` as clock, the time of other processes does not count.
-    """
-    clock = clock or time.perf_counter
-    calls = _calls_a_round(call, clock)
-    gc.collect()
-    means = []
-    for _ in range(rounds or ROUNDS):
-        start = clock()
-        for _ in range(calls):
-            call()
-        means.append((clock() - start) / calls)
-    return statistics.median(means)
-
-
-def _calls_a_round(call: Callable[[], object], clock: Callable[[], float]) -> int:
-    calls, spent = 1, 0.0
-    while True:
-        start = clock()
-        for _ in range(calls):
-            call()
-        spent = clock() - start
-        if spent >= ROUND_SECONDS:
-            return calls
+def time_calls(call: Callable[[], object], rounds: int) -> float:
+    """CPU seconds per call: the median of rounds that take `ROUND_SECONDS` each."""
+    calls = 1
+    while _cpu_seconds(call, calls) < ROUND_SECONDS:
         calls *= 2
+    gc.collect()
+    return statistics.median(_cpu_seconds(call, calls) / calls for _ in range(rounds))
+
+
+def _cpu_seconds(call: Callable[[], object], calls: int) -> float:
+    start = time.process_time()  # the time of other processes does not count
+    for _ in range(calls):
+        call()
+    return time.process_time() - start
 
 
 def machine() -> str:

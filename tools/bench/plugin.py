@@ -4,9 +4,6 @@
 kubelet stand-in runs in the measuring process, so its CPU time and memory are not counted. Times
 start when the plugin starts, when a uevent is sent or when the kubelet starts to serve. They end
 when the kubelet has the right devices, so they include the time of the kubelet stand-in.
-
-For uevents the plugin runs in the measuring process, because only the kernel can send uevents to
-another process. These times are upper bounds: both share one event loop.
 """
 
 import asyncio
@@ -225,10 +222,8 @@ async def _after_uevent(kernel: socket.socket, node: Node, count: int) -> float:
 
 @contextlib.asynccontextmanager
 async def _plugin_with_uevents(node: Node) -> AsyncIterator[socket.socket]:
-    """Run a plugin in this process; what is sent to the socket reaches it as a uevent.
-
-    Only the kernel can send uevents to a plugin in a process of its own.
-    """
+    """Run a plugin in this process; what is sent to the socket reaches it as a uevent."""
+    # Only the kernel can send them to another process. Times are upper bounds: both share a loop.
     settings = PluginSettings(
         mode=node.load.mode,
         root=node.load.root,

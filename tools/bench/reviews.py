@@ -7,11 +7,10 @@ from typing import Any
 
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import Mapping, parse
+from simulator.cards import A10_INTERFACE, NLB0
 
 NAMESPACE = "default"
 FUNCTION = "arria10.dcp1.0-nlb0-orchestrated"
-INTERFACE = "ce48969398f05f33946d560708be108a"
-AFU = "d8424dc4a4a3c413f89e433683f9040b"
 
 SIZES = {
     "small": (1, 10, 3),
@@ -106,25 +105,25 @@ def index(count: int, namespaces: int = 1, kinds: int = 1) -> MappingIndex:
 
     `kinds` is 1 for AcceleratorFunctions alone, 3 for as many FpgaRegions and Accelerators.
     """
-    mappings = [_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU)]
+    mappings = [_mapping(NAMESPACE, FUNCTION, NLB0)]
     for number in range(1, count):
         place = number % namespaces
         namespace = NAMESPACE if place == 0 else f"team-{place}"
         afu = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
         if (kind := number % kinds) == 0:
-            mappings.append(_mapping(namespace, f"function-{number}", INTERFACE, afu))
+            mappings.append(_mapping(namespace, f"function-{number}", afu))
         else:
             mappings.append(_other_mapping(namespace, number, afu, region=kind == 1))
     return build_index(mappings)
 
 
-def _mapping(namespace: str, name: str, interface: str, afu: str) -> Mapping:
+def _mapping(namespace: str, name: str, afu: str) -> Mapping:
     return parse(
         {
             "apiVersion": "fpga.intel.com/v2",
             "kind": "AcceleratorFunction",
             "metadata": {"name": name, "namespace": namespace},
-            "spec": {"interfaceId": interface, "afuId": afu, "mode": "region"},
+            "spec": {"interfaceId": A10_INTERFACE, "afuId": afu, "mode": "region"},
         }
     )
 

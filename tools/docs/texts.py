@@ -30,11 +30,7 @@ def attribute_docstrings(of: type[Any] | ModuleType) -> dict[str, str]:
 
 
 def members(kind: type[Enum]) -> Iterator[tuple[Any, str]]:
-    """Yield the members of an enum with their docstrings.
-
-    Raises:
-        KeyError: A member has none.
-    """
+    """Yield the members of an enum with their docstrings (KeyError if one has none)."""
     said = attribute_docstrings(kind)
     for member in kind:
         yield member, said[member.name]

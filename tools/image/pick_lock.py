@@ -15,11 +15,7 @@ _VIA = re.compile(r"    #   (?:via )?([A-Za-z0-9._-]+)(?: .*)?|    # via ([A-Za-
 
 
 def pick(lock: str, names: Sequence[str]) -> str:
-    """The entries of these packages and of what they need, in the lock's order.
-
-    Raises:
-        KeyError: the lock has none of a name.
-    """
+    """The entries of these packages and of what they need, in the lock's order."""
     entries: dict[str, list[str]] = {}
     asked_by: dict[str, set[str]] = {}
     name = ""
