@@ -41,10 +41,12 @@ class FakePlugin(DevicePluginServicer):
         folder: Path,
         listed: list[pb.Device],
         *,
+        resource: str = RESOURCE,
         pre_start: bool = False,
         preferred: bool = False,
     ) -> None:
         self.folder = folder
+        self.resource = resource
         self.options = pb.DevicePluginOptions(
             pre_start_required=pre_start, get_preferred_allocation_available=preferred
         )
@@ -78,7 +80,7 @@ class FakePlugin(DevicePluginServicer):
     async def register(self) -> None:
         async with dial(registration_socket(self.folder)) as channel:
             request = pb.RegisterRequest(
-                version=API_VERSION, endpoint=ENDPOINT, resource_name=RESOURCE
+                version=API_VERSION, endpoint=ENDPOINT, resource_name=self.resource
             )
             await RegistrationStub(channel).Register(request, timeout=60)
             self.calls.append("Registered")
