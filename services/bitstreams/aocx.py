@@ -1,9 +1,7 @@
 """AOCX, an OpenCL program for FPGAs: an ELF file, in it another one, in that a packed GBS.
 
 The sections `.acl.*` of the outer file are texts, but `.acl.fpga.bin`, which is the inner ELF file;
-its section `.acl.gbs.gz` is a gzip of the GBS (`aocl` of the FPGA SDK for OpenCL makes them). The
-GBS's AFU id is the one that all OpenCL board packages share: two programs are distinguished by the
-outer file's `.acl.rand_hash`.
+its section `.acl.gbs.gz` is a gzip of the GBS (`aocl` of the FPGA SDK for OpenCL makes them).
 """
 
 import re
@@ -47,10 +45,8 @@ def parse_aocx(data: bytes | memoryview) -> Bitstream:
 
 
 def _check_packed(packed: memoryview) -> tuple[BitstreamMetadata, int, int]:
-    """The metadata of a packed GBS, where its raw bitstream starts, and how long it is.
-
-    Keeps only the start of it in memory, and goes on unpacking only if that is a GBS's.
-    """
+    """The metadata of a packed GBS, where its raw bitstream starts, and how long it is."""
+    # Only the start of it is kept in memory, and it is unpacked further only if that is a GBS's.
     head, total, parsed = bytearray(), 0, None
     for piece in unpack(packed, limit=MAX_FILE):
         total += len(piece)
@@ -64,6 +60,7 @@ def _check_packed(packed: memoryview) -> tuple[BitstreamMetadata, int, int]:
 
 
 def _program_id(outer: Mapping[str, memoryview]) -> str:
+    # All OpenCL board packages share the AFU id, so it doesn't distinguish two programs.
     text = _text(outer, ".acl.rand_hash").lower()
     if not _HASH.fullmatch(text):
         raise InvalidBitstream(

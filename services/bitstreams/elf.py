@@ -1,7 +1,4 @@
-"""Sections of untrusted ELF files: pyelftools for the structures, own limits for the contents.
-
-The layout is that of the System V ABI, chapter 4.
-"""
+"""Sections of untrusted ELF files (System V ABI, chapter 4): own limits for the contents."""
 
 import io
 from typing import Any, Final

@@ -1,8 +1,7 @@
 """GBS, the "green bitstream": a small header, metadata as JSON, then what the FPGA takes.
 
 Little endian: the magic number (u64, u64), the metadata's length (u32, 1 to 4095), the metadata,
-and the raw bitstream up to the end of the file. The format is that of the OPAE tools
-(`packager`). The bytes are untrusted, so each length is checked against the file's size.
+and the raw bitstream up to the end of the file, as the OPAE tools write it (`packager`).
 """
 
 import math

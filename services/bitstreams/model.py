@@ -1,9 +1,7 @@
 """What a bitstream is, whatever file it came in.
 
-A file is either a GBS ("green bitstream", `services.bitstreams.gbs`) or an AOCX, an OpenCL program
-with a GBS inside (`services.bitstreams.aocx`); its first bytes say which. Both are untrusted: no
-length in them is believed, and nothing grows beyond `MAX_FILE`. A gzip of a few bytes may unpack to
-gigabytes, so `unpack` gives it in pieces.
+A file is either a GBS ("green bitstream") or an AOCX, an OpenCL program with a GBS inside. Both are
+untrusted: no length in them is believed, and nothing grows beyond `MAX_FILE`.
 """
 
 import zlib
@@ -77,11 +75,8 @@ class Bitstream:
     """What the AOCX says, if it came in one."""
 
     def raw(self) -> "array[int]":
-        """What the FPGA is programmed with: all that follows the metadata, copied or unpacked.
-
-        It is the only copy. An array knows the address of its bytes, which the driver needs.
-        """
-        raw = array("B")
+        """What the FPGA is programmed with: all that follows the metadata, the only copy."""
+        raw = array("B")  # which knows the address of its bytes; the driver needs it
         if self.opencl is None:
             raw.frombytes(self.body[self.start :])
             return raw
@@ -126,6 +121,7 @@ def unpack(packed: memoryview, *, limit: int) -> Iterator[bytes]:
             out = member.decompress(piece, _STEP)
         except zlib.error as error:
             raise InvalidBitstream(f"it can't be unpacked: {error}") from error
+        # A gzip of a few bytes may unpack to gigabytes.
         total += len(out)
         if total > limit:
             raise InvalidBitstream(f"it unpacks to more than {limit} bytes")

@@ -1,9 +1,8 @@
 """The bitstreams that a node keeps: found by interface and function, installed safely.
 
 Places are those of the public suite: `<interface id>/<AFU id>.gbs`, or
-`<interface id>/<program id>.aocx` for OpenCL; a GBS comes first. Names are not trusted: a file must
-hold what its place says. A file appears whole or not at all: it is written and synced beside its
-place, then renamed. Installing and removing need a lock on the storage's folder; reading does not.
+`<interface id>/<program id>.aocx` for OpenCL. Names are not trusted: a file must hold what its
+place says. A file appears whole or not at all, so only writers lock the storage's folder.
 """
 
 import contextlib
@@ -86,15 +85,12 @@ class BitstreamStorage:
         raise self._missing(interface_id, function_id)
 
     def memory_needed(self, interface_id: str, function_id: str) -> int:
-        """How many bytes of memory a function's bitstream needs at most, before it is read.
-
-        It is 0 if there is none that can be read: reading it gives the reason.
-        """
+        """How many bytes of memory a function's bitstream needs at most, before it is read."""
         for path, kind in self._places(interface_id, function_id):
             try:
                 size = min(path.stat().st_size, MAX_FILE)
             except OSError:
-                return 0
+                return 0  # reading it gives the reason
             return 2 * size if kind is BitstreamKind.GBS else size + MAX_FILE  # unpacked, or copied
         return 0
 
@@ -160,7 +156,7 @@ class BitstreamStorage:
 
     @contextlib.contextmanager
     def _writing(self, folder: Path) -> Iterator[None]:
-        """Make a folder and hold the storage's lock, which the kernel releases with the process."""
+        """Make a folder and hold the storage's lock."""
         with _failing(self.folder, "written"):
             for each in (self.folder, folder):  # a parent would get no mode
                 each.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
@@ -169,7 +165,7 @@ class BitstreamStorage:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 yield
             finally:
-                os.close(descriptor)
+                os.close(descriptor)  # which releases it, as the end of the process does
 
 
 def _entry(path: Path, interface_id: str, function_id: str, kind: BitstreamKind) -> Stored:
