@@ -35,16 +35,11 @@ def allocate(
 ) -> ContainerAllocation:
     """What a container gets for the devices it was allocated.
 
-    Health plays no part: the kubelet has chosen, and a refusal here would fail the pod for good.
-
     Args:
         devices: The resource's devices by id.
         ids: The ids that the kubelet chose, in its order; one that is there twice counts once.
-        cdi: Ids of devices that the runtime knows by their CDI names. Their nodes are given all
-            the same, for runtimes without CDI; one with CDI makes each node once.
-        hooked: Whether an OCI hook programs what the devices need. Then all devices are given by
-            their CDI names alone: the CDI file holds both the nodes and the hook, so a runtime that
-            doesn't call the hook makes no nodes either.
+        cdi: Ids of devices that the runtime knows by their CDI names.
+        hooked: Whether an OCI hook programs what the devices need.
     """
     wanted = list(dict.fromkeys(ids))
     unknown = [each for each in wanted if each not in devices]
@@ -53,7 +48,10 @@ def allocate(
             f"no device {', '.join(map(repr, unknown))}: the resource has"
             f" {', '.join(devices) or 'no devices'} now"
         )
+    # Health plays no part: the kubelet has chosen, and a refusal would fail the pod for good.
     chosen = [devices[each] for each in wanted]
+    # The CDI file holds both the nodes and the hook, so a runtime that doesn't call the hook makes
+    # no nodes either. Without a hook, runtimes without CDI need them; one with CDI makes each once.
     nodes = () if hooked else [node for device in chosen for node in device.nodes]
     return ContainerAllocation(
         envs=_variables(chosen),
@@ -63,11 +61,8 @@ def allocate(
 
 
 def resource_variable(resource: str) -> str:
-    """The variable that gives a container the PCI addresses behind a resource.
-
-    The resource is in its name, since a container can have several resources and the kubelet keeps
-    only one variable of a name.
-    """
+    """The variable that gives a container the PCI addresses behind a resource."""
+    # A container can have several resources, and the kubelet keeps one variable of a name.
     name = resource.rpartition("/")[2].upper()
     return ADDRESS_VARIABLE.format(RESOURCE=_NOT_IN_A_VARIABLE.sub("_", name))
 

@@ -1,14 +1,8 @@
 """Devices as the Container Device Interface describes them, for runtimes that take them by name.
 
 A runtime that is given the name `vendor/class=device` looks it up in the JSON files of its folders
-(`/etc/cdi`, `/var/run/cdi`) and edits the container as the file says: here, it adds the device's
-nodes. Names and files as in the specification, version 0.5.0, the first one with `hostPath`
+(`/etc/cdi`, `/var/run/cdi`) and edits the container as the file says
 (github.com/cncf-tags/container-device-interface, `SPEC.md`; what names may hold, `pkg/parser`).
-
-All devices of a node and kind are in one file, because a runtime refuses a name that two files
-define: a device that moves to another resource would be in both for a moment. A runtime also
-refuses a file as a whole for one bad device in it, so a device that it wouldn't take is left out
-and reported.
 """
 
 import json
@@ -21,11 +15,13 @@ from services.devices.model import Device, DeviceNode, Problem
 from services.devices.nodes import is_name
 from services.process.errors import InvalidName
 
-CDI_VERSION = "0.5.0"
+CDI_VERSION = "0.5.0"  # the first one with `hostPath`
 KIND = "intel.cdi.k8s.io/fpga"
 """Vendor and class, as the public plugin has them."""
 DEVICE_KIND = "accelbind.dev/device"
 """That of devices of device types."""
+# One for all devices of a kind, since a runtime refuses a name that two files define: a device that
+# moves to another resource would be in both for a moment.
 FILES = {KIND: "accelbind-fpga.json", DEVICE_KIND: "accelbind-device.json"}
 """Our file of each kind; other files of the folder are never touched."""
 CLAIM_KIND = "accelbind.dev/claim"
@@ -73,15 +69,16 @@ def describe(
 ) -> CdiFile:
     """The file about a node's devices of a kind: the same bytes in whatever order they come.
 
-    Health plays no part: a container that has a device restarts with it. Devices without nodes are
-    not in it, since there is nothing to edit. `host_root` is the folder below which the host's
-    `dev/` is, as the host sees it. Runtimes start the hook once the container's namespaces exist.
+    `host_root` is the folder below which the host's `dev/` is, as the host sees it. A device that
+    runtimes wouldn't take is left out and reported.
     """
     entries: dict[str, dict[str, Any]] = {}
     problems: list[Problem] = []
+    # Health plays no part: a container that has a device restarts with it.
     for device in devices:
         if not device.nodes or not device.cdi.startswith(f"{kind}="):
             continue
+        # A runtime refuses a file as a whole for one bad device in it.
         problem = _problem(device, entries)
         if problem:
             problems.append(problem)
@@ -180,7 +177,7 @@ def _name(device: Device) -> str:
 def _hook(hook: CdiHook, device: str) -> dict[str, Any]:
     name = hook.path.rpartition("/")[2]
     return {
-        "hookName": "createRuntime",
+        "hookName": "createRuntime",  # once the container's namespaces exist
         "path": hook.path,
         "args": [name, hook.socket, device],
     }

@@ -1,9 +1,4 @@
-"""Our CDI file in the folder that container runtimes read: whole and current.
-
-The file is written beside its place and renamed into it, so that a runtime sees the old one or the
-new one. If it can't be written (a full disk, a folder without permission), the old file stays.
-`CdiFolder.write` does nothing if the right bytes are there already, so it can be called often.
-"""
+"""Our CDI file in the folder that container runtimes read: whole and current."""
 
 import errno
 import os
@@ -38,7 +33,10 @@ class CdiFolder:
         self._last = b""
 
     def write(self, content: bytes) -> CdiWrite:
-        """Make the folder hold our file with this content, or none if it is empty."""
+        """Make the folder hold our file with this content, or none if it is empty.
+
+        Runtimes see the old file or the new one; the old one stays if it can't be written.
+        """
         try:
             changed = self._replace(content) if content else self._remove()
         except OSError as error:

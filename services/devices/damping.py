@@ -1,18 +1,13 @@
 """Health that doesn't flap: a device that was unhealthy is healthy again only after a while.
 
 A device goes unhealthy at once. It is healthy again only after a number of good scans in a row, so
-that the kubelet doesn't see every short fault and starts no container between two of them. Until
-then it is unhealthy for the reason `recovering`. A bad scan restarts the count.
+that the kubelet starts no container between two short faults.
 
     healthy ── bad scan ──► lost ── good scan ──► recovering ── enough of them ──► healthy
                              ▲                         │
                              └──────── bad scan ───────┘
 
-A device that was never healthy is healthy after its first good scan: its driver may still be at
-work on it when it appears. A device that vanishes is forgotten, and new when it comes back.
-
-Scans that follow each other closely, as after a burst of events, count as one. Otherwise a card
-that flaps fast would recover sooner.
+A device that vanishes is forgotten, and new when it comes back.
 """
 
 from collections.abc import Mapping
@@ -57,7 +52,6 @@ def damp(
 ) -> tuple[AdvertisedResources, Health]:
     """The resources as the kubelet should see them, and what the next call needs.
 
-    Devices that aren't trusted yet are unhealthy; what is remembered of the offer is unchanged.
     `health` is `Health()` before the first call, `now` seconds of a clock that doesn't go back.
     """
     trusted: set[str] = set()
@@ -71,6 +65,8 @@ def damp(
             continue
         if lost is not None:
             lost = _counted(lost, damping, now)
+        # One that was never healthy has nothing to prove: its driver may still have been at work on
+        # it when it appeared.
         if lost is None or lost.good >= damping.good_scans:
             trusted.add(device.id)
         else:
@@ -81,6 +77,7 @@ def damp(
 
 def _counted(lost: Recovery, damping: Damping, now: float) -> Recovery:
     """One more good scan, unless it came too soon after the last that counted."""
+    # As after a burst of events: otherwise a card that flaps fast would recover sooner.
     too_soon = lost.good > 0 and 0 <= now - lost.since < damping.spacing
     return lost if too_soon else Recovery(lost.good + 1, now)
 

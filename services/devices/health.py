@@ -1,11 +1,7 @@
 """The health of a card, from its files: ids, error registers, event flags, device nodes.
 
-Pure: `services.devices.hardware` reads, this module evaluates. The result is a value and, if
-something is wrong, a `Problem` with a stable reason (`services.devices.reasons` lists them all).
-
-A register that is missing is fine: older cards lack some. One that is blank, garbled or unreadable
-for lack of permission says nothing about the card's health, so it is only a remark. But an I/O
-error means that the card doesn't answer, and that is unhealthy.
+`services.devices.hardware` reads, this module evaluates. The result is a value and, if something is
+wrong, a `Problem` with a stable reason (`services.devices.reasons` lists them all).
 """
 
 import re
@@ -45,8 +41,7 @@ class Reading:
 def evaluate_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
     """The canonical id that a file holds, or an empty string and what is wrong with it.
 
-    `what` is the start of the reason: `afu-id` or `interface-id`. `file` and `owner` are for the
-    message.
+    `what` is the start of the reason: `afu-id` or `interface-id`.
     """
     shown_id = canonical_id(reading.text)
     if _ID.fullmatch(shown_id) and shown_id != CRASHED:
@@ -84,11 +79,12 @@ class RegisterStatus:
 def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> RegisterStatus:
     """Evaluate an error register or an event flag; both are hex text, zero is good."""
     if reading.failure is Failure.MISSING:
-        return RegisterStatus()
+        return RegisterStatus()  # older cards lack some
     unreadable = f"{reason}-unreadable"
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
         problem = Problem(unreadable, text)
+        # A lack of permission says nothing of the card; an I/O error, that it doesn't answer.
         is_dead = reading.failure is Failure.DEAD
         return RegisterStatus(problem=problem) if is_dead else RegisterStatus(remark=problem)
     value = register_value(reading.text)

@@ -1,14 +1,7 @@
 """What an administrator tolerates in a card: how hot, how much power, which errors.
 
-A card reports by itself that it is too hot or broken (`services.devices.health`). Settings change
-that in both directions:
-
-- **Limits** make a card unhealthy that has reported nothing: `too-hot` and `too-much-power`, for
-  its engine and with it for each of its ports. A sensor that is gone doesn't count. That a card at
-  its limit doesn't flap is the work of `services.devices.damping`.
-- **Ignored errors** are remarks and make nothing unhealthy: some boards have a bit that is always
-  set. With a mask, only those bits are ignored. A register that can't be read because the card
-  doesn't answer is never ignored.
+A card reports by itself that it is too hot or broken (`services.devices.health`). Limits make one
+unhealthy that has reported nothing; ignored errors make nothing unhealthy.
 """
 
 import re
@@ -45,7 +38,8 @@ class Limits:
     max_power: float | None = None
     """W; None: only what the card reports counts."""
     ignored: Mapping[str, int | None] = field(default_factory=dict)
-    """Bits of errors that make nothing unhealthy, by reason; None means all bits."""
+    """Bits of errors that make nothing unhealthy, by reason; None means all bits. Some boards have
+    a bit that is always set."""
 
     @property
     def measure(self) -> bool:
@@ -78,9 +72,8 @@ def limit_problems(
 ) -> dict[str, Problem]:
     """The problem of each card that is beyond a limit, by its name; heat comes before power.
 
-    A card that was beyond its limit `before` keeps that problem until it is well below. Damping
-    can't replace this: sensors are read less often than cards, so a card at its limit would be
-    healthy between two reads.
+    A card that was beyond its limit `before` keeps that problem until it is well below, or its
+    sensor is gone.
     """
     known, problems = before or {}, dict[str, Problem]()
     power_relief = RELIEF_SHARE * (limits.max_power or 0)
@@ -102,19 +95,22 @@ def limit_problems(
             if over := _beyond(gauges, limit):
                 text = f"{over} of {sensors.card} went beyond {flag}, {limit:g} {unit}"
                 problems[sensors.card] = Problem(reason, text)
+            # Damping can't replace this: sensors are read less often than cards, so a card at its
+            # limit would be healthy between two reads.
             elif last and last.reason == reason and _beyond(gauges, limit - relief):
                 problems[sensors.card] = last
     return problems
 
 
 def _beyond(gauges: Iterable[Gauge], limit: float) -> str:
-    """The sensors beyond a limit, without their values: a message that changes is logged again."""
+    """The sensors beyond a limit."""
+    # Without their values: a message that changes is logged again.
     names = sorted(each.label for each in gauges if each.value > limit)
     return listing(names[:_SHOWN], more=len(names[_SHOWN:])) if names else ""
 
 
 def ignored_problems(part: Fme | Port, limits: Limits) -> tuple[Problem, ...]:
-    """The problems of a part that are ignored: with a mask, only if all bits that are set are."""
+    """The problems of a part that are ignored."""
     values: Mapping[str, int | None] = (
         dict(part.errors) if isinstance(part, Fme) else {"port-errors": part.errors}
     )
@@ -122,6 +118,7 @@ def ignored_problems(part: Fme | Port, limits: Limits) -> tuple[Problem, ...]:
     for problem in part.problems:
         if problem.reason in limits.ignored:
             mask, value = limits.ignored[problem.reason], values.get(problem.reason)
+            # All bits that are set must be in the mask; those of a card that doesn't answer aren't.
             if mask is None or (value is not None and not value & ~mask):
                 ignored.append(problem)
     return tuple(ignored)

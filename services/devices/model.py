@@ -1,10 +1,7 @@
 """A node's accelerators: cards, their engines and ports, and the devices made of them.
 
-A **card** is one FPGA device of one driver. Its management engine (**FME**) programs it and knows
-the interface id of its partial-reconfiguration region; its **ports** are what workloads open.
-`services.devices.hardware` reads cards from sysfs into these values, `services.devices.resources`
-turns them into the **devices** that the kubelet is offered. Everything here is immutable and
-compares by value.
+A **card** is one FPGA device of one driver. Its management engine (**FME**) programs it; its
+**ports** are what workloads open. Everything here is immutable and compares by value.
 """
 
 from collections.abc import Mapping

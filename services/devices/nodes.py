@@ -1,8 +1,7 @@
 """Which device nodes a container may get: what sysfs says of them, and those denied to all.
 
-A node is `/dev/<DEVNAME>` with the number that sysfs has in the device's `uevent`. Nodes through
-which a container would reach the whole machine, its disks or another's card are denied by their
-subsystem, their number and their name, since a node can stand under any name.
+Nodes through which a container would reach the whole machine, its disks or another's card are
+denied by their subsystem, their number and their name, since a node can stand under any name.
 """
 
 import re
@@ -86,7 +85,7 @@ def denied_name(name: str) -> bool:
 
 
 def denial(subsystem: str, number: Number | None, name: str) -> str:
-    """Why a node is never handed out; empty if it may be. The subsystem may be unknown, empty."""
+    """Why a node is never handed out; empty if it may be. The subsystem is empty if unknown."""
     if subsystem in DENIED_SUBSYSTEMS:
         return f"nodes of {subsystem} are never handed out"
     major, minor = number or (0, 0)

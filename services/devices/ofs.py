@@ -1,8 +1,7 @@
 """OFS cards (N6000, N6001, C6100) as devices: what their virtual functions are in each mode.
 
 In mode `af` a device is a virtual function, its resource named for the AFU behind it. In mode
-`regiondevel` it is the engine with all virtual functions. Programming goes through the engine, but
-what is in a region shows only behind the virtual functions, so mode `region` isn't supported.
+`regiondevel` it is the engine with all virtual functions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -72,6 +71,7 @@ def ofs_devices(
 ) -> Iterator[Device]:
     """Yield the devices of a card in a mode for regions or functions."""
     if mode is PluginMode.REGION:
+        # What was programmed through the engine shows only behind the virtual functions.
         text = f"the functions of {card.address} are behind its virtual functions"
         yield card.unoffered(_engine(card), Problem("programming-not-supported", text))
     elif not functions:

@@ -21,20 +21,14 @@ def lock_of(card: Card) -> str:
 
 
 def card_key(card: str) -> str:
-    """The key of the calls that work on a card: its PCI address, or its name if it has none.
-
-    Reading sensors and clearing errors have keys of their own: they must not wait for programming,
-    and a card whose sensors are being read isn't one that is worked on.
-    """
+    """The key of the calls that work on a card: its PCI address, or its name if it has none."""
+    # Reading sensors and clearing errors have keys of their own: they must not wait for
+    # programming, and a card whose sensors are being read isn't one that is worked on.
     return f"card {card}"
 
 
 class PortOwners:
-    """Which ports containers have, whatever the mode in which they got them.
-
-    A node's mode may have changed since, so every id that a device with the port may have counts:
-    the port's name, its engine's, and its PCI address.
-    """
+    """Which ports containers have, whatever the mode in which they got them."""
 
     def __init__(self, inventory: Inventory, allocated: Allocated) -> None:
         self._resources: dict[str, set[str]] = {}
@@ -49,6 +43,7 @@ class PortOwners:
         if engine is None:
             return None
         functions = [function.address for function in (card.pci, port.pci) if function]
+        # The node's mode may have changed since, so the ids of every mode count.
         names = {port.name, engine.name, *(each.removeprefix("0000:") for each in functions)}
         return self._of({*names, *(each.id for each in card.functions or ())})
 
@@ -76,12 +71,10 @@ def held_functions(inventory: Inventory, allocated: Allocated) -> frozenset[str]
 def with_held_functions(
     last: Iterable[Device], inventory: Inventory, allocated: Allocated
 ) -> list[Device]:
-    """What mode af offered last, with functions that containers had before this process started.
-
-    Which AFU is behind one can't be read meanwhile. It stays, unhealthy, under the resource that
-    the kubelet knows it by: without that resource its container could not start again.
-    """
+    """What mode af offered last, with functions that containers had before this process started."""
     owners = PortOwners(inventory, allocated)
+    # Which AFU is behind one can't be read meanwhile. It stays, unhealthy, under the resource that
+    # the kubelet knows it by: without that its container could not start again.
     held = [
         Device(function.id, resource, place=card.place)
         for card in inventory.cards

@@ -1,12 +1,7 @@
 """Which devices a container should get when the kubelet leaves the choice to the plugin.
 
 Distinct devices come before further replicas of one. They are on as few NUMA nodes as possible, and
-on each of these on as few cards: one group after the other is used up, first those of devices that
-must be included, then the smallest that holds all the rest, or else the largest.
-
-Devices whose NUMA node is unknown count as being on one node of their own, devices without a card
-as being on one card. Ties go to the lower ids, by number (`dfl-port.2` before `dfl-port.10`), so
-the answer does not depend on the order in which the kubelet lists the ids.
+on each of these on as few cards; devices whose node is unknown count as being on one of their own.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -27,11 +22,11 @@ def prefer(
 ) -> list[str]:
     """Answer `GetPreferredAllocation` for one container: ids that must be included, then others.
 
-    The answer is advice, so every request gets one. Duplicate ids count once. Unknown ids are not
-    preferred, because `Allocate` would refuse them. Ids that must be included are included even
-    if they are unknown; if there are more of them than requested, the first ones count.
+    Every request gets an answer, since it is advice. Ids that must be included are included even if
+    they are unknown; if there are more of them than requested, the first ones count.
     """
     kept = list(dict.fromkeys(must))[: max(0, size)]
+    # Unknown ids are not preferred: `Allocate` would refuse them.
     offered = {each for each in available if each in devices}.difference(kept)
     used = [devices[each] for each in kept if each in devices]
     distinct = _distinct(devices, offered, used)
@@ -71,6 +66,9 @@ def _nearest(
     begun = {of(each) for each in used}
     chosen: list[str] = []
     while (missing := need - len(chosen)) > 0:
+        # One group after the other is used up: first those of devices that must be included, then
+        # the smallest that holds all the rest, or else the largest. Ties go to the lower ids, so
+        # the order in which the kubelet lists them doesn't matter.
         ranks = {
             each: (each not in begun, len(ids) < missing, abs(len(ids) - missing))
             for each, ids in members.items()

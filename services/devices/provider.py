@@ -1,8 +1,6 @@
 """Who finds devices on a node, and how the devices of several providers become one offer.
 
-A device belongs to one provider. FPGAs come first: what they offer, no device type can have. A
-device that two types match is offered by neither, because the kubelet counts each resource by
-itself and would hand it out twice. Ids and names in DRA are each one device's.
+FPGAs come first: what they offer, no device type can have.
 """
 
 import re
@@ -74,6 +72,7 @@ def merge(founds: Sequence[Found], allocated: Allocated = ()) -> AdvertisedResou
     names: set[str] = set()
     for device in devices:
         problem = _conflict(device, claimants) if device.resource else None
+        # An id and a name in DRA are each one device's.
         own = {device.id, dra_name(device.type, device.id)} if device.type else {device.id}
         if problem is None and device.resource and not names.isdisjoint(own):
             what = f"type {device.type}" if device.type else device.card
@@ -104,15 +103,12 @@ def _unless_held(
     held: Mapping[str, set[tuple[str, str]]],
     current: set[tuple[str, str]],
 ) -> Device:
-    """The same, unhealthy if a container has it, or a part of it, as another resource.
-
-    The kubelet counts each resource by itself, and each id, and would hand it out twice: an id that
-    the resource no longer has is that of a device with another number of replicas.
-    """
+    """The same, unhealthy if a container has it, or a part of it, as another resource."""
     others = {
         (key, resource)
         for each in possible_ids(device) & held.keys()
         for resource, key in held[each]
+        # An id that the resource no longer has is one of another number of replicas.
         if resource != device.resource or (resource, key) not in current
     }
     problems = [
@@ -151,7 +147,7 @@ def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Prob
                 f" {device.type} can't offer it"
             )
             return Problem(CLAIMED_BY_FPGA, text)
-        if others:
+        if others:  # the kubelet counts each resource by itself, and would hand it out twice
             both = sorted({f"{each.card} of type {each.type}" for each in (device, *others)})
             text = f"{claim} is part of {listing(both)}, so none of them is offered"
             return Problem(CLAIMED_TWICE, text)

@@ -1,12 +1,8 @@
 """Every reason code of a `Problem`: what it means, its effect, and what to do about it.
 
-To add a reason, add it here and make a `Problem` with its code where the fault is found. An error
-register or flag that a driver names (`Register` in `services.devices.hardware.drivers`) only needs
-an entry in `REGISTERS` or `FLAGS`. The reference and the help of `--ignore-errors` are generated
-from these tables. After a change run `make docs` and `make golden`.
-
-Codes are labels of metrics and keys of the doctor's and the reference's tables, so they never
-change. A test compares this table with the codes that are made anywhere in the code.
+To add a reason, add it here and make a `Problem` with its code where the fault is found. The
+reference and the help of `--ignore-errors` are generated from these tables: after a change run
+`make docs` and `make golden`. Codes are labels of metrics, so they never change.
 """
 
 from collections.abc import Iterator, Mapping

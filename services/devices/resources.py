@@ -1,15 +1,7 @@
-"""From cards to the devices that the kubelet is offered.
-
-`fpga_devices` is a function of what a scan found, the node's mode and what was offered before. Due
-to that memory, a port whose ids turn bad stays, unhealthy, under the resource it had: the kubelet
-stops using it, and users find it where they expect it. A device is identified by its id and its
-place (the PCI address), so that another card with the same name does not inherit.
+"""From cards to the devices that the kubelet is offered, in each mode.
 
 Ports on virtual functions belong to the engine of their physical function. Problems of an engine
-are problems of each of its ports, in every mode; problems of a port are problems of the region it
-is part of. A device that never had a resource is not offered, but listed with its reasons.
-
-`with_problems` adds to a scan, before all of this, what is known from elsewhere.
+are problems of each of its ports, in every mode; problems of a port are problems of its region.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -65,8 +57,7 @@ def with_problems(
 ) -> Inventory:
     """What a scan found, with problems known from elsewhere, and with ignored errors as remarks.
 
-    The problems are by the name of a card or port. A card's problem counts for its engine, or for
-    each of its ports if it has no engine.
+    The problems are by the name of a card or port.
     """
     cards = tuple(_with_problems(card, problems, limits) for card in inventory.cards)
     return replace(inventory, cards=cards)
@@ -76,7 +67,7 @@ def _with_problems(card: Card, problems: Mapping[str, Problem], limits: Limits) 
     fme, of_card, remarks = card.fme, problems.get(card.name), list(card.problems)
     if fme is not None:
         fme = replace(fme, problems=_counted(fme, of_card, limits, remarks))
-        of_card = None
+        of_card = None  # it counts for each port through the engine
     ports = []
     for port in card.ports:
         counted = _counted(port, of_card, limits, remarks)
@@ -102,10 +93,9 @@ def fpga_devices(
     units: int = DEFAULT_UNITS,
     previous: Iterable[Device] = (),
 ) -> tuple[Device, ...]:
-    """The devices of a node in a mode; modes without cards ignore the inventory.
+    """The devices of a node in a mode; those without a resource are listed and not offered.
 
-    `previous` are those with a resource that were found last in this mode. A device without a
-    resource can't be offered.
+    `previous` are those with a resource that were found last in this mode.
     """
     if mode is PluginMode.UNITS:
         return tuple(
@@ -113,6 +103,7 @@ def fpga_devices(
         )
     if mode is PluginMode.NONE:
         return ()
+    # By its place too: another card with the same name does not inherit.
     known = {(device.id, device.place): device for device in previous}
     node = Topology(inventory.cards)
     gathered: list[Device] = []
@@ -180,15 +171,7 @@ def _functions(card: Card, node: Topology) -> Iterator[Device]:
 
 
 def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
-    """Mode `bdf`: a device a port, named by its PCI function.
-
-    A further port of one function gets its number in the card behind the address. The number and
-    not the order counts, since the kubelet knows by the id which container has which port, also
-    when an earlier port was released. On a virtual function any number is the first.
-
-    The interface id is not needed, so a card may have no file for it. A file that is there and
-    holds nothing usable is still a sign of a broken card. A port without AFU is not offered.
-    """
+    """Mode `bdf`: a device a port, named by its PCI function; further ones of it have a number."""
     for index, port in enumerate(card.ports):
         if port.pci is None:
             text = f"{port.name} is on no PCI function that could name it"
@@ -196,22 +179,22 @@ def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
             device = _port_device(card, unnamed, node, key=port.name, resource="")
         else:
             key = port.pci.address.removeprefix("0000:")
+            # The port's number in the card and not its order: the kubelet knows by the id which
+            # container has which port, also when an earlier port was released.
             is_first_virtual = port.pci.physfn is not None and not index
             number = index if port.number is None or is_first_virtual else port.number
             if number:
                 key = f"{key}-{number}"
             resource = "" if has_no_afu(port) else UNIT_RESOURCE
             device = _port_device(card, port, node, key=key, resource=resource)
+        # The interface id isn't needed, so a card may have no file for it. A file that is there and
+        # holds nothing usable is still a sign of a broken card.
         reasons = tuple(each for each in device.reasons if each.reason != _NO_REGION)
         yield replace(device, reasons=reasons)
 
 
 def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device]:
-    """Modes `region` and `regiondevel`: a device an engine, with the nodes of its ports.
-
-    In `regiondevel` it has the engine's node too, and the workload programs its ports. A region
-    with a port that reaches no AFU is not offered.
-    """
+    """Modes `region` and `regiondevel`: a device an engine, with the nodes of its ports."""
     if card.fme is None:
         if node.physical(card) is card:
             for port in card.ports:
@@ -222,7 +205,7 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
     port_problems = [problem for port in ports for problem in port.problems]
     nodes = [port.name for port in ports]
     functions = [port.pci for port in ports]
-    if with_engine:
+    if with_engine:  # the workload programs the ports through it
         nodes.append(fme.name)
         functions.append(card.pci)
     reasons = (*fme.problems, *port_problems, *failures)
@@ -242,7 +225,7 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
 
 
 def _without_ports(card: Card, node: Topology) -> list[Device]:
-    """Return one unoffered device for a card without ports."""
+    """One device, not offered, for a card without ports."""
     if card.fme is None or card.ports or len(node.members(card)) > 1:
         return []
     problem = Problem("no-port", f"{card.fme.name} has no port: none is enabled, or all released")
@@ -263,12 +246,10 @@ _MAKERS: Mapping[PluginMode, Callable[[Card, Topology], Iterator[Device]]] = {
 def _under_known_ids(
     card: Card, units: Iterable[Device], known: Mapping[tuple[str, str], Device]
 ) -> Iterator[Device]:
-    """The units of mode `bdf` under the ids that they had.
-
-    The first port of a function changes when one is released, or when its number can't be read for
-    a while. But the kubelet identifies by the id which container has which port.
-    """
+    """The units of mode `bdf` under the ids that they had."""
     units = list(units)
+    # The first port of a function changes when one is released, or when its number can't be read
+    # for a while. But the kubelet identifies by the id which container has which port.
     last = {device.nodes: device.id for device in known.values() if device.place == card.place}
     kept = {device.nodes: last[device.nodes] for device in units if device.nodes in last}
     taken = set(kept.values())
@@ -287,17 +268,14 @@ def _remember(device: Device, known: Mapping[tuple[str, str], Device]) -> Device
     last = known.get((device.id, device.place))
     if device.resource or last is None:
         return device
+    # The kubelet stops using it, and users find it where they expect it.
     return replace(device, resource=last.resource, nodes=device.nodes or last.nodes)
 
 
 def _carry_over(
     card: Card, mode: PluginMode, known: Mapping[tuple[str, str], Device]
 ) -> list[Device]:
-    """The devices that a card had while it could be read, or while it had an engine.
-
-    Which functions are in them is unknown now. A card whose address can't be read is identified by
-    its name. An unreadable card that was never read before gives one device without resource.
-    """
+    """The devices that a card had while it could be read, or while it had an engine."""
     problem = card.failure
     if problem is None and card.fme is None and mode in _REGION_MODES:
         problem = no_fme(card.name, None)
@@ -305,6 +283,7 @@ def _carry_over(
         return []
     carried = []
     for device in known.values():
+        # A card whose address can't be read is identified by its name.
         if device.place == card.place or (device.card == card.name and not card.address):
             unknown = ("",) * len(device.afu_ids)
             carried.append(replace(device, reasons=(problem,), afu_ids=unknown))
@@ -314,15 +293,13 @@ def _carry_over(
 
 
 def _completed(device: Device, mode: PluginMode) -> Device:
-    """A device that is offered, with what follows from its id and its resource.
-
-    The kubelet keeps the CDI names that a container was given, also while the node's mode changes.
-    So the name of a region without its engine must never come to mean the region with its engine.
-    """
+    """A device that is offered, with what follows from its id and its resource."""
     if mode in (PluginMode.UNITS, PluginMode.BDF):
         envs = tuple((variable, device.id) for variable in UNIT_VARIABLES)
     else:
         envs = ((resource_variable(device.resource), ",".join(device.pci_addresses)),)
+    # The kubelet keeps the CDI names that a container was given when the node's mode changes: that
+    # of a region without its engine must never come to mean the region with its engine.
     name = f"{mode.value}-{device.id}" if mode is PluginMode.REGIONDEVEL else device.id
     functions = [each for each in (device.place, *device.pci_addresses) if each]
     ids = (each.removeprefix("0000:") for each in functions)  # those of mode bdf

@@ -1,8 +1,6 @@
 """What a card measures and counts: temperatures, power, error registers, errors on its bus.
 
-Pure: `services.devices.hardware.sensor_reader` reads, this module turns texts into numbers. A text
-that is no number, or beyond what a card can have (a missing sensor often reads as all ones), is
-left out.
+`services.devices.hardware.sensor_reader` reads, this module turns texts into numbers.
 """
 
 import re
@@ -20,6 +18,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,12}|0[xX][0-9a-fA-F]{1,8}")
 _TOTAL = re.compile(r"TOTAL_ERR_[A-Z]+\s+([0-9]{1,20})")
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
+# A missing sensor often reads as all ones.
 _CELSIUS = (-100.0, 400.0)
 _WATTS = (0.0, 5000.0)
 
@@ -81,11 +80,9 @@ def watts(text: str, *, unit: float = 1.0) -> float | None:
 
 
 def board_watts(text: str) -> float | None:
-    """The power of a board, as its controller's driver reports it: in µW, or in mW.
-
-    The N6000's driver wrote mW for µW before Linux 6.10, and the C6100's does. A board that runs
-    draws more than a watt (10⁶ µW) and less than a kilowatt (10⁶ mW).
-    """
+    """The power of a board, as its controller's driver reports it: in µW, or in mW."""
+    # The N6000's driver wrote mW for µW before Linux 6.10, and the C6100's does. A board that runs
+    # draws more than a watt (10⁶ µW) and less than a kilowatt (10⁶ mW).
     power = watts(text, unit=1e-6)
     return watts(text, unit=1e-3) if power is not None and power < 1 else power
 

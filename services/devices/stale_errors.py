@@ -2,13 +2,7 @@
 
 A port's errors stay until they are cleared (`drivers/fpga/dfl-afu-error.c`), so a workload that
 provokes one would make the port unhealthy for ever. The errors of a port that nobody has are
-therefore cleared, each value once. An error that comes back without a container is the card's own,
-and the port stays unhealthy. Once a container has had the port again, the count starts over.
-
-Nothing is cleared while it is unknown which devices are allocated or which region a port is part
-of, nor on a card that doesn't answer: a read from a dead device gives all ones.
-
-What was chosen counts as tried, whether the write works or not, unless the port was busy.
+therefore cleared, each value once.
 """
 
 from typing import TypeAlias
@@ -20,6 +14,7 @@ from services.devices.provider import Allocated
 MAX_VALUES = 8
 """Values cleared of one port while nobody has it: a port with ever new errors is broken."""
 
+# What a read from a dead device gives.
 ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
 
 _DEAD = ("-all-f", "-unreadable")
@@ -32,7 +27,10 @@ Tried: TypeAlias = frozenset[tuple[str, str, int]]
 def choose(
     inventory: Inventory, allocated: Allocated, tried: Tried
 ) -> tuple[list[tuple[Card, Port]], Tried]:
-    """The ports whose error register to clear now, and what the next call needs."""
+    """The ports whose error register to clear now, and what the next call needs.
+
+    They count as tried, whether the write works or not.
+    """
     owners = PortOwners(inventory, allocated)
     chosen: list[tuple[Card, Port]] = []
     # A card that fails for a while must not have its errors cleared over and over.
@@ -44,9 +42,11 @@ def choose(
             value = _clearable(port)
             owned = owners.resources(card, port) if before or value else None
             if owned:
-                continue
+                continue  # once it is free again, the count starts over
             values |= before
             key = card.place, port.name, value
+            # None: it is unknown which region the port is part of. An error that comes back without
+            # a container is the card's own.
             if value and owned is not None and key not in before and len(before) < MAX_VALUES:
                 values.add(key)
                 chosen.append((card, port))

@@ -1,7 +1,6 @@
 """Which cards of a node belong together: a virtual function and the card that it was split from.
 
-The engine stays on the physical function, and so do its problems. A virtual function has ports that
-the engine programs, and names the physical function by its PCI address.
+The engine stays on the physical function, which a virtual one names by its PCI address.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,6 @@
 """IOMMU groups as devices: whether a container can have one through VFIO.
 
-A group is what the IOMMU isolates, so it goes to one container as a whole. VFIO opens it only if
-each function in it that is no bridge has a VFIO driver, `pci-stub` or none
-(docs.kernel.org/driver-api/vfio.html).
+A group is what the IOMMU isolates, so it goes to one container as a whole.
 """
 
 from collections.abc import Collection, Iterable
@@ -61,6 +59,8 @@ def group_problem(group: Group, matched: Collection[str]) -> Problem | None:
     idle = [each.address for each in functions if each.address in matched and not each.has_vfio]
     if idle:
         return Problem("vfio-not-bound", f"{listing(idle)} is not bound to vfio-pci")
+    # VFIO opens a group only if each function that is no bridge has a VFIO driver, pci-stub or none
+    # (docs.kernel.org/driver-api/vfio.html).
     held = [
         f"{each.address} ({each.driver})"
         for each in functions

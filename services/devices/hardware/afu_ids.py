@@ -1,11 +1,7 @@
 """Which AFU is behind each virtual function of an OFS card: its GUID stands in BAR0.
 
-The words are read by a child process (`bar0`), one for each function, so one that takes its reader
-with it harms no other.
-
-A function that a container has is not read: it may be in a reset. Its last value counts. One that
-is free is read again after `INTERVAL`, since nothing tells that a card was programmed from outside;
-at once if it is new, or was in use.
+A function that a container has keeps its last value. One that is free is read again after
+`INTERVAL`; at once if it is new, or was in use.
 """
 
 import re
@@ -28,7 +24,8 @@ PROGRAM: Final = Path(__file__).with_name("bar0.py")
 PATIENCE: Final = 10.0
 """Seconds within which a child must answer; it takes some hundredths, on a busy node seconds."""
 INTERVAL: Final = 60.0
-"""Seconds after which a free function is read again."""
+"""Seconds after which a free function is read again: nothing tells that a card was programmed from
+outside."""
 
 _KEY: Final = "afu ids"
 _WORDS: Final = re.compile(r"[0-9a-f]{16}(?: [0-9a-f]{16}){2}")
@@ -91,6 +88,7 @@ class AfuIds:
         due = self._clock() - INTERVAL
         for bar in bars:
             last = self._known.get(bar)
+            # One that a container has may be in a reset.
             if bar.address not in held and (last is None or last.at <= due):
                 try:
                     answer: Answer = yield bar.path, partial(self._read, bar)
@@ -106,7 +104,8 @@ class AfuIds:
         }
 
     def _read(self, bar: Bar) -> Answer:
-        """Read a function in a child."""
+        """Read a function in a child of its own."""
+        # A function that takes its reader with it harms no other.
         command = [sys.executable, "-I", "-S", str(self._program), f"{self._root}{bar.path}"]
         try:
             done = subprocess.run(  # noqa: S603 - our own program

@@ -1,7 +1,7 @@
 """Prints the first three 64-bit words of the file that its argument names; a program of its own.
 
-`services.devices.hardware.afu_ids` runs it: a load from a card that has just gone ends a process
-with SIGBUS, and may take forever. It imports little, so that it starts fast.
+A load from a card that has just gone ends a process with SIGBUS, and may take forever. It imports
+little, so that it starts fast.
 """
 
 import mmap
@@ -19,7 +19,7 @@ SECONDS = 30
 
 
 def read_words(path: str) -> tuple[int, ...]:
-    """Load the words; each is one aligned load of eight bytes, as the card requires."""
+    """Load the words."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -30,6 +30,7 @@ def read_words(path: str) -> tuple[int, ...]:
             memoryview(bar) as octets,
             octets.cast("Q") as words,
         ):
+            # Each is one aligned load of eight bytes, as the card requires.
             return tuple(words[number] for number in range(WORDS))
     finally:
         os.close(descriptor)

@@ -1,7 +1,6 @@
 """Reading one card: its management engine, its ports and the PCI function that it is on.
 
-What differs between drivers is data in a `Driver`. Whatever a file holds, the answer is a `Card`;
-nothing here raises.
+Whatever a file holds, the answer is a `Card`; nothing here raises.
 """
 
 import re
@@ -46,11 +45,7 @@ class ClassEntry(NamedTuple):
 
 
 def list_entries(files: Sysfs, driver: Driver) -> list[ClassEntry] | Problem | None:
-    """The entries of a driver's class folder that may be cards, by number.
-
-    Regions inside an engine, which the folder lists too, are recognized by their links. Without
-    such a folder the answer is None.
-    """
+    """The entries of a driver's class folder that may be cards, by number; None without it."""
     folder = files.resolve(driver.folder)
     if folder is None:
         return None
@@ -61,6 +56,7 @@ def list_entries(files: Sysfs, driver: Driver) -> list[ClassEntry] | Problem | N
         return Problem("class-unreadable", text)
     paths = [(name, f"{folder}/{name}") for name in driver.entry.among(names)]
     entries = [ClassEntry(driver, name, path, files.link(path)) for name, path in paths]
+    # The folder lists the regions inside engines too, whose links lead there.
     return [entry for entry in entries if not driver.fme.is_on(entry.target)]
 
 

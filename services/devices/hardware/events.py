@@ -1,16 +1,9 @@
 """When to rescan the cards: the kernel reports devices that come and go as uevents.
 
-A netlink socket with protocol 15, subscribed to group 1, gets a datagram for each event
-(netlink(7), NETLINK_KOBJECT_UEVENT); it needs no privilege. The kernel sends to every network
-namespace of the initial user namespace, so to a pod's too, unless it has `hostUsers: false`.
-Without uevents, and for what they don't report (errors, heat, a new AFU), there is the periodic
-scan.
-
-A message is `KEY=value` pairs, each closed by a NUL, behind a line of the kernel's
-(`lib/kobject_uevent.c`) or a binary header of udev's (`device-monitor.c`), which test beds send. An
-event is only a hint, so a message is searched, not parsed, and its sender is not checked: at worst
-there is a scan too many. When events are lost because they came too fast (ENOBUFS), they may have
-been about a card.
+A netlink socket gets a datagram for each event (netlink(7), NETLINK_KOBJECT_UEVENT): `KEY=value`
+pairs, each closed by a NUL, behind a line of the kernel's (`lib/kobject_uevent.c`) or a binary
+header of udev's (`device-monitor.c`), which test beds send. For what they don't report (errors,
+heat, a new AFU) there is the periodic scan.
 """
 
 import asyncio
@@ -57,12 +50,15 @@ log = structlog.get_logger(component="card-events")
 
 def is_relevant(message: bytes, subsystems: Collection[str]) -> bool:
     """Whether an event may be about a device of a subsystem."""
+    # Only searched, and its sender isn't checked: at worst there is a scan too many.
     subsystem = _SUBSYSTEM.search(message)
     return subsystem is not None and subsystem[1].decode(errors="replace") in subsystems
 
 
 def kernel_socket() -> socket.socket:
-    """A socket that gets the kernel's uevents."""
+    """A socket that gets the kernel's uevents; it needs no privilege."""
+    # The kernel sends to every network namespace of the initial user namespace, so to a pod's too,
+    # unless it has `hostUsers: false`.
     opened = socket.socket(
         socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, KOBJECT_UEVENT
     )
@@ -82,13 +78,10 @@ async def follow_card_events(
     *,
     connect: Callable[[], socket.socket] = kernel_socket,
 ) -> None:
-    """Request rescans in the event loop until cancelled; return when no uevents are to be had.
-
-    The first one is requested at once, for what happened before.
-    """
+    """Request rescans in the event loop until cancelled; return when no uevents are to be had."""
     try:
         with connect() as source:
-            request_rescan()
+            request_rescan()  # for what happened before
             while True:
                 if await _receive(source, subsystems()):
                     request_rescan()
@@ -113,6 +106,7 @@ async def _receive(source: socket.socket, subsystems: Collection[str]) -> bool:
     except OSError as error:
         if error.errno != errno.ENOBUFS:
             raise
+        # They came too fast, and may have been about a card.
         log.debug("uevents were lost")
         return True
     return is_wanted or is_relevant(message, subsystems)

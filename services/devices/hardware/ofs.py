@@ -2,9 +2,8 @@
 
 The port of such a card is connected to no AFU (`Next_AFU` in its header is NULL), so it has no
 `afu_id`. Instead each virtual function has one AFU, with its header at the start of BAR0
-("multiple VFs per PR slot", the series for OFS on linux-fpga, 2022; OPAE's `opae_vfio.c`). They
-are made through `sriov_numvfs` and bound to vfio-pci by whoever sets up the node, never from here.
-`services.devices.hardware.afu_ids` finds out which AFU it is.
+("multiple VFs per PR slot", the series for OFS on linux-fpga, 2022; OPAE's `opae_vfio.c`).
+Whoever sets up the node makes them and binds them to vfio-pci, never this process.
 """
 
 from typing import Final

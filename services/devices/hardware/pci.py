@@ -1,7 +1,4 @@
-"""PCI functions: which one a card is on, and what sysfs has about it.
-
-A card's folder is below that of its function.
-"""
+"""PCI functions: which one a card is on, and what sysfs has about it."""
 
 import re
 
@@ -18,6 +15,7 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 
 def address_in(path: str) -> tuple[str, str]:
     """The innermost PCI address among the folders of a path, and the path up to it, or empty."""
+    # A card's folder is below that of its function, and that below those of bridges.
     match = _INNERMOST.fullmatch(path)
     return (match[2], match[1]) if match else ("", "")
 
@@ -39,8 +37,8 @@ def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciF
 
 
 def numa_node(files: Sysfs, folder: str) -> int | None:
-    """The NUMA node of a function's folder; the kernel writes -1 for an unknown one."""
-    text = files.text(f"{folder}/numa_node")
+    """The NUMA node of a function's folder."""
+    text = files.text(f"{folder}/numa_node")  # -1 for an unknown one
     return int(text) if _NUMBER.fullmatch(text) else None
 
 

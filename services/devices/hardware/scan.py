@@ -1,12 +1,8 @@
 """Finding the cards of a node below an injected root, whichever driver they have.
 
 A read below `/sys` runs code of the card's driver and may hang, so each card is a step that can be
-abandoned (`services.process.blocking`). A card whose read hangs is in the answer as a failure and
-is not read again until that read returns. While a class folder can't be listed, the cards that were
-in it last are read all the same.
-
-Nothing else is remembered: ids, error registers and device nodes are read each time, because sysfs
-shows no change in a file's time or size.
+abandoned (`services.process.blocking`). Everything is read each time, because sysfs shows no change
+in a file's time or size.
 """
 
 from collections.abc import Callable
@@ -60,11 +56,9 @@ class Scanner:
         return tuple(key for key in self._calls.abandoned if key.startswith("/sys/"))
 
     async def scan(self) -> Inventory:
-        """Every card of the node, with its health.
+        """Every card of the node in a stable order, with its health, or why there is none.
 
-        A broken card is in the answer with its reasons and takes nothing from the others. What
-        hangs for the first time delays the answer by the patience; what hangs on, by nothing.
-        The order of cards is stable; without any, the reason why there is none is in the answer.
+        What hangs for the first time delays the answer by the patience; what hangs on, by nothing.
         """
         return await self._calls.run_steps(KEY, self.steps(), timeout=self._patience)
 
@@ -137,8 +131,5 @@ def _read(files: Sysfs, entry: ClassEntry) -> Steps[Card | None]:
 
 
 def scan(root: Path) -> Inventory:
-    """Every card of a node, read once.
-
-    A read that hangs keeps its thread, so keep a `Scanner` to scan repeatedly.
-    """
+    """Every card of a node, read once."""
     return Scanner(root, BlockingCalls()).scan_sync()

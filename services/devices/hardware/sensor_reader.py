@@ -1,12 +1,5 @@
 """Reading what cards measure: below `thermal_mgmt`, `power_mgmt`, `hwmon` and `sensorN`.
 
-Where the sensors of a card are depends on its driver and its board. The out-of-tree driver has
-`thermal_mgmt/temperature` (°C) and `power_mgmt/consumed` (W) in the engine's folder; the in-tree
-one has `hwmon` folders there (`temp1_input` in m°C, `power1_input` in µW, Linux'
-`Documentation/hwmon/sysfs-interface.rst`). A board's management controller adds its own deeper
-down, behind buses whose names vary: `hwmon` in tree, `sensorN` with `type` and `value` (m°C, mW)
-out of tree. So the folders below an engine are searched, limited in number.
-
 Sensors are read apart from the scan: a controller answers in milliseconds, a register in
 microseconds. A read that hangs holds up no other card (`services.process.blocking`).
 """
@@ -136,8 +129,11 @@ def _nothing(card: Card, problem: Problem | None) -> CardSensors:
 
 def _search(files: Sysfs, engine: str) -> Iterator[_Reading]:
     """The sensors below an engine: its own first, then folder by folder in the order of names."""
+    # The out-of-tree driver's, in °C and W.
     yield "temp", "thermal_mgmt", celsius(files.text(f"{engine}/thermal_mgmt/temperature"))
     yield "power", "power_mgmt", watts(files.text(f"{engine}/power_mgmt/consumed"))
+    # The in-tree driver has hwmon folders. A board's management controller adds its own deeper
+    # down, behind buses whose names vary: hwmon in tree, sensorN out of tree.
     todo = deque([engine])
     for _ in range(MAX_FOLDERS):
         if not todo:
@@ -154,9 +150,11 @@ def _search(files: Sysfs, engine: str) -> Iterator[_Reading]:
 
 
 def _monitor(files: Sysfs, folder: str) -> Iterator[_Reading]:
+    """A hwmon folder, in m°C and µW (Linux, `Documentation/hwmon/sysfs-interface.rst`)."""
     owner = files.text(f"{folder}/name")
     power = board_watts if "bmc" in owner else _MICRO_WATTS
     seen: set[str] = set()
+    # The shorter name first, so that `_input` comes before `_average`.
     for name in _by_number(files.names_if_listable(folder)):
         match = _CHANNEL.fullmatch(name)
         channel = name.partition("_")[0]
@@ -169,6 +167,7 @@ def _monitor(files: Sysfs, folder: str) -> Iterator[_Reading]:
 
 
 def _sensor(files: Sysfs, folder: str) -> Iterator[_Reading]:
+    """A folder of a board's controller under the out-of-tree driver, in m°C and mW."""
     kind = files.text(f"{folder}/type").lower()
     shown = label(files.text(f"{folder}/name")) or folder.rpartition("/")[2]
     if "temperature" in kind:

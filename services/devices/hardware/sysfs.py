@@ -1,12 +1,8 @@
 """Files below an injected root: bounded reads that never leave the root by a card's entry.
 
 The root is `/` on a host, `/host` in a container that has the host's file system there, or the
-folder of an unpacked snapshot. `resolve` follows links within the root. It is called once for the
-folder of a card; what is read below it is plain paths. It is not `realpath`, which looks at each
-folder of each path again.
-
-Nothing here raises for what a card's files may be: a missing, unreadable, endless or binary file,
-a folder, link or FIFO in a file's place are all answers.
+folder of an unpacked snapshot. Nothing here raises for what a card's files may be: a missing,
+unreadable, endless or binary file, a folder, link or FIFO in a file's place are all answers.
 """
 
 import errno
@@ -49,6 +45,7 @@ class Sysfs:
 
     def resolve(self, path: str) -> str | None:
         """The path without links; None if it leads nowhere or out of the root."""
+        # Each folder is looked at once for all paths below it; `realpath` would do it each time.
         if path not in self._resolved:
             self._resolved[path] = None  # where a link to itself leads
             parent, _, name = path.rpartition("/")

@@ -1,8 +1,4 @@
-"""From what was read of a matched device to the device that the kubelet is offered.
-
-A device keeps its id while it stays where it is, whatever else is plugged in: its PCI address, its
-USB port, or the kernel's name of what has neither.
-"""
+"""From what was read of a matched device to the device that the kubelet is offered."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,13 +97,11 @@ _ZERO: Final[Mapping[str, Value]] = {"bool": False, "int": 0, "string": ""}
 
 
 def _attributes(of: DeviceType, fact: Fact) -> Iterator[tuple[str, Value]]:
-    """Yield what the type declares, and what the kernel knows.
-
-    What can't be read is 0, false or empty: in DRA a selector that names an attribute which a
-    device of its type lacks keeps pods from being scheduled at all.
-    """
+    """Yield what the type declares, and what the kernel knows."""
     for each in of.spec.attributes:
         value = fact(each.name)
+        # In DRA a selector that names an attribute which a device lacks is an error, and keeps pods
+        # from being scheduled at all.
         yield each.name, value if isinstance(value, Value) else _ZERO[each.type]
     for name in PUBLISHED:
         value = fact(name)

@@ -1,9 +1,7 @@
 """What sysfs shows of a node's devices: PCI functions, USB devices, class entries, and paths.
 
-A `SysTree` is for one scan. Listings and ids come from the kernel's bus code; attributes and
-`uevent` files may run a driver's code and hang, so the caller reads them in a step of their own
-(`services.process.blocking`). Reads are bounded, and an attribute's path never leaves the device,
-but for the links `device` and `physfn`.
+Listings and ids come from the kernel's bus code; attributes and `uevent` files may run a driver's
+code and hang, so the caller reads them in a step of their own (`services.process.blocking`).
 """
 
 import re
@@ -97,7 +95,7 @@ class SysTree:
         return [(name, there) for name, there in entries if there]
 
     def _paths(self, pattern: str) -> list[Subject]:
-        """The nodes that a pattern matches; sysfs knows each but one that is named in full."""
+        """The nodes that a pattern matches."""
         below = [""]
         for step in pattern.removeprefix("/dev/").split("/"):
             below = [
@@ -107,6 +105,7 @@ class SysTree:
                 if fnmatchcase(name, step)
             ]
         places = [self._path(each) for each in below]
+        # sysfs need not know one that is named in full.
         return [each for each in places if each.folder or "*" not in pattern]
 
     def _list_nodes(self, folder: str) -> list[str]:

@@ -1,7 +1,6 @@
 """A folder of device types: one YAML file each, read one by one.
 
-A file that can't be used never stops the others. The folder may be a mounted ConfigMap, whose files
-are links to files below its `..data`; a link that leads out of the folder is refused.
+A file that can't be used never stops the others.
 """
 
 from collections.abc import Mapping
@@ -74,6 +73,7 @@ def read_files(folder: Path) -> Contents:
 
 def _read(folder: Path, path: Path) -> bytes | FileProblem:
     try:
+        # In a mounted ConfigMap the files are links to files below its `..data`.
         if path.is_symlink() and not path.resolve(strict=True).is_relative_to(folder):
             return FileProblem(path.name, 0, "", "a link that leads out of the folder")
         content = read_file(path, MAX_BYTES)

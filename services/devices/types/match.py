@@ -1,6 +1,6 @@
 """Whether a device is of a type: terms are alternatives, the fields of a term must all hold.
 
-`fact` gives a device's attribute, None where it has none, or why it can't be read. It is called
+A `Fact` gives a device's attribute, None where it has none, or why it can't be read. It is called
 only for what decides, since each answer may be a read.
 """
 
@@ -33,10 +33,8 @@ def mismatch(terms: Iterable[Term], fact: Fact) -> str | None:
 
 
 def is_named(term: Term, fact: Fact) -> bool:
-    """Whether a device is what a term names, whatever its driver, its state and its serial number.
-
-    Reading a serial number waits for the device's lock, as long as somebody has that.
-    """
+    """Whether a device is what a term names, whatever its driver, its state and its serial."""
+    # Reading a serial number waits for the device's lock, as long as somebody has that.
     wanted = term.pci.virtual_function if term.pci else None
     return all(_fits(fact(name), patterns) for name, patterns in _fields(term) if patterns) and (
         wanted is None or bool(fact("virtualFunction")) is wanted

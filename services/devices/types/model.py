@@ -56,7 +56,7 @@ class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """An object of the file; unknown fields are refused."""
 
     def __post_init__(self) -> None:
-        """Check what no schema can; errors begin with the field."""
+        # What no schema can check.
         for problem in (*self._unprintable(), *self.problems()):
             raise ValueError(problem)
 
@@ -65,7 +65,8 @@ class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
         yield from ()
 
     def _unprintable(self) -> Iterator[str]:
-        """Control characters: `$` in a pattern lets a line feed follow."""
+        """Yield where control characters are."""
+        # The schema can't refuse them: `$` in a pattern lets a line feed follow.
         for name, at in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, name)
             for each in value if isinstance(value, tuple) else (value,):

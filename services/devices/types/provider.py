@@ -1,8 +1,7 @@
 """The devices of a node that device types describe, each read as a step that may hang.
 
-A scan reads the folder of types if it has changed, lists what the types are about, and then reads
-each device that a type names. A device whose reads hang stays as it was offered, unhealthy, and
-takes nothing from the others.
+A scan reads the folder of types, lists what the types are about, and then reads each device that a
+type names.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -181,15 +180,13 @@ class DeviceTypes:
             yield from devices
 
     def _reload(self) -> None:
-        """Use the files as they are now; without the folder, the types stay as they were.
-
-        What can't be used counts when two scans find it: a file may be read while it is written.
-        """
+        """Use the files as they are now; without the folder, the types stay as they were."""
         contents = read_files(self._folder)
         if contents == self._contents:
             return
         loaded = parse_types(contents, domains=self._domains)
         is_first = self._contents is None
+        # It counts when two scans find it: a file may have been read while it was written.
         if loaded.problems and not is_first and contents != self._suspect:
             self._suspect = contents
             return
@@ -202,11 +199,9 @@ class DeviceTypes:
 
 
 def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
-    """The devices that a type names.
-
-    All that it names of a PCI function, a USB device or an IOMMU group is one device. So a device
-    keeps its id whatever else its driver makes of it, and no two containers share a function.
-    """
+    """The devices that a type names."""
+    # All that it names of a PCI function, a USB device or an IOMMU group is one device. So a device
+    # keeps its id whatever else its driver makes of it, and no two containers share a function.
     groups: dict[str, dict[Subject, None]] = {}
     for term in of.spec.match:
         for subject in tree.subjects(term):
@@ -221,7 +216,8 @@ def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
 
 
 def _id(tree: SysTree, of: DeviceType, first: Subject) -> str:
-    """A group has the lowest address of its functions, whichever of them a type matches."""
+    """An id that a device keeps while it stays where it is, whatever else is plugged in."""
+    # A group's lowest address, whichever of its functions a type matches.
     members = tree.group(first.pci).members if of.spec.is_vfio else ()
     addresses = sorted(each.address for each in members if not each.is_bridge)
     return label(next(iter(addresses), _place_of(first) or first.name))
@@ -232,25 +228,21 @@ def _order(subject: Subject) -> tuple[str, str]:
 
 
 def _place_of(subject: Subject) -> str:
-    """Where a device is plugged in; empty if that is unknown.
-
-    Serial numbers are no ids: two devices may have one, and the first would have to change its id
-    when the second is plugged in, and so be given to two containers.
-    """
+    """Where a device is plugged in; empty if that is unknown."""
+    # Serial numbers are no ids: two devices may have one, and the first would have to change its id
+    # when the second is plugged in, and so be given to two containers.
     return subject.address or last_step(subject.usb or subject.other)
 
 
 def _bars(tree: SysTree, named: Iterable[_Named], held: Collection[str]) -> dict[Bar, bool]:
-    """What to read of functions that VFIO has and that may have an AFU, and whether each is in use.
-
-    A container that has the card's engine has its functions, one that has a group all of that.
-    """
+    """The BARs of functions that VFIO has and that may have an AFU, and whether each is in use."""
     bars: dict[Bar, bool] = {}
     for each in named:
         for part in each.parts:
             if not _is_ofs(tree, part) or "vfio" not in str(tree.facts(part)("kernelDriver")):
                 continue
             bar = Bar(part.address, f"{part.pci}/resource0", tree.files.inode(part.pci))
+            # A container that has a group has all of that, one that has the engine its functions.
             ids = {each.id, label(part.address), engine_of(tree.files, part.pci)}
             bars[bar] = bars.get(bar, False) or not ids.isdisjoint(held)
     return bars
@@ -267,10 +259,7 @@ def _read(
     afu_ids: Mapping[str, Answer],
     held: Allocated,
 ) -> _Read:
-    """Read a device: which of its parts are of the type after all, their attributes, and nodes.
-
-    A container that has it, by this type, can start again although its AFU is unknown now.
-    """
+    """Read a device: which of its parts are of the type after all, their attributes, and nodes."""
     of, parts, wrong, problems = named.of, [], [], list[Problem]()
     for subject in named.parts:
         fact = _facts(tree, of, subject, afu_ids)
@@ -278,7 +267,7 @@ def _read(
         if other is not None and isinstance(unknown, Problem):
             if (of.resource, named.id) not in held:
                 return unknown
-            problems.append(unknown)
+            problems.append(unknown)  # with its nodes, its container can start again
         elif other is not None:
             wrong.append(other)
             continue
@@ -307,12 +296,12 @@ def _read(
 
 
 def _engine_problem(tree: SysTree, group: Group) -> Problem | None:
-    """Why no container gets the first function of an OFS card: it is the management engine."""
+    """Why no container gets a group with the management engine of an OFS card."""
     given = {each.address for each in group.members if each.has_vfio}
     for each in tree.functions:
         if (
             each.address in given
-            and each.address.endswith(".0")
+            and each.address.endswith(".0")  # the first function is the engine
             and _is_ofs(tree, each)
             and not tree.facts(each)("virtualFunction")
         ):

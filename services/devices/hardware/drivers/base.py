@@ -1,11 +1,9 @@
 """A driver as data: where it puts its cards, their parts and registers.
 
 A driver has a class folder with an entry for each card. An entry has a folder for its management
-engine and one for each of its ports. Their names carry numbers that the kernel gave them
-(`dfl-port.3`); they are also the names of the device nodes. The files in those folders are named by
-patterns, so a driver is a value and needs no code. To support another driver, add its value to
-`services.devices.hardware.scan.DRIVERS`, and its ioctls to `services.programming.ioctls.IOCTLS` if
-its ports can be programmed.
+engine and one for each of its ports, named as their device nodes are. To support another driver,
+add its value to `services.devices.hardware.scan.DRIVERS`, and its ioctls to
+`services.programming.ioctls.IOCTLS` if its ports can be programmed.
 """
 
 import re
@@ -22,10 +20,8 @@ class Numbered:
         self._folders = re.compile(rf"/({re.escape(prefix)}[0-9]{{1,9}})(?=/)")
 
     def among(self, names: Iterable[str]) -> list[str]:
-        """Those of this kind among the names in a folder, by number.
-
-        One search for all names takes a tenth of the time of one search for each.
-        """
+        """Those of this kind among the names in a folder, by number."""
+        # One search for all names takes a tenth of the time of one search for each.
         folders: list[str] = self._folders.findall(f"/{'/'.join(names)}/")
         if len(folders) > 1:
             folders.sort()

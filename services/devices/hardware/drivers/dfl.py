@@ -1,9 +1,7 @@
 """Cards under the in-tree driver (`dfl-pci`): `/sys/class/fpga_region/regionN`.
 
 The class folder also lists the partial-reconfiguration regions inside the cards, and regions of
-functions that have neither engine nor port. An engine may have several regions, one for each port:
-they are parts of one image and have one interface id. Older drivers report heat in `thermal_mgmt`,
-newer ones below `hwmon`.
+functions that have neither engine nor port.
 """
 
 from services.devices.hardware.drivers.base import (
@@ -22,11 +20,13 @@ DFL = Driver(
     entry=Numbered("region"),
     fme=Numbered("dfl-fme."),
     port=Numbered("dfl-port."),
+    # An engine may have a region for each port: parts of one image, with one interface id.
     interface_id=FilePattern("dfl-fme-region.*/fpga_region/region*/compat_id"),
     fme_registers=(
         Register("errors/fme_errors", "fme-errors"),
         Register("errors/catfatal_errors", "fme-catfatal-errors"),
         Register("errors/nonfatal_errors", "fme-nonfatal-errors"),
+        # Older drivers report heat in the first, newer ones below hwmon.
         Register("thermal_mgmt/threshold2_reached", "overheated"),
         Register("hwmon/hwmon*/temp1_crit_alarm", "overheated"),
     ),
