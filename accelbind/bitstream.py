@@ -25,7 +25,7 @@ from services.process.text import count, plain
 Files = Annotated[
     list[Path], typer.Argument(metavar="FILE", help="GBS or AOCX files.", readable=False)
 ]
-on_storage = with_settings(PluginSettings, {"bitstreams": ""}, group="Options")
+on_storage = with_settings(PluginSettings, "bitstreams")
 """Adds `--bitstreams` to a command."""
 InterfaceId = Annotated[str, typer.Argument(metavar="INTERFACE", help="Interface id.")]
 FunctionId = Annotated[

@@ -43,10 +43,11 @@ Folder = Annotated[
 ]
 
 
-PLACES = dict.fromkeys(("namespace", "service", "ca_secret", "tls_secret", "webhook_config"), "")
-PLACES |= {"kubeconfig": FOUND_KUBECONFIG}
-RENEWAL = dict.fromkeys(("name", "lifetime", "ca_lifetime", "settle"), "")
-RENEWAL |= {"lifetime": "90d, in a folder as the present one"}
+PLACES = ("namespace", "service", "ca_secret", "tls_secret", "webhook_config", "kubeconfig")
+DEFAULTS = {
+    "kubeconfig": FOUND_KUBECONFIG,
+    "lifetime": "90d, in a folder as the present one",
+}
 OLD_FLAGS = {"lifetime": "--days", "ca_lifetime": "--ca-days"}
 """As `certs issue` has them too."""
 CLUSTER = "Where and what"
@@ -75,9 +76,7 @@ app.command("run")(settings_command(CertsSettings, serve))
 
 
 @app.command()
-@with_settings(
-    CertsSettings, {"lifetime": "365d", "ca_lifetime": "3650d"}, group="Options", aliases=OLD_FLAGS
-)
+@with_settings(CertsSettings, *OLD_FLAGS, aliases=OLD_FLAGS, defaults={"lifetime": "365d"})
 def issue(
     *,
     directory: Annotated[Path, file_option("--dir", text="Folder of the files.", metavar="DIR")],
@@ -113,7 +112,7 @@ def issue(
 
 
 @app.command()
-@with_settings(CertsSettings, PLACES, group=CLUSTER)
+@with_settings(CertsSettings, *PLACES, group=CLUSTER, defaults=DEFAULTS)
 def show(
     *,
     directory: Folder = None,
@@ -136,7 +135,13 @@ def show(
 
 
 @app.command()
-@with_settings(CertsSettings, RENEWAL | PLACES, group=CLUSTER, aliases=OLD_FLAGS)
+@with_settings(
+    CertsSettings,
+    *("name", "lifetime", "ca_lifetime", "settle", *PLACES),
+    group=CLUSTER,
+    defaults=DEFAULTS,
+    aliases=OLD_FLAGS,
+)
 def renew(
     *,
     directory: Folder = None,

@@ -57,7 +57,7 @@ app.command("device-types")(device_types)
 @app.command("mappings")
 @with_settings(
     ReviewSettings,
-    dict.fromkeys(("domain", "accelerator_domain", "shared_namespace"), ""),
+    *("domain", "accelerator_domain", "shared_namespace"),
     group="As the webhook's",
 )
 def mappings(

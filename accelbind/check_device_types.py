@@ -20,7 +20,7 @@ Folder = Annotated[
 ]
 
 
-@with_settings(NodeSettings, {"resource_domain": ""}, group="Options")
+@with_settings(NodeSettings, "resource_domain")
 def device_types(
     folder: Folder,
     *,

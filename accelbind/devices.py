@@ -33,14 +33,10 @@ _COMPARED: Final = ("root", "kubelet_dir", "mode")
 
 @with_settings(
     PluginSettings,
-    {
-        "metrics_host": "this machine",
-        "metrics_port": "",
-        "mode": "as the plugin runs, or af",
-        **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir", "state_dir", "units"), ""),
-        **dict.fromkeys(("device_types", "resource_domain"), ""),
-    },
+    *("metrics_host", "metrics_port", "mode", "root", "kubelet_dir", "pod_logs_dir", "state_dir"),
+    *("units", "device_types", "resource_domain"),
     group=WHERE,
+    defaults={"metrics_host": "this machine", "mode": "as the plugin runs, or af"},
 )
 def devices(
     *,

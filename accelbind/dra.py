@@ -41,7 +41,7 @@ app.command("template")(template)
 
 
 @app.command("release")
-@with_settings(DraSettings, {"state_dir": "", "cdi_dir": ""}, group="Options")
+@with_settings(DraSettings, "state_dir", "cdi_dir")
 def release(
     uid: Annotated[str, typer.Argument(metavar="UID", help="The claim's UID.")],
     *,

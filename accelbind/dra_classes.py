@@ -10,7 +10,7 @@ import yaml
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
 from accelbind.options import DEFAULT_NAMESPACE, Kubeconfig, Mappings, namespace_option
 from accelbind.output import warn
-from accelbind.run import Given, load_settings, require_folder, with_settings
+from accelbind.run import require_folder, with_settings
 from services.devices.hardware.scan import Scanner
 from services.devices.types.load import load_types
 from services.mappings.accelerator import DEVICE_CLASS
@@ -25,11 +25,7 @@ from services.programming.assignment import regions_of
 _NODE: Final = "Node: as the driver's"
 
 
-@with_settings(
-    NodeSettings,
-    dict.fromkeys(("root", "device_types", "resource_domain"), ""),
-    group=_NODE,
-)
+@with_settings(NodeSettings, "root", "device_types", "resource_domain", group=_NODE)
 def classes(
     *,
     mappings: Mappings = None,
@@ -38,7 +34,7 @@ def classes(
         bool,
         typer.Option("--node", help="For the FPGAs of this node.", rich_help_panel=_NODE),
     ] = False,
-    given: Given,
+    settings: NodeSettings,
 ) -> None:
     """Print the DeviceClasses that pods of today need, as YAML.
 
@@ -59,7 +55,6 @@ def classes(
     """
     from accelbind.survey import read_mappings  # noqa: PLC0415 - not for the driver
 
-    settings = load_settings(NodeSettings, given)
     wanted: list[tuple[FpgaClass, str]] = []
     if on_node:
         wanted += _of_node(settings)

@@ -60,7 +60,7 @@ _COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 @with_settings(
     ReviewSettings,
-    dict.fromkeys(("max_units", "domain", "accelerator_domain", "shared_namespace", "guard"), ""),
+    *("max_units", "domain", "accelerator_domain", "shared_namespace", "guard"),
     group="As the webhook's",
 )
 def explain(

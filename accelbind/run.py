@@ -7,9 +7,10 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias, TypeVar, get_origin
 
 import typer
@@ -77,22 +78,27 @@ def settings_command(
         run(settings, context)
 
     context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    return _with_signature(command, [context, *_options(model), _PRINT_CONFIG], run.__doc__)
+    fields = model.model_fields
+    # What all processes have comes last in each help.
+    names = sorted(fields, key=lambda name: flag_of(fields[name]).group == PROCESS)
+    options = [_option(name, fields[name], flag_of(fields[name]).group) for name in names]
+    return _with_signature(command, [context, *options, _PRINT_CONFIG], run.__doc__)
 
 
 def with_settings(
     model: type[Settings],
-    fields: Mapping[str, str],
-    *,
-    group: str = "",
-    aliases: Mapping[str, str] | None = None,
+    *fields: str,
+    group: str = "Options",
+    defaults: Mapping[str, str] = MappingProxyType({}),
+    aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add some flags of a process to a command, which gets `settings`, or the flags as `given`.
 
     Args:
         model: The settings.
-        fields: Names of the fields, each with its default in words if it differs here.
-        group: The panel of the flags, if not that of the fields.
+        fields: Names of the fields.
+        group: The panel of the flags.
+        defaults: The defaults, in words, that differ here.
         aliases: Second flags of some fields, such as `--days`.
     """
 
@@ -106,7 +112,10 @@ def with_settings(
             else:
                 function(**values, given=given)
 
-        added = _options(model, fields, group or None, aliases)
+        added = [
+            _option(name, model.model_fields[name], group, defaults.get(name), aliases.get(name))
+            for name in fields
+        ]
         known = [each for name, each in own.items() if name not in {"given", "settings"}]
         parameters = [*known, *added]
         ordered = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
@@ -154,23 +163,13 @@ def _with_signature(
     return command
 
 
-def _options(
-    model: type[Settings],
-    only: Mapping[str, str] | None = None,
-    group: str | None = None,
-    aliases: Mapping[str, str] | None = None,
-) -> Iterator[Parameter]:
-    fields = model.model_fields
-    # What all processes have comes last in each help.
-    names = sorted(fields, key=lambda name: flag_of(fields[name]).group == PROCESS)
-    for name in names if only is None else only:
-        field = fields[name]
-        default = default_text(field) if only is None else only[name] or default_text(field)
-        alias = (aliases or {}).get(name, "")
-        yield _option(name, field, default, group or flag_of(field).group, alias)
-
-
-def _option(name: str, field: FieldInfo, default: str, group: str, alias: str) -> Parameter:
+def _option(
+    name: str,
+    field: FieldInfo,
+    group: str,
+    default: str | None = None,
+    alias: str | None = None,
+) -> Parameter:
     flag = flag_of(field)
     long = f"--{dashed(name)}"
     kind: Any = str  # pydantic reads the value, so that a flag and a variable get the same error
@@ -181,7 +180,7 @@ def _option(name: str, field: FieldInfo, default: str, group: str, alias: str) -
         kind = list[str]
     option = typer.Option(
         *names,
-        help=help_text(field, default),
+        help=help_text(field, default or default_text(field)),
         metavar=None if kind is bool else flag.metavar,
         rich_help_panel=None if group == "Options" else group,
         show_default=False,

@@ -106,22 +106,16 @@ def question(find: object) -> str:
 
 @with_settings(
     PluginSettings,
-    {
-        "mode": "as the plugin runs, or af",
-        **dict.fromkeys(("root", "kubelet_dir", "pod_logs_dir"), ""),
-        "cdi_dir": "/etc/cdi and /var/run/cdi",
-        "programming": "",
-        **dict.fromkeys(("device_types", "resource_domain", "state_dir"), ""),
-        "metrics_host": "this machine",
-        "metrics_port": "",
-    },
+    *("mode", "root", "kubelet_dir", "pod_logs_dir", "cdi_dir", "programming"),
+    *("device_types", "resource_domain", "state_dir", "metrics_host", "metrics_port"),
     group="Node: as the plugin's",
+    defaults={
+        "mode": "as the plugin runs, or af",
+        "cdi_dir": "/etc/cdi and /var/run/cdi",
+        "metrics_host": "this machine",
+    },
 )
-@with_settings(
-    ReviewSettings,
-    dict.fromkeys(("domain", "accelerator_domain"), ""),
-    group="Cluster: as the webhook's",
-)
+@with_settings(ReviewSettings, "domain", "accelerator_domain", group="Cluster: as the webhook's")
 def doctor(
     *,
     on_node: Annotated[

@@ -80,13 +80,11 @@ class ListFormat(StrEnum):
     MAPPING = "mapping"
 
 
-on_root = with_settings(PluginSettings, {"root": ""}, group="Options")
-on_root_and_mode = with_settings(PluginSettings, {"root": "", "mode": ""}, group="Options")
-on_state = with_settings(PluginSettings, {"root": "", "state_dir": ""}, group="Options")
+on_root = with_settings(PluginSettings, "root")
+on_root_and_mode = with_settings(PluginSettings, "root", "mode")
+on_state = with_settings(PluginSettings, "root", "state_dir")
 on_node = with_settings(
-    PluginSettings,
-    dict.fromkeys(("user_clock", "root", "state_dir", "kubelet_dir", "pod_logs_dir"), ""),
-    group="Options",
+    PluginSettings, "user_clock", "root", "state_dir", "kubelet_dir", "pod_logs_dir"
 )
 
 app = typer.Typer(name="fpga", no_args_is_help=True, add_completion=False)

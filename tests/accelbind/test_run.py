@@ -80,7 +80,7 @@ def test_a_process_that_is_asked_to_end_while_it_starts_ends() -> None:
 def test_a_command_takes_some_settings_of_a_process() -> None:
     found: list[Any] = []
 
-    @with_settings(Sample, {"units": "all of them", "domain": ""}, group="Where")
+    @with_settings(Sample, "units", "domain", defaults={"units": "all of them"})
     def look(file: Annotated[str, typer.Argument()], *, given: Given) -> None:
         """Look."""
         found.append((file, given))
