@@ -2,7 +2,8 @@
 
 import difflib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -105,26 +106,17 @@ def explain(
     namespaces = {pod.namespace or namespace or default for pod in pods}
     namespaces |= {policy.shared_namespace} - {""}
     index = read_mappings(mappings, kubeconfig, sorted(namespaces))
-    explained = [
-        explain_pod(pod, index, policy, namespace=namespace, default=default) for pod in pods
-    ]
-    prepared = [[*explain_claims(one, index.namespace(one.namespace), claims)] for one in explained]
-    hints = [
-        [
-            *misspelt_resources(one.found, index, policy, namespace=one.namespace),
-            *develop_hints(one, index),
-        ]
-        for one in explained
-    ]
+    answers = []
+    for pod in pods:
+        one = explain_pod(pod, index, policy, namespace=namespace, default=default)
+        own = explain_claims(one, index.namespace(one.namespace), claims)
+        misspelt = misspelt_resources(pod, index, policy, namespace=one.namespace)
+        answers.append(_Answer(one, [*own], [*misspelt, *develop_hints(one, index)]))
     if output is OutputFormat.JSON:
-        of_all = zip(explained, prepared, hints, strict=True)
-        print_json([_as_object(one, of) | {"hints": its} for one, of, its in of_all])
+        print_json([*map(_as_object, answers)])
     else:
-        _print(explained, prepared)
-        for one, its in zip(explained, hints, strict=True):
-            for hint in its:
-                typer.echo(f"hint: {one.found.label}: {hint}", err=True)
-    if any(map(_is_refused, explained, prepared)):
+        _print(answers)
+    if any(each.is_refused for each in answers):
         raise typer.Exit(Exit.NO)
 
 
@@ -140,16 +132,23 @@ def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:
     return pods, [each for each in objects if isinstance(each, FoundClaim)]
 
 
-def _is_refused(one: Explained, claims: Iterable[ExplainedClaim]) -> bool:
-    # A pod with a claim that is refused would wait for ever.
-    return one.is_refused or any(each.is_refused for each in claims)
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    pod: Explained
+    claims: list[ExplainedClaim]
+    hints: list[str]
+
+    @property
+    def is_refused(self) -> bool:
+        # A pod with a claim that is refused would wait for ever.
+        return self.pod.is_refused or any(each.is_refused for each in self.claims)
 
 
 # JSON ---------------------------------------------------------------------------------------------
 
 
-def _as_object(one: Explained, claims: Iterable[ExplainedClaim]) -> dict[str, Any]:
-    result = one.result
+def _as_object(answer: _Answer) -> dict[str, Any]:
+    one, result = answer.pod, answer.pod.result
     facts: dict[str, Any] = {
         "kind": one.found.kind,
         "pod": one.found.name,
@@ -160,7 +159,8 @@ def _as_object(one: Explained, claims: Iterable[ExplainedClaim]) -> dict[str, An
         "patch": [],
         "rewrites": [],
         "warnings": _warnings(one),
-        "claims": msgspec.to_builtins([*claims]),
+        "claims": msgspec.to_builtins(answer.claims),
+        "hints": answer.hints,
     }
     if isinstance(result, Refused):
         reasons = [
@@ -195,18 +195,21 @@ def _warnings(one: Explained) -> list[str]:
 # Text ---------------------------------------------------------------------------------------------
 
 
-def _print(explained: Sequence[Explained], prepared: Sequence[Sequence[ExplainedClaim]]) -> None:
-    for number, (one, claims) in enumerate(zip(explained, prepared, strict=True)):
+def _print(answers: Sequence[_Answer]) -> None:
+    for number, answer in enumerate(answers):
+        one = answer.pod
         if number:
             typer.echo()
-        print_lines((*_lines(one), *map(_claim_line, claims)))
+        print_lines((*_lines(one), *map(_claim_line, answer.claims)))
         if isinstance(one.result, Patched):
             typer.echo()
             for line in _diff(one.found.manifest, one.result):
                 typer.echo(styled(line, _COLOURS.get(line[:1])))
-    if len(explained) > 1:
-        refused = sum(map(_is_refused, explained, prepared))
-        typer.echo(f"\n{len(explained) - refused} admitted, {refused} refused")
+        for hint in answer.hints:
+            typer.echo(f"hint: {one.found.label}: {hint}", err=True)
+    if len(answers) > 1:
+        refused = sum(each.is_refused for each in answers)
+        typer.echo(f"\n{len(answers) - refused} admitted, {refused} refused")
 
 
 def _lines(one: Explained) -> Iterator[str | StyledLine]:
