@@ -1,22 +1,18 @@
 """Exit codes: 0 yes, 1 no, 2 cannot say, of every command; JSON is an object with a version."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
-from tests.accelbind.running import run, run_process
+from tests.accelbind.running import run
 from tests.accelbind.test_kubeconfig import COMMANDS
 from tests.services.kube.kubeconfigs import write_config
 from tests.support import REPOSITORY
-
-pytestmark = pytest.mark.anyio
 
 POD: Final = str(REPOSITORY / "examples/pods/preprogrammed.yaml")
 MAPPINGS: Final = str(REPOSITORY / "examples/mappings")
@@ -158,15 +154,3 @@ def test_a_wrong_request_says_what_to_do(words: str, problem: str) -> None:
 
 def test_the_version_has_a_short_option() -> None:
     assert run("-V") == run("--version")
-
-
-async def test_without_rights_there_is_no_answer(tmp_path: Path) -> None:
-    async with ApiServerStandIn(tmp_path) as api:
-        with api.faults.failing(403, matches=lambda request: request.path != "/version"):
-            for words in (
-                ("check", "mappings", "-n", "x"),
-                ("doctor", "--cluster", "--only", "cluster.webhooks"),
-            ):
-                flags = ("--kubeconfig", api.kubeconfig_path)
-                done = await asyncio.to_thread(run_process, *words, *flags)
-                assert done.returncode == 2, done

@@ -148,11 +148,9 @@ class Cluster:
         self.policy = POLICY
 
     def replica(self, force: Forced = "") -> "Replica":
-        registry = CollectorRegistry()
-        reconciler = CertificateReconciler(
-            self.policy, LOCATIONS, CertsMetrics(registry), force, self.clock.now
-        )
-        return Replica(reconciler, registry, self.store)
+        metrics = CertsMetrics(CollectorRegistry())
+        reconciler = CertificateReconciler(self.policy, LOCATIONS, metrics, force, self.clock.now)
+        return Replica(reconciler, self.store)
 
     def change_policy(self, **changes: Any) -> None:
         self.policy = replace(self.policy, **changes)
@@ -196,21 +194,15 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A reconciler, its metrics and its API server."""
+    """A reconciler and its API server."""
 
     reconciler: CertificateReconciler
-    registry: CollectorRegistry
     store: MemoryApi
 
     async def run_once(self, **after: float) -> RoundReport:
         """Do a round when some time has passed, such as `minutes=2`."""
         self.store.clock.advance(**after)
         return await self.reconciler.run_once(self.store)
-
-    def issued(self, certificate: str) -> float | None:
-        """How many certificates of a kind it created and wrote."""
-        name = "accelbind_certs_issued_total"
-        return self.registry.get_sample_value(name, {"certificate": certificate})
 
 
 def rebuilt(

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from accelbind.cli import main
 from accelbind.doctor.command import NODE, checks_of
 from accelbind.doctor.model import Check, Line, Result, failed, ok, run_checks
 from accelbind.doctor.node import Node
@@ -262,12 +261,3 @@ def test_a_checklist_shows_what_to_do(short_dir: Path) -> None:
     assert (done.returncode, document["ok"], document["counts"]["skipped"]) == (0, True, 1)
     (check,) = document["checks"]
     assert check.keys() == {"id", "title", "state", "seconds", "lines"}
-
-
-def test_a_check_that_does_not_run_here_is_not_said_to_be_unknown(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["doctor", "--node", "--only", "cluster.webhooks"]) == 2
-    said = capsys.readouterr().err
-    assert "no check that runs here is called 'cluster.webhooks'" in said
-    assert "--cluster" in said
