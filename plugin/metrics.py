@@ -70,26 +70,22 @@ class ModeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
-        yield from _of_mode(self.mode)
+        choice = self.mode.choice
+        yield gauge(
+            "node_mode",
+            "The node's mode, and who says so (annotation, flag, or last: what was served last"
+            " counts until the API server answers); always 1.",
+            ("mode", "source"),
+            {(choice.mode.value, choice.source): 1},
+        )
+        yield GaugeMetricFamily(
+            "accelbind_node_mode_annotation_invalid",
+            "Whether the node's annotation names no mode, so that the one before is kept: 1 or 0.",
+            value=bool(choice.error),
+        )
         yield gauge(
             "permission_missing",
             "Permissions that the plugin needed on its node and hadn't when it started; always 1.",
             ("path", "permission"),
             {(each.path, each.permission): 1 for each in self.permissions.missing},
         )
-
-
-def _of_mode(mode: NodeMode) -> Iterator[Metric]:
-    choice = mode.choice
-    yield gauge(
-        "node_mode",
-        "The node's mode, and who says so (annotation, flag, or last: what was served last"
-        " counts until the API server answers); always 1.",
-        ("mode", "source"),
-        {(choice.mode.value, choice.source): 1},
-    )
-    yield GaugeMetricFamily(
-        "accelbind_node_mode_annotation_invalid",
-        "Whether the node's annotation names no mode, so that the one before is kept: 1 or 0.",
-        value=bool(choice.error),
-    )

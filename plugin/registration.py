@@ -36,7 +36,7 @@ REGISTER_FIRST_SECONDS: Final = 0.1
 """The first pause after a registration that failed or was lost."""
 
 # A kubelet that always takes longer than we wait, as on a node that is starting, would never have
-# our resource. It dials back before it answers.
+# our resource.
 REGISTER_SECONDS: Final = 30.0
 """For the kubelet to answer `Register`."""
 
@@ -154,6 +154,7 @@ class Registration:
 
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[ResourceServer]:
+        # The kubelet dials back before it answers `Register`: the server is there before.
         server = self.server = self._create_server(self.devices, self._folder.new_socket())
         try:
             await server.start()

@@ -211,7 +211,7 @@ class ResourceServer(rpc.DevicePluginServicer):
                 # A slow stream skips to the newest list, and one that ends sends it before.
                 if self._listing is not sent:
                     sent = self._listing
-                    if is_kubelet and sent.devices:
+                    if is_kubelet and sent.devices:  # from now on, whatever becomes of the stream
                         self._counted.note_sent(self.resource, is_empty=False)
                     yield sent
                     if is_kubelet and not sent.devices:  # not before it is sent
@@ -250,6 +250,8 @@ class ResourceServer(rpc.DevicePluginServicer):
     ) -> pb.AllocateResponse:
         """What each container needs for its devices: one answer per request, in order."""
         requests = [list(each.devices_ids) for each in request.container_requests]
+        # An error fails the pod for good (UnexpectedAdmissionError). What may change by itself is
+        # refused in PreStartContainer, which the kubelet calls again every 10 to 20 s.
         async with self._answering(context, "Allocate", devices=requests):
             try:
                 given = [self._allocate(ids) for ids in requests]

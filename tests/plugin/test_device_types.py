@@ -19,7 +19,7 @@ from services.devices.types.parsing import parse
 from services.kube.events import EventRecord
 from simulator.cards import CardSpec
 from simulator.devices import DEVICES, DeviceTree, SimulatedDevice
-from tests.plugin.support import AF, Bed, container, serving
+from tests.plugin.support import Bed, container, serving
 from tests.services.devices.types.making import ENGINE
 from tests.support import REPOSITORY, eventually_async
 
@@ -53,13 +53,6 @@ class Engines:
             shutil.rmtree(self.tree.root / folder / "ve")
         for number, folder in enumerate(reversed(self.folders)):
             self.place(number, folder)
-
-    def add(self, name: str, *changes: tuple[str, str]) -> None:
-        """Another type, like the first but for some texts."""
-        text = ENGINE.replace("name: vector-engine", f"name: {name}")
-        for old, new in changes:
-            text = text.replace(old, new)
-        (self.types / f"{name}.yaml").write_text(text)
 
 
 @pytest.fixture
@@ -116,32 +109,6 @@ async def test_a_container_whose_devices_were_renumbered_does_not_start_again(
 def _nodes(plugin: Plugin) -> dict[str, str]:
     devices = serving(plugin).node.state.advertised.devices()
     return {each.id: each.nodes[0].host for each in devices if each.nodes}
-
-
-async def test_two_types_and_a_card_share_no_device(bed: Bed, engines: Engines) -> None:
-    """FPGAs are served beside them, and the reasons name who else has a device."""
-    address = bed.rack.add_card(CardSpec())
-    engines.add("other")
-    engines.add(
-        "pac",
-        ('["1bcf"], device: ["001c"]', '["8086"]'),
-        ("class: ve}", "class: ve, optional: true}"),
-    )
-    (engines.types / "bent.yaml").write_text("kind: DeviceType\n")
-    async with bed.running(device_types=engines.types) as plugin:
-        await bed.offers(1)
-        state = serving(plugin).node.state
-        await eventually_async(lambda: len(state.advertised.not_offered) == 3)
-        reasons = {each.id: each.reasons[0].message for each in state.advertised.not_offered}
-        assert "of type other and 0000:b0:00.0 of type vector-engine" in reasons["0000-b0-00-0"]
-        named = [text for text in reasons.values() if text.startswith(address)]
-        assert named == [
-            f"{address} belongs to the FPGA device dfl-port.0 ({AF}), so type pac can't offer it"
-        ]
-        assert state.inventory is not None
-        assert any("bent.yaml" in each.message for each in state.inventory.problems)
-        (engines.types / "other.yaml").unlink()
-        await bed.offers(2, VE)
 
 
 async def test_a_device_whose_file_hangs_takes_nothing_from_cards(

@@ -29,30 +29,19 @@ class Kubelet(rpc.RegistrationServicer):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{request.endpoint} will not do")
 
 
-async def call(folder: Path) -> grpc.aio.AioRpcError:
-    server = grpc.aio.server()
+async def test_a_call_reaches_a_socket_whose_path_needs_quoting(short_dir: Path) -> None:
+    folder = short_dir / "a %é#?"
+    folder.mkdir()
+    server, request = grpc.aio.server(), pb.RegisterRequest(endpoint="e")
     rpc.add_RegistrationServicer_to_server(Kubelet(), server)
     sockets.listen(server, folder / "k.sock")
     await server.start()
     try:
         async with sockets.dial(folder / "k.sock") as dialled:
-            with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await rpc.RegistrationStub(dialled).Register(
-                    pb.RegisterRequest(endpoint="e"), timeout=60
-                )
+            with pytest.raises(grpc.aio.AioRpcError, match="e will not do"):
+                await rpc.RegistrationStub(dialled).Register(request, timeout=60)
     finally:
         await server.stop(0)
-    return raised.value
-
-
-async def test_a_call_reaches_a_socket_whose_path_needs_quoting(short_dir: Path) -> None:
-    folder = short_dir / "a %é#?"
-    folder.mkdir()
-    error = await call(folder)
-    assert (error.code(), error.details()) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "e will not do",
-    )
 
 
 async def test_a_socket_that_can_not_be_made_is_named(short_dir: Path) -> None:
