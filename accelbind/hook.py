@@ -1,13 +1,16 @@
 """The OCI hook: asks the plugin whether a container may start.
 
-A runtime starts it on the host for each region that the CDI file gave a container, and waits until
-it has ended. An exit code other than 0 keeps the container from starting, with stderr as the
-reason. It is shipped as a folder with its own Python.
+A runtime starts it on the host for each region that the CDI file gave a container, with the
+container's state on stdin, and waits until it has ended. An exit code other than 0 keeps the
+container from starting, with stderr as the reason. The hook decides nothing itself: it asks the
+plugin on this node over a socket that only root can open. If the plugin does not answer, the
+container does not start.
 
     accelbind-hook SOCKET REGION < state.json
 """
 
-# Only a little of the standard library: this runs before each container with a region.
+# docs/reference.md has the text above. This runs before each container with a region, so it uses
+# only a little of the standard library; and on hosts, so it is shipped with a Python of its own.
 
 import json
 import signal

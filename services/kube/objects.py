@@ -33,8 +33,8 @@ LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 PLURALS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
-# Annotations that make cert-manager's cainjector maintain a webhook's bundle.
 INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
+"""Annotations that make cert-manager's cainjector maintain the bundle."""
 
 
 class Conflict(ClusterError):
