@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kubelet import checkpoint
-from services.kubelet.checkpoint import pod_folders, read_checkpoint
+from services.kubelet.checkpoint import KubeletFiles, pod_folders, read_checkpoint
 from services.kubelet.values import CheckpointEntry
-from services.process.errors import KubeletError
+from services.process.blocking import BlockingCalls
+from services.process.errors import HardwareError, KubeletError
 
 # In the shape of a 1.36 kubelet's, shortened.
 REAL = {
@@ -134,3 +136,14 @@ def test_what_is_far_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         read_checkpoint(tmp_path / "0")
     with pytest.raises(KubeletError, match="more than 3 folders"):
         pod_folders(tmp_path)
+
+
+@pytest.mark.anyio
+async def test_files_that_hang_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(checkpoint, "read_checkpoint", lambda _path: release.wait(30))
+    with pytest.raises(HardwareError, match=r"reading .*checkpoint hangs"):
+        await KubeletFiles(tmp_path, tmp_path, BlockingCalls(), seconds=0.05).entries()
+    release.set()
