@@ -5,9 +5,8 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 from services.admission.mutate import Policy
-from services.mappings.index import MappingIndex, build_index
-from services.mappings.model import parse
-from tests.webhook.reviews import AFU, INTERFACE, NAME
+from tests.services.building import function, index
+from tests.webhook.reviews import NAME
 from webhook.app import create_app
 from webhook.handler import AdmissionHandler, Mappings
 from webhook.metrics import AdmissionMetrics
@@ -24,10 +23,7 @@ class Fixed:
     loaded = True
 
     def __init__(self) -> None:
-        spec = {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af"}
-        metadata = {"name": NAME, "namespace": "default"}
-        head = {"apiVersion": "fpga.intel.com/v2", "kind": "AcceleratorFunction"}
-        self.index: MappingIndex = build_index([parse(head | {"metadata": metadata, "spec": spec})])
+        self.index = index(function(NAME, "af"))
 
 
 class Bench:

@@ -4,9 +4,9 @@ import base64
 import json
 from typing import Any
 
-INTERFACE = "ce48969398f05f33946d560708be108a"
-AFU = "d8424dc4a4a3c413f89e433683f9040b"
-RESOURCE = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
+from tests.services.building import AF_NLB0, ARRIA, NLB0
+
+INTERFACE, AFU, RESOURCE = ARRIA, NLB0, AF_NLB0
 NAME = "arria10-nlb0"
 LOGICAL = f"fpga.intel.com/{NAME}"
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"

@@ -98,16 +98,6 @@ class Played:
             "a1 memory",
             id="memory: the address that holds the most",
         ),
-        pytest.param(
-            "add a, begin a, hold a 90, end a, add b, begin b, hold b 90",
-            "",
-            id="what was answered holds nothing",
-        ),
-        pytest.param(
-            "add a, begin a, hold a 90, remove a, add b, begin b, hold b 90",
-            "",
-            id="what was closed holds nothing",
-        ),
         pytest.param("add a, wait 5.1", "a slow", id="a handshake that takes too long"),
         pytest.param("add a, secure a, wait 31", "a slow", id="no first request"),
         pytest.param("idle a, wait 29, begin a, wait 31", "a slow", id="a request that takes long"),

@@ -8,21 +8,18 @@ from structlog.testing import capture_logs
 
 from services.admission.mapping_review import MAX_SPEC
 from simulator.apiserver import crd
+from tests.services.building import function
 from tests.support import REPOSITORY
 from tests.webhook.asgi import Bench
-from tests.webhook.reviews import AFU, INTERFACE, NAME, response_of, review
+from tests.webhook.reviews import NAME, response_of, review
 from webhook.settings import MAX_BODY
 
 KIND = {"group": "fpga.intel.com", "version": "v2", "kind": "AcceleratorFunction"}
 
 
 def mapping(name: str = "new", **spec: object) -> dict[str, Any]:
-    return {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": "AcceleratorFunction",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af", **spec},
-    }
+    made = function(name, "af")
+    return made | {"spec": made["spec"] | spec}
 
 
 def body(obj: dict[str, Any], **request: object) -> bytes:

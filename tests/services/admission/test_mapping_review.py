@@ -1,6 +1,5 @@
 """Reviews of mappings: what is refused where it is made, what passes, and what is warned of."""
 
-import json
 import tracemalloc
 from typing import Any
 
@@ -11,7 +10,6 @@ from services.admission.mapping_review import validate
 from services.admission.mutate import Policy
 from services.admission.review import ReviewOutcome, ReviewResponse
 from services.mappings.index import EMPTY_INDEX, MappingIndex
-from services.process.errors import InvalidReview
 from tests.services.building import (
     AF_NLB0,
     NLB3,
@@ -23,35 +21,24 @@ from tests.services.building import (
     index,
     region,
 )
+from tests.webhook import reviews
 
 PHYSICAL = f"region-{STRATIX}"
 
 
 def body(new: object, *, old: object = None, **request: object) -> bytes:
     kind = new.get("kind", "") if isinstance(new, dict) else "AcceleratorFunction"
-    return json.dumps(
-        {
-            "kind": "AdmissionReview",
-            "apiVersion": "admission.k8s.io/v1",
-            "request": {
-                "uid": "u-1",
-                "kind": {"group": "fpga.intel.com", "version": "v2", "kind": kind},
-                "namespace": "default",
-                "operation": "CREATE" if old is None else "UPDATE",
-                "object": new,
-                "oldObject": old,
-                **request,
-            },
-        }
-    ).encode()
+    described: Object = {
+        "kind": {"group": "fpga.intel.com", "version": "v2", "kind": kind},
+        "operation": "CREATE" if old is None else "UPDATE",
+        "object": new,
+        "oldObject": old,
+    }
+    return reviews.body(**described | request)
 
 
 def response_of(answer: ReviewResponse) -> Object:
-    found = json.loads(answer.body)
-    assert found["kind"] == "AdmissionReview"
-    assert found["apiVersion"] == "admission.k8s.io/v1"
-    assert found["response"]["uid"] == answer.review.uid == "u-1"
-    response: Object = found["response"]
+    response = reviews.response_of(answer.body)
     assert response["allowed"] is (answer.outcome in (ReviewOutcome.ALLOWED, ReviewOutcome.PATCHED))
     return response
 
@@ -208,12 +195,6 @@ def test_a_review_that_cant_be_read_is_answered_with_an_error(request_: Object) 
     answer = ask(function("x", "af"), **request_)
     assert (answer.outcome, answer.reason) == (ReviewOutcome.ERRORED, "unreadable-mapping")
     assert response_of(answer)["status"]["code"] == 400
-
-
-def test_bytes_without_a_uid_cant_be_answered() -> None:
-    for broken in (b"", b"{}"):
-        with pytest.raises(InvalidReview):
-            validate(broken, EMPTY_INDEX, Policy())
 
 
 def test_a_crash_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:

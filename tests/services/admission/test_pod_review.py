@@ -1,6 +1,5 @@
 """AdmissionReviews in, AdmissionReviews out."""
 
-import base64
 import copy
 import json
 from typing import Any
@@ -26,29 +25,15 @@ from tests.services.building import (
     index,
     pod,
 )
+from tests.webhook import reviews
+from tests.webhook.reviews import UID, patch_of
 
-UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 LOGICAL = "fpga.intel.com/"
 ASKING = pod(container("app", {LOGICAL + "nlb0": "1"}, env=[{"name": "A", "value": "a"}]))
 
 
 def review(obj: Any = None, **request: Any) -> Object:
-    return {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": UID,
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "name": "p",
-            "namespace": "default",
-            "operation": "CREATE",
-            "object": ASKING if obj is None else obj,
-            "oldObject": None,
-            "dryRun": False,
-        }
-        | request,
-    }
+    return reviews.review(ASKING if obj is None else obj, **request)
 
 
 def body(obj: Any) -> bytes:
@@ -64,21 +49,8 @@ def ask(
     )
 
 
-def response(answered: ReviewResponse | bytes) -> Any:
-    """The response, after a look at its envelope."""
-    envelope = json.loads(answered.body if isinstance(answered, ReviewResponse) else answered)
-    assert envelope.keys() == {"apiVersion", "kind", "response"}
-    assert (envelope["apiVersion"], envelope["kind"]) == (
-        "admission.k8s.io/v1",
-        "AdmissionReview",
-    )
-    return envelope["response"]
-
-
-def patch_of(answered: ReviewResponse) -> Any:
-    made = response(answered)
-    assert made["patchType"] == "JSONPatch"
-    return json.loads(base64.b64decode(made["patch"], validate=True))
+def response(answered: ReviewResponse) -> Any:
+    return reviews.response_of(answered.body)
 
 
 # What a review is read as
@@ -178,11 +150,11 @@ def test_the_audit_of_each_time_that_a_pod_is_judged_has_names_of_its_own() -> N
     """An API server keeps the first value of an annotation, and drops others."""
     first = ask(review())
     assert [rewrite.resource for rewrite in first.rewrites] == [REGION]
-    after = jsonpatch.apply_patch(ASKING, patch_of(first))
+    after = jsonpatch.apply_patch(ASKING, patch_of(first.body))
     injected = copy.deepcopy(after)
     injected["spec"]["containers"].append(container("late", {LOGICAL + "nlb0": "2"}))
     second = ask(review(injected))
-    finished = jsonpatch.apply_patch(injected, patch_of(second))
+    finished = jsonpatch.apply_patch(injected, patch_of(second.body))
     noted = [
         response(one)["auditAnnotations"]
         for one in (first, second, ask(review(finished), validating=True))
