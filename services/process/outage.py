@@ -49,11 +49,6 @@ class Outage:
         self._last = 0.0
         self._logged: set[str] = set()
 
-    @property
-    def seconds(self) -> float:
-        """How long it has been failing; 0 while it isn't."""
-        return self._clock() - self._since if self.reason else 0.0
-
     def failed(self, reason: str, **fields: object) -> None:
         """Note a failure."""
         if not self.reason:
@@ -73,7 +68,7 @@ class Outage:
     def ended(self, **fields: object) -> None:
         """Note that it works: to be called each time that it does."""
         if self.reason:
-            seconds = round(self.seconds, 1)
+            seconds = round(self._clock() - self._since, 1)
             self._log.info(self._recovery, seconds=seconds, **self._fields, **fields)
         self.reason = ""
 

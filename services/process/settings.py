@@ -171,10 +171,7 @@ def load(
 ) -> S:
     """Fill a model from variables and the `given` flags; None and an empty list are not given.
 
-    Args:
-        model: The settings of the process.
-        given: Flags by the names of their fields.
-        others: Returns the fields of other processes, whose variables may be there too.
+    The variables of the fields that `others` returns may be there too.
 
     Raises:
         InvalidSettings: In one sentence, with the flag or variable: it is unknown, or does not fit.
