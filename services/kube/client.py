@@ -54,6 +54,13 @@ class HttpResponse:
     """The time of the server's clock (RFC 9110, `Date`)."""
 
 
+class Status(msgspec.Struct):
+    """What an API server says of an error (`Status` of meta/v1)."""
+
+    code: int = 0
+    message: str = ""
+
+
 class BadStatus(ClusterError):
     """The API server answers, but refuses."""
 
@@ -285,14 +292,10 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
-class _Status(msgspec.Struct):
-    message: str = ""
-
-
 def _message(body: bytes) -> str:
     """The message in a refusal, after a colon; empty if it has none."""
     try:
-        message = msgspec.json.decode(body, type=_Status).message
+        message = msgspec.json.decode(body, type=Status).message
     except UNREADABLE:
         message = body[:200].decode(errors="replace").strip()  # of a proxy, which speaks no JSON
     return f": {plain(message, 400)}" if message else ""

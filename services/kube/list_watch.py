@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal, NoReturn
 import msgspec
 import structlog
 
-from services.kube.client import BadStatus, ClusterClient, Unreadable, requested_pause
+from services.kube.client import BadStatus, ClusterClient, Status, Unreadable, requested_pause
 from services.kube.connection import ApiConnection
 from services.kube.lists import decode_pruned
 from services.process.errors import ClusterError
@@ -217,13 +217,8 @@ class WatchLoop(ABC):
         self._outage.failed(str(error), age=age, next_try=round(pause, 1))
 
 
-class _Status(msgspec.Struct):
-    code: int = 0
-    message: str = ""
-
-
 _LINE: Final = msgspec.json.Decoder(WatchEvent)
-_STATUS: Final = msgspec.json.Decoder(_Status)
+_STATUS: Final = msgspec.json.Decoder(Status)
 
 
 def _read_line(line: bytes) -> WatchEvent:
