@@ -13,6 +13,7 @@ from certs.store import CertificateLocations
 from services.kube.config import SERVICE_ACCOUNT
 from services.process.errors import InvalidSettings
 from services.process.settings import (
+    KUBECONFIG,
     PROCESS,
     TIME,
     CommaSeparated,
@@ -43,9 +44,7 @@ def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
 class CertsSettings(ProcessSettings):
     """The settings of `accelbind certs run`."""
 
-    kubeconfig: Annotated[
-        Path | None, Flag("FILE", CLUSTER, "$KUBECONFIG, or the pod's service account")
-    ] = None
+    kubeconfig: Annotated[Path | None, Flag("FILE", CLUSTER, KUBECONFIG)] = None
     """How to reach the API server."""
     namespace: Annotated[
         str, Flag("NAME", CLUSTER, "the pod's own, or accelbind-system", short="-n")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from services.containers.permission import Enforce
 from services.node.settings import CARDS, KUBELET, PROGRAMMING, AbsolutePath, NodeSettings
-from services.process.settings import Flag
+from services.process.settings import KUBECONFIG, Flag
 
 
 class Programming(StrEnum):
@@ -27,9 +27,7 @@ class DraSettings(NodeSettings):
 
     kubelet_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/lib/kubelet")
     """The kubelet's folder, with plugins/ and plugins_registry/."""
-    kubeconfig: Annotated[
-        AbsolutePath | None, Flag("FILE", KUBELET, "$KUBECONFIG, or the pod's service account")
-    ] = None
+    kubeconfig: Annotated[AbsolutePath | None, Flag("FILE", KUBELET, KUBECONFIG)] = None
     """How to reach the API server, for slices, claims and Events."""
     pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
     """The host's /var/log/pods, which says which pods still have devices from the device plugin."""

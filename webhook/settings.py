@@ -10,6 +10,7 @@ from services.admission.mutate import MAX_POD_UNITS, Policy
 from services.names import ACCELERATOR_DOMAIN, DOMAIN
 from services.process.listening import ALL_ADDRESSES
 from services.process.settings import (
+    KUBECONFIG,
     TIME,
     CommaSeparated,
     Flag,
@@ -94,9 +95,7 @@ class WebhookSettings(ReviewSettings, ProcessSettings):
     """Port for reviews, over TLS; 0 takes any free one."""
     mappings: Annotated[Path | None, Flag("DIR", MAPPINGS)] = None
     """Folder of mappings as YAML; read again when it changes."""
-    kubeconfig: Annotated[
-        Path | None, Flag("FILE", MAPPINGS, "$KUBECONFIG, or the pod's service account")
-    ] = None
+    kubeconfig: Annotated[Path | None, Flag("FILE", MAPPINGS, KUBECONFIG)] = None
     """How to reach the API server, which has the mappings unless --mappings is given."""
     max_staleness: Annotated[
         Annotated[Seconds, Field(ge=5, le=1_000_000)] | None, Flag(TIME, MAPPINGS, "none")

@@ -20,6 +20,7 @@ from services.names import ACCELERATOR_DOMAIN, DEVICE_DOMAIN, DOMAIN, UNIT_RESOU
 from services.node.table import Row, Table
 from services.process.errors import InvalidSettings
 from services.process.settings import (
+    KUBECONFIG,
     PROCESS,
     TIME,
     CommaSeparated,
@@ -125,9 +126,7 @@ class NodeSettings(ProcessSettings):
         Flag("NAME", KUBELET, "$NODE_NAME, or the host's name"),
     ] = Field(default_factory=default_node_name)
     """This node's name in the cluster."""
-    kubeconfig: Annotated[
-        AbsolutePath | None, Flag("FILE", KUBELET, "$KUBECONFIG, or the pod's service account")
-    ] = None
+    kubeconfig: Annotated[AbsolutePath | None, Flag("FILE", KUBELET, KUBECONFIG)] = None
     """How to reach the API server, for mode region, the node's annotation and Events."""
     pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
     """The host's /var/log/pods, which says which pod has which UID. Needed in mode region and where

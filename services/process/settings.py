@@ -90,6 +90,8 @@ LogFormat = Literal["auto", "json", "console"]
 
 TIME: Final = "TIME"
 """Metavar of all times."""
+KUBECONFIG: Final = "$KUBECONFIG, or the pod's service account"
+"""The default of `--kubeconfig` in words."""
 
 
 @dataclass(frozen=True, slots=True)
