@@ -29,8 +29,7 @@ def test_what_a_terminal_would_act_on_is_escaped(text: str, shown: str) -> None:
 
 def test_text_is_cut_at_the_limit_after_it_was_escaped() -> None:
     assert plain("\n" * 50, 80) == "\\n" * 39 + "\\…"
-    assert plain("x" * 120) == "x" * 120
-    assert plain("x" * 121) == "x" * 119 + "…"
+    assert quote("x" * 120) == f'"{"x" * 120}"'
     assert quote("x" * 121) == f'"{"x" * 119}…"'
 
 
