@@ -78,9 +78,9 @@ def holders_of_entries(
     `ours` are starts of the names of our resources.
     """
     # An allocation is in the checkpoint before its container starts. An entry of a pod that has
-    # ended stays until the kubelet writes the file again (`HolderSource.follow_forever` makes it),
-    # and counts until then: only the kubelet knows whether a pod that it doesn't list is about to
-    # be admitted, has ended, or was not read yet after a restart.
+    # ended stays until the kubelet writes the file again (`holder_source` has that done), and
+    # counts until then: only the kubelet knows whether a pod that it doesn't list is about to be
+    # admitted, has ended, or was not read yet after a restart.
     unknown = PodRef("", "", "")
     named = ((pods.get(entry.pod_uid, unknown), entry) for entry in entries)
     held = (
