@@ -17,7 +17,7 @@ from services.devices.model import Card, Port
 from services.devices.port_owners import lock_of
 from services.process.errors import DeviceBusy, HardwareError
 from services.process.text import clip, plain
-from services.programming.ioctls import KERNEL, DriverCalls
+from services.programming.ioctls import DriverCalls
 from services.programming.lock import card_lock
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace
 from services.programming.port_session import FORBIDDEN, port_session, translated
@@ -110,7 +110,7 @@ def clearing_file(files: Sysfs, driver: str, card: str, port: str) -> str | None
 
 
 def clear_errors(
-    root: Path, card: Card, port: Port, locks: Path, calls: DriverCalls = KERNEL
+    root: Path, card: Card, port: Port, locks: Path, calls: DriverCalls
 ) -> tuple[ClearResult, str]:
     """Clear the errors of a port if they are still the same and nobody has the port.
 

@@ -102,7 +102,7 @@ class DriverNode:
     descriptor: int
     path: Path
     ioctls: Ioctls
-    calls: DriverCalls = KERNEL
+    calls: DriverCalls
 
     def reset_port(self) -> None:
         """Reset a port and the function in it."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from services.process.errors import DeviceBusy, DeviceGone, DeviceRefused, HardwareError
 from services.process.text import listing
-from services.programming.ioctls import IOCTLS, KERNEL, DriverCalls, DriverNode, holders_of
+from services.programming.ioctls import IOCTLS, DriverCalls, DriverNode, holders_of
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace
 
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -36,9 +36,7 @@ class PortSession:
 
 
 @contextmanager
-def port_session(
-    root: Path, place: PortPlace, calls: DriverCalls = KERNEL
-) -> Iterator[PortSession]:
+def port_session(root: Path, place: PortPlace, calls: DriverCalls) -> Iterator[PortSession]:
     """Open a port alone.
 
     Raises:
@@ -67,7 +65,7 @@ def opened_node(
     place: PortPlace | EnginePlace,
     *,
     alone: bool = False,
-    calls: DriverCalls = KERNEL,
+    calls: DriverCalls,
 ) -> Iterator[DriverNode]:
     """Open a device node for ioctls; `operation` starts the message if that fails."""
     ioctls = IOCTLS.get(place.card.driver)

@@ -24,7 +24,6 @@ from services.programming.clock import ClockCheck, UserClock, check_user_clock
 from services.programming.error_registers import why_refused
 from services.programming.image import Image, Programmed
 from services.programming.ioctls import (
-    KERNEL,
     MAX_PORT,
     DriverCalls,
     DriverNode,
@@ -65,7 +64,7 @@ class Programmer:
         *,
         clocks: ClockCheck = ClockCheck.CHECK,
         scan_cards: Callable[[], Inventory] | None = None,
-        calls: DriverCalls = KERNEL,
+        calls: DriverCalls,
         lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self._root = root

@@ -14,7 +14,7 @@ from services.process.errors import (
     HardwareError,
     InvalidSettings,
 )
-from services.programming.ioctls import holders_of
+from services.programming.ioctls import KERNEL, holders_of
 from services.programming.port import (
     DeviceFiles,
     PortPlace,
@@ -53,7 +53,7 @@ def test_a_port_is_opened_alone_and_who_has_it_is_asked_for(
 
     monkeypatch.setattr(os, "open", refuse)
     refused = pytest.raises(DeviceBusy, match=f"{place.name} is in use by another process, which")
-    with refused, port_session(rack.root, place):
+    with refused, port_session(rack.root, place, KERNEL):
         pytest.fail("two have it")
 
 
@@ -81,7 +81,7 @@ def test_whatever_goes_wrong_with_a_port_that_has_gone_is_that_it_has_gone(
     address = rack.add_card(CardSpec(driver))
     place = place_of(rack, driver)
     gone = pytest.raises(DeviceGone, match=f"{place.name} has vanished while it was worked on")
-    with gone, port_session(rack.root, place):
+    with gone, port_session(rack.root, place, KERNEL):
         rack.remove_card(address)
         raise error
 
