@@ -2,17 +2,13 @@
 
 A `DeviceTree` may be changed while others read it: files change in one step, devices come and go.
 `DEVICES` has a device for each device type that is shipped, with the source of what it looks like.
-Run as a program it lays out devices and ends:
-
-    python -m simulator.devices --root DIR intel-npu intel-npu nec-vector-engine
 """
 
-import argparse
 import itertools
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -248,23 +244,3 @@ DEVICES: dict[str, Callable[[DeviceTree, int], SimulatedDevice]] = {
     "xeon-phi": xeon_phi,
 }
 """What makes a device for the type of this name; the number is no other device's of the tree."""
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m simulator.devices",
-        description="Lay out synthetic devices for device types that are shipped.",
-    )
-    parser.add_argument("--root", type=Path, required=True, help="folder for sys and dev")
-    parser.add_argument(
-        "types", nargs="+", choices=DEVICES, metavar="TYPE", help="one per device: %(choices)s"
-    )
-    asked = parser.parse_args(arguments)
-    tree = DeviceTree(asked.root)
-    for number, name in enumerate(asked.types):
-        device = DEVICES[name](tree, number)
-        print(name, device.id, *device.nodes)  # noqa: T201 - what the program is asked for
-
-
-if __name__ == "__main__":
-    main()
