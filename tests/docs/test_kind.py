@@ -9,11 +9,10 @@ from plugin.settings import PluginSettings
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
 from tests.manifests.rendering import rendered
+from tests.services.building import AF_NLB0
 from tests.services.cards import advertise
 
 CARDS = "/var/lib/accelbind-cards"
-RESOURCE = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
-"""What the sample pod `af` asks for."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def test_the_init_container_creates_the_cards_of_the_sample(
     for _ in range(2):  # a restarted pod keeps the cards
         exec(script.replace("devices=True", "devices=False"), {})  # noqa: S102 - ours; no CAP_MKNOD
     offered = advertise(scan(tmp_path), PluginMode.AF)
-    assert {name: len(devices) for name, devices in offered.resources.items()} == {RESOURCE: 2}
+    assert {name: len(devices) for name, devices in offered.resources.items()} == {AF_NLB0: 2}
 
 
 def test_the_plugin_reads_these_cards_and_hands_out_their_nodes(spec: dict[str, Any]) -> None:

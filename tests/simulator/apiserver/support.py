@@ -9,6 +9,7 @@ import httpx2
 
 from simulator.apiserver.http_server import HttpServer, Request, Response, make_pair
 from simulator.apiserver.standin import ApiServerStandIn
+from tests.services import building
 
 Json: TypeAlias = dict[str, Any]
 CRS = "/apis/fpga.intel.com/v2"
@@ -16,7 +17,7 @@ FUNCTIONS = f"{CRS}/namespaces/default/acceleratorfunctions"
 PODS = "/api/v1/namespaces/default/pods"
 CONFIGS = "/apis/admissionregistration.k8s.io/v1"
 MERGE = {"Content-Type": "application/merge-patch+json"}
-PHYSICAL = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
+PHYSICAL = building.AF_NLB0
 
 
 def client_of(api: ApiServerStandIn) -> httpx2.AsyncClient:
@@ -32,17 +33,8 @@ def client_of(api: ApiServerStandIn) -> httpx2.AsyncClient:
 
 
 def function(name: str = "nlb0", **spec: Any) -> Json:
-    return {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": "AcceleratorFunction",
-        "metadata": {"name": name},
-        "spec": {
-            "afuId": "d8424dc4a4a3c413f89e433683f9040b",
-            "interfaceId": "ce48969398f05f33946d560708be108a",
-            "mode": "af",
-        }
-        | spec,
-    }
+    usual = building.function(name, "af")
+    return usual | {"spec": usual["spec"] | spec}
 
 
 def pod(name: str = "p", resource: str = "", count: object = 1, **spec: Any) -> Json:
