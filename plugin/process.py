@@ -31,9 +31,6 @@ STOPPED: Final = "stopped"
 REMOVED: Final = "the kubelet's folder was removed"
 LOCK_LOST: Final = "another plugin has the lock"
 
-END_SECONDS: Final = 4.0
-"""For all registrations to end; then they are left behind."""
-
 log = structlog.get_logger(component="plugin")
 
 
@@ -189,7 +186,5 @@ class Plugin:
                 # ends, none is sent: the devices will be back soon, and the kubelet keeps their
                 # number meanwhile.
                 self.serving.resources.withdraw()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(END_SECONDS):
-                    await self.serving.resources.close()
+            self.serving.resources.close()
         return reason

@@ -65,12 +65,10 @@ class ResourceSet:
         for registration in self.registrations.values():
             registration.update({})
 
-    async def close(self) -> None:
-        """End all registrations with their streams and sockets."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
+    def close(self) -> None:
+        """End all registrations with their streams and sockets; the group waits for them."""
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _offer(self, resource: str, devices: Devices) -> None:
         if resource in self.registrations:

@@ -58,7 +58,7 @@ async def fleet(counted: CountedResources = NONE) -> AsyncIterator[ResourceSet]:
         try:
             yield each
         finally:
-            await each.close()
+            each.close()
 
 
 async def test_a_resource_without_devices_ends_once_the_kubelet_counts_none_of_them(
