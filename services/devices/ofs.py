@@ -35,7 +35,6 @@ _AFU: Final = 1
 """The type of a feature header, its bits 63 to 60 (Documentation/fpga/dfl.rst)."""
 _ZEROS: Final = "0" * 32
 NO_AFU: Final = "afu-id-missing"
-UNREADABLE: Final = "function-unreadable"
 IN_USE: Final = "function-in-use"
 
 
@@ -89,14 +88,10 @@ def ofs_devices(
 def _function(card: Card, function: VirtualFunction) -> Device:
     interface = card.fme.interface_id if card.fme else ""
     is_known = interface and function.afu_id
-    reasons = (*_card_problems(card), *function.problems)
-    if not (function.afu_id or function.problems):
-        text = f"the AFU behind {function.pci.address} was not read"
-        reasons = (*reasons, Problem(UNREADABLE, text))
     return Device(
         id=function.id,
         resource=f"{DOMAIN}/{function_name(interface, function.afu_id)}" if is_known else "",
-        reasons=reasons,
+        reasons=(*_card_problems(card), *function.problems),
         nodes=function.nodes,
         numa_node=function.pci.numa_node,
         pci_addresses=(function.pci.address,),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from services.devices.model import Inventory, Problem, VirtualFunction
-from services.devices.ofs import UNREADABLE, afu_id, in_use
+from services.devices.ofs import afu_id, in_use
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import HardwareError
 
@@ -122,7 +122,7 @@ class AfuIds:
 
 
 def _unreadable(bar: Bar, why: str) -> Problem:
-    return Problem(UNREADABLE, f"{bar.path} can't be read: {why[:200]}")
+    return Problem("function-unreadable", f"{bar.path} can't be read: {why[:200]}")
 
 
 def _bars(inventory: Inventory) -> list[Bar]:

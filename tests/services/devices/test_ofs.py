@@ -52,7 +52,6 @@ def test_in_regiondevel_mode_a_device_is_the_engine_with_all_virtual_functions()
     [
         (ofs_card(virtual(5), virtual(6, "", UNBOUND)), AF, [[], ["vfio-not-bound"]]),
         (ofs_card(virtual(5), problems=(BAD,)), AF, [["port-errors"]]),
-        (ofs_card(virtual(5, "")), AF, [["function-unreadable"]]),
         (ofs_card(virtual(5, "", in_use("0000:b1:00.5"))), AF, [["function-in-use"]]),
         (ofs_card(virtual(5, "", UNBOUND)), PluginMode.REGIONDEVEL, [["vfio-not-bound"]]),
         (ofs_card(virtual(5)), PluginMode.REGION, [["programming-not-supported"]]),
