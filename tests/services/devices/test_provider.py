@@ -72,6 +72,7 @@ NO_NODE = Device("x", "", reasons=(Problem("no-node", "x has no node"),), type="
                 "dfl-port.0 of type t has the name of another device",
             ],
         ),
+        ([replace(CARD, card="y")], [], ["dfl-port.0 of y has the name of another device"]),
         # a name that two devices have in DRA
         (
             [device("b-c", "a", "1:1"), device("c", "a-b", "1:2")],
