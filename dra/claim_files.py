@@ -107,5 +107,5 @@ def _device(want: Want, device: Device) -> Device:
         variable = resource_variable(want.resource), ",".join(device.pci_addresses)
         device = replace(device, envs=(variable,))
     if want.kind is Kind.DEVELOP:
-        return replace(device, nodes=(*device.nodes, DeviceNode.at(device.id)))
+        return replace(device, nodes=(*device.nodes, DeviceNode(device.id)))
     return device

@@ -351,7 +351,7 @@ def _allocation(given: ContainerAllocation, root: str) -> pb.ContainerAllocateRe
         envs=given.envs,
         devices=[
             pb.DeviceSpec(
-                container_path=f"/dev/{node.inside}",
+                container_path=f"/dev/{node.name}",
                 host_path=node.host_path(root),
                 permissions=node.permissions,
             )

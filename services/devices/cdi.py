@@ -123,10 +123,10 @@ def describe_claim(devices: Iterable[ClaimDevice], *, host_root: str = "/") -> b
     entries = []
     for device in devices:
         check_name(device.name)
-        bad = [node for node in device.nodes if not _fits(node)]
+        bad = [node for node in device.nodes if not is_name(node.name)]
         if bad:
             raise InvalidName(
-                f"{device.name} has a node that no container can have: {bad[0].host!r:.200}"
+                f"{device.name} has a node that no container can have: {bad[0].name!r:.200}"
             )
         edits: dict[str, Any] = {}
         if device.nodes:
@@ -145,14 +145,10 @@ def _file(kind: str, entries: list[dict[str, Any]]) -> bytes:
 
 def _node(node: DeviceNode, host_root: str) -> dict[str, str]:
     return {
-        "path": f"/dev/{node.inside}",
+        "path": f"/dev/{node.name}",
         "hostPath": node.host_path(host_root),
         "permissions": node.permissions,
     }
-
-
-def _fits(node: DeviceNode) -> bool:
-    return is_name(node.host) and is_name(node.inside)
 
 
 def _problem(device: Device, known: Iterable[str]) -> Problem | None:
@@ -164,8 +160,8 @@ def _problem(device: Device, known: Iterable[str]) -> Problem | None:
     except InvalidName as error:
         return Problem("cdi-name", str(error))
     for node in device.nodes:
-        if not _fits(node):
-            text = f"{device.id} has a node that no container can have: {node.host!r:.200}"
+        if not is_name(node.name):
+            text = f"{device.id} has a node that no container can have: {node.name!r:.200}"
             return Problem("cdi-node", text)
     return None
 

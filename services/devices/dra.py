@@ -80,7 +80,7 @@ def fpga_name(place: str) -> str:
 
 def _of_fpga(device: Device, card: Card | None, programmed: Contents) -> dict[str, Value]:
     pci = card.pci if card else None
-    functions = [programmed.get(node.host) for node in device.nodes]
+    functions = [programmed.get(node.name) for node in device.nodes]
     program = _common([each or "" for each in functions])
     # Ours are always set, here and below: a selector that names an attribute which a device lacks
     # is an error, and one error keeps a pod from being scheduled on any node
@@ -154,7 +154,7 @@ def carried(device: DraDevice, before: Attributes, programmed: Contents) -> DraD
         for name, value in device.attributes.items()
     }
     # Containers can't change what was programmed: its record counts only while the port shows it.
-    ports = {node.host for node in device.device.nodes}
+    ports = {node.name for node in device.device.nodes}
     if ports and ports <= programmed.keys():
         attributes |= {name: device.attributes[name] for name in CONTENT}
     return DraDevice(device.name, device.device, attributes)

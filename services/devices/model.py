@@ -7,7 +7,7 @@ A **card** is one FPGA device of one driver. Its management engine (**FME**) pro
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 Value: TypeAlias = bool | int | str
 """The value of an attribute."""
@@ -181,10 +181,8 @@ class Inventory:
 class DeviceNode:
     """A device node that a container gets."""
 
-    host: str
-    """Its path below `/dev` on the host: `dfl-port.0`, `vfio/12`."""
-    inside: str
-    """Its path below `/dev` in the container."""
+    name: str
+    """Its path below `/dev`, on the host and in the container: `dfl-port.0`, `vfio/12`."""
     permissions: str = "rw"
     """What the container may do with it, of `r` and `w`; never `m`, which is mknod."""
     number: tuple[int, int] | None = None
@@ -192,12 +190,7 @@ class DeviceNode:
 
     def host_path(self, root: str) -> str:
         """Its whole path on the host, whose `dev/` is below a folder there."""
-        return f"{root.rstrip('/')}/dev/{self.host}"
-
-    @classmethod
-    def at(cls, path: str) -> Self:
-        """A node that has the same path on the host and inside."""
-        return cls(path, path)
+        return f"{root.rstrip('/')}/dev/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

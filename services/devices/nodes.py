@@ -124,4 +124,4 @@ def check_node(
     if problem is None and actual is not None and actual != number:
         text = f"/dev/{name} is {actual[0]}:{actual[1]}, and the device is {number[0]}:{number[1]}"
         problem = Problem("node-other-number", text)
-    return problem or DeviceNode(name, name, permissions, number)
+    return problem or DeviceNode(name, permissions, number)

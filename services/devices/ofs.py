@@ -107,7 +107,7 @@ def _region(card: Card, functions: Sequence[VirtualFunction]) -> Device:
     of_functions = [problem for each in functions for problem in each.problems]
     reasons = (*_card_problems(card), *of_functions)
     nodes = [node for each in functions for node in each.nodes]
-    nodes += [DeviceNode.at(card.fme.name)] if card.fme else []
+    nodes += [DeviceNode(card.fme.name)] if card.fme else []
     return Device(
         id=_engine(card),
         resource="" if of_functions or not interface else f"{DOMAIN}/{region_name(interface)}",

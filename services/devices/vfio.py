@@ -86,4 +86,4 @@ def shared_problem(group: Group, address: str) -> Problem | None:
 
 def has_groups(devices: Iterable[Device]) -> bool:
     """Whether devices are IOMMU groups."""
-    return any(node.host.startswith("vfio/") for device in devices for node in device.nodes)
+    return any(node.name.startswith("vfio/") for device in devices for node in device.nodes)

@@ -100,10 +100,10 @@ def require_numbers(root: Path, nodes: Iterable[DeviceNode]) -> None:
     files = Sysfs(root)  # `/dev` is in memory, so this asks no device
     for node in nodes:
         # A missing one is left to the runtime: a refusal of `Allocate` fails the pod for good.
-        actual = files.node_number(node.host) if node.number else None
+        actual = files.node_number(node.name) if node.number else None
         if node.number and actual and actual != node.number:
             (now, at), (major, minor) = actual, node.number
             raise NotAllowed(
-                f"/dev/{node.host} is {now}:{at}, and the device is {major}:{minor}: another device"
+                f"/dev/{node.name} is {now}:{at}, and the device is {major}:{minor}: another device"
                 " has its node now"
             )

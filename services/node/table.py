@@ -94,7 +94,7 @@ def _row(device: Device, owners: tuple[Holder, ...]) -> Row:
         afu_ids=device.afu_ids,
         health=HEALTHY if device.healthy else UNHEALTHY,
         reasons=device.reasons,
-        nodes=tuple(f"/dev/{node.inside}" for node in device.nodes),
+        nodes=tuple(f"/dev/{node.name}" for node in device.nodes),
         holders=owners,
     )
 

@@ -32,7 +32,7 @@ def test_variables_are_joined_for_a_request_and_told_apart_by_it() -> None:
 
 
 def test_who_watches_all_devices_can_tell_their_resources_apart() -> None:
-    node = (DeviceNode.at("ve0"),)
+    node = (DeviceNode("ve0"),)
     devices = {
         each: DraDevice(
             each, Device(each, "r", type=kind, envs=((variable, each),), nodes=node), {}

@@ -86,7 +86,7 @@ def _device(device: Device) -> str:
     words = ["healthy" if device.healthy else "unhealthy"]
     words += [each.reason for each in device.reasons]
     words += [] if device.numa_node is None else [f"numa={device.numa_node}"]
-    words += [f"{each.host}:{each.permissions}" for each in device.nodes]
+    words += [f"{each.name}:{each.permissions}" for each in device.nodes]
     return " ".join(words)
 
 

@@ -29,7 +29,7 @@ def test_each_type_serves_its_device(tmp_path: Path, name: str) -> None:
     assert found.problems == ()
     (device,) = [each for each in found.devices if each.resource]
     assert (device.id, device.healthy, device.type) == (own.id, True, name)
-    assert tuple(each.host for each in device.nodes) == own.nodes
+    assert tuple(each.name for each in device.nodes) == own.nodes
     if own.state:
         tree.file(own.state, own.bad)
         assert types.reasons()[own.id] == [own.reason]

@@ -108,7 +108,7 @@ async def test_a_container_whose_devices_were_renumbered_does_not_start_again(
 
 def _nodes(plugin: Plugin) -> dict[str, str]:
     devices = serving(plugin).node.state.advertised.devices()
-    return {each.id: each.nodes[0].host for each in devices if each.nodes}
+    return {each.id: each.nodes[0].name for each in devices if each.nodes}
 
 
 async def test_a_device_whose_file_hangs_takes_nothing_from_cards(

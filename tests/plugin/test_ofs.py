@@ -59,7 +59,7 @@ async def test_a_container_whose_group_has_another_number_does_not_start_again(
 
         def is_renumbered() -> bool:
             devices = serving(plugin).node.state.advertised.devices()
-            return [each.nodes[0].host for each in devices if each.healthy] == ["vfio/7"]
+            return [each.nodes[0].name for each in devices if each.healthy] == ["vfio/7"]
 
         await eventually_async(is_renumbered)
         await bed.kubelet.restart_container(state, "c")

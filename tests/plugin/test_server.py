@@ -31,7 +31,7 @@ def device(key: str, *, healthy: bool = True, numa_node: int | None = None) -> D
         id=key,
         resource=RESOURCE,
         reasons=() if healthy else (Problem("r", "m"),),
-        nodes=(DeviceNode.at(key),),
+        nodes=(DeviceNode(key),),
         numa_node=numa_node,
         cdi=f"intel.cdi.k8s.io/fpga={key}",
         envs=(("ACCELBIND_AF_X", f"0000:{key}"),),

@@ -3,7 +3,6 @@ import pytest
 from services.devices.allocation import (
     ContainerAllocation,
     allocate,
-    resource_variable,
 )
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
@@ -21,7 +20,7 @@ def tree(mode: PluginMode) -> AdvertisedResources:
 
 
 def nodes(*names: str) -> tuple[DeviceNode, ...]:
-    return tuple(map(DeviceNode.at, names))
+    return tuple(map(DeviceNode, names))
 
 
 AF, REGION_MODE, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
@@ -88,28 +87,8 @@ def test_a_variable_has_a_value_for_each_device_in_their_order_and_a_fixed_one_i
     assert answer.envs == {"NODE": "1,0,1", "ID": "z,,x", "FIXED": "a,b"}
 
 
-@pytest.mark.parametrize(
-    ("devices", "has"),
-    [
-        (tree(PluginMode.AF).resources[AF_NLB0], "dfl-port.0, dfl-port.1, dfl-port.2, dfl-port.3"),
-        ({}, "no devices"),
-    ],
-)
-def test_an_unknown_id_is_refused_with_the_ids_there_are(
-    devices: dict[str, Device], has: str
-) -> None:
+def test_an_unknown_id_is_refused_with_the_ids_there_are() -> None:
     with pytest.raises(NotAllowed) as refused:
-        allocate(devices, ["dfl-port.9", "?"])
-    assert str(refused.value) == f"no device 'dfl-port.9', '?': the resource has {has} now"
-
-
-@pytest.mark.parametrize(
-    ("resource", "variable"),
-    [
-        (AF_NLB0, AF_VARIABLE),
-        (REGION, REGION_VARIABLE),
-        ("a.b/c/af-1.2_3", "ACCELBIND_AF_1_2_3"),
-    ],
-)
-def test_a_variable_is_named_for_its_resource(resource: str, variable: str) -> None:
-    assert resource_variable(resource) == variable
+        allocate(tree(PluginMode.REGION).resources[REGION], ["dfl-fme.1", "dfl-fme.9", "?"])
+    has = "dfl-fme.0, dfl-fme.1, dfl-fme.2"
+    assert str(refused.value) == f"no device 'dfl-fme.9', '?': the resource has {has} now"

@@ -22,7 +22,7 @@ from tests.services.cards import advertise, card, port
 
 
 def nodes(*names: str) -> tuple[DeviceNode, ...]:
-    return tuple(map(DeviceNode.at, names))
+    return tuple(map(DeviceNode, names))
 
 
 FIRST = Device(
@@ -116,7 +116,7 @@ def test_a_hook_is_announced_for_each_device() -> None:
 
 
 def test_devices_of_types_are_in_a_file_of_their_own() -> None:
-    node = DeviceNode("accel/accel0", "accel/accel0", "r")
+    node = DeviceNode("accel/accel0", "r")
     device = replace(FIRST, id="0000-b1-00-0", nodes=(node,), cdi=f"{DEVICE_KIND}=0000-b1-00-0")
     assert describe([FIRST, device]).devices == (FIRST.id,)
     file = describe([FIRST, device], kind=DEVICE_KIND, host_root="/host")
@@ -127,8 +127,8 @@ def test_devices_of_types_are_in_a_file_of_their_own() -> None:
 
 
 def test_the_file_of_a_claim_has_nodes_and_variables() -> None:
-    both = ClaimDevice("u-r-a", (DeviceNode.at("dfl-port.0"),), (("A", "b"),))
-    nodes = ClaimDevice("u-r-b", (DeviceNode("x", "y", "r"),))
+    both = ClaimDevice("u-r-a", (DeviceNode("dfl-port.0"),), (("A", "b"),))
+    nodes = ClaimDevice("u-r-b", (DeviceNode("x", "r"),))
     nothing = ClaimDevice("u-r-c")
     file = json.loads(describe_claim([both, nodes, nothing], host_root="/host"))
     assert (file["cdiVersion"], file["kind"]) == ("0.5.0", "accelbind.dev/claim")
@@ -139,7 +139,7 @@ def test_the_file_of_a_claim_has_nodes_and_variables() -> None:
             "name": "u-r-b",
             "containerEdits": {
                 "deviceNodes": [
-                    {"path": "/dev/y", "hostPath": "/host/dev/x", "permissions": "r"},
+                    {"path": "/dev/x", "hostPath": "/host/dev/x", "permissions": "r"},
                 ]
             },
         },
@@ -149,7 +149,7 @@ def test_the_file_of_a_claim_has_nodes_and_variables() -> None:
     assert claim_file("u") == "accelbind-claim-u.json"
 
 
-@pytest.mark.parametrize("device", [ClaimDevice("u/r"), ClaimDevice("u", (DeviceNode.at("../x"),))])
+@pytest.mark.parametrize("device", [ClaimDevice("u/r"), ClaimDevice("u", (DeviceNode("../x"),))])
 def test_a_claim_that_no_runtime_would_take_is_an_error(device: ClaimDevice) -> None:
     with pytest.raises(InvalidName):
         describe_claim([device])

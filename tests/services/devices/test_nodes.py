@@ -61,7 +61,7 @@ def test_denied_nodes_are_denied(subsystem: str, number: Number, name: str) -> N
 )
 def test_others_are_given_as_sysfs_has_them(subsystem: str, number: Number, name: str) -> None:
     answer = check_node(found(name, number, subsystem), permissions="r")
-    assert answer == DeviceNode(name, name, "r", number)
+    assert answer == DeviceNode(name, "r", number)
 
 
 def test_the_node_has_to_be_the_device() -> None:

@@ -9,13 +9,13 @@ from tests.services.ofs_cards import AFU_HEADER, HE_MEM
 
 NO_AFU = Problem("afu-id-missing", "dfl-port.0 has no afu_id")
 UNBOUND = Problem("vfio-not-bound", "0000:b1:00.5 is not bound to vfio-pci")
-VFIO = DeviceNode("vfio/vfio", "vfio/vfio", number=(10, 196))
+VFIO = DeviceNode("vfio/vfio", number=(10, 196))
 AF = PluginMode.AF
 ONES = 2**64 - 1
 
 
 def virtual(number: int, afu: str = HE_MEM, *problems: Problem) -> VirtualFunction:
-    own = DeviceNode.at(f"vfio/{number}")
+    own = DeviceNode(f"vfio/{number}")
     return VirtualFunction(
         function(f"0000:b1:00.{number}", numa=1, physfn="0000:b1:00.0"),
         bar="",
@@ -43,7 +43,7 @@ def reasons(of: Card, mode: PluginMode) -> list[list[str]]:
 def test_in_regiondevel_mode_a_device_is_the_engine_with_all_virtual_functions() -> None:
     (device,) = devices(ofs_card(virtual(5), virtual(6)), PluginMode.REGIONDEVEL)
     assert (device.id, device.resource) == ("dfl-fme.0", f"fpga.intel.com/region-{INTERFACE}")
-    assert [node.host for node in device.nodes] == ["vfio/5", "vfio/vfio", "vfio/6", "dfl-fme.0"]
+    assert [node.name for node in device.nodes] == ["vfio/5", "vfio/vfio", "vfio/6", "dfl-fme.0"]
     assert device.pci_addresses == ("0000:b1:00.5", "0000:b1:00.6", "0000:b1:00.0")
 
 

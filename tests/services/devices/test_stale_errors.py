@@ -70,7 +70,7 @@ def test_the_ids_of_every_mode_are_understood(mode: PluginMode) -> None:
     for device in devices:
         others = [each.id for each in devices if each is not device]
         cleared = Node().look(*cards, allocated=others)
-        nodes = {node.host for node in device.nodes}
+        nodes = {node.name for node in device.nodes}
         assert {each.partition("=")[0] for each in cleared} <= nodes
         assert cleared or mode is PluginMode.BDF  # where ports of one function count together
 

@@ -24,7 +24,7 @@ UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
 
 
 def device(*nodes: str) -> Device:
-    return Device("0000-b1-00-0", RESOURCE, nodes=tuple(map(DeviceNode.at, nodes)))
+    return Device("0000-b1-00-0", RESOURCE, nodes=tuple(map(DeviceNode, nodes)))
 
 
 class Setting:
@@ -117,11 +117,11 @@ async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(
 @pytest.mark.parametrize(
     ("node", "allowed"),
     [
-        (DeviceNode("null", "null", number=(1, 3)), True),
-        (DeviceNode("null", "null", number=(1, 4)), False),
-        (DeviceNode("null", "null"), True),
-        (DeviceNode("missing", "missing", number=(1, 4)), True),
-        (DeviceNode("fd", "fd", number=(1, 4)), True),
+        (DeviceNode("null", number=(1, 3)), True),
+        (DeviceNode("null", number=(1, 4)), False),
+        (DeviceNode("null"), True),
+        (DeviceNode("missing", number=(1, 4)), True),
+        (DeviceNode("fd", number=(1, 4)), True),
     ],
 )
 def test_only_a_node_of_another_device_is_refused(node: DeviceNode, *, allowed: bool) -> None:

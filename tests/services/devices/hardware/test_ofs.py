@@ -55,7 +55,7 @@ def test_the_afus_of_a_card_are_read_behind_its_virtual_functions(bench: Bench) 
     first, *_ = bench.functions()
     assert bench.found() == [HE_MEM, HE_HSSI, MEM_TG]
     assert (first.pci.address, first.pci.physfn, first.pci.numa_node) == (FIRST, "0000:b1:00.0", 1)
-    assert [node.host for node in first.nodes] == ["vfio/1770", "vfio/vfio"]
+    assert [node.name for node in first.nodes] == ["vfio/1770", "vfio/vfio"]
     assert first.nodes[1].number == (10, 196)
 
 

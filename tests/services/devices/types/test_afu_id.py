@@ -42,7 +42,7 @@ def test_the_type_in_the_guide_serves_a_card_without_region(node: OfsNode, tmp_p
     served, *others = types.scan().devices
     assert (served.id, served.resource) == ("0000-b1-00-5", "device.accelbind.dev/he-mem")
     assert served.healthy
-    assert [each.host for each in served.nodes] == ["vfio/1770", "vfio/vfio"]
+    assert [each.name for each in served.nodes] == ["vfio/1770", "vfio/vfio"]
     assert [each.reasons[0].message for each in others] == [
         f'afuID is "{afu}", not "{HE_MEM}"' for afu in AFUS[1:]
     ]
@@ -67,7 +67,7 @@ def test_a_function_in_use_keeps_its_afu_and_is_unknown_after_a_restart(
     unknown = first(restarted, *held)
     assert (unknown.resource, unknown.healthy) == ("device.accelbind.dev/he-mem", False)
     assert [each.reason for each in unknown.reasons] == ["function-in-use"]
-    assert [each.host for each in unknown.nodes] == ["vfio/1770", "vfio/vfio"]
+    assert [each.name for each in unknown.nodes] == ["vfio/1770", "vfio/vfio"]
     other = first(Types(tmp_path / "types", node.root, patience=20), ("r", "0000-b1-00-5"))
     assert (other.resource, other.reasons[0].reason) == ("", "function-in-use")
     assert first(restarted).healthy
