@@ -73,9 +73,9 @@ def load_config(
     environment: Mapping[str, str] = os.environ,
     service_account: str = SERVICE_ACCOUNT,
 ) -> Access | None:
-    """From a file, else the files that `KUBECONFIG` names, else the pod's service account.
+    """How to reach it: from a file, from those that `KUBECONFIG` names, or as the pod's account.
 
-    None if there is none of them.
+    The first of these that there is counts; None without any.
 
     Raises:
         ClusterError: It can't be used.

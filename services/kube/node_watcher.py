@@ -15,8 +15,8 @@ from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"
 
-# Between two reads that events cause: a cache may lag behind for long, with an event for each
-# heartbeat of the kubelet.
+# Between two reads that events cause: a cache may lag behind for long, and each of its events
+# differs from what is known.
 READ_SECONDS: Final = 5.0
 
 

@@ -61,7 +61,7 @@ class CertificateSource:
 
     @property
     def failures(self) -> int:
-        """How often that failed."""
+        """How often the latest files couldn't be used."""
         return self._outage.failures
 
     def load(self) -> None:
@@ -94,8 +94,8 @@ class CertificateSource:
 
     async def follow(self, interval: float = INTERVAL) -> NoReturn:
         """Refresh every `interval` seconds until cancelled."""
-        # Files are overwritten, renamed, or swapped behind a symlink (a mounted Secret): no event
-        # and no time stamp shows all of that, so their contents are compared.
+        # Files are overwritten, renamed, or swapped behind a symlink (a mounted Secret), so their
+        # contents are compared.
         while True:
             await asyncio.sleep(interval)
             self.refresh()
