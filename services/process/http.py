@@ -114,7 +114,7 @@ class MetricsServer:
         endpoints = {path: self._probe(path, route) for path, route in (routes or {}).items()}
         app = Starlette(
             routes=[
-                starlette.routing.Route(path, endpoint, methods=["GET"])
+                starlette.routing.Route(path, endpoint)
                 for path, endpoint in {"/metrics": self._metrics, **endpoints}.items()
             ]
         )
@@ -139,12 +139,11 @@ class MetricsServer:
         self._serving: asyncio.Task[None] | None = None
         self.port = 0
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and serve in a task; return the port, any free one for port 0."""
+    async def start(self, host: str, port: int) -> None:
+        """Listen, on any free port for port 0, and serve in a task."""
         listener = listen(host, port)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="metrics")
         self.port = listener.getsockname()[1]
-        return self.port
 
     async def close(self) -> None:
         """Stop listening, and end open exchanges."""

@@ -53,7 +53,8 @@ async def running(
     """The port of a server."""
     routes = (probes or Probes()).routes
     async with MetricsServer(registry or CollectorRegistry(), routes, deadline=deadline) as server:
-        yield await server.start("127.0.0.1", 0)
+        await server.start("127.0.0.1", 0)
+        yield server.port
 
 
 async def exchange(port: int, request: bytes) -> bytes:
