@@ -7,6 +7,8 @@ from typing import Final
 from services.admission.mutate import Policy
 from services.mappings.index import MappingIndex
 from services.pods.manifests import FoundPod
+from services.pods.pod import Resources
+from services.pods.requests import requesting_containers
 from services.process.text import plain, quote
 
 _ALIKE: Final = 0.8
@@ -23,15 +25,13 @@ def misspelt_resources(
         *_named(policy.domains, [*mappings.by_name, *mappings.modes]),
         *_named(policy.accelerator_domains, [*mappings.accelerators.by_name, *shared.by_name]),
     ]
-    spec = found.pod.spec
-    for container in (*(spec.init_containers or ()), *(spec.containers or ())) if spec else ():
-        resources = container.resources
-        limits, requests = (resources.limits, resources.requests) if resources else (None, None)
-        for key in dict.fromkeys((*(limits or ()), *(requests or ()))):
+    for ref in requesting_containers(found.pod, ("",)):  # whatever resource
+        resources = ref.container.resources or Resources()
+        for key in dict.fromkeys((*(resources.limits or ()), *(resources.requests or ()))):
             near = [] if key.startswith(policy.prefixes) else _alike(key, ours)
             if near:
                 yield (
-                    f"container {quote(container.name)} asks for {plain(key)},"
+                    f"container {quote(ref.container.name)} asks for {plain(key)},"
                     f" which accelbind does not serve; did you mean {plain(near[0])}?"
                 )
 
