@@ -30,7 +30,7 @@ from services.kube.connection import connector
 from services.mappings import folder as folders
 from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.mappings.schema import SPECS, unknown_fields, wrong_type
-from services.process.errors import ClusterError, InvalidSettings
+from services.process.errors import InvalidSettings
 from services.process.text import count, plain
 from webhook.settings import ReviewSettings
 
@@ -205,14 +205,8 @@ def _within(
 
 
 def _check_cluster(kubeconfig: Path | None, policy: Policy, namespace: str | None) -> Checked:
-    try:
-        client = connector(kubeconfig)()
-    except ClusterError as error:
-        # The kubeconfig is wrong, not the cluster.
-        raise InvalidSettings(str(error)) from error
-
     async def read() -> Survey:
-        async with client:
+        async with connector(kubeconfig)() as client:
             return await survey(client, policy, namespace=namespace)
 
     seen = asyncio.run(read())

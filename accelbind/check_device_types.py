@@ -12,7 +12,6 @@ from accelbind.output import Output, OutputFormat, print_result, table_lines
 from accelbind.run import with_settings
 from services.devices.types.load import LoadedTypes, load_types
 from services.node.settings import NodeSettings
-from services.process.errors import ExternalFailure, InvalidSettings
 from services.process.text import count, plain
 
 Folder = Annotated[
@@ -38,10 +37,7 @@ def device_types(
       accelbind check device-types ./types
       accelbind check device-types ./types -o json
     """
-    try:
-        loaded = load_types(folder, domains=settings.resource_domain)
-    except ExternalFailure as error:
-        raise InvalidSettings(str(error)) from error  # exit code 1 is an answer
+    loaded = load_types(folder, domains=settings.resource_domain)
     result = {
         "types": [{"name": each.name, "resource": each.resource} for each in loaded.types],
         "findings": [dataclasses.asdict(each) for each in loaded.problems],

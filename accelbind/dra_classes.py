@@ -18,7 +18,7 @@ from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode
 from services.node.settings import NodeSettings
 from services.process.blocking import BlockingCalls
-from services.process.errors import ExternalFailure, InvalidMapping, InvalidSettings
+from services.process.errors import InvalidMapping, InvalidSettings
 from services.process.text import plain
 from services.programming.assignment import regions_of
 
@@ -100,10 +100,7 @@ def _of_node(settings: NodeSettings) -> Iterator[tuple[FpgaClass, str]]:
 def _types(settings: NodeSettings) -> Iterator[Any]:
     if settings.device_types is None:
         return
-    try:
-        loaded = load_types(settings.device_types, domains=settings.resource_domain)
-    except ExternalFailure as error:
-        raise InvalidSettings(str(error)) from error
+    loaded = load_types(settings.device_types, domains=settings.resource_domain)
     for problem in loaded.problems:
         warn(plain(str(problem), 1000))
     yield from loaded.types
