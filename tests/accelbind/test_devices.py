@@ -13,10 +13,6 @@ import msgspec
 import pytest
 
 from accelbind import devices_show
-from dra.book import FOLDER as CLAIMS
-from dra.book import ClaimBook
-from dra.claims import ClaimRef
-from dra.wants import Kind, Want
 from services.containers import holder_source
 from services.containers.holders import Holder
 from services.devices.model import Problem
@@ -25,6 +21,7 @@ from simulator.card_faults import Fault
 from simulator.cards import NLB0, CardSpec, Rack
 from simulator.devices import DeviceTree
 from simulator.kubelet.standin import KubeletStandIn
+from tests.accelbind.claims import UID, with_claim
 from tests.accelbind.running import Done, plain_port, run, run_process
 from tests.plugin.support import AF, container, pod, running, settings
 from tests.services.devices.types.making import document
@@ -83,11 +80,7 @@ def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port
 
 def test_a_claim_has_a_device(short_dir: Path) -> None:
     Rack(short_dir / "root").add_card(CardSpec())
-    book = ClaimBook(short_dir / "state" / CLAIMS)
-    region = "fpga.intel.com/region-x"
-    fpga = ("fpga-0000-01-00-0",), ("dfl-fme.0",)
-    want = Want("fpga", Kind.PROGRAM, *fpga, ((),), region, region)
-    book.reserve(ClaimRef("team-a", "mine", "0a1b"), (want,))
+    book = with_claim(short_dir / "state")
     flags = here(short_dir, "--files", "--mode", "region", "--state-dir", short_dir / "state")
     (device,) = asked_json(*flags)["devices"]
     assert device["device"] == "dfl-fme.0"
@@ -95,8 +88,8 @@ def test_a_claim_has_a_device(short_dir: Path) -> None:
         {"namespace": "team-a", "pod": "", "container": "", "claim": "mine"}
     ]
     assert "claim team-a/mine" in ask(*flags).stdout
-    book.path("0a1b").write_text("{")
-    assert f"{book.path('0a1b')} can't be read" in ask(*flags).stderr
+    book.path(UID).write_text("{")
+    assert f"{book.path(UID)} can't be read" in ask(*flags).stderr
 
 
 def test_the_settings_of_the_plugins_pod_count(short_dir: Path) -> None:

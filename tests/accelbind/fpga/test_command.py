@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from dra.book import FOLDER, ClaimBook
-from dra.claims import ClaimRef
-from dra.wants import Kind, Want
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
+from tests.accelbind.claims import UID, with_claim
 from tests.accelbind.running import Done, run
 from tests.recorded import write_checkpoint
 from tests.support import holding
@@ -27,6 +25,14 @@ def rack(tmp_path: Path) -> Rack:
     made = Rack(tmp_path / "root")
     write_checkpoint(made.root / "kubelet")
     return made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A bitstream that fits a card, which has another function."""
+    path = tmp_path / "file"
+    path.write_bytes(make_gbs(A10_INTERFACE, NLB3))
+    return path
 
 
 def fpga(rack: Rack, *arguments: object) -> Done:
@@ -67,11 +73,9 @@ def test_the_list_may_be_of_one_kind(rack: Rack, kind: str) -> None:
         assert {each["kind"] for each in listed(rack, f"--kind={kind}", f"--mode={mode}")} == {kind}
 
 
-def test_an_engine_stands_for_the_only_port_that_it_has(rack: Rack, tmp_path: Path) -> None:
+def test_an_engine_stands_for_the_only_port_that_it_has(rack: Rack, file: Path) -> None:
     rack.add_card(CardSpec(ports=1))
     rack.add_card(CardSpec(ports=2))
-    file = tmp_path / "file"
-    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
     code, out, _ = fpga(rack, "program", "/dev/dfl-fme.0", file, "--dry-run", "-o", "json")
     assert (code, json.loads(out)["device"]) == (0, "dfl-port.0")
     for command in (("program", "dfl-fme.1", file, "--dry-run"), ("reset", "dfl-fme.1")):
@@ -107,14 +111,12 @@ def test_what_a_dry_run_finds_is_told_in_a_sentence(
     ("resource", "device"), [("af-x", "dfl-port.0"), ("region-x", "dfl-fme.0")]
 )
 def test_a_port_that_a_container_has_is_programmed_by_force_only(
-    rack: Rack, tmp_path: Path, resource: str, device: str, flags: tuple[str, ...]
+    rack: Rack, file: Path, resource: str, device: str, flags: tuple[str, ...]
 ) -> None:
     rack.add_card(CardSpec(driver="dfl"))
     rack.add_card(CardSpec(driver="dfl"))
     write_checkpoint(rack.root / "kubelet", (resource, device))
     (rack.root / "logs/ns_p_u").mkdir(parents=True)
-    file = tmp_path / "file"
-    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
     logs = ("--pod-logs-dir", rack.root / "logs")
     code, _, err = fpga(rack, "program", "dfl-port.0", file, *flags, *logs)
     assert code == 3
@@ -123,22 +125,16 @@ def test_a_port_that_a_container_has_is_programmed_by_force_only(
         assert fpga(rack, "program", port, file, *force, "--dry-run")[0] == 0
 
 
-def test_so_is_a_port_of_a_region_that_a_claim_has(rack: Rack, tmp_path: Path) -> None:
+def test_so_is_a_port_of_a_region_that_a_claim_has(rack: Rack, file: Path) -> None:
     rack.add_card(CardSpec(driver="dfl"))
-    region = "fpga.intel.com/region-x"
-    names = ("fpga-0000-01-00-0",), ("dfl-fme.0",)
-    want = Want("fpga", Kind.PROGRAM, *names, ((),), region, region)
-    book = ClaimBook(rack.root / "state" / FOLDER)
-    book.reserve(ClaimRef("team-a", "mine", "0a1b"), (want,))
-    file = tmp_path / "file"
-    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
+    book = with_claim(rack.root / "state")
     code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
     assert code == 3
     assert "dfl-port.0 is held by claim team-a/mine" in err
-    book.path("0a1b").write_text("{")
+    book.path(UID).write_text("{")
     code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
     assert (code, "whether a claim has dfl-port.0 is unknown" in err) == (3, True)
-    assert f"{book.path('0a1b')} can't be read" in err
+    assert f"{book.path(UID)} can't be read" in err
     assert fpga(rack, "program", "dfl-port.0", file, "--force", "--dry-run")[0] == 0
 
 
@@ -156,11 +152,9 @@ def without_kubelet(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("doubt", [broken, unreachable, Path.unlink, without_kubelet])
-def test_in_doubt_a_port_is_held(rack: Rack, tmp_path: Path, doubt: Callable[[Path], None]) -> None:
+def test_in_doubt_a_port_is_held(rack: Rack, file: Path, doubt: Callable[[Path], None]) -> None:
     rack.add_card(CardSpec(driver="dfl"))
     doubt(write_checkpoint(rack.root / "kubelet", ("af-x", "dfl-port.7")))
-    file = tmp_path / "file"
-    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
     code, _, err = fpga(rack, "program", "dfl-port.0", file)
     assert (code, "whether a container has dfl-port.0 is unknown" in err) == (3, True)
     assert "if no kubelet runs on this machine, use --force" in err
@@ -171,11 +165,9 @@ def test_in_doubt_a_port_is_held(rack: Rack, tmp_path: Path, doubt: Callable[[Pa
     "command", [("program", "{file}", "--dry-run"), ("reset",), ("clear-errors",)], ids=str
 )
 def test_a_port_that_somebody_has_is_left_alone(
-    rack: Rack, tmp_path: Path, command: tuple[str, ...]
+    rack: Rack, file: Path, command: tuple[str, ...]
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", faults=(Fault.PORT_ERRORS,)))
-    file = tmp_path / "file"
-    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
     name, *more = (word.format(file=file) for word in command)
     with holding(rack.root / "dev/dfl-port.0") as pid:
         code, out, err = fpga(rack, name, "dfl-port.0", *more)
