@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from services.devices.dra import API_VERSION, DRIVER, FPGA, PROGRAM_DIGITS
 from services.devices.types.model import DeviceType
+from services.kube.objects import LABELS
 from services.mappings.model import Mapping, Mode
 from services.names import DOMAIN, function_name, region_name
 from services.process.errors import InvalidSettings
@@ -27,7 +28,6 @@ from services.process.text import clip
 NAMES: Final = f"{DRIVER}/mappings"
 """The annotation of a class with the mappings that it is for."""
 
-_LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
 _MAX_NAMES: Final = 2000
 _HASH: Final = 26
 AF_CLASS: Final = re.compile(f"af-[0-9a-f]{{3}}-[0-9a-f]{{3}}-[a-z2-7]{{{_HASH}}}")
@@ -129,7 +129,7 @@ def _class(
     parameters: Manifest | None = None,
     names: Iterable[str] = (),
 ) -> Manifest:
-    metadata: Manifest = {"name": name, "labels": _LABELS}
+    metadata: Manifest = {"name": name, "labels": LABELS}
     about = ", ".join(names)
     if about:
         metadata["annotations"] = {NAMES: clip(about, _MAX_NAMES)}

@@ -27,7 +27,16 @@ from certs.certificates import (
     read_certificates,
     read_signing_key,
 )
-from certs.policy import CA_KEYS, SERVING_KEYS, serving_certificate, stored_authorities
+from certs.policy import (
+    CA_CERTIFICATE,
+    CA_KEY,
+    CA_KEYS,
+    SERVING_CERTIFICATE,
+    SERVING_KEY,
+    SERVING_KEYS,
+    serving_certificate,
+    stored_authorities,
+)
 from services.process.errors import CertificateError, InvalidSettings
 from services.process.files import replace_files
 from services.process.pairs import read_pem
@@ -72,13 +81,13 @@ def issue(
         authority, is_new = _authority(directory, moment, ca_lifetime)
         serving = issue_serving(authority, subject_names, moment, lifetime)
         files = {
-            "tls.key": (serving.key_pem, _PRIVATE),
-            "tls.crt": (serving.certificate_pem, _PUBLIC),
+            SERVING_KEY: (serving.key_pem, _PRIVATE),
+            SERVING_CERTIFICATE: (serving.certificate_pem, _PUBLIC),
         }
         if is_new:
             files = {
-                "ca.key": (authority.key_pem, _PRIVATE),
-                "ca.crt": (authority.certificate_pem, _PUBLIC),
+                CA_KEY: (authority.key_pem, _PRIVATE),
+                CA_CERTIFICATE: (authority.certificate_pem, _PUBLIC),
                 **files,
             }
         try:
@@ -87,10 +96,10 @@ def issue(
         except OSError as error:
             raise CertificateError(f"{directory} cannot be written: {error.strerror}") from error
     return IssuedPaths(
-        ca_certificate=directory / "ca.crt",
-        ca_key=directory / "ca.key",
-        certificate=directory / "tls.crt",
-        key=directory / "tls.key",
+        ca_certificate=directory / CA_CERTIFICATE,
+        ca_key=directory / CA_KEY,
+        certificate=directory / SERVING_CERTIFICATE,
+        key=directory / SERVING_KEY,
         names=tuple(name_text(name) for name in subject_names),
         new_authority=is_new,
         authority_ends=authority.certificate.not_valid_after_utc,
@@ -121,7 +130,7 @@ def read_folder(directory: Path) -> dict[str, bytes]:
 
 def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[KeyPair, bool]:
     """The CA in the folder, or a new one, and whether it is new."""
-    certificate_path, key_path = directory / "ca.crt", directory / "ca.key"
+    certificate_path, key_path = directory / CA_CERTIFICATE, directory / CA_KEY
     certificate_text, key_text = _read(certificate_path), _read(key_path)
     if key_text is None and certificate_text is None:
         return create_authority(now, lifetime), True
