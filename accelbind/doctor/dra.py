@@ -89,9 +89,9 @@ def _left_of_plugin(node: Node, socket: Path) -> Iterator[Line]:
     left = sorted(resource for resource in registered if resource.startswith(ours))
     if left and _began(registration_socket(folder)) < _began(socket):
         yield warning(
-            f"the kubelet has not been restarted since the device plugin served"
-            f" {listing(left[:3], more=max(0, len(left) - 3))}: it may ask the ended plugin before"
-            " a container starts (no devices found allocated in local cache)",
+            "the kubelet has not been restarted since the device plugin served"
+            f" {listing(left, most=3)}: it may ask the ended plugin before a container starts"
+            " (no devices found allocated in local cache)",
             f"restart the kubelet once: {_GUIDE}",
         )
 

@@ -209,5 +209,5 @@ def _plugin_containers(pod_spec: Json) -> list[Json]:
 
 
 def _list_nodes(names: Sequence[str]) -> str:
-    shown = listing(names[:_SHOWN], more=len(names[_SHOWN:]))
+    shown = listing(names, most=_SHOWN)
     return f"node {shown}" if len(names) == 1 else f"{len(names)} nodes ({shown})"

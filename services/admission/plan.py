@@ -134,7 +134,7 @@ def _refuse_modes(ref: ContainerRef, modes: dict[str, frozenset[Mode]], refusals
     shown = [f"{plain(key)} (mode {' or '.join(sorted(modes[key]))})" for key in sorted(modes)]
     message = (
         "resources of different modes are requested, but a node runs one mode: "
-        f"{listing(shown[:_REQUESTS_SHOWN], more=len(shown[_REQUESTS_SHOWN:]))}; "
+        f"{listing(shown, most=_REQUESTS_SHOWN)}; "
         "request them in different pods"
     )
     refusals.add(RefusalReason.MIXED_MODES, ref, message)

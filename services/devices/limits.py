@@ -106,7 +106,7 @@ def _beyond(gauges: Iterable[Gauge], limit: float) -> str:
     """The sensors beyond a limit."""
     # Without their values: a message that changes is logged again.
     names = sorted(each.label for each in gauges if each.value > limit)
-    return listing(names[:_SHOWN], more=len(names[_SHOWN:])) if names else ""
+    return listing(names, most=_SHOWN) if names else ""
 
 
 def ignored_problems(part: Fme | Port, limits: Limits) -> tuple[Problem, ...]:

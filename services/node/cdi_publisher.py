@@ -70,9 +70,9 @@ class CdiPublisher:
         if missing:
             why = self._outage.reason or "the plugin no longer offers it"
             raise HookMissing(
-                f"the CDI file {self._where}/{self._file} doesn't describe {listing(missing[:8])},"
-                " so the container runtime would find neither the device nor the OCI hook that"
-                f" programs it: {why}"
+                f"the CDI file {self._where}/{self._file} doesn't describe"
+                f" {listing(missing, most=8)}, so the container runtime would find neither the"
+                f" device nor the OCI hook that programs it: {why}"
             )
 
     async def run_once(self) -> bool:

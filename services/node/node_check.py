@@ -87,7 +87,7 @@ class NodesStartPolicy:
 def _refusal(entry: CheckpointEntry, old: Sequence[str], today: Sequence[str]) -> str:
     ids = listing([plain(each) for each in sorted(entry.device_ids)[:8]])
     paths = listing([plain(each) for each in old[:8]])
-    now = f"now it is {listing(today[:8])}" if today else "now it has none"
+    now = f"now it is {listing(today, most=8)}" if today else "now it has none"
     return (
         f"container {quote(entry.container)} was allocated {paths} for"
         f" {ids} of {entry.resource}, and the device has another node now ({now}): delete the"

@@ -128,7 +128,7 @@ class RegionProgramming:
             return Readiness((), await _all(map(self._check_clocks, planned)))
         raise NotAllowed(
             f"on node {plain(self._node, 120)}"
-            f" {listing(wrong[:_SHOWN], more=max(0, len(wrong) - _SHOWN))}: {wanted.who} would get"
+            f" {listing(wrong, most=_SHOWN)}: {wanted.who} would get"
             " every port of its regions, and this plugin verifies functions and doesn't program"
             " them: program the region with accelbind fpga program, or ask for a function that it"
             " carries"

@@ -28,9 +28,16 @@ def quote(text: str, limit: int = SHOWN) -> str:
     return f'"{plain(text, limit)}"'
 
 
-def listing(items: Sequence[str], *, more: int = 0, last: str = "and") -> str:
-    """Join at least one word: ``a``, ``a and b``, ``a, b and c``, ``a, b and 7 more``."""
-    words = [*items, f"{more} more"] if more else list(items)
+def listing(
+    items: Sequence[str], *, most: int | None = None, more: int = 0, last: str = "and"
+) -> str:
+    """Join at least one word: ``a``, ``a and b``, ``a, b and c``, ``a, b and 7 more``.
+
+    Shows at most `most` of them; `more` is how many there are besides.
+    """
+    shown = items[:most]
+    more += len(items) - len(shown)
+    words = [*shown, f"{more} more"] if more else list(shown)
     if len(words) == 1:
         return words[0]
     return f"{', '.join(words[:-1])} {last} {words[-1]}"

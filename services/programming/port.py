@@ -138,7 +138,7 @@ def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
 def _nothing(inventory: Inventory, wanted: str, kind: str, names: list[str]) -> str:
     sentence = f"there is no {wanted} on this node"
     if names:
-        shown = listing(names[:_NAMED], more=len(names[_NAMED:]))
+        shown = listing(names, most=_NAMED)
         return f"{sentence}; its {kind} are {shown}"
     reasons = [problem.message for problem in inventory.problems]
     reasons += [card.failure.message for card in inventory.cards if card.failure]

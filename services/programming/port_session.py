@@ -87,7 +87,7 @@ def busy(place: PortPlace, holders: Sequence[str]) -> DeviceBusy:
     """The error for a port that is in use by processes."""
     who = "another process, which can't be seen from here"
     if holders:
-        who = listing(holders[:_NAMED], more=len(holders[_NAMED:]))
+        who = listing(holders, most=_NAMED)
     return DeviceBusy(f"{place.name} is in use by {who}: end that first, or delete its pod")
 
 

@@ -34,17 +34,19 @@ def test_text_is_cut_at_the_limit_after_it_was_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "more", "text"),
+    ("items", "most", "more", "text"),
     [
-        (["a"], 0, "a"),
-        (["a", "b"], 0, "a and b"),
-        (["a", "b", "c"], 0, "a, b and c"),
-        (["a"], 1, "a and 1 more"),
-        (["a", "b"], 7, "a, b and 7 more"),
+        (["a"], None, 0, "a"),
+        (["a", "b"], 2, 0, "a and b"),
+        (["a", "b", "c"], None, 0, "a, b and c"),
+        (["a", "b"], 1, 0, "a and 1 more"),
+        (["a", "b", "c"], 2, 6, "a, b and 7 more"),
     ],
 )
-def test_words_are_listed_as_a_person_would(items: list[str], more: int, text: str) -> None:
-    assert listing(items, more=more) == text
+def test_words_are_listed_as_a_person_would(
+    items: list[str], most: int | None, more: int, text: str
+) -> None:
+    assert listing(items, most=most, more=more) == text
 
 
 def test_one_sentence_stands_alone_and_several_are_counted() -> None:
