@@ -78,13 +78,6 @@ FAILED: Final = "failed"
 log = structlog.get_logger(component="dra")
 
 
-class SliceReflector(Reflector[str]):
-    """Follows the versions of the node's slices."""
-
-    outage = "the stored ResourceSlices are not being watched"
-    recovery = "the stored ResourceSlices are being watched again"
-
-
 class SlicePublisher:
     """Publishes the devices of a node, whose name is that of the pool.
 
@@ -158,11 +151,13 @@ class SlicePublisher:
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What runs while devices are published, by name."""
-        reflector = SliceReflector(
+        reflector = Reflector(
             COLLECTION,
             self._connection,
             self._store,
             self._timing,
+            outage="the stored ResourceSlices are not being watched",
+            recovery="the stored ResourceSlices are being watched again",
             selector=self._selector,
             namespaced=False,
         )

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 import structlog
@@ -63,17 +63,19 @@ class WatchEvent(msgspec.Struct):
 
 
 class WatchLoop(ABC):
-    """Reads objects and watches them until cancelled; `labels` are logged with its errors."""
+    """Reads objects and watches them until cancelled.
 
-    outage: ClassVar[str]
-    recovery: ClassVar[str]
-    """What is logged when errors start, and when they end."""
+    `outage` is logged when errors start, and `recovery` when they end, both with `labels`.
+    """
 
     def __init__(
         self,
         connection: ApiConnection,
         labels: Mapping[str, Any],
         timing: WatchTiming,
+        *,
+        outage: str,
+        recovery: str,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._timing = timing
@@ -82,9 +84,7 @@ class WatchLoop(ABC):
         self.last_seen = self._clock()
         """The time of the last event, bookmark, complete read or watch of full length; initially
         the start."""
-        self._outage = Outage(
-            log, self.outage, self.recovery, count=on_failure, clock=timing.clock, **labels
-        )
+        self._outage = Outage(log, outage, recovery, count=on_failure, clock=timing.clock, **labels)
         self._version = ""
         """The version to watch from; empty if the objects must be read."""
         self._connection = connection

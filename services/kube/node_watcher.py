@@ -27,9 +27,6 @@ class NodeWatcher(WatchLoop):
     that doesn't pass by itself. `on_failure` is called for each read or watch that fails.
     """
 
-    outage = "the node's annotations are not being updated"
-    recovery = "the node's annotations are being updated again"
-
     def __init__(
         self,
         name: str,
@@ -39,7 +36,14 @@ class NodeWatcher(WatchLoop):
         timing: WatchTiming,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(connection, {"node": name}, timing, on_failure)
+        super().__init__(
+            connection,
+            {"node": name},
+            timing,
+            outage="the node's annotations are not being updated",
+            recovery="the node's annotations are being updated again",
+            on_failure=on_failure,
+        )
         self._name = name
         self._path = f"{NODES}/{quote(name, safe='')}"
         self._on_change = on_change

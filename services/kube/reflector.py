@@ -108,11 +108,8 @@ class Reflector(WatchLoop, Generic[T]):
     """Fills a store with the objects that are listed at `path`, and keeps it up to date.
 
     With a `selector` such as `spec.nodeName=node-1`, only with those that have these fields.
-    Objects of a `namespaced` kind are in namespaces.
+    Objects of a `namespaced` kind are in namespaces. `outage` and `recovery` are logged.
     """
-
-    outage = "mappings are not being updated, the known ones stay in use"
-    recovery = "mappings are being updated again"
 
     def __init__(
         self,
@@ -121,11 +118,14 @@ class Reflector(WatchLoop, Generic[T]):
         store: Store[T],
         timing: WatchTiming,
         *,
+        outage: str,
+        recovery: str,
         selector: str = "",
         namespaced: bool = True,
     ) -> None:
         self._kind = path.rpartition("/")[2]
-        super().__init__(connection, {"kind": self._kind}, timing)
+        labels = {"kind": self._kind}
+        super().__init__(connection, labels, timing, outage=outage, recovery=recovery)
         self._selector = selector
         self._namespaced = namespaced
         self.missing = False

@@ -65,7 +65,14 @@ class ApiServerSource:
         self._reflectors: dict[str, Reflector[Entry]] = {}
         for name, kind in TABLE.items():
             store = self.stores[name] = Store(partial(read_item, name), self._changed.request)
-            self._reflectors[name] = Reflector(kind.path, self._connection, store, timing)
+            self._reflectors[name] = Reflector(
+                kind.path,
+                self._connection,
+                store,
+                timing,
+                outage="mappings are not being updated, the known ones stay in use",
+                recovery="mappings are being updated again",
+            )
 
     @property
     def rejected(self) -> int:
