@@ -63,7 +63,6 @@ class PodMetadata(msgspec.Struct, gc=False, rename="camel"):
 
     name: str | None = None
     generate_name: str | None = None
-    namespace: str | None = None
     annotations: Annotations | None = None
 
 

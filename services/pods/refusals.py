@@ -56,17 +56,20 @@ class Refusal:
 
 @dataclass(slots=True)
 class Refusals:
-    """Collects the problems of a pod; `full` once there are `MAX_REFUSALS`."""
+    """Collects the problems of a pod."""
 
     listed: list[Refusal] = field(default_factory=list)
-    full: bool = False
+
+    @property
+    def full(self) -> bool:
+        """Whether there are `MAX_REFUSALS`, so that no more are looked for."""
+        return len(self.listed) >= MAX_REFUSALS
 
     def add(self, reason: RefusalReason, ref: ContainerRef, message: str) -> None:
         """Add a problem of a container; the container's name goes before the message."""
         if not self.full:
             text = f"{label(ref)}: {message}"
             self.listed.append(Refusal(reason, ref.container.name, text))
-            self.full = len(self.listed) >= MAX_REFUSALS
 
 
 def label(ref: ContainerRef) -> str:
