@@ -64,7 +64,7 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
     @property
     def function(self) -> Function | None:
         """The function that is programmed into each unit; None where nothing is programmed."""
-        if self.mode is not _REGION or self.afu_id is None:
+        if self.mode is not Mode.REGION or self.afu_id is None:
             return None
         return self.interface_id, self.afu_id
 
@@ -197,7 +197,7 @@ def _resolve_function(spec: dict[str, object]) -> Resolution:
     mode = _FUNCTION_MODES.get(value) if isinstance(value, str) else None
     if mode is None:
         raise InvalidName(f"spec.mode must be af or region, {_but_is(value)}")
-    if mode is _AF:
+    if mode is Mode.AF:
         resource = names.function_name(interface_id, afu_id)
     else:
         resource = names.region_name(interface_id)
@@ -223,7 +223,6 @@ _RESOLVERS: dict[str, Callable[[dict[str, object]], Resolution]] = {
     FPGA_REGION: _resolve_region,
     ACCELERATOR: _resolve_accelerator,
 }
-_AF, _REGION = Mode.AF, Mode.REGION  # faster than to look up the enum's members
 
 
 def _id(spec: dict[str, object], key: str, lengths: range) -> str:
