@@ -17,7 +17,7 @@ import structlog
 from services.admission.mapping_review import MappingReason, validate
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer, answer_guard
-from services.admission.review import ReviewOutcome, ReviewResponse
+from services.admission.review import STATUS_REASONS, ReviewOutcome, ReviewResponse
 from services.mappings.index import MappingIndex
 from services.process.errors import InvalidReview
 from services.process.text import plain
@@ -28,16 +28,6 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 REJECTED: Final = "rejected"
 """The outcome, in metrics, of a request that was answered with a Status instead of a review."""
 
-_STATUS_REASONS: Final = {
-    400: "BadRequest",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    413: "RequestEntityTooLarge",
-    415: "UnsupportedMediaType",
-    431: "RequestHeaderFieldsTooLarge",
-    500: "InternalError",
-    503: "ServiceUnavailable",
-}
 _NOT_LOADED_MESSAGE: Final = "the mappings aren't loaded yet: try again in a moment"
 
 log = structlog.get_logger(component="admission")
@@ -109,7 +99,7 @@ def status_body(code: int, message: str) -> bytes:
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
     """
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    reason = _STATUS_REASONS.get(code, "")
+    reason = STATUS_REASONS.get(code, "")
     return msgspec.json.encode(status | {"message": message, "reason": reason, "code": code})
 
 

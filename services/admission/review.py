@@ -23,7 +23,17 @@ KIND = "AdmissionReview"
 INTERNAL_ERROR = "internal-error"
 """An error in accelbind itself; its log has the traceback."""
 
-_STATUS_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
+STATUS_REASONS = {
+    400: "BadRequest",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+"""The reason of a Kubernetes Status, by its code."""
 _NODE_USER, _NODE_GROUP = "system:node:", "system:nodes"
 _MAX_UID = 128  # characters; API servers send 36, and the answer repeats them
 _MAX_UNREADABLE = 500  # characters of a message about a review that can't be read
@@ -44,18 +54,17 @@ class ReviewOutcome(StrEnum):
     __hash__ = str.__hash__  # Enum.__hash__ is Python code, and each review is counted
 
 
-class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
-    """What kind of object a review is about."""
+class GroupKind(msgspec.Struct, frozen=True, gc=False):
+    """What kind of object a review is about, in any version."""
 
     group: str = ""
-    version: str = ""
     kind: str = ""
 
 
 class _Request(msgspec.Struct, gc=False):
     uid: str
     """The answer repeats it."""
-    kind: GroupVersionKind = GroupVersionKind()
+    kind: GroupKind = GroupKind()
     operation: str = ""
     """Such as ``CREATE``."""
     sub_resource: str = msgspec.field(name="subResource", default="")
@@ -193,7 +202,7 @@ def _decode_leniently(body: bytes, problem: str) -> Review:
             raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
         _check(uid_only.kind, uid_only.api_version, uid_only.request.uid)
         # Its kind is unknown, so it is treated as what these webhooks are called for.
-        pod = GroupVersionKind(version="v1", kind="Pod")
+        pod = GroupKind(kind="Pod")
         return UnreadableReview(uid_only.request.uid, pod, "CREATE", problem=problem)
     _check(envelope.kind, envelope.api_version, envelope.request.uid)
     return UnreadableReview(**msgspec.structs.asdict(envelope.request), problem=problem)
@@ -270,7 +279,7 @@ def fail(review: Review, error: Exception) -> ReviewResponse:
 
 
 def _refusal(review: Review, code: int, message: str, audit: Mapping[str, str]) -> bytes:
-    status = _Status(code, message, _STATUS_REASONS[code])
+    status = _Status(code, message, STATUS_REASONS[code])
     response = _Response(review.uid, allowed=False, status=status, audit_annotations=audit)
     return _encoded(response)
 
