@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import eventually_async, soaking
-from tests.webhook.reviews import body, mapping_yaml, patch_of
+from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import Webhook, start_webhook
 
 KEEPING = 8
@@ -116,9 +116,7 @@ def test_no_request_that_got_a_connection_goes_unanswered(
     for number in range(rounds):
         folder = tmp_path / str(number)
         folder.mkdir()
-        webhook = start_webhook(
-            folder, "--drain-seconds", "0.5", mappings={"m.yaml": mapping_yaml()}
-        )
+        webhook = start_webhook(folder, "--drain-seconds", "0.5")
         with webhook.process:
             clients = asyncio.run(ended_under_load(webhook))
             assert clients.queued <= KEEPING + RENEWING

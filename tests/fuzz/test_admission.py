@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pytest
 from structlog.testing import capture_logs
 
-from services.admission.mutate import Policy
 from services.mappings.index import MappingIndex
 from services.mappings.kinds import ACCELERATOR_FUNCTION
 from tests.fuzz.mutations import make_case
@@ -70,7 +69,7 @@ def echoes(body: bytes, uid: object) -> bool:
 def test_every_bent_review_gets_a_usable_answer(figure: Callable[[str], None]) -> None:
     known = Known(index(function(NAME, "af"), function("region-nlb0", "region")))
     assert known.index.counts[ACCELERATOR_FUNCTION] == 2
-    bench = Bench(mappings=known, policy=Policy(), max_body=MAX_BODY)
+    bench = Bench(mappings=known, max_body=MAX_BODY)
     seed, outcomes, failures = soak(short=0, full=0).seed, Counter[str](), list[str]()
     for number in range(NUMBER):
         path, sent = make_case(seed, number)

@@ -27,27 +27,13 @@ class Fixed:
 
 
 class Bench:
-    """A handler of reviews and an application around it.
+    """A handler of reviews and an application around it."""
 
-    Args:
-        mappings: By default one that stays.
-        policy: The administrator's.
-        max_body: Bytes that a review may have.
-    """
-
-    def __init__(
-        self,
-        *,
-        mappings: Mappings | None = None,
-        policy: Policy | None = None,
-        max_body: int = 100_000,
-    ) -> None:
+    def __init__(self, *, mappings: Mappings | None = None, max_body: int = 100_000) -> None:
         self.mappings = mappings or Fixed()
         self.figures = AdmissionMetrics()
-        self.handler = AdmissionHandler(
-            self.mappings, policy or Policy(), self.figures, max_body=max_body
-        )
-        self.app = create_app(self.handler)
+        handler = AdmissionHandler(self.mappings, Policy(), self.figures, max_body=max_body)
+        self.app = create_app(handler)
 
     def ask(
         self,

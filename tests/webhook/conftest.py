@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.webhook.reviews import mapping_yaml
 from tests.webhook.running import Webhook, start_webhook
 
 Starter = Callable[..., Webhook]
@@ -14,11 +13,8 @@ def start(tmp_path: Path) -> Iterator[Starter]:
     """Start a webhook of a test's own."""
     started: list[Webhook] = []
 
-    def starter(*arguments: str | Path, mappings: dict[str, str] | None = None) -> Webhook:
-        folder = tmp_path / f"webhook-{len(started)}"
-        folder.mkdir()
-        files = {"m.yaml": mapping_yaml()} if mappings is None else mappings
-        started.append(start_webhook(folder, *arguments, mappings=files))
+    def starter(*arguments: str | Path, mappings: str = "") -> Webhook:
+        started.append(start_webhook(tmp_path, *arguments, mappings=mappings))
         return started[-1]
 
     yield starter

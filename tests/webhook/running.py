@@ -11,6 +11,7 @@ from pathlib import Path
 
 from certs.folder import issue
 from tests.support import Process, accelbind_command
+from tests.webhook.reviews import mapping_yaml
 
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
 
@@ -28,14 +29,6 @@ class Answer:
         """The body as text."""
         return self.body.decode()
 
-    @property
-    def message(self) -> str:
-        """The message of a Kubernetes Status."""
-        found = json.loads(self.body)
-        assert found["kind"] == "Status"
-        assert found["code"] == self.status
-        return str(found["message"])
-
 
 @dataclass(frozen=True)
 class Webhook:
@@ -45,11 +38,6 @@ class Webhook:
     folder: Path
     port: int
     metrics_port: int
-
-    @property
-    def mappings(self) -> Path:
-        """The folder that it reads mappings from."""
-        return self.folder / "mappings"
 
     @property
     def tls(self) -> Path:
@@ -109,33 +97,19 @@ class Webhook:
         return [line for line in lines if line["event"] == event]
 
 
-def start_webhook(
-    folder: Path,
-    *arguments: str | Path,
-    mappings: dict[str, str] | None,
-    env: dict[str, str] | None = None,
-) -> Webhook:
-    """Start the webhook with a certificate of its own.
-
-    Args:
-        folder: A fresh folder, for its files.
-        arguments: More flags.
-        mappings: Files of its mappings, by name; None where they come from elsewhere.
-        env: Added to its environment.
-    """
+def start_webhook(folder: Path, *arguments: str | Path, mappings: str = "") -> Webhook:
+    """Start the webhook with a certificate and mappings of its own, in a fresh folder."""
     issue(folder / "tls", ["localhost", "127.0.0.1"])
     flags: list[str | Path] = [
         *("--tls-cert", folder / "tls" / "tls.crt", "--tls-key", folder / "tls" / "tls.key"),
         *("--ports-file", folder / "ports.json"),
         *("--port", "0", "--metrics-port", "0", "--drain-seconds", "0"),
+        *("--mappings", folder / "mappings"),
     ]
-    if mappings is not None:
-        flags += ["--mappings", folder / "mappings"]
-        (folder / "mappings").mkdir()
-        for name, text in mappings.items():
-            (folder / "mappings" / name).write_text(text)
+    (folder / "mappings").mkdir()
+    (folder / "mappings" / "m.yaml").write_text(mappings or mapping_yaml())
     command = accelbind_command("webhook", *flags, *arguments)
-    process = Process(command, folder=folder, name="webhook", env=env)
+    process = Process(command, folder=folder, name="webhook")
     try:
         ports = process.ports(folder / "ports.json")
     except BaseException:

@@ -116,7 +116,7 @@ def test_a_flood_adds_less_than_110_mib_and_reviews_are_answered(
     number: int,
 ) -> None:
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")  # as in manifests/base/webhook.yaml
-    webhook = start(mappings={"m.yaml": MAPPINGS})
+    webhook = start(mappings=MAPPINGS)
     assert patch_of(webhook.ask("/mutate", body()).body)
     largest = webhook.ask("/mutate", attackers.SENT["unread"].partition(b"\r\n\r\n")[2])
     assert len(largest.body) > 480_000

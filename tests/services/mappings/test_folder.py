@@ -11,37 +11,19 @@ from structlog.testing import capture_logs
 from services.mappings import folder
 from services.mappings.folder import FolderSnapshot, FolderSource, load_folder
 from services.process.errors import ExternalFailure
+from tests.services import building
 from tests.support import eventually_async
+from tests.webhook.reviews import mapping_yaml
 
 pytestmark = pytest.mark.anyio
 
 
-INTERFACE = "ce48969398f05f33946d560708be108a"
-AFU = "d8424dc4a4a3c413f89e433683f9040b"
-FUNCTION = f"""\
-apiVersion: fpga.intel.com/v2
-kind: AcceleratorFunction
-metadata:
-  name: NAME
-spec:
-  afuId: {AFU}
-  interfaceId: {INTERFACE}
-  mode: af
-"""
-REGION = f"""\
-apiVersion: fpga.intel.com/v2
-kind: FpgaRegion
-metadata: {{name: NAME, namespace: lab}}
-spec: {{interfaceId: {INTERFACE}}}
-"""
-
-
 def function(name: str = "nlb0") -> str:
-    return FUNCTION.replace("NAME", name)
+    return mapping_yaml(name)
 
 
-def region(name: str = "a10") -> str:
-    return REGION.replace("NAME", name)
+def region(name: str, namespace: str = "lab") -> str:
+    return json.dumps(building.region(name, namespace=namespace)) + "\n"
 
 
 def load(directory: Path, **files: str | bytes) -> FolderSnapshot:
@@ -107,22 +89,17 @@ def test_a_bad_document_is_named_and_skipped_and_the_rest_serve(tmp_path: Path) 
     assert (
         "kind must be AcceleratorFunction, FpgaRegion or Accelerator, not of type list" in unnamed
     )
-    assert broken.startswith("m.yaml, line 11 (document 2): not YAML: ")
+    assert broken.startswith("m.yaml, line 12 (document 2): not YAML: ")
     assert invalid.startswith(
-        "m.yaml, line 12 (document 3): AcceleratorFunction default/bad: spec.mode must be"
+        "m.yaml, line 13 (document 3): AcceleratorFunction default/bad: spec.mode must be"
     )
-    assert namespace.startswith("m.yaml, line 21 (document 4): kind must be")
-    assert scalar.startswith("m.yaml, line 24 (document 5): a mapping must be an object")
+    assert namespace.startswith("m.yaml, line 23 (document 4): kind must be")
+    assert scalar.startswith("m.yaml, line 26 (document 5): a mapping must be an object")
     assert snapshot.index.namespace("default").rejected["bad"] == invalid
 
 
 def test_lists_hold_mappings_too(tmp_path: Path) -> None:
-    item = {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": "AcceleratorFunction",
-        "metadata": {"name": "nlb0", "namespace": "lab"},
-        "spec": {"afuId": AFU, "interfaceId": INTERFACE, "mode": "region"},
-    }
+    item = building.function("nlb0", "region", namespace="lab")
     listed = {"apiVersion": "v1", "kind": "List", "items": [item, {}, 3]}
     snapshot = load(tmp_path, a__json=json.dumps(listed))
     assert served(snapshot) == ["lab/nlb0"]
@@ -136,7 +113,7 @@ def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
     snapshot = load(
         tmp_path,
         a__yaml=function("one") + "---\n" + function("two"),
-        b__yaml=region("one").replace("lab", "default") + "---\n" + function("two"),
+        b__yaml=region("one", "default") + "---\n" + function("two"),
     )
     assert served(snapshot) == ["default/two"]
     clash, twice = sorted(snapshot.problems)

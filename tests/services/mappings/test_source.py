@@ -8,47 +8,22 @@ from structlog.testing import capture_logs
 
 from services.kube.connection import connector
 from services.kube.list_watch import WatchTiming
-from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION
+from services.mappings.kinds import ACCELERATOR_FUNCTION
 from services.mappings.source import ApiServerSource
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.resources import ACCELERATORS, REGIONS
 from simulator.apiserver.store import encode
-from tests.services.building import ARRIA, NLB0, accelerator, function, region
+from tests.services.building import ARRIA, accelerator, function, region
 from tests.services.kube.following import (
     MappingServer,
     following,
-    mode_of,
     names,
     until,
     until_watching,
 )
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_mappings_of_both_kinds_and_all_namespaces_serve_and_are_followed(
-    tmp_path: Path,
-) -> None:
-    async with MappingServer(tmp_path) as server:
-        server.put_function("nlb0")
-        server.put_function("nlb0", "team")
-        server.put_region("arria", "team")
-        async with following(server) as source:
-            await until(lambda: source.loaded)
-            before = source.index
-            assert names(source, "default") == {"nlb0"}
-            assert names(source, "team") == {"nlb0", "arria"}
-            assert before.namespace("default").functions.keys() == {(ARRIA, NLB0)}
-            assert before.counts == {ACCELERATOR_FUNCTION: 2, FPGA_REGION: 1, ACCELERATOR: 0}
-            assert (source.rejected, source.error) == (0, "")
-            server.put_function("nlb0", mode="af")
-            await until(lambda: mode_of(source, "nlb0") == "af")
-            server.put_region("arria")
-            await until(lambda: names(source) == {"nlb0", "arria"})
-            server.drop("AcceleratorFunction", "nlb0")
-            await until(lambda: names(source) == {"arria"})
-            assert set(before.namespace("default").by_name) == {"nlb0"}, "an index never changes"
 
 
 async def test_nothing_serves_before_both_kinds_are_listed(tmp_path: Path) -> None:

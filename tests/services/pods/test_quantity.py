@@ -58,29 +58,14 @@ def test_whole_quantities_are_counted(quantity: str, count: int) -> None:
     [
         *(
             (each, "is not a quantity")
-            for each in (
-                "",
-                ".",
-                "+",
-                "k",
-                "1 ",
-                "1K",
-                "1e",
-                "1e1.5",
-                "1e3k",
-                "0x10",
-                "1_000",
-                "NaN",
-            )
+            for each in ("", ".", "+", "k", "1 ", "1K", "1e", "1e1.5", "1e3k", "0x10", "1_000")
         ),
-        ("٣", "is not a quantity"),
-        ("²", "is not a quantity"),
+        *((each, "is not a quantity") for each in ("NaN", "٣", "²", "1" * 129)),
         ("-0.5", "is negative"),
         ("1500m", "is not a whole number of devices"),
         ("1e-99999999999999999999", "is not a whole number of devices"),
         ("9223372036854775808", "is larger than any Kubernetes quantity"),
         ("1e99999999999999999999", "is larger than any Kubernetes quantity"),
-        ("1" * 129, "is not a quantity"),
     ],
 )
 def test_what_is_no_count_is_refused_with_the_reason(quantity: str, problem: str) -> None:
