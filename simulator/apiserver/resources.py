@@ -3,6 +3,7 @@
 Everything generic (storage, lists, watches, patches, discovery) reads this table.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -64,60 +65,43 @@ class Resource:
         return self.path(item["metadata"].get("namespace", ""), item["metadata"]["name"])
 
 
-_DOMAIN, _HOOKS = "fpga.intel.com", "admissionregistration.k8s.io"
-_DRA = "resource.k8s.io"
-PODS = Resource(
-    "",
-    "v1",
-    "pods",
+def resource(kind: str, api_version: str, **more: Any) -> Resource:  # noqa: ANN401 - its fields
+    """A resource whose plural is that of its kind in English."""
+    group, _, version = api_version.rpartition("/")
+    plural = re.sub("y$", "ie", kind.lower()) + ("es" if kind.endswith("s") else "s")
+    return Resource(group, version, plural, kind, **more)
+
+
+_DOMAIN, _HOOKS, _DRA = "fpga.intel.com/v2", "admissionregistration.k8s.io/v1", "resource.k8s.io/v1"
+_WIDE = {"namespaced": False}
+PODS = resource(
     "Pod",
+    "v1",
     subresources=_STATUS,
     short_names=("po",),
     selectable=frozenset({"spec.nodeName", "status.phase"}),
 )
-NODES = Resource(
-    "", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS, short_names=("no",)
-)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False, short_names=("ns",))
-EVENTS = Resource("", "v1", "events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS)
-SECRETS = Resource("", "v1", "secrets", "Secret")
-FUNCTIONS = Resource(
-    _DOMAIN, "v2", "acceleratorfunctions", "AcceleratorFunction", short_names=("af",)
-)
-REGIONS = Resource(_DOMAIN, "v2", "fpgaregions", "FpgaRegion", short_names=("fpga",))
-ACCELERATORS = Resource(
-    "accelbind.dev", "v1alpha1", "accelerators", "Accelerator", short_names=("accel",)
-)
-MUTATING = Resource(
-    _HOOKS, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
-)
-VALIDATING = Resource(
-    _HOOKS,
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    namespaced=False,
-)
-DEFINITIONS = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
+NODES = resource("Node", "v1", **_WIDE, subresources=_STATUS, short_names=("no",))
+NAMESPACES = resource("Namespace", "v1", **_WIDE, short_names=("ns",))
+EVENTS = resource("Event", "v1", short_names=("ev",), selectable=_EVENT_FIELDS)
+SECRETS = resource("Secret", "v1")
+FUNCTIONS = resource("AcceleratorFunction", _DOMAIN, short_names=("af",))
+REGIONS = resource("FpgaRegion", _DOMAIN, short_names=("fpga",))
+ACCELERATORS = resource("Accelerator", "accelbind.dev/v1alpha1", short_names=("accel",))
+MUTATING = resource("MutatingWebhookConfiguration", _HOOKS, **_WIDE)
+VALIDATING = resource("ValidatingWebhookConfiguration", _HOOKS, **_WIDE)
+DEFINITIONS = resource(
     "CustomResourceDefinition",
-    namespaced=False,
+    "apiextensions.k8s.io/v1",
+    **_WIDE,
     subresources=_STATUS,
     short_names=("crd", "crds"),
 )
-SLICES = Resource(
-    _DRA,
-    "v1",
-    "resourceslices",
-    "ResourceSlice",
-    namespaced=False,
-    selectable=frozenset({"spec.nodeName", "spec.driver"}),
-)
-CLASSES = Resource(_DRA, "v1", "deviceclasses", "DeviceClass", namespaced=False)
-CLAIMS = Resource(_DRA, "v1", "resourceclaims", "ResourceClaim", subresources=_STATUS)
-TEMPLATES = Resource(_DRA, "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
+_OF_SLICES = frozenset({"spec.nodeName", "spec.driver"})
+SLICES = resource("ResourceSlice", _DRA, **_WIDE, selectable=_OF_SLICES)
+CLASSES = resource("DeviceClass", _DRA, **_WIDE)
+CLAIMS = resource("ResourceClaim", _DRA, subresources=_STATUS)
+TEMPLATES = resource("ResourceClaimTemplate", _DRA)
 BUILT_IN = (
     *(PODS, NODES, NAMESPACES, EVENTS, SECRETS),
     *(FUNCTIONS, REGIONS, ACCELERATORS, MUTATING, VALIDATING, DEFINITIONS),

@@ -14,7 +14,7 @@ from typing import Any
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from services.bitstreams.storage import BitstreamStorage
-from simulator.apiserver.resources import Resource
+from simulator.apiserver.resources import Resource, resource
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.bitstreams import make_gbs
 from simulator.cards import NLB0, NLB3, CardSpec, Rack
@@ -57,13 +57,9 @@ NodeFeatureRule nfd.k8s-sigs.io/v1alpha1 cluster
 
 
 def _resource(kind: str, api_version: str, word: str = "") -> Resource:
-    group, _, version = api_version.rpartition("/")
-    lower = kind.lower()
-    return Resource(
-        group,
-        version,
-        f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s",
+    return resource(
         kind,
+        api_version,
         namespaced=word != "cluster",
         short_names=(word,) if word not in ("", "cluster") else (),
         subresources=frozenset({"status"}),
@@ -196,9 +192,9 @@ def cluster(folder: Path, short: Path) -> Iterator[Cluster]:
     with start_blocking_portal() as portal:
         api = ApiServerStandIn(folder, Options(services=services))
         for line in FURTHER.split("\n")[1:-1]:
-            resource = _resource(*line.split())
-            api.table.put(resource)
-            api.store.shelf(resource)
+            further = _resource(*line.split())
+            api.table.put(further)
+            api.store.shelf(further)
         with portal.wrap_async_context_manager(api):
             made = Cluster(portal, api, services, short, processes)
             try:
