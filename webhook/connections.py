@@ -60,6 +60,11 @@ class Connection:
     held: int = 0
     """Bytes of its unfinished request or unread answer."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has a request that is not answered yet, or only a part of one."""
+        return self.phase in UNANSWERED or (self.phase is Phase.HEAD and self.held > 0)
+
 
 class Connections:
     """The open connections of a server.
@@ -103,6 +108,10 @@ class Connections:
     def in_phase(self, *phases: Phase) -> list[Connection]:
         """Return the connections in some phases."""
         return [connection for connection in self._open if connection.phase in phases]
+
+    def begun(self) -> list[Connection]:
+        """Return the connections whose client has begun a request that is not answered."""
+        return [connection for connection in self._open if connection.has_begun]
 
     def add(self, client: str) -> Connection:
         """Add a connection that was accepted; the caller sets its `close`."""

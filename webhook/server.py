@@ -5,6 +5,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NoReturn
 
 import structlog
@@ -13,18 +14,18 @@ from starlette.types import ASGIApp
 
 from services.process.outage import Outage
 from services.process.text import plain
-from webhook.connections import UNANSWERED, Connection, Connections, EvictionReason, Phase
+from webhook.connections import Connection, Connections, EvictionReason, Phase
 from webhook.protocol import BoundedApp, BoundedProtocol
 
 SOCKET_BUFFER: Final = 16 * 1024
 """The kernel's receive and send buffers of a connection; Linux doubles the number. Until it closes,
 TLS keeps buffers as large as what has arrived at once."""
-PATIENCE: Final = (
-    ((Phase.IDLE,), 0.5),  # a request may be on its way, if no answer has asked to reconnect
-    ((Phase.HANDSHAKE, Phase.HEAD), 3.0),
-    (UNANSWERED, 10.0),
-)
-"""Seconds that connections in some phases have at shutdown."""
+IDLE_SECONDS: Final = 0.5
+"""For idle clients at shutdown: a request may be on its way."""
+FIRST_SECONDS: Final = 3.0
+"""For clients to begin their first request at shutdown."""
+BEGUN_SECONDS: Final = 10.0
+"""For requests that have begun to be answered at shutdown."""
 QUIET_SECONDS: Final = 60.0
 """Time without a refused client after which the next one is logged."""
 _NO_CERTIFICATE: Final = "no-certificate"
@@ -111,11 +112,15 @@ class AdmissionServer(uvicorn.Server):
             while not self.connections.full and self._accept(listener):
                 pass
         listener.close()
-        for phases, seconds in PATIENCE:
-            until = begun + seconds
-            while self.connections.in_phase(*phases) and loop.time() < until:  # noqa: ASYNC110 - rare
+        in_phase = self.connections.in_phase
+        for waits_for, seconds in (
+            (partial(in_phase, Phase.IDLE), IDLE_SECONDS),
+            (partial(in_phase, Phase.HANDSHAKE, Phase.HEAD), FIRST_SECONDS),
+            (self.connections.begun, BEGUN_SECONDS),
+        ):
+            while waits_for() and loop.time() < begun + seconds:  # noqa: ASYNC110 - rare
                 await asyncio.sleep(0.02)
-        if unanswered := self.connections.in_phase(*UNANSWERED):
+        if unanswered := self.connections.begun():
             log.warning("closed connections with unanswered requests", number=len(unanswered))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1):  # for clients to read their answers and close

@@ -18,7 +18,7 @@ from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
 from webhook import server as servers
-from webhook.connections import UNANSWERED, Connections, Phase
+from webhook.connections import Connections
 from webhook.process import Webhook
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -81,7 +81,7 @@ def head(length: int) -> bytes:
 def test_an_application_that_hangs_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servers, "PATIENCE", ((UNANSWERED, 0.1),))
+    monkeypatch.setattr(servers, "BEGUN_SECONDS", 0.1)
 
     async def hang(_scope: object, _receive: object, _send: object) -> None:
         await asyncio.Event().wait()
@@ -90,7 +90,7 @@ def test_an_application_that_hangs_does_not_hold_up_the_end(
         async with serving(tmp_path, hang) as server:
             _, writer = await connect(server)
             writer.write(head(0))
-            await eventually_async(lambda: server.connections.in_phase(*UNANSWERED))
+            await eventually_async(server.connections.begun)
         writer.transport.abort()
 
     with capture_logs() as logs:
@@ -101,15 +101,19 @@ def test_an_application_that_hangs_does_not_hold_up_the_end(
     assert line["number"] == 1
 
 
-async def test_a_request_that_has_begun_is_answered(tmp_path: Path) -> None:
-    content = body()
+@pytest.mark.parametrize("sent", [10, 200], ids=["half a head", "half a body"])
+async def test_a_request_that_has_begun_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    monkeypatch.setattr(servers, "FIRST_SECONDS", 0)
+    request = head(len(body())) + body()
     async with serving(tmp_path, Bench().app) as server:
         reader, writer = await connect(server)
-        writer.write(head(len(content)) + content[:100])
-        await eventually_async(lambda: server.connections.in_phase(Phase.BODY))
+        writer.write(request[:sent])
+        await eventually_async(server.connections.begun)
         server.should_exit = True
         await eventually_async(lambda: server.draining)
-        writer.write(content[100:])
+        writer.write(request[sent:])
         answer = await asyncio.wait_for(reader.read(), 60)
         writer.transport.abort()
     assert answer.startswith(b"HTTP/1.1 200 ")
