@@ -9,8 +9,8 @@ from services.containers.approvals import Approvals, Start
 from services.containers.identity import ContainerIdentity
 from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
+from tests.services.cards import REGION
 
-REGION = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 START = Start(PluginMode.REGION, REGION, frozenset({"a", "b"}))
 C, D = ContainerIdentity("u", "c"), ContainerIdentity("u", "d")
 WANTED = WantedFunctions("who", ("f",))

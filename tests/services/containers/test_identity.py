@@ -13,8 +13,7 @@ from services.containers.identity import (
 )
 from services.kubelet.values import CheckpointEntry
 from services.process.errors import NotAllowed
-
-RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
+from tests.services.cards import REGION
 
 
 def entry(
@@ -22,7 +21,7 @@ def entry(
     ids: Sequence[str] = ("a", "b"),
     *,
     uid: str = "u",
-    resource: str = RESOURCE,
+    resource: str = REGION,
 ) -> CheckpointEntry:
     return CheckpointEntry(uid, container, resource, frozenset(ids))
 
@@ -34,12 +33,12 @@ def test_the_container_with_exactly_these_devices_is_the_candidate() -> None:
         entry("right"),
         entry("other-resource", resource="fpga.intel.com/region-x"),
     ]
-    assert candidates(entries, RESOURCE, ["b", "a"]) == (ContainerIdentity("u", "right"),)
+    assert candidates(entries, REGION, ["b", "a"]) == (ContainerIdentity("u", "right"),)
 
 
 def test_an_init_container_and_the_app_container_that_reuses_its_devices_are_both() -> None:
     entries = [entry("init"), entry("app"), entry("app")]
-    assert candidates(entries, RESOURCE, ["a", "b"]) == (
+    assert candidates(entries, REGION, ["a", "b"]) == (
         ContainerIdentity("u", "app"),
         ContainerIdentity("u", "init"),
     )
@@ -48,7 +47,7 @@ def test_an_init_container_and_the_app_container_that_reuses_its_devices_are_bot
 @pytest.mark.parametrize("ids", [["a"], []])
 def test_devices_that_nobody_holds_are_refused(ids: list[str]) -> None:
     with pytest.raises(NotAllowed, match="the kubelet will try again"):
-        candidates([entry(), entry(ids=[])], RESOURCE, ids)
+        candidates([entry(), entry(ids=[])], REGION, ids)
 
 
 def test_a_log_folder_gives_a_pods_namespace_and_name() -> None:

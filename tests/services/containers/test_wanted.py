@@ -14,10 +14,10 @@ from services.containers.wanted import (
     single_wanted,
 )
 from services.process.errors import InvalidName, NotAllowed
+from tests.services.cards import AF_NLB0, INTERFACE, NLB0, NLB3, REGION
 
-INTERFACE = "ce48969398f05f33946d560708be108a"
 OTHER = "bfac4d851ee856fe8c95865ce1bbaa2d"
-X, Y, Z = ("d8424dc4a4a3c413f89e433683f9040b", "f7df405cbd7acf7222f144b0b93acd18", "a" * 32)
+X, Y, Z = NLB0, NLB3, "a" * 32
 POD = PodRef("ns", "p", "uid-1")
 WHO = 'container "c" of pod ns/p'
 
@@ -116,6 +116,6 @@ def test_candidates_that_want_different_functions_are_refused(other: tuple[str, 
 
 
 def test_a_resource_of_regions_names_their_interface() -> None:
-    assert interface_of(f"fpga.intel.com/region-{INTERFACE}") == INTERFACE
+    assert interface_of(REGION) == INTERFACE
     with pytest.raises(InvalidName, match="is not a region"):
-        interface_of("fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs")
+        interface_of(AF_NLB0)
