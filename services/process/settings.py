@@ -243,7 +243,6 @@ _BOUNDS: Final = {
     "greater_than_equal": ("must be at least", "ge"),
     "greater_than": ("must be more than", "gt"),
     "less_than_equal": ("must be at most", "le"),
-    "less_than": ("must be less than", "lt"),
 }
 
 
@@ -264,8 +263,6 @@ def _sentence(model: type[Settings], error: ValidationError, values: Mapping[str
         where = _origin(name, values) or f"--{dashed(name)}"
         if issue["type"] == "missing":
             parts.append(f"{where} is required")
-        elif issue["type"] == "extra_forbidden":
-            parts.append(f"{where} is not a setting")
         # Otherwise its default follows from another field, which has an issue of its own.
         elif issue["type"] != "default_factory_not_called":
             reason = _reason(issue, model.model_fields[name])

@@ -123,7 +123,6 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         (CERT, {"ACCELBIND_MODE": "x"}, "ACCELBIND_MODE: must be 'af' or 'region' (it is 'x')"),
         ({}, {}, "--tls-cert is required"),
         (CERT | {"node_name": "a b"}, {}, "--node-name: a node's name has no blanks"),
-        (CERT | {"bogus": 1}, {}, "--bogus is not a setting"),
     ],
     indirect=["environ"],
 )
