@@ -1,6 +1,7 @@
 """The command line as a whole: help, errors, exit codes, streams."""
 
 import errno
+import io
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from accelbind import __version__, cli
+from accelbind import __version__, cli, entry
 from accelbind.output import Output, OutputFormat, styled
 from services.process.errors import (
     ClusterError,
@@ -21,7 +22,7 @@ from services.process.errors import (
     HardwareError,
     InvalidName,
 )
-from tests.accelbind.running import run, run_process
+from tests.accelbind.running import run
 from tests.support import REPOSITORY
 
 
@@ -60,14 +61,18 @@ def test_starting_up_imports_no_command_and_nothing_heavy() -> None:
     assert done.stdout.splitlines() == [f"accelbind {__version__}", "[]"]
 
 
-def test_completion_knows_commands_and_options() -> None:
-    def complete(words: str) -> list[str]:
-        asked = {"_ACCELBIND_COMPLETE": "complete_bash", "COMP_WORDS": words}
-        count = str(len(words.split(" ")) - 1)
-        return run_process(env=asked | {"COMP_CWORD": count}).stdout.split()
-
-    assert complete("accelbind ce") == ["certs"]
-    assert "--lifetime" in complete("accelbind certs issue --l")
+@pytest.mark.parametrize(
+    ("words", "known"), [("accelbind ce", "certs"), ("accelbind certs issue --l", "--lifetime")]
+)
+def test_completion_knows_commands_and_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, known: str
+) -> None:
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    for name, value in (asked | {"_ACCELBIND_COMPLETE": "complete_bash"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert known in capsys.readouterr().out.split()
 
 
 # Errors -------------------------------------------------------------------------------------------
@@ -147,10 +152,15 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_what_a_locale_cannot_spell_is_no_mistake(tmp_path: Path) -> None:
-    latin = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
-    done = run_process("doctor", "--only", "node.plugin", "--kubelet-dir", tmp_path, env=latin)
-    assert (done.returncode, "? " in done.stdout, done.stderr) == (1, True, "")
+def test_what_a_locale_cannot_spell_is_no_mistake(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = io.BytesIO()
+    words = ["doctor", "--only", "node.plugin", "--kubelet-dir", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["accelbind", *words])
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="latin-1"))
+    assert entry.main() == 1
+    assert b"? " in out.getvalue()
 
 
 @pytest.mark.parametrize(
