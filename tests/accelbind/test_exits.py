@@ -30,6 +30,7 @@ TABLE: Final = (
     ("names decode x", 2),
     (f"explain -f {POD} --mappings {MAPPINGS}", 0),
     (f"explain -f {POD} --mappings EMPTY", 1),
+    (f"explain -f {POD} --mappings {POD}", 2),
     (("explain", "-f", POD, *NO_CONFIG), 2),
     (("explain", "-f", POD, *NO_SERVER), 2),
     ("explain -f /nowhere --mappings EMPTY", 2),
@@ -135,21 +136,6 @@ def test_a_command_answers_yes_no_or_that_it_cannot_say(
     assert document["version"] == 1
     assert ("error" in document) == (done.stdout == "")
     assert document.get("exitCode", code) == code
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        ("demo --mappings nope", "--mappings goes with -f"),
-        (f"explain -f {POD} --mappings {POD}", "name the folder that has this file"),
-        ("plugin --mode nope", "--mode: must be 'af'"),
-        ("webhook", "--tls-cert is required"),
-    ],
-)
-def test_a_wrong_request_says_what_to_do(words: str, problem: str) -> None:
-    done = run(*words.split())
-    assert (done.returncode, done.stdout) == (2, "")
-    assert problem in done.stderr
 
 
 def test_the_version_has_a_short_option() -> None:
