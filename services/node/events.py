@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from services.devices.damping import RECOVERING
 from services.devices.model import Device, Inventory
@@ -14,75 +15,52 @@ from services.process.text import count
 class EventReason(StrEnum):
     """Reasons, fit for `kubectl get events --field-selector reason=…`; they never change."""
 
-    DEVICE_UNHEALTHY = "DeviceUnhealthy"
+    kind: str
+    """The kind of the object that such an Event is on."""
+    warning: bool
+    """Whether it is a `Warning`; others are `Normal`."""
+
+    def __new__(cls, reason: str, kind: str, level: str) -> Self:
+        """A reason, of Events on objects of a kind, at a level."""
+        member = str.__new__(cls, reason)
+        member._value_ = reason
+        member.kind, member.warning = kind, level == "Warning"
+        return member
+
+    DEVICE_UNHEALTHY = "DeviceUnhealthy", "Node", "Warning"
     """A device has become unhealthy, or for other reasons than before."""
-    DEVICE_HEALTHY = "DeviceHealthy"
+    DEVICE_HEALTHY = "DeviceHealthy", "Node", "Normal"
     """A device that was unhealthy is healthy again."""
-    DEVICE_GONE = "DeviceGone"
+    DEVICE_GONE = "DeviceGone", "Node", "Warning"
     """A device that was there is not."""
-    CARD_READABLE = "CardReadable"
+    CARD_READABLE = "CardReadable", "Node", "Normal"
     """A card that couldn't be read can be."""
-    CARDS_FOUND = "CardsFound"
+    CARDS_FOUND = "CardsFound", "Node", "Normal"
     """What was wrong with the node as a whole is over."""
-    ERRORS_CLEARED = "ErrorsCleared"
+    ERRORS_CLEARED = "ErrorsCleared", "Node", "Normal"
     """Errors that a container left in a port were cleared."""
-    ERRORS_NOT_CLEARED = "ErrorsNotCleared"
+    ERRORS_NOT_CLEARED = "ErrorsNotCleared", "Node", "Warning"
     """They couldn't be: the port stays unhealthy."""
-    MODE_CHANGED = "ModeChanged"
+    MODE_CHANGED = "ModeChanged", "Node", "Normal"
     """The node's annotation has changed the mode, or was taken away."""
-    MODE_ANNOTATION_INVALID = "ModeAnnotationInvalid"
+    MODE_ANNOTATION_INVALID = "ModeAnnotationInvalid", "Node", "Warning"
     """The node's annotation names no mode: the one before is kept."""
-    REGISTRATION_FAILED = "RegistrationFailed"
+    REGISTRATION_FAILED = "RegistrationFailed", "Node", "Warning"
     """The kubelet has refused a resource several times, or has not answered for a minute."""
-    REGISTERED = "Registered"
+    REGISTERED = "Registered", "Node", "Normal"
     """A resource whose registration failed is registered."""
-    SECOND_PLUGIN = "SecondPlugin"
+    SECOND_PLUGIN = "SecondPlugin", "Node", "Warning"
     """Another plugin serves this node: this one waits until it ends."""
-    PROGRAMMED = "Programmed"
+    PROGRAMMED = "Programmed", "Pod", "Normal"
     """A function was programmed for the pod."""
-    PROGRAMMING_FAILED = "ProgrammingFailed"
+    PROGRAMMING_FAILED = "ProgrammingFailed", "Pod", "Warning"
     """It couldn't be: the container doesn't start, and the kubelet tries again."""
-    USER_CLOCK_SLOW = "UserClockSlow"
+    USER_CLOCK_SLOW = "UserClockSlow", "Pod", "Warning"
     """A port's user clock is below what the function asks for: the container starts."""
-    HOOK_MISSING = "HookMissing"
+    HOOK_MISSING = "HookMissing", "Pod", "Warning"
     """The runtime would not call the OCI hook for a pod: no start."""
-    DEVICE_NODE_CHANGED = "DeviceNodeChanged"
+    DEVICE_NODE_CHANGED = "DeviceNodeChanged", "Pod", "Warning"
     """A device has another node than its container was allocated: no start; delete the pod."""
-
-    @property
-    def warning(self) -> bool:
-        """Whether an Event of this reason is a `Warning`; others are `Normal`."""
-        return self in _WARNINGS
-
-    @property
-    def kind(self) -> str:
-        """The kind of the object that it is on."""
-        return "Pod" if self in _ON_PODS else "Node"
-
-
-_ON_PODS = frozenset(
-    {
-        EventReason.PROGRAMMED,
-        EventReason.PROGRAMMING_FAILED,
-        EventReason.USER_CLOCK_SLOW,
-        EventReason.HOOK_MISSING,
-        EventReason.DEVICE_NODE_CHANGED,
-    }
-)
-_WARNINGS = frozenset(
-    {
-        EventReason.DEVICE_UNHEALTHY,
-        EventReason.DEVICE_GONE,
-        EventReason.ERRORS_NOT_CLEARED,
-        EventReason.MODE_ANNOTATION_INVALID,
-        EventReason.REGISTRATION_FAILED,
-        EventReason.SECOND_PLUGIN,
-        EventReason.PROGRAMMING_FAILED,
-        EventReason.USER_CLOCK_SLOW,
-        EventReason.HOOK_MISSING,
-        EventReason.DEVICE_NODE_CHANGED,
-    }
-)
 
 
 def event_reason(code: str) -> str:
