@@ -11,13 +11,12 @@ from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, ty
 from accelbind.options import DEFAULT_NAMESPACE, Kubeconfig, Mappings, namespace_option
 from accelbind.output import warn
 from accelbind.run import require_folder, with_settings
-from services.devices.hardware.scan import Scanner
+from services.devices.hardware.scan import scan
 from services.devices.types.load import load_types
 from services.mappings.accelerator import DEVICE_CLASS
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode
 from services.node.settings import NodeSettings
-from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidMapping, InvalidSettings
 from services.process.text import plain
 from services.programming.assignment import regions_of
@@ -88,7 +87,7 @@ def _of_mappings(index: MappingIndex) -> Iterator[tuple[FpgaClass, str]]:
 
 def _of_node(settings: NodeSettings) -> Iterator[tuple[FpgaClass, str]]:
     require_folder(settings.root)
-    inventory = Scanner(settings.root, BlockingCalls()).scan_sync()
+    inventory = scan(settings.root)
     for region in regions_of(inventory).values():
         if region.interface_id:
             yield FpgaClass(Mode.REGION, region.interface_id), ""

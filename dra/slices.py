@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from services.devices.dra import API_VERSION, CONTENT, DRIVER, Attributes, DraDevice
-from services.devices.labels import label
+from services.devices.labels import dns_label
 from services.devices.model import Value
 
 COLLECTION: Final = f"/apis/{API_VERSION}/resourceslices"
@@ -129,7 +129,7 @@ def devices_of_slices(devices: Iterable[DraDevice], *, taints: bool) -> list[lis
 def slice_name(node: str, number: int) -> str:
     """The name of a slice."""
     # Always the same, so that none is created twice.
-    start = node if len(node) <= MAX_NODE else label(node)
+    start = node if len(node) <= MAX_NODE else dns_label(node)
     return f"{start}-{DRIVER}-{number}"
 
 

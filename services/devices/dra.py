@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from services.devices.labels import dra_name, label
+from services.devices.labels import dns_label, dra_name
 from services.devices.model import Card, Contents, Device, Inventory, Value
 from services.devices.provider import Allocated, held_by_id, possible_ids
 from services.devices.resources import AdvertisedResources
@@ -75,7 +75,7 @@ def dra_devices(
 
 def fpga_name(place: str) -> str:
     """The name of an FPGA on the card with this PCI address."""
-    return label(f"{FPGA}-{place}")
+    return dns_label(f"{FPGA}-{place}")
 
 
 def _of_fpga(device: Device, card: Card | None, programmed: Contents) -> dict[str, Value]:

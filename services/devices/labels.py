@@ -16,7 +16,7 @@ def by_number(text: str) -> tuple[str, str]:
     return _NUMBERS.sub(lambda number: number[0].zfill(20), text), text
 
 
-def label(text: str) -> str:
+def dns_label(text: str) -> str:
     """A text as a DNS label: `0000:b1:00.5` is `0000-b1-00-5`."""
     plain = _NOT_IN_LABEL.sub("-", text.lower()).strip("-")
     if plain and len(plain) <= MAX_ID:
@@ -27,4 +27,4 @@ def label(text: str) -> str:
 
 def dra_name(of: str, device_id: str) -> str:
     """The name of a type's device in DRA."""
-    return label(f"{of}-{device_id}")
+    return dns_label(f"{of}-{device_id}")

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from services.devices.labels import dns_label
+
 Value: TypeAlias = bool | int | str
 """The value of an attribute."""
 
@@ -102,7 +104,7 @@ class VirtualFunction:
     @property
     def id(self) -> str:
         """Its id as a device, like those of device types: `0000-b1-00-5`."""
-        return self.pci.address.replace(":", "-").replace(".", "-")
+        return dns_label(self.pci.address)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,6 @@ class PortOwners:
 
 def held_functions(inventory: Inventory, allocated: Allocated) -> frozenset[str]:
     """The addresses of the virtual functions of OFS cards that containers have."""
-    if not any(card.functions for card in inventory.cards):
-        return frozenset()
     owners = PortOwners(inventory, allocated)
     return frozenset(
         function.pci.address

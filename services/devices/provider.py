@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
-from services.devices.labels import dra_name, label
+from services.devices.labels import dns_label, dra_name
 from services.devices.model import Card, Device, Problem
 from services.devices.resources import AdvertisedResources
 from services.process.text import listing
@@ -122,7 +122,7 @@ def _unless_held(
 def possible_ids(device: Device) -> set[str]:
     """The ids by which a container may have a device or a part of it, whatever the mode."""
     claims = [each for each in device.claims if not _NUMBER.fullmatch(each)]
-    return {device.id, _REPLICA.sub("", device.id), *claims, *map(label, claims)}
+    return {device.id, _REPLICA.sub("", device.id), *claims, *map(dns_label, claims)}
 
 
 def _claimants(devices: Iterable[Device]) -> dict[str, list[Device]]:

@@ -46,7 +46,7 @@ _ERRORS = re.compile(r"(?!inject)(?:[a-z0-9]{1,32}_)?errors")
 
 _MILLI_CELSIUS: Final[Callable[[str], float | None]] = partial(celsius, unit=1e-3)
 _MICRO_WATTS: Final[Callable[[str], float | None]] = partial(watts, unit=1e-6)
-_Reading = tuple[str, str, float | None]
+_Measured = tuple[str, str, float | None]
 """`temp` or `power`, a sensor's label, and what it measures in °C or W."""
 
 
@@ -127,7 +127,7 @@ def _nothing(card: Card, problem: Problem | None) -> CardSensors:
 # Where the sensors are ---------------------------------------------------------------------------
 
 
-def _search(files: Sysfs, engine: str) -> Iterator[_Reading]:
+def _search(files: Sysfs, engine: str) -> Iterator[_Measured]:
     """The sensors below an engine: its own first, then folder by folder in the order of names."""
     # The out-of-tree driver's, in °C and W.
     yield "temp", "thermal_mgmt", celsius(files.text(f"{engine}/thermal_mgmt/temperature"))
@@ -149,7 +149,7 @@ def _search(files: Sysfs, engine: str) -> Iterator[_Reading]:
                 todo.append(below)
 
 
-def _monitor(files: Sysfs, folder: str) -> Iterator[_Reading]:
+def _monitor(files: Sysfs, folder: str) -> Iterator[_Measured]:
     """A hwmon folder, in m°C and µW (Linux, `Documentation/hwmon/sysfs-interface.rst`)."""
     owner = files.text(f"{folder}/name")
     power = board_watts if "bmc" in owner else _MICRO_WATTS
@@ -166,7 +166,7 @@ def _monitor(files: Sysfs, folder: str) -> Iterator[_Reading]:
         yield match[1], own_label or label(owner, channel), parse(files.text(f"{folder}/{name}"))
 
 
-def _sensor(files: Sysfs, folder: str) -> Iterator[_Reading]:
+def _sensor(files: Sysfs, folder: str) -> Iterator[_Measured]:
     """A folder of a board's controller under the out-of-tree driver, in m°C and mW."""
     kind = files.text(f"{folder}/type").lower()
     shown = label(files.text(f"{folder}/name")) or folder.rpartition("/")[2]

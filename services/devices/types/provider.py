@@ -15,7 +15,7 @@ from services.devices.hardware.iommu import group_nodes, group_of
 from services.devices.hardware.ofs import engine_of
 from services.devices.hardware.scan import PATIENCE
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.labels import by_number, label
+from services.devices.labels import by_number, dns_label
 from services.devices.model import Device, Problem, Value
 from services.devices.nodes import FoundNode
 from services.devices.ofs import is_ofs
@@ -220,7 +220,7 @@ def _id(tree: SysTree, of: DeviceType, first: Subject) -> str:
     # A group's lowest address, whichever of its functions a type matches.
     members = tree.group(first.pci).members if of.spec.is_vfio else ()
     addresses = sorted(each.address for each in members if not each.is_bridge)
-    return label(next(iter(addresses), _place_of(first) or first.name))
+    return dns_label(next(iter(addresses), _place_of(first) or first.name))
 
 
 def _order(subject: Subject) -> tuple[str, str]:
@@ -243,7 +243,7 @@ def _bars(tree: SysTree, named: Iterable[_Named], held: Collection[str]) -> dict
                 continue
             bar = Bar(part.address, f"{part.pci}/resource0", tree.files.inode(part.pci))
             # A container that has a group has all of that, one that has the engine its functions.
-            ids = {each.id, label(part.address), engine_of(tree.files, part.pci)}
+            ids = {each.id, dns_label(part.address), engine_of(tree.files, part.pci)}
             bars[bar] = bars.get(bar, False) or not ids.isdisjoint(held)
     return bars
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from services.devices.labels import label
+from services.devices.labels import dns_label
 from services.names import DOMAIN
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
@@ -211,7 +211,7 @@ def test_a_hot_card_is_tainted_shown_and_avoided(
     pods.begun(name)
     (claim,) = claims(pods)
     device = claim["status"]["allocation"]["devices"]["results"][0]["device"]
-    address = next(each for each in hosts.rack.addresses if label(each) in device)
+    address = next(each for each in hosts.rack.addresses if dns_label(each) in device)
 
     def shown(health: str) -> None:
         (status,) = pods.get(name)["status"]["containerStatuses"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from services.devices.labels import label
+from services.devices.labels import dns_label
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from tests.e2e.api import Json, Place, until
 from tests.e2e.cluster import Cluster
@@ -90,7 +90,7 @@ class Trial:
 
     def port(self, claim: Json) -> str:
         device, rack = result_of(claim)["device"], self.hosts.rack
-        (found,) = [rack.ports(each)[0] for each in rack.addresses if label(each) in device]
+        (found,) = [rack.ports(each)[0] for each in rack.addresses if dns_label(each) in device]
         return found
 
     def carried(self, claim: Json) -> str:

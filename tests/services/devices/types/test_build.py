@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.devices.health import Reading
-from services.devices.labels import MAX_ID, label
+from services.devices.labels import MAX_ID, dns_label
 from services.devices.model import Problem, Value
 from services.devices.nodes import FoundNode
 from services.devices.types.build import (
@@ -32,8 +32,8 @@ ACCEL = {"match": [{"class": {"name": "accel"}}]}
     ],
 )
 def test_ids_are_dns_labels(text: str, made: str) -> None:
-    assert re.fullmatch(made, label(text))
-    assert len(label(text)) <= MAX_ID
+    assert re.fullmatch(made, dns_label(text))
+    assert len(dns_label(text)) <= MAX_ID
 
 
 @pytest.mark.parametrize(
