@@ -60,23 +60,12 @@ class TestGbs:
         found = parse(make_gbs("CE489693-98F0-5F33-946D-560708BE108A", f" {AFU.upper()}"))
         assert (found.interface_id, found.function_id) == (INTERFACE, AFU)
 
-    def test_what_only_people_read_may_be_null(self) -> None:
-        def nulls(metadata: dict[str, Any]) -> None:
-            metadata["platform-name"] = None
-            metadata["afu-image"]["accelerator-clusters"][0]["name"] = None
-
-        found = parse(with_metadata(nulls))
-        assert (found.metadata.platform, found.metadata.name) == ("", "")
-
     @pytest.mark.parametrize(
         ("value", "mhz"),
         [
-            (312, 312.0),
             (312.5, 312.5),
             ("312.5", 312.5),
-            ("300", 300.0),
             (0, None),
-            ("0", None),
             ("auto", None),
             ("auto-312.5", None),
             ("", None),
@@ -89,9 +78,10 @@ class TestGbs:
         found = parse(with_metadata(image(clock_frequency_high=value, clock_frequency_low=200)))
         assert (found.metadata.clock_high, found.metadata.clock_low) == (mhz, 200.0)
 
-    def test_what_is_optional_may_be_left_out(self) -> None:
+    def test_what_is_optional_may_be_left_out_or_null(self) -> None:
         def strip(metadata: dict[str, Any]) -> None:
-            del metadata["version"], metadata["platform-name"]
+            del metadata["version"]
+            metadata["platform-name"] = None
             for key in ("magic-no", "power"):
                 del metadata["afu-image"][key]
             metadata["afu-image"]["accelerator-clusters"] = [{"accelerator-type-uuid": AFU}]

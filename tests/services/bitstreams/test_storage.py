@@ -12,7 +12,6 @@ from services.process.errors import (
     StorageError,
 )
 from simulator.bitstreams import make_aocx, make_gbs
-from tests.support import disk_full_after
 
 INTERFACE = "ce48969398f05f33946d560708be108a"
 AFU = "d8424dc4a4a3c413f89e433683f9040b"
@@ -62,15 +61,6 @@ class TestInstall:
         assert place.read_bytes() == old
         assert storage.install(gbs, force=True) == (place, InstallResult.REPLACED)
         assert place.read_bytes() == gbs.read_bytes()
-        assert halves(storage) == []
-
-    def test_a_full_disk_leaves_what_was_there(self, storage: BitstreamStorage, gbs: Path) -> None:
-        place, _ = storage.install(gbs)
-        old = place.read_bytes()
-        gbs.write_bytes(make_gbs(INTERFACE, AFU, bytes(200_000)))
-        with disk_full_after(50_000), pytest.raises(StorageError, match="can't be written"):
-            storage.install(gbs, force=True)
-        assert place.read_bytes() == old
         assert halves(storage) == []
 
     def test_installs_at_the_same_time_leave_one_whole_file(

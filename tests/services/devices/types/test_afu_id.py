@@ -1,6 +1,5 @@
 """Device types that name the AFU behind a function of an OFS card."""
 
-import asyncio
 import os
 from pathlib import Path
 from typing import TypeVar
@@ -8,11 +7,8 @@ from typing import TypeVar
 import pytest
 import yaml
 
-from services.devices.hardware import afu_ids, scan
 from services.devices.model import Device
 from services.devices.provider import HELD
-from services.devices.types.provider import DeviceTypes
-from services.process.blocking import BlockingCalls, Steps
 from tests.services.devices.types.making import Types, document
 from tests.services.ofs_cards import AFUS, C6100, HE_HSSI, HE_MEM, OfsNode
 from tests.support import REPOSITORY
@@ -89,23 +85,6 @@ def test_bars_are_read_for_known_cards_and_types_that_ask(node: OfsNode, tmp_pat
     node.tree.file(f"{node.path(FIRST)}/subsystem_device", "0x0001")
     node.tree.file(f"{node.path(SECOND)}/subsystem_device", "0xbeef")
     assert all(each.healthy for each in types.scan().devices), "only a variable is missing"
-
-
-def test_a_reader_of_afus_has_the_time_of_a_process(node: OfsNode, tmp_path: Path) -> None:
-    """On a busy machine it takes seconds to start; a file is read at once."""
-    seconds: dict[str, float] = {}
-
-    class Calls(BlockingCalls):
-        async def run_steps(self, key: str, steps: Steps[T], *, timeout: float) -> T:  # noqa: ASYNC109 - as the engine
-            seconds[key] = timeout
-            return await super().run_steps(key, steps, timeout=timeout)
-
-    async def nobody() -> tuple[tuple[str, str], ...]:
-        return ()
-
-    (tmp_path / "c6100.yaml").write_text(of_cards_page())
-    asyncio.run(DeviceTypes(tmp_path, node.root, Calls(), holders=nobody).devices())
-    assert seconds == {"device-types": scan.PATIENCE, "afu ids": afu_ids.PATIENCE}
 
 
 def test_no_group_with_the_engine_is_given(tmp_path: Path) -> None:
