@@ -73,10 +73,7 @@ class SensorReader:
         return tuple(key.rpartition("/")[2] for key in keys)
 
     async def read(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
-        """What the sensors of each card read now.
-
-        Cards that the last scan could not read are not read here.
-        """
+        """What the sensors of each card read now."""
         return await self._calls.run_steps(KEY, self._steps(cards), timeout=self._patience)
 
     def _steps(self, cards: Iterable[Card]) -> Steps[tuple[CardSensors, ...]]:
@@ -84,7 +81,7 @@ class SensorReader:
         sensors: list[CardSensors] = []
         for card in cards:
             path = f"{DRIVER_BY_NAME[card.driver].folder}/{card.name}"
-            if card.failure is not None:
+            if card.failure is not None:  # the scan could not read it
                 sensors.append(_nothing(card, card.failure))
                 continue
             try:

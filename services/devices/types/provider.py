@@ -110,11 +110,7 @@ class DeviceTypes:
         return frozenset(classes | {"pci", "usb", "vfio"}) if terms else frozenset()
 
     async def devices(self) -> Found:
-        """The devices now.
-
-        Raises:
-            HardwareError: The devices of the node can't be listed.
-        """
+        """As `Provider` says."""
         held = await self._holders()
         tree = SysTree(self._files(self._root))
         named, bars, problems = await self._make(self._list(tree, held))
