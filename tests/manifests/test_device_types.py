@@ -23,7 +23,7 @@ def test_each_type_serves_its_device(tmp_path: Path, name: str) -> None:
     made = {other: make(tree, number) for number, (other, make) in enumerate(DEVICES.items())}
     tree.entry("", "mic", "scif", "239:1", "mic/scif")
     own = made[name]
-    types = Types(tmp_path / "types", tree.root, patience=20)
+    types = Types(tmp_path / "types", tree.root)
     types.write(f"{name}.yaml", (FOLDER / f"{name}.yaml").read_text())
     found = types.scan()
     assert found.problems == ()

@@ -1,9 +1,11 @@
 """Device types and trees of sysfs for tests."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from services.devices.hardware.sysfs import Sysfs
 from services.devices.provider import Found
 from services.devices.types.model import DeviceType
 from services.devices.types.parsing import parse
@@ -46,13 +48,19 @@ def document(spec: dict[str, Any], name: str = "t") -> dict[str, Any]:
 class Types:
     """A folder of types, served from a root."""
 
-    def __init__(self, folder: Path, root: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, root: Path, files: Callable[[Path], Sysfs] = Sysfs) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        # Files hang only where a test says so, and a busy machine may stop a thread for a second.
-        defaults: dict[str, Any] = {"patience": 20.0, "holders": self._holders}
         self._held: tuple[tuple[str, str], ...] = ()
-        self.provider = DeviceTypes(folder, root, BlockingCalls(), **defaults | options)
+        self.provider = DeviceTypes(
+            folder,
+            root,
+            BlockingCalls(),
+            holders=self._holders,
+            # Files hang only where a test says so; a busy machine may stop a thread for a second.
+            patience=20.0,
+            files=files,
+        )
 
     async def _holders(self) -> tuple[tuple[str, str], ...]:
         return self._held

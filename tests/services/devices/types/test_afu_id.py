@@ -33,7 +33,7 @@ def of_cards_page() -> str:
 
 
 def test_the_type_in_the_guide_serves_a_card_without_region(node: OfsNode, tmp_path: Path) -> None:
-    types = Types(tmp_path / "types", node.root, patience=20)
+    types = Types(tmp_path / "types", node.root)
     types.write("c6100.yaml", of_cards_page())
     served, *others = types.scan().devices
     assert (served.id, served.resource) == ("0000-b1-00-5", "device.accelbind.dev/he-mem")
@@ -53,18 +53,18 @@ def test_a_function_in_use_keeps_its_afu_and_is_unknown_after_a_restart(
         found = types.scan(*held).devices
         return next(each for each in found if each.id == "0000-b1-00-5")
 
-    types = Types(tmp_path / "types", node.root, patience=20)
+    types = Types(tmp_path / "types", node.root)
     types.write("c6100.yaml", of_cards_page())
     types.scan()
     node.write_bar(FIRST, HE_HSSI)
     assert first(types, *held).healthy
     node.write_bar(FIRST, HE_MEM)
-    restarted = Types(tmp_path / "types", node.root, patience=20)
+    restarted = Types(tmp_path / "types", node.root)
     unknown = first(restarted, *held)
     assert (unknown.resource, unknown.healthy) == ("device.accelbind.dev/he-mem", False)
     assert [each.reason for each in unknown.reasons] == ["function-in-use"]
     assert [each.name for each in unknown.nodes] == ["vfio/1770", "vfio/vfio"]
-    other = first(Types(tmp_path / "types", node.root, patience=20), ("r", "0000-b1-00-5"))
+    other = first(Types(tmp_path / "types", node.root), ("r", "0000-b1-00-5"))
     assert (other.resource, other.reasons[0].reason) == ("", "function-in-use")
     assert first(restarted).healthy
 
@@ -77,7 +77,7 @@ def test_bars_are_read_for_known_cards_and_types_that_ask(node: OfsNode, tmp_pat
         os.mkfifo(bar)
     pci = {"vendor": ["8086"], "device": ["bccf"], "driver": ["vfio-pci"]}
     spec = {"match": [{"pci": pci}], "nodes": [{"vfio": True}]}
-    types = Types(tmp_path / "types", node.root, patience=20)
+    types = Types(tmp_path / "types", node.root)
     types.write("t.yaml", yaml.safe_dump(document(spec)))
     assert all(each.healthy for each in types.scan().devices)
     spec |= {"env": [{"name": "AFU", "attribute": "afuID"}]}
@@ -112,7 +112,7 @@ def test_who_has_the_engine_has_its_functions(tmp_path: Path) -> None:
     node.tree.group(node.path("0000:b1:00.0"), 1700)
     node.bind("0000:b1:00.0")
     pci = {"vendor": ["8086"], "subsystem": ["8086:1771"], "driver": ["vfio-pci"]}
-    types = Types(tmp_path / "types", node.root, patience=20)
+    types = Types(tmp_path / "types", node.root)
     env = [{"name": "AFU", "attribute": "afuID"}]
     spec = {"match": [{"pci": pci}], "nodes": [{"vfio": True}], "env": env}
     types.write("t.yaml", yaml.safe_dump(document(spec)))

@@ -31,7 +31,7 @@ def tree(tmp_path: Path) -> DeviceTree:
 
 @pytest.fixture
 def types(tmp_path: Path, tree: DeviceTree) -> Types:
-    return Types(tmp_path / "types", tree.root, patience=20)
+    return Types(tmp_path / "types", tree.root)
 
 
 def write(types: Types, spec: dict[str, Any], name: str = "t") -> None:
@@ -56,7 +56,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_file_of_14_lines_serves_eight_vector_engines(snapshot: Path, tmp_path: Path) -> None:
     assert len(ENGINE.splitlines()) == 14
-    types = Types(tmp_path, snapshot, patience=20)
+    types = Types(tmp_path, snapshot)
     types.write("ve.yaml", ENGINE)
     found = types.scan()
     assert found.problems == ()
@@ -241,7 +241,7 @@ class NumberedFiles(Sysfs):
 def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
     tree: DeviceTree, tmp_path: Path
 ) -> None:
-    types = Types(tmp_path / "types", tree.root, patience=20, files=NumberedFiles)
+    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
     for number in (0, 2, 10):
         tree.entry("", "ami", f"ami{number}", f"243:{number}")
         tree.file(f"dev/ami{number}", f"243:{number}")
@@ -263,7 +263,7 @@ def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
 def test_a_device_has_one_id_whichever_way_a_type_names_it(
     tree: DeviceTree, tmp_path: Path
 ) -> None:
-    types = Types(tmp_path / "types", tree.root, patience=20, files=NumberedFiles)
+    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
     tree.entry("", "misc", "hw_random", "10:183", "hwrng")
     tree.file("dev/hwrng", "10:183")
     for term in ({"class": {"name": "misc"}}, {"path": ["/dev/hwrng"]}):
