@@ -113,8 +113,7 @@ def _of_cards(
         yield from _first((root / bar.lstrip("/") for bar in bars), READ, _NO_AFU)
     if settings.clear_errors:
         files = Sysfs(root)
-        firsts = [(card.driver, card.name, card.ports[0].name) for card in cards if card.ports]
-        names = (clearing_file(files, *first) for first in firsts)
+        names = (clearing_file(files, card, card.ports[0]) for card in cards if card.ports)
         paths = (root / path.lstrip("/") for path in names if path)
         yield from _first(paths, WRITE, _ERRORS_STAY)
 

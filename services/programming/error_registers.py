@@ -102,10 +102,10 @@ class ClearResult(StrEnum):
     """The write took longer than 5 s and was given up."""
 
 
-def clearing_file(files: Sysfs, driver: str, card: str, port: str) -> str | None:
+def clearing_file(files: Sysfs, card: Card, port: Port) -> str | None:
     """The file of a port that a clearing writes to, below the root; None if there is none."""
-    of = DRIVER_BY_NAME[driver]
-    path = files.resolve(f"{of.folder}/{card}/{port}/{of.port_errors.clear}")
+    driver = DRIVER_BY_NAME[card.driver]
+    path = files.resolve(f"{driver.folder}/{card.name}/{port.name}/{driver.port_errors.clear}")
     return path if path is not None and files.inode(path) is not None else None
 
 
