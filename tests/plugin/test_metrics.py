@@ -1,6 +1,7 @@
 """What is counted, and what a scrape finds of devices, their holders and their cards."""
 
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -43,8 +44,7 @@ class Node:
 
     def __post_init__(self) -> None:
         self.metrics = PluginMetrics(self.registry)
-        known, scanner = cast("Any", self), cast("Any", Node.__new__(Node))
-        scanner.hanging = ("one", "other")
+        known, scanner = cast("Any", self), cast("Any", SimpleNamespace(hanging=("one", "other")))
         mode = NodeMode(PluginMode.AF)
         self.registry.register(ModeCollector(mode, known))
         self.registry.register(DeviceCollector(self.state, lambda: self.holders))
