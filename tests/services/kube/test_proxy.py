@@ -71,7 +71,7 @@ class Ends:
             writer.close()
             return
         inner, outer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(b"HTTP/1.1 200 ApiConnection established\r\nX: y\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n")
         await asyncio.gather(copied(reader, outer), copied(inner, writer))
 
     @asynccontextmanager
