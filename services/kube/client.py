@@ -6,17 +6,17 @@ Bodies are bytes. A refusal and a missing, late or too long answer are a `Cluste
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 
 from services.kube.config import Access
-from services.kube.credentials import create_http_client
+from services.kube.credentials import CONNECT_SECONDS, create_http_client
 from services.process.errors import AccelbindError, ClusterError
 from services.process.json import UNREADABLE
 from services.process.text import plain
@@ -24,7 +24,6 @@ from services.process.text import plain
 # Bytes of an answer: etcd keeps no object above 1.5 MiB, and objects in lists are small.
 MAX_BODY: Final = 16 * 1024 * 1024
 
-_CONNECT_SECONDS: Final = 3.0
 # For a request from first to last byte: httpx2's own time-outs start over with each byte.
 _TOTAL_SECONDS: Final = 12.0
 
@@ -164,7 +163,6 @@ class ClusterClient:
             params=params,
             content=None if body is None else msgspec.json.encode(body),
             headers=None if body is None else {"Content-Type": content_type},
-            extensions={"trace": _close_cancelled_handshake()},
         )
         try:
             return await self._send(request, path)
@@ -195,14 +193,8 @@ class ClusterClient:
         what = f"GET {path}"
         # Whether bytes arrive or not: a proxy may keep the connection of a dead server alive.
         deadline = asyncio.get_running_loop().time() + seconds
-        timeout = httpx2.Timeout(seconds, connect=_CONNECT_SECONDS)
-        request = self._http.build_request(
-            "GET",
-            path,
-            params=params,
-            timeout=timeout,
-            extensions={"trace": _close_cancelled_handshake()},
-        )
+        timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
+        request = self._http.build_request("GET", path, params=params, timeout=timeout)
         async with self._translated(what), asyncio.timeout(min(seconds, _TOTAL_SECONDS)):
             response = await self._http.send(request, stream=True)
         try:
@@ -269,20 +261,6 @@ class ClusterClient:
             raise ClusterError(f"{where} can't be reached{way}: {detail}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise ClusterError(f"{what} to {where} failed: {_innermost(error)}") from error
-
-
-def _close_cancelled_handshake() -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
-    """Trace a request, and close its connection if it is cancelled in the TLS handshake."""
-    # httpcore2 does that for errors, but leaves a cancelled one to the garbage collector.
-    streams: list[Any] = []
-
-    async def trace(event: str, info: Mapping[str, Any]) -> None:
-        if event.endswith("connect_tcp.complete"):
-            streams.append(info["return_value"])
-        elif event.endswith("start_tls.failed") and streams:
-            await streams.pop().aclose()
-
-    return trace
 
 
 def segment(text: str) -> str:

@@ -11,8 +11,9 @@ import os
 import signal
 import ssl
 import subprocess
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import msgspec
@@ -29,7 +30,7 @@ _KILL_SECONDS: Final = 1.0
 # Our name in the API server's audit log and flow control.
 USER_AGENT: Final = "accelbind"
 
-_CONNECT_SECONDS: Final = 3.0
+CONNECT_SECONDS: Final = 3.0
 _READ_SECONDS: Final = 8.0
 _IDLE_CONNECTIONS: Final = 4
 # Firewalls drop idle connections silently, some after a few minutes, and the next request on one
@@ -52,6 +53,7 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
         tokens = _PluginToken(access.plugin)
 
     async def prepare(request: httpx2.Request) -> None:
+        request.extensions["trace"] = _close_cancelled_handshake()
         if access.server_name:
             request.extensions["sni_hostname"] = access.server_name
         if tokens is not None:
@@ -67,7 +69,7 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
             limits=httpx2.Limits(
                 max_keepalive_connections=_IDLE_CONNECTIONS, keepalive_expiry=_IDLE_SECONDS
             ),
-            timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
+            timeout=httpx2.Timeout(_READ_SECONDS, connect=CONNECT_SECONDS),
             event_hooks={"request": [prepare]},
         )
     except (httpx2.InvalidURL, ValueError, ImportError) as error:
@@ -75,6 +77,20 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
         raise ClusterError(
             f"{source} is not an http:// or https:// URL of a proxy: {plain(str(error), 200)}"
         ) from error
+
+
+def _close_cancelled_handshake() -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
+    """Trace a request, and close its connection if it is cancelled in the TLS handshake."""
+    # httpcore2 does that for errors, but leaves a cancelled one to the garbage collector.
+    streams: list[Any] = []
+
+    async def trace(event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith("connect_tcp.complete"):
+            streams.append(info["return_value"])
+        elif event.endswith("start_tls.failed") and streams:
+            await streams.pop().aclose()
+
+    return trace
 
 
 def create_tls_context(access: Access) -> ssl.SSLContext:
