@@ -8,7 +8,6 @@ fails.
 
 import asyncio
 import contextlib
-import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +15,11 @@ from typing import Final
 
 import structlog
 
-from services.kubelet.sockets import KUBELET_SOCKET, Identity, address, identify
+from services.kubelet.sockets import KUBELET_SOCKET, PLUGIN_SOCKET, Identity, address, identify
 from services.node.node_lock import CHECK_SECONDS, NodeLock
 
 MAX_SOCKETS: Final = 999_999_999
 
-_NAME: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
 
 log = structlog.get_logger(component="plugin")
 
@@ -121,7 +119,7 @@ class KubeletFolder:
         removed = []
         with contextlib.suppress(OSError):
             for path in sorted(self.path.iterdir()):
-                ours = path.name.startswith(self._names) or not _NAME.fullmatch(path.name)
+                ours = path.name.startswith(self._names) or not PLUGIN_SOCKET.fullmatch(path.name)
                 if not ours and path.is_socket():
                     path.unlink()
                     removed.append(path.name)
