@@ -57,10 +57,10 @@ class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
     def __post_init__(self) -> None:
         # What no schema can check.
-        for problem in (*self._unprintable(), *self.problems()):
+        for problem in (*self._unprintable(), *self._problems()):
             raise ValueError(problem)
 
-    def problems(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         """Yield what is wrong; each text begins with the field or with a blank."""
         yield from ()
 
@@ -86,8 +86,8 @@ class Pci(_Strict, frozen=True):
     driver: Annotated[tuple[Glob, ...], _FEW] = ()
     virtual_function: bool | None = None
 
-    def problems(self) -> Iterator[str]:
-        """Without an id it would match half the machine."""
+    def _problems(self) -> Iterator[str]:
+        # It would match half the machine.
         if not (self.vendor or self.device or self.subsystem or self.class_):
             yield " needs vendor, device, subsystem or class"
 
@@ -108,8 +108,7 @@ class ClassEntry(_Strict, frozen=True):
     """Their own names: `hw_random`."""
     driver: Annotated[tuple[Glob, ...], _FEW] = ()
 
-    def problems(self) -> Iterator[str]:
-        """Some classes are never served."""
+    def _problems(self) -> Iterator[str]:
         if self.name in DENIED_SUBSYSTEMS:
             yield f".name: nodes of {self.name} are never handed out"
 
@@ -122,8 +121,7 @@ class Condition(_Strict, frozen=True):
     one_of: OneOf | None = None
     glob: Glob | None = None
 
-    def problems(self) -> Iterator[str]:
-        """Exactly one way to compare."""
+    def _problems(self) -> Iterator[str]:
         given = [each for each in (self.equals, self.one_of, self.glob) if each is not None]
         if len(given) != 1:
             yield " needs exactly one of equals, oneOf and glob"
@@ -138,10 +136,9 @@ class Rule(Condition, frozen=True, kw_only=True):
 
     reason: Label
 
-    def problems(self) -> Iterator[str]:
-        """Reasons of ours mean something else."""
-        yield from super().problems()
-        if self.reason in REASONS:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        if self.reason in REASONS:  # which mean something else
             yield f".reason: {self.reason} is a reason of accelbind's own; choose another"
 
 
@@ -156,8 +153,7 @@ class Term(_Strict, frozen=True):
     """Character devices: /dev/NAME, where * stands for any characters."""
     where: Annotated[tuple[Condition, ...], Meta(max_length=8)] = ()
 
-    def problems(self) -> Iterator[str]:
-        """One kind of thing is matched."""
+    def _problems(self) -> Iterator[str]:
         if not (self.pci or self.usb or self.class_ or self.path):
             yield " needs pci, usb, class or path"
         if (self.pci and self.usb) or (self.path and (self.pci or self.usb or self.class_)):
@@ -186,8 +182,7 @@ class Attribute(_Strict, frozen=True):
     """Relative to the matched device; * stands for any characters within one step."""
     type: Literal["bool", "int", "string"] = "string"
 
-    def problems(self) -> Iterator[str]:
-        """It stays below the device."""
+    def _problems(self) -> Iterator[str]:
         steps = self.file.split("/")
         if len(steps) > _MAX_STEPS or not all(map(_STEP.fullmatch, steps)):
             yield f".file: {quote(self.file)} is not a path below the device, such as ve/ve*/state"
@@ -213,8 +208,7 @@ class NodeSource(_Strict, frozen=True):
         """Whether a class entry is of the kind: `renderD128` is of kind render."""
         return self.kind is None or bool(re.fullmatch(rf"{re.escape(self.kind)}[A-Z]*\d*", entry))
 
-    def problems(self) -> Iterator[str]:
-        """One source each."""
+    def _problems(self) -> Iterator[str]:
         if [self.class_ is not None, self.own, self.vfio].count(True) != 1:
             yield " needs exactly one of class, own and vfio"
         if self.kind and not self.class_:
@@ -234,8 +228,8 @@ class Resource(_Strict, frozen=True):
     domain: str
     name: str
 
-    def problems(self) -> Iterator[str]:
-        """It is literal; whoever loads it says which domains there are."""
+    def _problems(self) -> Iterator[str]:
+        # Whoever loads it says which domains there are.
         if not names.is_name_part(self.name):
             yield f".name: {quote(self.name)} is not the name of a resource"
 
@@ -247,8 +241,7 @@ class Variable(_Strict, frozen=True):
     attribute: Identifier | None = None
     value: Text | None = None
 
-    def problems(self) -> Iterator[str]:
-        """One source, and no name that others use."""
+    def _problems(self) -> Iterator[str]:
         if (self.attribute is None) == (self.value is None):
             yield " needs exactly one of attribute and value"
         if is_reserved_variable(self.name):
@@ -292,8 +285,7 @@ class Spec(_Strict, frozen=True):
         """Where nodes come from."""
         return self.nodes or _OWN
 
-    def problems(self) -> Iterator[str]:
-        """What its parts say of each other."""
+    def _problems(self) -> Iterator[str]:
         yield from self._attribute_problems()
         bare = [each.pci is not None and each.class_ is None for each in self.match]
         if any(bare) and any(each.own for each in self.sources):
