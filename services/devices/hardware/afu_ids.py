@@ -64,7 +64,7 @@ class AfuIds:
         program: Path = PROGRAM,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._root = "" if str(root) == "/" else str(root)
+        self._root = str(root).rstrip("/")
         self._calls = calls
         self._patience = patience
         self._program = program

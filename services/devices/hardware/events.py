@@ -11,6 +11,7 @@ import errno
 import re
 import socket
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -95,18 +96,15 @@ async def follow_card_events(
 
 async def _receive(source: socket.socket, subsystems: Collection[str]) -> bool:
     """Wait for messages and read all that are there; whether one of them was about a card."""
-    is_wanted = False
     try:
-        message = await asyncio.get_running_loop().sock_recv(source, MAX_MESSAGE)
-        for _ in range(AT_ONCE):
-            is_wanted = is_wanted or is_relevant(message, subsystems)
-            message = source.recv(MAX_MESSAGE)
-    except BlockingIOError:
-        return is_wanted
+        messages = [await asyncio.get_running_loop().sock_recv(source, MAX_MESSAGE)]
+        with suppress(BlockingIOError):
+            while len(messages) < AT_ONCE:
+                messages.append(source.recv(MAX_MESSAGE))
     except OSError as error:
         if error.errno != errno.ENOBUFS:
             raise
         # They came too fast, and may have been about a card.
         log.debug("uevents were lost")
         return True
-    return is_wanted or is_relevant(message, subsystems)
+    return any(is_relevant(each, subsystems) for each in messages)

@@ -136,7 +136,7 @@ def _search(files: Sysfs, engine: str) -> Iterator[_Measured]:
         if not todo:
             return
         folder = todo.popleft()
-        for name in _by_number(files.folders(folder)):
+        for name in _shorter_first(files.folders(folder)):
             below = f"{folder}/{name}"
             if _MONITOR.fullmatch(name):
                 yield from _monitor(files, below)
@@ -151,8 +151,8 @@ def _monitor(files: Sysfs, folder: str) -> Iterator[_Measured]:
     owner = files.text(f"{folder}/name")
     power = board_watts if "bmc" in owner else _MICRO_WATTS
     seen: set[str] = set()
-    # The shorter name first, so that `_input` comes before `_average`.
-    for name in _by_number(files.names_if_listable(folder)):
+    # So `_input` comes before `_average`.
+    for name in _shorter_first(files.names_if_listable(folder)):
         match = _CHANNEL.fullmatch(name)
         channel = name.partition("_")[0]
         if match is None or channel in seen:
@@ -173,7 +173,7 @@ def _sensor(files: Sysfs, folder: str) -> Iterator[_Measured]:
         yield "power", shown, watts(files.text(f"{folder}/value"), unit=1e-3)
 
 
-def _by_number(names: Iterable[str]) -> list[str]:
+def _shorter_first(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (len(name), name))
 
 

@@ -31,7 +31,7 @@ class Sysfs:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = "" if str(root) == "/" else str(root)
+        self._root = str(root).rstrip("/")
         self._real = os.path.realpath(root).rstrip("/")
         self._resolved: dict[str, str | None] = {"": ""}
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from services.devices.hardware.sysfs import Sysfs
+from services.devices.labels import by_number
 
 
 class Numbered:
@@ -23,10 +24,7 @@ class Numbered:
         """Those of this kind among the names in a folder, by number."""
         # One search for all names takes a tenth of the time of one search for each.
         folders: list[str] = self._folders.findall(f"/{'/'.join(names)}/")
-        if len(folders) > 1:
-            folders.sort()
-            folders.sort(key=len)
-        return folders
+        return sorted(folders, key=by_number)
 
     def is_on(self, path: str) -> bool:
         """Whether a folder of this kind is on a path."""
