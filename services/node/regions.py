@@ -14,7 +14,7 @@ from services.bitstreams.storage import BitstreamStorage
 from services.containers.wanted import WantedFunctions
 from services.devices.model import Contents, Inventory
 from services.devices.port_owners import card_key
-from services.names import OPENCL_AFU
+from services.names import ID_DIGITS, OPENCL_AFU
 from services.node.metrics import NodeMetrics
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
@@ -47,7 +47,6 @@ there twice, once packed). A container that is killed for its memory is killed i
 programming: the manifests' limit covers this, and the bitstreams of cards that hang.
 """
 
-_OPENCL_LENGTH: Final = 40
 _SHOWN: Final = 8  # ports in a message before "and more"
 
 log = structlog.get_logger(component="node")
@@ -311,7 +310,7 @@ def _mismatch(what: Assignment, contents: Contents) -> str:
 
 def _image_there(region: Region, what: Assignment) -> Image:
     # Without a bitstream, whose file need not be on this node.
-    opencl = len(what.function) == _OPENCL_LENGTH
+    opencl = len(what.function) > ID_DIGITS  # the hash of a program
     shown = next((port.afu_id for port in region.ports if port.name == what.port), OPENCL_AFU)
 
     def changed() -> NoReturn:
