@@ -37,8 +37,8 @@ from certs.store import (
     read_configurations,
     write_bundle,
 )
-from services.kube.client import ClusterClient
-from services.kube.objects import Conflict, Secret, ensure_secret, write_secret
+from services.kube.client import ClusterClient, Conflict
+from services.kube.objects import Secret, ensure_secret, write_secret
 from services.process.errors import CertificateError, ClusterError
 
 ATTEMPTS: Final = 20

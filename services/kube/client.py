@@ -70,6 +70,10 @@ class BadStatus(ClusterError):
         """As in `HttpResponse`."""
 
 
+class Conflict(BadStatus):
+    """An object has changed since it was read, or another one has its name."""
+
+
 class TooLong(ClusterError):
     """An answer, or a line of one, exceeds `MAX_BODY`."""
 
@@ -234,7 +238,8 @@ class ClusterClient:
         if httpx2.codes.is_success(answer.status):
             return answer
         hint = _HINTS.get(answer.status, "")
-        raise BadStatus(
+        refused = Conflict if answer.status == CONFLICT else BadStatus
+        raise refused(
             f"the API server {self.server} answers {answer.status} to {what}"
             f"{_message(answer.body)}{hint}",
             answer.status,

@@ -13,11 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from services.kube.client import (
-    CONFLICT,
     NOT_FOUND,
     BadStatus,
     ClusterClient,
-    HttpResponse,
     segment,
 )
 from services.process.errors import ClusterError
@@ -35,10 +33,6 @@ PLURALS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurati
 
 INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
 """Annotations that make cert-manager's cainjector maintain the bundle."""
-
-
-class Conflict(ClusterError):
-    """The object has changed since it was read, or another has its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +66,7 @@ async def create_object(
         Conflict: There is one of this name.
     """
     answer = await client.request("POST", collection, params={"fieldManager": manager}, body=item)
-    _expect_no_conflict(client, answer, f"POST {collection}")
+    client.expect(answer, f"POST {collection}")
     path = f"{collection}/{segment(item['metadata']['name'])}"
     return NamedObject(path, _decode_object(answer.body, path), answer.date)
 
@@ -87,7 +81,7 @@ async def replace_object(
     """
     path = read.path
     answer = await client.request("PUT", path, params={"fieldManager": manager}, body=item)
-    _expect_no_conflict(client, answer, f"PUT {path}")
+    client.expect(answer, f"PUT {path}")
     return NamedObject(path, _decode_object(answer.body, path), answer.date)
 
 
@@ -101,16 +95,7 @@ async def delete_object(client: ClusterClient, read: NamedObject) -> None:
     versions = {key: metadata[key] for key in ("uid", "resourceVersion") if metadata.get(key)}
     answer = await client.request("DELETE", read.path, body={"preconditions": versions})
     if answer.status != NOT_FOUND:
-        _expect_no_conflict(client, answer, f"DELETE {read.path}")
-
-
-def _expect_no_conflict(client: ClusterClient, answer: HttpResponse, what: str) -> None:
-    try:
-        client.expect(answer, what)
-    except BadStatus as error:
-        if error.status == CONFLICT:
-            raise Conflict(str(error)) from error
-        raise
+        client.expect(answer, f"DELETE {read.path}")
 
 
 def _decode_object(body: bytes, path: str) -> dict[str, Any]:

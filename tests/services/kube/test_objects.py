@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.kube.client import ClusterClient
+from services.kube.client import ClusterClient, Conflict
 from services.kube.connection import connector
 from services.kube.objects import (
-    Conflict,
     create_object,
     delete_object,
     ensure_secret,
