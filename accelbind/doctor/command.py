@@ -40,6 +40,7 @@ from accelbind.output import Output, OutputFormat, print_result
 from accelbind.run import Given, load_settings, with_settings
 from certs.settings import NAMESPACE
 from plugin.settings import PluginSettings
+from services.devices.hardware.scan import DRIVERS
 from services.kube.config import NO_KUBECONFIG, may_reach
 from services.process.errors import InvalidSettings
 from services.process.settings import PREFIX
@@ -62,9 +63,9 @@ WebhookAddress = Annotated[
 _NODE_FLAGS: Final = ("root", "kubelet_dir", "metrics_port", "device_types")
 _NODE_FOLDERS: Final = (
     "/var/lib/kubelet/device-plugins",
-    "/sys/class/fpga",
-    "/sys/class/fpga_region",
+    *(driver.folder for driver in DRIVERS),
 )
+"""Of which a node has one."""
 
 
 NODE: Final[Mapping[str, Find[Node]]] = {
