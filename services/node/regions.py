@@ -14,7 +14,6 @@ from services.bitstreams.storage import BitstreamStorage
 from services.containers.wanted import WantedFunctions
 from services.devices.model import Contents, Inventory
 from services.devices.port_owners import card_key
-from services.names import ID_DIGITS, OPENCL_AFU
 from services.node.metrics import NodeMetrics
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
@@ -198,7 +197,8 @@ class RegionProgramming:
     async def _prepare(self, planned: RegionPlan) -> list[str]:
         """Make a region ready; return a sentence for each port whose user clock is slow."""
         # The ports that only need a reset come first: one that is in use stops this early.
-        images = {each.port: _image_there(planned.region, each) for each in planned.kept}
+        interface_id = planned.region.interface_id
+        images = {each.port: _image_there(interface_id, each) for each in planned.kept}
         outcome, reserved = "failed", 0
         try:
             if planned.programmed:
@@ -221,7 +221,7 @@ class RegionProgramming:
             self._memory.free(reserved)
             self._metrics.programmings.labels(outcome).inc()
         for each in (*planned.kept, *planned.programmed):
-            self._report(each, planned.region.interface_id, results[each.port])
+            self._report(each, interface_id, results[each.port])
         return [each.slow_clock for each in results.values() if each.slow_clock]
 
     async def _reserve(self, planned: RegionPlan) -> int:
@@ -308,22 +308,15 @@ def _mismatch(what: Assignment, contents: Contents) -> str:
     )
 
 
-def _image_there(region: Region, what: Assignment) -> Image:
-    # Without a bitstream, whose file need not be on this node.
-    opencl = len(what.function) > ID_DIGITS  # the hash of a program
-    shown = next((port.afu_id for port in region.ports if port.name == what.port), OPENCL_AFU)
-
+def _image_there(interface_id: str, what: Assignment) -> Image:
+    # Without a bitstream, whose file need not be on this node. The port is only reset, so it
+    # doesn't matter that with an OpenCL program it shows another id.
     def changed() -> NoReturn:
         raise HardwareError(
             f"the function of {what.port} has just changed: the kubelet will try again"
         )
 
-    return Image(
-        interface_id=region.interface_id,
-        afu_id=shown if opencl else what.function,
-        data=changed,
-        program=what.function if opencl else "",
-    )
+    return Image(interface_id, what.function, data=changed)
 
 
 async def _all(work: Iterable[Awaitable[list[str]]]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
 from services.node import regions, start_gate
 from services.node.service import NodeService
-from simulator.bitstreams import gbs_metadata, gbs_of
+from simulator.bitstreams import OPENCL_AFU, gbs_metadata, gbs_of, make_aocx
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn, raw_bitstream
 from tests.plugin.support import REGION, Bed, container, functions, mapping_both_functions
@@ -23,7 +23,6 @@ from tests.support import eventually_async
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("driver")]
 
 MODE = PluginMode.REGION
-OPENCL_AFU = "18b79ffa2ee54aa096ef4230dafacb5f"
 PROGRAM = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -78,6 +77,17 @@ async def test_a_port_is_programmed_once_whatever_it_shows_and_again_if_it_was_l
         bed.rack.set_afu(card, NLB3)
         await bed.restart(started)
         assert programmed(driver) == [NLB0, NLB0]
+
+
+async def test_an_opencl_program_is_known_by_its_record(bed: Bed, driver: DriverStandIn) -> None:
+    """The port shows the id that all programs share."""
+    add_card(bed, NLB0)
+    data = make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU))
+    bed.install_file("x.aocx", data)
+    async with bed.running(MODE, enforce_mappings="never"):
+        await bed.restart(await bed.wants("p", PROGRAM))
+    assert programmed(driver) == [OPENCL_AFU]
+    assert done(driver) == ["programmed", "reset", "reset"]
 
 
 async def test_a_missing_bitstream_is_named_in_the_pods_events_and_heals_once_installed(
