@@ -175,11 +175,6 @@ class Connections:
                 self._evict(connection, EvictionReason.SLOW)
         self._outage.ended_if_quiet(10)
 
-    def close_all(self) -> None:
-        """Close all connections."""
-        for connection in list(self._open):
-            connection.close()
-
     def _evict(self, connection: Connection, reason: EvictionReason) -> None:
         self._outage.failed(
             reason,

@@ -5,6 +5,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
+from enum import StrEnum
 from functools import partial
 from typing import Final, NoReturn
 
@@ -28,16 +29,17 @@ BEGUN_SECONDS: Final = 10.0
 """For requests that have begun to be answered at shutdown."""
 QUIET_SECONDS: Final = 60.0
 """Time without a refused client after which the next one is logged."""
-_NO_CERTIFICATE: Final = "no-certificate"
-_BAD_CERTIFICATE: Final = "bad-certificate"
-
-CLIENT_REFUSALS: Final = {
-    _BAD_CERTIFICATE: "The handshake failed: the client's certificate is not of these CAs.",
-    _NO_CERTIFICATE: "The handshake failed: the client has no certificate.",
-}
-"""Why clients are refused where `--client-ca` is set; the keys are metric labels."""
 
 log = structlog.get_logger(component="server")
+
+
+class ClientRefusal(StrEnum):
+    """Why a client is refused where `--client-ca` is set; the values are metric labels."""
+
+    BAD_CERTIFICATE = "bad-certificate"
+    """The handshake failed: the client's certificate is not of these CAs."""
+    NO_CERTIFICATE = "no-certificate"
+    """The handshake failed: the client has no certificate."""
 
 
 class AdmissionServer(uvicorn.Server):
@@ -56,7 +58,7 @@ class AdmissionServer(uvicorn.Server):
     ) -> None:
         self.connections = Connections() if connections is None else connections
         self.draining = False
-        self.refused = dict.fromkeys(CLIENT_REFUSALS, 0)
+        self.refused: dict[str, int] = dict.fromkeys(ClientRefusal, 0)
         config = uvicorn.Config(
             BoundedApp(app, self.connections, lambda: self.draining),
             http="httptools",
@@ -74,7 +76,6 @@ class AdmissionServer(uvicorn.Server):
         )
         super().__init__(config)
         self._context = context
-        self._accepting: asyncio.Task[NoReturn] | None = None
         self._refusing = Outage(
             log,
             "client refused: its certificate must be of a CA in --client-ca",
@@ -102,12 +103,11 @@ class AdmissionServer(uvicorn.Server):
         """Accept no more connections, answer what has begun, and end."""
         # uvicorn would close connections at once, even while a request arrives.
         (listener,) = sockets or []
-        self.draining = True
+        self.draining = True  # each answer is the last one of its connection
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        if self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.wait([self._accepting])
+        self._accepting.cancel()
+        await asyncio.wait([self._accepting])
         with contextlib.suppress(OSError):  # clients that the kernel has accepted already
             while not self.connections.full and self._accept(listener):
                 pass
@@ -125,14 +125,16 @@ class AdmissionServer(uvicorn.Server):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1):  # for clients to read their answers and close
                 await super().shutdown(sockets)
-        self.connections.close_all()
+        for connection in self.connections.in_phase(*Phase):
+            connection.close()
 
     def count_refused(self, error: ssl.SSLError) -> None:
         """Count a client without a valid certificate."""
         if isinstance(error, ssl.SSLCertVerificationError):
-            reason, problem = _BAD_CERTIFICATE, error.verify_message
+            reason, problem = ClientRefusal.BAD_CERTIFICATE, error.verify_message
         elif getattr(error, "reason", "") == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-            reason, problem = _NO_CERTIFICATE, "the client showed no certificate"
+            reason = ClientRefusal.NO_CERTIFICATE
+            problem = "the client showed no certificate"
         else:
             return
         self.refused[reason] += 1

@@ -24,7 +24,7 @@ from services.programming.error_registers import ClearResult
 from tools.docs.texts import attribute_docstrings, code, members, table
 from webhook.connections import EvictionReason
 from webhook.handler import ENDPOINTS, REJECTED, RejectionReason
-from webhook.server import CLIENT_REFUSALS
+from webhook.server import ClientRefusal
 
 
 def admission() -> Iterator[str]:
@@ -41,7 +41,7 @@ def admission() -> Iterator[str]:
         ("reason", "meaning"), ((code(each), text) for each, text in members(MappingReason))
     )
     yield "Clients that `--client-ca` refuses:\n\n" + table(
-        ("reason", "meaning"), ((code(each), text) for each, text in CLIENT_REFUSALS.items())
+        ("reason", "meaning"), ((code(each), text) for each, text in members(ClientRefusal))
     )
     yield "Connections that the webhook closes to stay within its limits:\n\n" + table(
         ("reason", "meaning"), ((code(each), text) for each, text in members(EvictionReason))
