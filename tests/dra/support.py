@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,11 @@ def config(parameters: object, source: str = "FromClass", *requests: str) -> dic
 def result(device: str, request: str = "fpga", **more: Any) -> dict[str, Any]:
     """A device of an allocation."""
     return {"request": request, "driver": DRIVER, "pool": "n1", "device": device} | more
+
+
+async def no_devices() -> frozenset[str]:
+    """What pods have of the device plugin."""
+    return frozenset()
 
 
 def claim(
@@ -114,10 +119,8 @@ class Bed:
     folder: Path
     rack: Rack
     api: ApiServerStandIn
-    settings: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def options(self) -> DraSettings:
+    def options(self, **settings: Any) -> DraSettings:
         """The settings of the driver."""
         defaults: dict[str, Any] = {
             "root": self.folder / "root",
@@ -133,15 +136,15 @@ class Bed:
             "cdi_dir": self.folder / "cdi",
             "enforce_mappings": "never",
         }
-        return DraSettings(**(defaults | self.settings))
+        return DraSettings(**(defaults | settings))
 
     @asynccontextmanager
     async def running(self, **settings: Any) -> AsyncIterator[Dra]:
         """The driver in this process, registered; ends it as SIGTERM would."""
-        self.settings = settings
         stop = asyncio.Event()
         connection = ApiConnection(connector(self.api.kubeconfig_path))
-        dra = Dra(DraParts(self.options, connection, driver_calls=SimulatedCalls()))
+        options = self.options(**settings)
+        dra = Dra(DraParts(options, connection, driver_calls=SimulatedCalls()))
         task = asyncio.create_task(dra.serve(stop))
         try:
             socket = self.folder / "k/plugins_registry/accelbind.dev-reg.sock"

@@ -41,7 +41,7 @@ from services.mappings.model import read_entry
 from services.node.regions import Readiness, RegionContents, RegionProgramming
 from services.process.errors import AccelbindError
 from services.programming.assignment import Region, regions_of
-from tests.dra.support import claim, config, result
+from tests.dra.support import claim, config, no_devices, result
 from tests.services.building import function
 from tests.services.cards import INTERFACE, NLB0, NLB3, REGION, card, port
 from tests.support import soaking
@@ -276,10 +276,6 @@ def all_devices() -> dict[str, DraDevice]:
         )
         for n, each in enumerate(DEVICES)
     }
-
-
-async def no_devices() -> frozenset[str]:
-    return frozenset()
 
 
 class ClaimLife(RuleBasedStateMachine):

@@ -22,7 +22,7 @@ from services.kubelet import dra_pb2 as pb
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.cards import NLB3
-from tests.dra.support import claim, config, mapping, region, result
+from tests.dra.support import claim, config, mapping, no_devices, region, result
 from tests.dra.test_wants import DEVICES, OTHER
 from tests.fuzz.claims import make_claim
 from tests.support import soak, soaking
@@ -78,17 +78,13 @@ class Untouched:
 UNTOUCHED: Any = Untouched()
 
 
-async def none() -> frozenset[str]:
-    return frozenset()
-
-
 class Node:
     """A driver whose API server has hostile claims."""
 
     def __init__(self, folder: Path) -> None:
         self.api = Api()
         self.book = ClaimBook(folder / "claims")
-        around = Surroundings("n1", self.api, lambda: DEVICES, none, Enforce.ALWAYS)
+        around = Surroundings("n1", self.api, lambda: DEVICES, no_devices, Enforce.ALWAYS)
         preparation = Preparation(self.book, UNTOUCHED, UNTOUCHED, around)
         metrics = DraMetrics(CollectorRegistry())
         self.driver = Driver(preparation, NodeDevices(), pool="n1", metrics=metrics)
