@@ -460,6 +460,7 @@ class ClaimLife(RuleBasedStateMachine):
         for pod in self.some("running"):
             pod.state = "waiting"
         self.boot()
+        self.begin()
         if shown:
             self.hardware.shown = dict.fromkeys(DEVICES, shown)
 
