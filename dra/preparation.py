@@ -76,8 +76,8 @@ class Surroundings:
     """Returns the node's devices by name; nothing is prepared before the first scan."""
     plugin_devices: Callable[[], Awaitable[frozenset[str]]]
     """The names of devices that pods still have from the device plugin."""
-    enforce: Enforce = Enforce.AUTO
-    programs: bool = True
+    enforce: Enforce
+    programs: bool
     """Whether functions are programmed, or only verified."""
 
 
@@ -95,10 +95,8 @@ class Preparation:
         files: CdiClaimFiles,
         around: Surroundings,
         *,
-        on_change: Callable[[], None] = lambda: None,
-        report: Callable[
-            [AllocatedClaim, Readiness | AccelbindError], None
-        ] = lambda _claim, _done: None,
+        on_change: Callable[[], None],
+        report: Callable[[AllocatedClaim, Readiness | AccelbindError], None],
     ) -> None:
         self._book = book
         self._regions = regions

@@ -65,15 +65,10 @@ MANAGER: Final = "accelbind-dra"
 
 DELETED_SECONDS: Final = 1.0
 """Between a deletion by somebody else and creating the slice again. A kubelet that starts deletes
-all slices of its node, and is through by then; the garbage collector does when the Node is gone."""
+all slices of its node, and is through by then; so does the garbage collector for a lost Node."""
 
 SPACING: Final = 0.5
 """Seconds between two rounds, at least."""
-
-CREATED: Final = "created"
-UPDATED: Final = "updated"
-DELETED: Final = "deleted"
-FAILED: Final = "failed"
 
 log = structlog.get_logger(component="dra")
 
@@ -83,12 +78,12 @@ class SlicePublisher:
 
     Args:
         connection: To the API server.
-        node: Name of the node.
-        state: What the node has.
+        node: Its name.
+        state: What it has.
         programmed: Reads what was programmed into ports.
         held: Returns the devices that containers may change, by their names in slices.
         taken: Returns which devices containers have otherwise than by these names.
-        programmable: Whether this node programs regions.
+        programmable: Whether it programs regions.
         count: Called with the outcome of each write: `created`, `updated`, `deleted`, `failed`.
         timing: Pauses and time-outs.
     """
@@ -102,8 +97,8 @@ class SlicePublisher:
         programmed: Callable[[Inventory], Awaitable[Contents]],
         held: Callable[[], Container[str]],
         taken: Callable[[Iterable[DraDevice]], Awaitable[Container[str]]],
-        programmable: bool = True,
-        count: Callable[[str], object] = lambda _: None,
+        programmable: bool,
+        count: Callable[[str], object],
         timing: WatchTiming = USUAL_TIMING,
     ) -> None:
         self._connection = connection
@@ -136,6 +131,11 @@ class SlicePublisher:
         )
 
     @property
+    def _stored(self) -> dict[str, str]:
+        """The versions of the stored slices, as the watch shows them."""
+        return self._store.objects.get("", {})
+
+    @property
     def error(self) -> str:
         """Why the slices are not what they should be; empty if they are."""
         return self._outage.reason
@@ -166,10 +166,9 @@ class SlicePublisher:
 
     def _on_stored(self) -> None:
         """Note that the watch shows other slices than before."""
-        stored = self._store.objects.get("", {})
-        if stored == self._versions:
+        if self._stored == self._versions:
             return  # our own writes
-        if self._versions.keys() - stored.keys():
+        if self._versions.keys() - self._stored.keys():
             self._not_before = self._timing.clock() + DELETED_SECONDS
         self._due.request()
 
@@ -183,7 +182,7 @@ class SlicePublisher:
             await self._publish(self._state.inventory)
         except AccelbindError as error:
             self._published = None
-            self._count(FAILED)
+            self._count("failed")
             self._outage.failed(str(error))
             self._not_before = self._timing.clock() + self._backoff.pause(requested_pause(error))
             self._due.request()
@@ -214,7 +213,7 @@ class SlicePublisher:
             ]
             devices = by_last_change(devices, self._shown)
             wanted = devices_of_slices(devices, taints=self._has_taints)
-            if wanted == self._published and self._store.objects.get("", {}) == self._versions:
+            if wanted == self._published and self._stored == self._versions:
                 return
             await self._write(client, wanted)
         self._shown = {each.name: each.attributes for each in devices}
@@ -240,7 +239,7 @@ class SlicePublisher:
         for name in planned.delete:
             await delete_object(client, stored[name])
             del versions[name]
-            self._count(DELETED)
+            self._count("deleted")
         for each in planned.write:
             written = await self._write_slice(client, each, stored.get(each.name))
             versions[each.name] = written.item["metadata"]["resourceVersion"]
@@ -260,13 +259,13 @@ class SlicePublisher:
             written = await replace_object(
                 client, stored, stored.item | {"spec": spec}, manager=MANAGER
             )
-            self._count(UPDATED)
+            self._count("updated")
             return written
         owner = await self._owner(client)
         metadata = {"name": wanted.name, "ownerReferences": [owner]}
         item = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
         created = await create_object(client, COLLECTION, item, manager=MANAGER)
-        self._count(CREATED)
+        self._count("created")
         return created
 
     async def _owner(self, client: ClusterClient) -> dict[str, object]:

@@ -2,23 +2,29 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dra.book import ClaimBook
+from dra.claim_files import CdiClaimFiles
 from dra.composition import DraParts
+from dra.preparation import Preparation, Surroundings
 from dra.process import Dra
 from dra.settings import DraSettings
 from services.bitstreams.storage import BitstreamStorage
-from services.devices.dra import DRIVER, fpga_name
+from services.containers.permission import Enforce
+from services.containers.pod_source import ApiServerPods
+from services.devices.dra import DRIVER, DraDevice, fpga_name
 from services.kube.connection import ApiConnection, connector
 from services.kubelet import dra_pb2 as pb
 from services.kubelet import pluginregistration_pb2 as registration
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
 from services.kubelet.pluginregistration_pb2_grpc import RegistrationStub
 from services.kubelet.sockets import dial
+from services.node.regions import RegionProgramming
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
@@ -45,9 +51,24 @@ def result(device: str, request: str = "fpga", **more: Any) -> dict[str, Any]:
     return {"request": request, "driver": DRIVER, "pool": "n1", "device": device} | more
 
 
-async def no_devices() -> frozenset[str]:
-    """What pods have of the device plugin."""
-    return frozenset()
+def preparation(
+    book: ClaimBook,
+    regions: RegionProgramming,
+    files: CdiClaimFiles,
+    source: ApiServerPods,
+    *,
+    devices: Mapping[str, DraDevice],
+    enforce: Enforce,
+) -> Preparation:
+    """What prepares claims on a node without pods of the device plugin."""
+
+    async def no_devices() -> frozenset[str]:
+        return frozenset()
+
+    around = Surroundings("n1", source, lambda: devices, no_devices, enforce, programs=True)
+    return Preparation(
+        book, regions, files, around, on_change=lambda: None, report=lambda _claim, _done: None
+    )
 
 
 def claim(

@@ -29,7 +29,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dra.book import ClaimBook
 from dra.claim_files import CdiClaimFiles, Given
 from dra.claims import ClaimRef
-from dra.preparation import Preparation, Surroundings
 from dra.wants import Want
 from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
@@ -41,7 +40,7 @@ from services.mappings.model import read_entry
 from services.node.regions import Readiness, RegionContents, RegionProgramming
 from services.process.errors import AccelbindError
 from services.programming.assignment import Region, regions_of
-from tests.dra.support import claim, config, no_devices, result
+from tests.dra.support import claim, config, preparation, result
 from tests.services.building import function
 from tests.services.cards import INTERFACE, NLB0, NLB3, REGION, card, port
 from tests.support import soaking
@@ -267,15 +266,10 @@ class ModelApi(ApiServerPods):
         return build_namespace("ns", filter(None, entries))
 
 
-def all_devices() -> dict[str, DraDevice]:
-    return {
-        each: DraDevice(
-            each,
-            Device(f"dfl-fme.{n}", REGION, interface_id=INTERFACE),
-            {},
-        )
-        for n, each in enumerate(DEVICES)
-    }
+ALL_DEVICES = {
+    each: DraDevice(each, Device(f"dfl-fme.{n}", REGION, interface_id=INTERFACE), {})
+    for n, each in enumerate(DEVICES)
+}
 
 
 class ClaimLife(RuleBasedStateMachine):
@@ -309,10 +303,10 @@ class ClaimLife(RuleBasedStateMachine):
         self.book = KillableBook(self.folder / "claims", self.folder / "boot")
         self.book.fuse = self.fuse
         self.regions = ModelRegions(self.hardware, self.fuse)
-        api = ModelApi(self.hardware)
-        around = Surroundings("n1", api, all_devices, no_devices, Enforce.NEVER)
-        files = ModelFiles(self.hardware, self.fuse)
-        self.driver = Preparation(self.book, self.regions, files, around)
+        api, files = ModelApi(self.hardware), ModelFiles(self.hardware, self.fuse)
+        self.driver = preparation(
+            self.book, self.regions, files, api, devices=ALL_DEVICES, enforce=Enforce.NEVER
+        )
 
     def kill(self) -> None:
         """Kill the driver, and start it again."""

@@ -55,6 +55,7 @@ class FakeNode:
             programmed=self._read_programmed,
             held=lambda: self.held,
             taken=self._taken,
+            programmable=True,
             count=lambda outcome: self.outcomes.update([outcome]),
             timing=replace(QUICK, sleep=self._sleep),
         )

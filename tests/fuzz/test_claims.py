@@ -15,14 +15,13 @@ from dra.book import ClaimBook
 from dra.claims import FROM_CLAIM
 from dra.driver import MAX_ERROR, Driver, NodeDevices
 from dra.metrics import DraMetrics
-from dra.preparation import Preparation, Surroundings
 from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
 from services.kubelet import dra_pb2 as pb
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.cards import NLB3
-from tests.dra.support import claim, config, mapping, no_devices, region, result
+from tests.dra.support import claim, config, mapping, preparation, region, result
 from tests.dra.test_wants import DEVICES, OTHER
 from tests.fuzz.claims import make_claim
 from tests.support import soak, soaking
@@ -84,10 +83,11 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.api = Api()
         self.book = ClaimBook(folder / "claims")
-        around = Surroundings("n1", self.api, lambda: DEVICES, no_devices, Enforce.ALWAYS)
-        preparation = Preparation(self.book, UNTOUCHED, UNTOUCHED, around)
+        prepares = preparation(
+            self.book, UNTOUCHED, UNTOUCHED, self.api, devices=DEVICES, enforce=Enforce.ALWAYS
+        )
         metrics = DraMetrics(CollectorRegistry())
-        self.driver = Driver(preparation, NodeDevices(), pool="n1", metrics=metrics)
+        self.driver = Driver(prepares, NodeDevices(), pool="n1", metrics=metrics)
 
     async def prepare(self, claim: bytes) -> pb.NodePrepareResourceResponse:
         self.api.claim = claim
