@@ -218,6 +218,11 @@ class ClaimHolders:
         self._book = book
         self._plugin = plugin
 
+    @property
+    def holders(self) -> Holders:
+        """As `HolderReader` says."""
+        return self._book.holders(self._plugin.holders)
+
     async def read(self) -> Holders:
         """As `HolderReader` says."""
         self._book.require_readable()

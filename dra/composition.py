@@ -21,7 +21,6 @@ from services.devices.dra import DraDevice, held_by_plugin
 from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection
 from services.kubelet.sockets import plugins_folder
-from services.node.metrics import DeviceCollector
 from services.node.node_lock import NodeLock
 from services.node.process_parts import NodeProcess
 from services.node.service import NodeService
@@ -68,20 +67,20 @@ class DraParts(NodeProcess):
             level="info",
         )
         self.book = ClaimBook(settings.state_dir / CLAIMS)
+        self.holders = ClaimHolders(self.book, self.plugin_holders)
         self.devices = NodeDevices()
         self.node = NodeService(
             settings,
             PluginMode.REGION,
             calls=self.calls,
             driver_calls=driver_calls,
-            holders=ClaimHolders(self.book, self.plugin_holders),
+            holders=self.holders,
             metrics=self.node_metrics,
             reports=self.reports,
             problems=(),
             on_scan=(self.devices.on_scan,),
         )
         self.registry.register(self.node.collector)
-        self.registry.register(DeviceCollector(self.node.state, self.known_holders))
         self.regions = self.node.region_programming(work_seconds=WORK_SECONDS)
         self.publisher = self._publisher()
         self.node.follow(self.publisher.on_scan)
@@ -94,10 +93,6 @@ class DraParts(NodeProcess):
         self.registration = Registration(
             settings.kubelet_dir, self.driver, on_answer=self._answered
         )
-
-    def known_holders(self) -> Holders:
-        """Claims, and pods of the device plugin as last read, that have devices."""
-        return self.book.holders(self.plugin_holders.holders)
 
     def _publisher(self) -> SlicePublisher:
         settings = self.settings

@@ -68,7 +68,7 @@ class Probes:
         problems = [each.message for each in state.inventory.problems] if state.inventory else []
         await parts.plugin_holders.snapshot()
         problems = [*filter(None, [self.waits_for, state.scan_error]), *problems]
-        devices = rows(state.advertised, parts.known_holders())
+        devices = rows(state.advertised, parts.holders.holders)
         problems += parts.book.unreadable()
         table = parts.settings.table(state.mode, "dra", devices, problems)
         is_known = state.inventory is not None

@@ -22,7 +22,7 @@ from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
 from plugin.settings import PluginSettings, Programming
 from services.containers.approvals import Approvals
-from services.containers.claims import PodSource, StartClaims
+from services.containers.claims import StartClaims
 from services.containers.holder_source import HolderSource
 from services.containers.holders import FPGA_RESOURCES
 from services.containers.permission import Enforce, is_enforced
@@ -35,7 +35,6 @@ from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.last_mode import enter_mode
-from services.node.metrics import DeviceCollector
 from services.node.node_check import NodesStartPolicy
 from services.node.port_problems import port_problems
 from services.node.process_parts import NodeProcess
@@ -78,7 +77,7 @@ class ProcessParts(NodeProcess):
         self.mode = NodeMode(settings.mode, report=partial(self.reports.report, "mode"))
         self.folder = KubeletFolder(plugins_folder(settings.kubelet_dir))
         self.counted = CountedResources(self.folder.socket)
-        self.pods: PodSource | None = ApiServerPods(connection) if connection else None
+        self.pods = ApiServerPods(connection) if connection else None
         self.approvals = Approvals()
 
 
@@ -127,7 +126,6 @@ class ModeParts:
         )
         self.collectors = (
             ModeCollector(process.mode, self.permissions),
-            DeviceCollector(self.node.state, lambda: self.holders.holders),
             self.node.collector,
         )
         """What a scrape shows of the node."""

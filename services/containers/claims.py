@@ -1,7 +1,7 @@
 """Which container is starting, and what may it have: the facts that a start is decided on."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -16,6 +16,7 @@ from services.containers.identity import (
     pods_of_folders,
 )
 from services.containers.permission import require_mapped_functions, require_mapped_resource
+from services.containers.pod_source import ApiServerPods
 from services.containers.wanted import (
     WantedFunctions,
     confirm_pod,
@@ -27,7 +28,6 @@ from services.devices.model import PluginMode
 from services.kube.client import is_outage
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.values import CheckpointEntry
-from services.mappings.index import NamespaceMappings
 from services.process.deadline import deadline
 from services.process.errors import ClusterError, NotAllowed
 
@@ -35,20 +35,6 @@ API_SECONDS: Final = 12.0
 """For all answers of the API server: of the 25 s of a start, the cards need the rest."""
 
 log = structlog.get_logger(component="node")
-
-
-class PodSource(Protocol):
-    """Where pods and mappings come from: the API server."""
-
-    async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """A pod as JSON; None if there is none."""
-
-    async def mappings(self, namespace: str) -> NamespaceMappings:
-        """What a namespace maps now.
-
-        Raises:
-            ClusterError: The API server doesn't say.
-        """
 
 
 class StartClaims:
@@ -64,7 +50,7 @@ class StartClaims:
         *,
         files: KubeletFiles,
         node: str,
-        pods: PodSource | None,
+        pods: ApiServerPods | None,
         enforced: bool,
         approvals: Approvals,
     ) -> None:
@@ -114,7 +100,7 @@ class StartClaims:
 
     async def _query(
         self,
-        source: PodSource,
+        source: ApiServerPods,
         pod: PodRef,
         containers: Iterable[ContainerIdentity],
         resource: str,

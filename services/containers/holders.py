@@ -57,6 +57,10 @@ def held_by_pods(holders: Holders) -> frozenset[tuple[str, str]]:
 class HolderReader(Protocol):
     """Knows which containers have devices."""
 
+    @property
+    def holders(self) -> Holders:
+        """As last read."""
+
     async def read(self) -> Holders:
         """Which containers have devices now.
 

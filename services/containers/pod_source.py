@@ -8,7 +8,7 @@ from services.mappings.namespace import read_namespace
 
 
 class ApiServerPods:
-    """The `PodSource` of a node with access to the API server, and the source of its claims."""
+    """Where a node's pods, claims and mappings come from."""
 
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection

@@ -89,12 +89,13 @@ def new_counter(
 
 
 @dataclass(eq=False)
-class CardCollector(Collector):
-    """What is known of cards and their sensors."""
+class NodeCollector(Collector):
+    """What is known of cards and their sensors, and of devices and who has them."""
 
     state: NodeState
     scanner: Scanner
     sensing: Sensing
+    holders: Callable[[], Holders]
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
@@ -110,17 +111,6 @@ class CardCollector(Collector):
             "Cards whose sensors hang now.",
             value=self.sensing.hanging,
         )
-
-
-@dataclass(eq=False)
-class DeviceCollector(Collector):
-    """What is known of devices and of who has them."""
-
-    state: NodeState
-    holders: Callable[[], Holders]
-
-    def collect(self) -> Iterator[Metric]:
-        """The families, one after the other."""
         advertised = self.state.advertised
         yield from _of_devices([*advertised.not_offered, *advertised.devices()], self.holders())
 

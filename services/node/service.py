@@ -17,7 +17,7 @@ from services.devices.types.provider import DeviceTypes
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
 from services.node.fpga import FindProblems, FpgaProvider
-from services.node.metrics import CardCollector, NodeMetrics
+from services.node.metrics import NodeCollector, NodeMetrics
 from services.node.regions import WORK_SECONDS, RegionProgramming
 from services.node.reports import NodeReports
 from services.node.sensing import Sensing
@@ -65,7 +65,9 @@ class NodeService:
             interval=settings.sensor_interval,
             request_rescan=self.state.rescan.request,
         )
-        self.collector = CardCollector(self.state, self.scanner, self.sensing)
+        self.collector = NodeCollector(
+            self.state, self.scanner, self.sensing, lambda: holders.holders
+        )
         self._clearing = None
         if settings.clear_errors and mode.has_cards:
             self._clearing = ErrorClearing(

@@ -115,6 +115,10 @@ def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook) -> None:
 class Nobody:
     """A node without containers of the plugin."""
 
+    @property
+    def holders(self) -> Holders:
+        return {}
+
     async def read(self) -> Holders:
         return {}
 

@@ -12,6 +12,7 @@ from plugin.composition import ModeParts, ProcessParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
+from services.containers.pod_source import ApiServerPods
 from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection, connector
 from services.kube.events import EventRecord
@@ -55,7 +56,7 @@ def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> P
     return PluginSettings(**(defaults | values))
 
 
-class Pods:
+class Pods(ApiServerPods):
     """An API server that has just these pods."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
-from services.node.metrics import CardCollector, DeviceCollector
+from services.node.metrics import NodeCollector
 from services.node.state import NodeState
 from services.process.http import new_registry
 
@@ -47,8 +47,7 @@ class Node:
         known, scanner = cast("Any", self), cast("Any", SimpleNamespace(hanging=("one", "other")))
         mode = NodeMode(PluginMode.AF)
         self.registry.register(ModeCollector(mode, known))
-        self.registry.register(DeviceCollector(self.state, lambda: self.holders))
-        self.registry.register(CardCollector(self.state, scanner, known))
+        self.registry.register(NodeCollector(self.state, scanner, known, lambda: self.holders))
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
         placed = {device.id: device for device in devices}
