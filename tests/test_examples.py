@@ -28,9 +28,7 @@ def test_every_mapping_serves(folder: Path) -> None:
     assert len(objects) == len(documents) >= 3
     index = build_index(parse(value) for value in objects)
     assert len(index) == len(objects)
-    assert {name: index.namespace(name).rejected for name in index.namespaces if index} == {
-        name: {} for name in index.namespaces
-    }
+    assert not any(index.namespace(name).rejected for name in index.namespaces)
 
 
 @pytest.mark.parametrize("path", PODS, ids=lambda path: path.name)

@@ -43,11 +43,6 @@ _TRY = (
     "accelbind fpga program PORT BITSTREAM --dry-run",
 )
 
-WHY_REQUESTS = (
-    "Patches change limits and requests, since the API server copies limits to requests before it"
-    " calls the webhook; each change is shown once."
-)
-
 
 def make_console() -> Console:
     """A console as wide as the terminal, or `COLUMNS`, or 80 columns."""
@@ -98,7 +93,11 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
 
 
 def why_requests() -> RenderableType:
-    return Padding(Text(WHY_REQUESTS, style="italic"), (1, 0, 0, 0))
+    text = (
+        "Patches change limits and requests, since the API server copies limits to requests before"
+        " it calls the webhook; each change is shown once."
+    )
+    return Padding(Text(text, style="italic"), (1, 0, 0, 0))
 
 
 def pod(report: PodReport, *, verbose: bool) -> RenderableType:

@@ -338,15 +338,12 @@ class Hosts:
         self.mode = mode
 
     @property
-    def folders(self) -> tuple[str, ...]:
-        return "--root", str(self.root), "--kubelet-dir", str(self.cluster.settings.kubelet_dir)
-
-    @property
     def files(self) -> tuple[str, ...]:
         """Flags that name the node's devices and pods."""
+        settings = self.cluster.settings
         return (
-            *self.folders,
-            *("--pod-logs-dir", str(self.cluster.settings.pod_logs_dir)),
+            *("--root", str(self.root), "--kubelet-dir", str(settings.kubelet_dir)),
+            *("--pod-logs-dir", str(settings.pod_logs_dir)),
         )
 
     @property

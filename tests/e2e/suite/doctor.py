@@ -35,7 +35,7 @@ def test_the_doctor_finds_nothing_that_is_wrong_with_the_suite(
 ) -> None:
     if suite is not None:
         suite.serve("af")
-        flags = ("--node", "--mode", "af", *suite.folders, "--metrics-host", "127.0.0.1")
+        flags = ("--node", "--mode", "af", *suite.files, "--metrics-host", "127.0.0.1")
         flags += ("--metrics-port", str(suite.plugin_port), "--namespace", pods.namespace)
     else:
         flags = ("--namespace", system_namespace(cluster))
