@@ -115,7 +115,7 @@ class Rack:
             physical = self.functions[function.physfn]
             self._discard(self._virtual_link(address, physical))
             physical.virtual.remove(address)
-            self._rewrite_function_file(physical, "sriov_numvfs")
+            self._count_virtual(physical)
 
     def move_to_vf(self, address: str, port: int = 0) -> str:
         """Split a port of a card off to a virtual function; return that one's address."""
@@ -135,7 +135,7 @@ class Rack:
         self._lay_out(virtual)
         self._virtual_link(virtual.address, physical).symlink_to(f"../{virtual.address}")
         physical.virtual.append(virtual.address)
-        self._rewrite_function_file(physical, "sriov_numvfs")
+        self._count_virtual(physical)
         return virtual.address
 
     def move_back(self, address: str) -> None:
@@ -290,7 +290,8 @@ class Rack:
     def _port(self, function: Function, port: int) -> Path:
         return self._entry(function) / function.port_name(function.ports[port])
 
-    def _rewrite_function_file(self, function: Function, name: str) -> None:
+    def _count_virtual(self, function: Function) -> None:
+        name = "sriov_numvfs"
         content = dict(function_files(function))[name]
         self._write(self.root / "sys" / function.folder / name, content)
 

@@ -47,8 +47,8 @@ class Part:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
-    def tail(self, lines: int = 8) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
 
 
 @dataclass(slots=True)

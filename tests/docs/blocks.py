@@ -67,8 +67,8 @@ def languages(page: str) -> list[str]:
     return [match["language"] for match in _FENCE.finditer(_text(page))]
 
 
-def commands(page: str, text: str | None = None) -> list[Command]:
-    text = _text(page) if text is None else text
+def commands(page: str) -> list[Command]:
+    text = _text(page)
     found: list[Command] = []
     for match in _FENCE.finditer(text):
         if match["language"] in SHELL:
