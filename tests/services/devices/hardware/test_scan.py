@@ -1,12 +1,15 @@
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from services.devices.hardware.scan import scan
+from services.devices.hardware.scan import Scanner, scan
+from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Fme, Inventory, Port, Problem
+from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
 
@@ -64,24 +67,27 @@ def test_a_register_that_is_garbled_is_only_a_remark(tmp_path: Path) -> None:
     assert card.ports[0].problems == ()
 
 
-def test_a_card_whose_folder_does_not_answer_is_told_and_hides_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
-    listdir = os.listdir
+def scan_with(root: Path, listing: Callable[[str], None]) -> Inventory:
+    """Scan while something happens at each listing of a folder."""
 
-    def failing(folder: str) -> list[str]:
+    class Files(Sysfs):
+        def names(self, path: str) -> list[str]:
+            listing(path)
+            return super().names(path)
+
+    return Scanner(root, BlockingCalls(), files=Files).scan_sync()
+
+
+def test_a_card_whose_folder_does_not_answer_is_told_and_hides_nothing(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
+
+    def fail(folder: str) -> None:
         if folder.endswith("/region0"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return listdir(folder)
 
-    monkeypatch.setattr("services.devices.hardware.sysfs.os.listdir", failing)
-    broken, good = scan(tmp_path).cards
+    broken, good = scan_with(tmp_path, fail).cards
     assert broken.failure is not None
     assert broken.failure.reason == "card-unreadable"
-    assert broken.failure.message == (
-        "/sys/class/fpga_region/region0 can't be listed: Input/output error"
-    )
     assert broken.address == rack.addresses[0]
     assert good.failure is None
 
@@ -94,10 +100,6 @@ def test_an_entry_whose_target_is_gone_still_tells_the_card_by_its_address(tmp_p
     lost = scan(tmp_path).cards[1]
     assert lost.failure is not None
     assert lost.failure.reason == "card-dangling"
-    assert lost.failure.message == (
-        "/sys/class/fpga_region/region2 leads nowhere: "
-        "../../devices/pci0000:5e/0000:5e:00.1/fpga_region/region2"
-    )
     assert lost.pci is not None
     assert (lost.address, lost.pci.physfn) == (virtual, "0000:5e:00.0")
 
@@ -116,26 +118,18 @@ def test_the_first_usable_region_of_an_engine_stands_for_all(tmp_path: Path) -> 
     card = the_card(scan(tmp_path))
     assert card.fme is not None
     assert (card.fme.interface_id, card.fme.problems) == (NLB0, ())
-    (remark,) = card.problems
-    assert remark.reason == "interface-ids-differ"
-    assert remark.message == (
-        f"the regions of dfl-fme.0 differ ({NLB0}, {NLB3}); {NLB0} stands for all"
-    )
+    text = f"the regions of dfl-fme.0 differ ({NLB0}, {NLB3}); {NLB0} stands for all"
+    assert card.problems == (Problem("interface-ids-differ", text),)
 
 
-def test_a_card_that_vanishes_while_it_is_read_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_that_vanishes_while_it_is_read_is_not_there(tmp_path: Path) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
-    listdir = os.listdir
 
-    def vanishing(folder: str) -> list[str]:
+    def vanish(folder: str) -> None:
         if folder.endswith("/region0"):
             rack.remove_card(rack.addresses[0])
-        return listdir(folder)
 
-    monkeypatch.setattr("services.devices.hardware.sysfs.os.listdir", vanishing)
-    assert [card.name for card in scan(tmp_path).cards] == ["region2"]
+    assert [card.name for card in scan_with(tmp_path, vanish).cards] == ["region2"]
 
 
 # Nodes without cards
@@ -192,5 +186,4 @@ def test_the_drivers_of_all_ages_report_heat(tmp_path: Path, file: str) -> None:
     flag.write_text("1\n")
     fme = the_card(scan(tmp_path)).fme
     assert fme is not None
-    (problem,) = fme.problems
-    assert problem == Problem("overheated", f"{file} of dfl-fme.0 reads 0x1")
+    assert fme.problems == (Problem("overheated", f"{file} of dfl-fme.0 reads 0x1"),)
