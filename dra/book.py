@@ -24,6 +24,7 @@ from services.containers.holders import Holder, HolderReader, Holders
 from services.devices.dra import DraDevice
 from services.process.errors import HardwareError, NotAllowed
 from services.process.files import discard_unfinished, open_regular, replace_file
+from services.process.json import UNREADABLE
 from services.process.text import plain, quote
 from services.programming.records import BOOT_ID
 
@@ -194,7 +195,7 @@ class ClaimBook:
                 entry = msgspec.json.decode(file.read(_MAX_BYTES), type=ClaimEntry)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise HardwareError(
                 f"{path} can't be read: {plain(str(error))}; once no container uses that claim:"
                 f" accelbind dra release {plain(path.stem)}"
