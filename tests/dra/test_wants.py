@@ -12,7 +12,6 @@ from dra.wants import (
     MappingsNeeded,
     Want,
     decide,
-    located,
 )
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
@@ -256,12 +255,3 @@ def test_mappings_are_read_where_they_count(
 ) -> None:
     with pytest.raises(MappingsNeeded) if needs else contextlib.nullcontext():
         wants(claim("c", device, configs=configs), mappings=None, enforce=enforce)
-
-
-def test_devices_are_found_by_name_after_they_were_numbered_anew() -> None:
-    before = wants(claim("c", result("a"), result("b"), configs=(named("nlb3"),)))
-    moved = DEVICES | {"a": DEVICES["b"], "b": DEVICES["a"]}
-    (now,) = located(before, moved)
-    assert (now.devices, now.ids) == (("a", "b"), ("id-b", "id-a"))
-    with pytest.raises(ExternalFailure, match="allocated b, which this node hasn't now"):
-        located(before, {"a": DEVICES["a"]})
