@@ -47,6 +47,8 @@ class KubeletFolder:
         self._sockets = 0
         address(self._socket_path(MAX_SOCKETS))
         self._check_removed()
+        self._shown = self._present()
+        """What those who wait have seen."""
 
     async def check_forever(self) -> None:
         """Check until cancelled."""
@@ -61,11 +63,13 @@ class KubeletFolder:
 
     def check(self) -> None:
         """Check once, and wake who waits for what has changed."""
-        before = self._present()
         self._check_removed()
         self._check_kubelet()
         self._check_lock()
-        if before != self._present():
+        present = self._present()
+        # Not what was there before this check: `new_socket` checks the lock once more.
+        if present != self._shown:
+            self._shown = present
             self._changed.set()
             self._changed = asyncio.Event()
 
@@ -100,7 +104,7 @@ class KubeletFolder:
         Raises:
             KubeletError: Another process has the folder.
         """
-        self.check()  # wakes who waits for the loss of the lock
+        self.check()
         self.lock.require()
         self._sockets += 1
         return self._socket_path(self._sockets)

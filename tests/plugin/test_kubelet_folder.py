@@ -163,6 +163,21 @@ async def test_a_folder_that_is_made_again_is_locked_again(path: Path) -> None:
         assert folder.lock.waits_for == ""
 
 
+async def test_a_loss_that_is_found_between_two_checks_wakes_who_waits_for_it(path: Path) -> None:
+    async with checking(path) as folder:
+        await is_active(folder)
+        lost = asyncio.create_task(folder.until(lambda: folder.lock.is_lost))
+        await asyncio.sleep(0)  # it waits
+        shutil.rmtree(path)
+        make(path)
+        other = NodeLock(path)
+        other.check()
+        with pytest.raises(KubeletError, match="another accelbind was faster"):
+            folder.lock.require()
+        await lost
+        other.close()
+
+
 async def test_where_the_folder_can_not_be_locked_every_plugin_is_first_and_it_is_said_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
