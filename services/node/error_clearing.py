@@ -29,8 +29,8 @@ log = structlog.get_logger(component="node")
 class ErrorClearing:
     """Clears errors of ports without a holder, each value once.
 
-    `count` counts each outcome. `on_result` gets each port, and why its errors weren't cleared;
-    empty if they were.
+    `count` counts each outcome. `on_result` gets each port, and why its errors weren't cleared,
+    empty if they were; of a port that stays busy once.
     """
 
     def __init__(
@@ -61,6 +61,8 @@ class ErrorClearing:
             "errors of ports are not cleared while these are in use",
             "no port with errors is in use",
         )
+        self._told: Tried = frozenset()
+        """The errors of ports that were busy at the last clearing, as `on_result` knows."""
         self._outage = Outage(
             log,
             "errors of ports are not cleared: the holders are unknown",
@@ -88,14 +90,16 @@ class ErrorClearing:
             return
         self._outage.ended()
         chosen, self._tried = choose(inventory, holders, self._tried)
-        busy: list[str] = []
+        busy: dict[tuple[str, str, int], str] = {}
         for card, port in chosen:
             outcome, detail = await self._clear(card, port)
             self._count(outcome)
-            self._on_result(port.name, detail)
+            key = card.place, port.name, port.errors or 0
+            if outcome is not ClearResult.BUSY or key not in self._told:
+                self._on_result(port.name, detail)
             if outcome is ClearResult.BUSY:
                 self._tried = untried(self._tried, card, port)
-                busy.append(detail)
+                busy[key] = detail
                 continue
             if outcome is ClearResult.CLEARED:
                 self._request_rescan()
@@ -105,7 +109,8 @@ class ErrorClearing:
                 errors=f"{port.errors or 0:#x}",
                 reason=detail,
             )
-        self._busy.update("; ".join(busy))
+        self._told = frozenset(busy)
+        self._busy.update("; ".join(busy.values()))
 
     async def _clear(self, card: Card, port: Port) -> tuple[ClearResult, str]:
         """Try to clear; return the outcome, and why it failed."""

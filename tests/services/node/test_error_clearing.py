@@ -32,6 +32,7 @@ class Setting:
         self.away = ""
         self.asked = 0
         self.outcomes: list[str] = []
+        self.told: list[tuple[str, str]] = []
         self.looks = 0
         self.clearing = ErrorClearing(
             rack.root,
@@ -40,6 +41,7 @@ class Setting:
             calls=BlockingCalls(),
             count=self.outcomes.append,
             request_rescan=self.look_now,
+            on_result=lambda port, error: self.told.append((port, error)),
             driver_calls=SimulatedCalls(),
         )
 
@@ -131,3 +133,7 @@ async def test_a_port_that_a_process_has_is_cleared_once_it_is_free(
     setting.scan()
     await setting.clearing.run_once()
     assert setting.outcomes == ["busy", "busy", "cleared"]
+    assert [error.split(" by ")[0] for _, error in setting.told] == [
+        "intel-fpga-port.0 is in use",
+        "",
+    ], "an Event each time would keep others waiting"
