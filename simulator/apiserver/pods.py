@@ -124,23 +124,5 @@ def _joined(join: Callable[..., Fraction], *several: Amounts) -> Amounts:
     return {name: join(*(one.get(name, Fraction()) for one in several)) for name in names}
 
 
-def event_on(metadata: Json, name: str, what: Json, at: str, field_path: str = "") -> Json:
-    """An Event on the pod with this metadata; `what` has type, reason, message and source."""
-    named = {key: metadata[key] for key in ("namespace", "name", "uid")}
-    involved = {"apiVersion": "v1", "kind": "Pod"} | named
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {
-            "name": f"{metadata['name']}.{name}",
-            "namespace": metadata["namespace"],
-        },
-        "involvedObject": involved | ({"fieldPath": field_path} if field_path else {}),
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    } | what
-
-
 def is_over(pod: Json) -> bool:
     return pod["status"].get("phase") in ("Succeeded", "Failed")

@@ -27,7 +27,6 @@ from simulator.apiserver.pods import (
     SCHEDULER,
     Amounts,
     amount_of,
-    event_on,
     is_over,
     requests_of,
     sum_of,
@@ -42,7 +41,7 @@ from simulator.apiserver.resources import (
     TEMPLATES,
     Json,
 )
-from simulator.apiserver.store import Change, Store, stamped, timestamp
+from simulator.apiserver.store import Change, Store, event_on, stamped, timestamp
 
 _ONE_POD = {"pods": Fraction(1)}
 

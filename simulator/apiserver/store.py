@@ -39,6 +39,24 @@ def stamped(metadata: Json) -> Json:
     return {"uid": str(uuid4()), "creationTimestamp": timestamp(), "generation": 1} | metadata
 
 
+def event_on(metadata: Json, name: str, what: Json, at: str, field_path: str = "") -> Json:
+    """An Event on the pod with this metadata; `what` has type, reason, message and source."""
+    named = {key: metadata[key] for key in ("namespace", "name", "uid")}
+    involved = {"apiVersion": "v1", "kind": "Pod"} | named
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{metadata['name']}.{name}",
+            "namespace": metadata["namespace"],
+        },
+        "involvedObject": involved | ({"fieldPath": field_path} if field_path else {}),
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    } | what
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     kind: str

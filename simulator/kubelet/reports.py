@@ -12,8 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from simulator.apiserver.pods import event_on
-from simulator.apiserver.store import timestamp
+from simulator.apiserver.store import event_on, timestamp
 from simulator.kubelet.claim_manager import ClaimManager
 from simulator.kubelet.pods import ContainerState, Event, PodState, Stage
 
