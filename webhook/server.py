@@ -156,8 +156,8 @@ class AdmissionServer(uvicorn.Server):
                 outage.ended()
             except OSError as error:  # usually no file descriptors are left
                 outage.failed(str(error))
-                # The listener stays readable: without a pause this would be a busy loop.
                 self.connections.make_room(EvictionReason.CONNECTIONS)
+                # The listener stays readable: without a pause this would be a busy loop.
                 await asyncio.sleep(0.05)
 
     def _accept(self, listener: socket.socket) -> bool:

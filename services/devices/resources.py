@@ -180,7 +180,8 @@ def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
         else:
             key = port.pci.address.removeprefix("0000:")
             # The port's number in the card and not its order: the kubelet knows by the id which
-            # container has which port, also when an earlier port was released.
+            # container has which port, also when an earlier port was released. On a virtual
+            # function any number is the first.
             is_first_virtual = port.pci.physfn is not None and not index
             number = index if port.number is None or is_first_virtual else port.number
             if number:
