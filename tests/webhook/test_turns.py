@@ -73,6 +73,34 @@ def test_small_requests_without_end_do_not_keep_out_a_large_one(
     assert least <= asyncio.run(play()) <= most
 
 
+def test_many_addresses_do_not_keep_out_one_with_several_requests() -> None:
+    async def play() -> int:
+        connections = Connections()
+        turns, answered = Turns(connections), 0
+
+        async def repeat(client: str) -> None:
+            nonlocal answered
+            connection = connect(connections, 1, client)
+            while True:
+                await turns.wait(connection)
+                answered += 1
+                # The answer arrives, and the next request comes while others wait.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+
+        flood = [asyncio.create_task(repeat(f"10.0.1.{each}")) for each in range(40)]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        before = answered
+        burst = [connect(connections, 1, "10.0.0.1") for _ in range(10)]
+        await asyncio.gather(*map(turns.wait, burst))
+        for each in flood:
+            each.cancel()
+        return answered - before
+
+    assert asyncio.run(asyncio.wait_for(play(), 20)) <= 41 * 11
+
+
 def test_each_round_of_the_event_loop_begins_one_and_releases_those_that_were_closed() -> None:
     async def play() -> list[int]:
         connections = Connections()
