@@ -160,7 +160,7 @@ _CODES: Final[tuple[tuple[type[AccelbindError], Exit], ...]] = (
     # For scripts that wait for a busy device.
     (DeviceBusy, Exit.BUSY),
     (DeviceGone, Exit.GONE),
-    (DeviceHung, Exit.HUNG),
+    (DeviceHung, Exit.NO_ANSWER),
     (HardwareError, Exit.NO),
     (AccelbindError, Exit.UNKNOWN),
 )

@@ -17,7 +17,7 @@ class Exit(IntEnum):
     """`accelbind fpga`: somebody else has the device."""
     GONE = 4
     """`accelbind fpga`: the device does not exist or was removed."""
-    HUNG = 5
+    NO_ANSWER = 5
     """`accelbind fpga`: the device does not answer in time."""
     OURS = 70
     """A bug in accelbind; `accelbind --debug` shows where."""

@@ -83,8 +83,8 @@ def given_to(
     """What containers get with each device of a claim."""
     given = []
     for want in wants:
-        found = require_present(want.devices, devices, want.who)
-        chosen = {name: _device(want, each) for name, each in found.items()}
+        present = require_present(want.devices, devices, want.who)
+        chosen = {name: _device(want, each) for name, each in present.items()}
         by_id = {each.id: each for each in chosen.values()}
         # A container sees only one variable of a name: each device of a request has those of all.
         envs = dict(allocate(by_id, [*by_id]).envs)

@@ -78,8 +78,8 @@ class DraParts(NodeProcess):
             metrics=self.node_metrics,
             reports=self.reports,
             problems=(),
-            on_scan=(self.devices.on_scan,),
         )
+        self.node.follow(self.devices.on_scan)
         self.registry.register(self.node.collector)
         self.regions = self.node.region_programming(work_seconds=WORK_SECONDS)
         self.publisher = self._publisher()

@@ -100,10 +100,10 @@ def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Wa
     Raises:
         ExternalFailure: A device is gone.
     """
-    found = ((want, require_present(want.devices, devices, want.who).values()) for want in wants)
+    pairs = ((want, require_present(want.devices, devices, want.who).values()) for want in wants)
     return tuple(
         msgspec.structs.replace(want, ids=_ids(those), claims=_claims(those))
-        for want, those in found
+        for want, those in pairs
     )
 
 

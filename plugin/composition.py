@@ -111,11 +111,10 @@ class ModeParts:
             reports=process.reports,
             units=settings.units,
             problems=(partial(port_problems, mode=mode, records=self._records),),
-            on_scan=(
-                *(each.on_scan for each in self.cdi.values()),
-                self.resources.on_scan,
-            ),
         )
+        for publisher in self.cdi.values():  # the files are there before the kubelet knows
+            self.node.follow(publisher.on_scan)
+        self.node.follow(self.resources.on_scan)
         self.permissions = PermissionCheck(settings, self.node.state, calls)
         self._policies = self._start_policies()
         self._nodes_policy = NodesStartPolicy(

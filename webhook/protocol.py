@@ -13,11 +13,10 @@ from webhook.turns import Turns
 PIECE: Final = 16 * 1024
 """Bytes of an answer that are written at a time, and may wait to be encrypted: one TLS record."""
 MAX_HEAD: Final = 64 * 1024
-"""Bytes of a request's head, and HEADER_COST more for each header. What arrives in several pieces
-may count twice. The API server sends about 300 bytes and six headers."""
-HEADER_COST: Final = 256
-"""More than what Python's objects for one header take (two `bytes`, their tuple and its place in
-uvicorn's list: about 140 bytes): otherwise 16,000 headers `a:` would fit, and take 2 MiB."""
+"""Bytes of a request's head; what arrives in several pieces may count twice. The API server sends
+about 300 bytes."""
+MAX_HEADERS: Final = 100
+"""The API server sends six."""
 
 
 class BadHead(Exception):
@@ -74,7 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header."""
-        if self._hold_head(len(name) + len(value) + HEADER_COST):
+        if self._hold_head(len(name) + len(value)) or len(self.headers) >= MAX_HEADERS:
             raise BadHead("the head is too long")
         if name.lower() == b"transfer-encoding":
             # Chunks cost time, and trailers memory, that are not part of a body.

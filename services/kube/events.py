@@ -1,9 +1,10 @@
 """Kubernetes Events about any object, written in the background.
 
 `record` puts a record into a queue; `write_forever` writes the queue at a bounded rate. The same
-object, reason and message is not written again for ten minutes. The queue is bounded: it holds only
-the latest record of each subject (a device, a card), so after an outage the API server gets the
-current state instead of the history. Times are those of the records, whenever they are written.
+object, reason and message is not written again for ten minutes; if its subject (a device, a card)
+was reported otherwise in between, it is written after them. The queue is bounded: it holds only the
+latest record of each subject, so after an outage the API server gets the current state instead of
+the history. Times are those of the records, whenever they are written.
 
 These are Events of core/v1, which kubectl describe shows. They need the verb `create` of `events`
 in the core group. An Event about an object without a namespace, such as a node, is in `default`:
@@ -38,7 +39,7 @@ from services.process.text import clip
 
 CREATED: Final = "created"
 REPEATED: Final = "repeated"
-"""Outcome: not written, because the same was written less than `QUIET_SECONDS` ago."""
+"""Outcome: not written, because the same was written last, less than `QUIET_SECONDS` ago."""
 REFUSED: Final = "refused"
 """Outcome: not accepted by the API server."""
 SUPERSEDED: Final = "superseded"
@@ -135,13 +136,21 @@ class EventRecorder:
         self._waiting: OrderedDict[tuple[ObjectReference, str], _Waiting] = OrderedDict()
         self._written: OrderedDict[tuple[ObjectReference, str, str], float] = OrderedDict()
         """When each content was written last, the oldest first."""
+        self._shown: OrderedDict[tuple[ObjectReference, str], _Waiting] = OrderedDict()
+        """What was written last of each subject, the oldest first."""
+        self._postponed: dict[tuple[ObjectReference, str], asyncio.TimerHandle] = {}
         self._recorded = asyncio.Event()
         self._outage = Outage(log, "Events can't be written now", "Events can be written again")
 
     def record(self, event: EventRecord) -> None:
         """Put a record into the queue; to be called in the event loop."""
-        new = _Waiting(event, self._clock())
-        if new.subject in self._waiting:
+        self._put(_Waiting(event, self._clock()))
+
+    def _put(self, new: _Waiting) -> None:
+        postponed = self._postponed.pop(new.subject, None)
+        if postponed is not None:
+            postponed.cancel()
+        if postponed is not None or new.subject in self._waiting:
             self._on_result(SUPERSEDED)
         self._waiting[new.subject] = new
         if len(self._waiting) > MAX_WAITING:
@@ -157,10 +166,22 @@ class EventRecorder:
                 await self._recorded.wait()
             await self._bucket.spend_token()
             _, new = self._waiting.popitem(last=False)
-            if 0 <= new.time - self._written.get(new.content, -math.inf) < QUIET_SECONDS:
+            since = self._clock() - self._written.get(new.content, -math.inf)
+            if not 0 <= since < QUIET_SECONDS:
+                await asyncio.sleep(await self._attempt(new))
+            elif self._shown.get(new.subject, new).content == new.content:
                 self._on_result(REPEATED)
             else:
-                await asyncio.sleep(await self._attempt(new))
+                self._postpone(new, QUIET_SECONDS - since)
+
+    def _postpone(self, new: _Waiting, seconds: float) -> None:
+        """Write a record later: else what was written between it and its like would look newest."""
+        loop = asyncio.get_running_loop()
+        self._postponed[new.subject] = loop.call_later(seconds, self._resume, new)
+
+    def _resume(self, new: _Waiting) -> None:
+        del self._postponed[new.subject]
+        self._put(new)
 
     async def _attempt(self, new: _Waiting) -> float:
         """Write a record or requeue it; return the seconds until the next attempt."""
@@ -175,10 +196,13 @@ class EventRecorder:
             self._on_result(REFUSED)
             return self._backoff.pause()
         self._on_result(CREATED)
-        self._written[new.content] = new.time
+        self._written[new.content] = self._clock()
         self._written.move_to_end(new.content)
-        if len(self._written) > MAX_WRITTEN:
-            self._written.popitem(last=False)
+        self._shown[new.subject] = new
+        self._shown.move_to_end(new.subject)
+        for remembered in (self._written, self._shown):
+            if len(remembered) > MAX_WRITTEN:
+                remembered.popitem(last=False)
         self._backoff.reset()
         self._outage.ended()
         return 0.0

@@ -35,8 +35,7 @@ SPACING: Final = 0.5
 class NodeService:
     """Looks after a node's cards in one mode.
 
-    `units` is their number in mode units. `problems` find what else is wrong with ports, `on_scan`
-    are called after each scan, behind the reports of what has changed.
+    `units` is their number in mode units. `problems` find what else is wrong with ports.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class NodeService:
         metrics: NodeMetrics,
         reports: NodeReports,
         problems: Sequence[FindProblems],
-        on_scan: Sequence[OnScan],
         units: int = DEFAULT_UNITS,
     ) -> None:
         self._settings = settings
@@ -91,7 +89,7 @@ class NodeService:
             holders=holders.current,
             observe_seconds=metrics.scan_seconds.observe,
         )
-        self._on_scan = [reports.on_scan, self.sensing.on_scan, *clearing, *on_scan]
+        self._on_scan = [reports.on_scan, self.sensing.on_scan, *clearing]
         self._discovery = Discovery(
             self.state,
             self._providers,
@@ -102,7 +100,7 @@ class NodeService:
         )
 
     def follow(self, on_scan: OnScan) -> None:
-        """Call somebody after each scan, behind those that are called already."""
+        """Call somebody after each scan, behind the reports and those that follow already."""
         self._on_scan.append(on_scan)
 
     def region_programming(self, *, work_seconds: float = WORK_SECONDS) -> RegionProgramming:

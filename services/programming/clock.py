@@ -80,7 +80,7 @@ def check_user_clock(port: DeviceFiles, requested: UserClock) -> str:
     """Compare the clock of a port with what a function asks for; a sentence if it is slower.
 
     Raises:
-        DeviceRefused: It is faster, or can't be measured although the port has a counter.
+        DeviceRefused: It is faster, or the port's counter can't be selected.
     """
     measured = _measure(port)
     if measured is None:
@@ -109,4 +109,5 @@ def _measure(port: DeviceFiles) -> UserClock | None:
             text = f"the user clock of {port.name} can't be measured: {_SELECT}: {reason}"
             raise DeviceRefused(f"{text}; skip this with --user-clock leave") from error
         time.sleep(MEASURE_SECONDS)
+        return read_user_clock(port) or UserClock(0, 0)  # its counter stands still
     return read_user_clock(port)

@@ -139,8 +139,30 @@ async def test_what_is_remembered_is_bounded(
         for created, message in enumerate(("a", "b", "c", "a"), 1):
             made.record(message=message)
             await made.until(created=created)
-        made.record(message="c")
+        made.record(message="a")
         await made.until(created=4, repeated=1)
+
+
+async def test_what_is_so_again_is_written_once_the_same_may_be_and_is_the_newest_then(
+    api: ApiServerStandIn,
+) -> None:
+    async with writing(api) as made:
+        for created, message in enumerate(("bad", "good"), 1):
+            made.record(message=message)
+            await made.until(created=created)
+        made.now += events.QUIET_SECONDS - 0.1
+        made.record(message="bad")  # waits
+        made.record("other")
+        await made.until(created=3)
+        made.record(message="good")  # replaces what waits
+        await made.until(created=3, superseded=1, repeated=1)
+        made.record(message="bad")
+        made.record("another", message="so that it waits again")
+        await made.until(created=4)
+        assert [each["message"] for each in written(api)].count("bad") == 1
+        made.now += 1
+        await made.until(created=5)
+    assert [each["message"] for each in written(api)].count("bad") == 2
 
 
 async def test_while_the_api_server_is_away_the_latest_state_waits_and_nobody_else_does(

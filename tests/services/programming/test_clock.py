@@ -110,6 +110,9 @@ def test_a_clock_above_is_refused_and_one_below_is_reported(port: DeviceFiles) -
         f"the user clock of {port.name} is 311.74/155.87 MHz, and the function in the bitstream"
         " asks for 400/200 MHz: it runs slower"
     )
+    count(port, NOTHING)
+    assert "is 0/0 MHz" in check_user_clock(port, UserClock(100, 200))
+    count(port, SLOW_15587)
     with pytest.raises(DeviceRefused):  # either of the two counts
         check_user_clock(port, UserClock(155, 200))
     report(port, "156250 312500\n")
