@@ -99,6 +99,10 @@ def check_plugin(node: Node) -> Iterator[Line]:
         answered = plain("; ".join(answer.decode(errors="replace").strip().splitlines()), 600)
         text = f"{node.plugin}{path}: {answered}"
         yield ok(text) if status == HTTPStatus.OK else failed(text, todo)
+    with contextlib.suppress(NoAnswer):  # another version's, or no plugin
+        _, table = node.plugin.devices()
+        for problem in table.problems:  # such as permissions that it lacks
+            yield warning(plain(problem, 600), "accelbind devices shows it with the devices")
 
 
 def _unreachable(node: Node, error: NoAnswer) -> Line:

@@ -176,14 +176,14 @@ def test_cdi_files_that_runtimes_would_refuse_are_red(short_dir: Path) -> None:
 
 
 def test_the_plugin_reports_about_itself(short_dir: Path) -> None:
-    table = {"node": "n1", "mode": "region", "devices": []}
+    table = {"node": "n1", "mode": "region", "devices": [], "problems": ["no permission to write"]}
     answers = {
         "/healthz": (503, b"r: no answer\n"),
         "/readyz": (503, b"not ready\nr waiting: the kubelet is away\n"),
         "/devices": (200, json.dumps(table).encode()),
     }
     with plain_port(answers) as port:
-        words = ("the kubelet is away", "healthz: r: no answer")
+        words = ("the kubelet is away", "healthz: r: no answer", "no permission to write")
         expect(short_dir, "plugin", "failed", *words, metrics_port=port)
         options = settings(short_dir, metrics_port=port)
         assert Node(options).mode is PluginMode.REGION
