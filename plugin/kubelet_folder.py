@@ -17,6 +17,7 @@ import structlog
 
 from services.kubelet.sockets import KUBELET_SOCKET, PLUGIN_SOCKET, Identity, address, identify
 from services.node.node_lock import CHECK_SECONDS, NodeLock
+from services.process.outage import Outage
 
 MAX_SOCKETS: Final = 999_999_999
 
@@ -39,6 +40,7 @@ class KubeletFolder:
         self.lock = NodeLock(folder)
         self.removed = False
         """Whether the folder was deleted on the host while it is mounted here."""
+        self._away = Outage(log, "kubelet is away: waiting for its socket", "kubelet is there")
         self._had_links = False
         self._check_seconds = check_seconds
         self._changed = asyncio.Event()
@@ -52,14 +54,9 @@ class KubeletFolder:
 
     async def check_forever(self) -> None:
         """Check until cancelled."""
-        self.check()
-        try:
-            self.socket.lstat()
-        except OSError as error:
-            log.warning("kubelet is away: waiting for its socket", reason=str(error))
         while True:
-            await asyncio.sleep(self._check_seconds)
             self.check()
+            await asyncio.sleep(self._check_seconds)
 
     def check(self) -> None:
         """Check once, and wake who waits for what has changed."""
@@ -134,11 +131,14 @@ class KubeletFolder:
 
     def _check_kubelet(self) -> None:
         before, self.kubelet = self.kubelet, identify(self.socket)
-        if self.kubelet is None and before is not None:
-            log.warning("kubelet is away: its socket is gone", socket=str(self.socket))
-        elif self.kubelet != before:
-            event = "kubelet is there" if before is None else "kubelet has restarted"
-            log.info(event, socket=str(self.socket))
+        try:
+            self.socket.lstat()
+        except OSError as error:
+            self._away.failed(str(error))
+            return
+        self._away.ended()
+        if before not in (None, self.kubelet):
+            log.info("kubelet has restarted", socket=str(self.socket))
 
     def _check_removed(self) -> None:
         # A mounted folder that is deleted on the host stays the deleted one until the container
