@@ -81,7 +81,7 @@ class ListFormat(StrEnum):
 
 
 on_root = with_settings(PluginSettings, "root")
-on_root_and_mode = with_settings(PluginSettings, "root", "mode")
+on_cards = with_settings(PluginSettings, "root", "mode", "kubelet_dir", "pod_logs_dir")
 on_state = with_settings(PluginSettings, "root", "state_dir")
 on_node = with_settings(
     PluginSettings, "user_clock", "root", "state_dir", "kubelet_dir", "pod_logs_dir"
@@ -101,7 +101,7 @@ def fpga() -> None:
 
 
 @app.command("list")
-@on_root_and_mode
+@on_cards
 def list_(
     *,
     kind: Annotated[

@@ -25,6 +25,7 @@ MODES = ("af", "region", "regiondevel")
 def resources_of(root: Path, folder: Path, mode: str, namespace: str) -> tuple[set[str], str]:
     """The resources of the written mappings, which pass all checks, and the warnings."""
     flags = ["-n", namespace] if namespace else []
+    flags += ["--kubelet-dir", str(root / "k")]  # not that of this machine, which may hold devices
     done = run("fpga", "list", "--root", root, "--mode", mode, "-o", "mapping", *flags)
     folder.mkdir()
     (folder / "mappings.yaml").write_text(done.stdout)
@@ -101,7 +102,8 @@ def test_the_mappings_of_an_ofs_card_are_of_its_virtual_functions(
     for number in (6, 7):
         shutil.rmtree(node.folder(f"0000:b1:00.{number}"))
     found, _ = resources_of(node.root, tmp_path / "maps", mode, "default")
-    inventory = NodeDevices(PluginSettings(root=node.root, mode=PluginMode(mode))).find().inventory
+    options = PluginSettings(root=node.root, mode=PluginMode(mode), kubelet_dir=node.root / "k")
+    inventory = NodeDevices(options).find().inventory
     assert found == set(advertise(inventory, PluginMode(mode)).resources)
     assert bool(found) is (mode != "region")
 
