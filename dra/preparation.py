@@ -242,7 +242,7 @@ class Preparation:
                 raise
         if wants != known.wants:
             return await self._commit(ref, wants)
-        # Always: without the file no container starts, and others empty runtimes' folders
+        # Always: without the file no container starts, and it may be gone since, as after a reboot
         # (kubernetes/kubernetes#141433).
         return await self._files.write(ref.uid, wants)
 

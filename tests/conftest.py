@@ -98,6 +98,18 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a module that skips as a whole."""
+    report = yield
+    if report.skipped and _must_not_skip(_reason_of(report.longrepr)):
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid}: REQUIRE_ALL=1, but {_reason_of(report.longrepr)}"
+    return report
+
+
 FIGURE = "figure"
 
 

@@ -75,6 +75,12 @@ def test_packages_are_folders_with_an_empty_init() -> None:
     assert filled == ["accelbind/__init__.py"]
 
 
+def test_nothing_is_left_to_be_implemented() -> None:
+    leftover = re.compile(r"NotImplemented[E]rror")
+    files = python_files(*ROOMS, "tests", "tools")
+    assert [named(path) for path in files if leftover.search(path.read_text())] == []
+
+
 def test_tests_look_until_a_deadline_and_do_not_sleep() -> None:
     """Nothing waits for a fixed time; the moment of a fault may be chance's, with a word on it."""
     sleeping = re.compile(r"(?<!def )\bsleep\((?!0\))(?!.*\)  # \w)")

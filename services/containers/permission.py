@@ -24,7 +24,9 @@ class Enforce(StrEnum):
     """When the node checks mappings, as `--enforce-mappings` has it."""
 
     AUTO = "auto"
+    """In modes that give containers the right to program."""
     ALWAYS = "always"
+    """In mode af too."""
     NEVER = "never"
 
 
