@@ -190,7 +190,7 @@ def _settings(given: Given) -> CertsSettings:
 
 async def _read_cluster(settings: CertsSettings) -> StoredCertificates:
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
-        return await from_cluster(client, settings.locations)
+        return await from_cluster(client, settings.locations, settings.policy.names)
 
 
 async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.RoundReport:
@@ -250,3 +250,5 @@ def _certificate_lines(facts: dict[str, Any]) -> Iterator[str]:
         held = ", ".join(f"{text[:11]}…" for text in one["fingerprints"]) or "nothing"
         yield f"{one['configuration']} trusts {held}"
     yield from (f"{name} does not exist" for name in facts["missing"])
+    yield from (f"skipped: {text}" for text in facts["skipped"])
+    yield from (f"problem: {text}" for text in facts["problems"])

@@ -11,10 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from certs.certificates import CLOCK_SKEW, Certificate, convert, public_bytes, refusal
 from services.process.errors import InvalidSettings
-
-CLOCK_SKEW = timedelta(hours=1)
-"""How far certificates are dated back."""
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LONGEST_NAME = 253  # RFC 1035, without the final dot
@@ -25,13 +23,18 @@ _ORGANISATION = "accelbind"
 class KeyPair:
     """A certificate, of a CA or of a server, and its private key."""
 
-    certificate: x509.Certificate
+    certificate: Certificate
     key: ec.EllipticCurvePrivateKey
+
+    @property
+    def matches(self) -> bool:
+        """Whether the key belongs to the certificate."""
+        return self.certificate.public_key == public_bytes(self.key.public_key())
 
     @property
     def certificate_pem(self) -> bytes:
         """The certificate as PEM."""
-        return certificate_pem(self.certificate)
+        return self.certificate.pem
 
     @property
     def key_pem(self) -> bytes:
@@ -41,6 +44,12 @@ class KeyPair:
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),  # its file's mode or RBAC protects it
         )
+
+
+def key_pair(key: ec.EllipticCurvePrivateKey, certificates: Sequence[Certificate]) -> KeyPair:
+    """A key with its certificate, which may stand anywhere in a chain; or with the first."""
+    pairs = [KeyPair(certificate, key) for certificate in certificates]
+    return next((pair for pair in pairs if pair.matches), pairs[0])
 
 
 def parse_names(names: Iterable[str]) -> tuple[x509.GeneralName, ...]:
@@ -73,11 +82,6 @@ def _parse_name(text: str) -> x509.GeneralName:
     return x509.DNSName(name)
 
 
-def name_text(name: x509.GeneralName) -> str:
-    """A subject alternative name as people write it."""
-    return str(name.value)
-
-
 def create_authority(
     now: datetime, lifetime: timedelta, key: ec.EllipticCurvePrivateKey | None = None
 ) -> KeyPair:
@@ -100,7 +104,7 @@ def create_authority(
             critical=False,
         )
     )
-    return KeyPair(builder.sign(key, hashes.SHA256()), key)
+    return KeyPair(convert(builder.sign(key, hashes.SHA256())), key)
 
 
 def issue_serving(
@@ -108,30 +112,52 @@ def issue_serving(
 ) -> KeyPair:
     """A serving certificate with a new key; it ends with its CA if that ends earlier."""
     key = ec.generate_private_key(ec.SECP256R1())
+    signer = authority.certificate
     # Beyond its CA no client would accept it, and its renewal would come too late.
-    end = min(now + lifetime, authority.certificate.not_valid_after_utc)
+    end = min(now + lifetime, signer.ends)
     builder = (
-        _builder(
-            _subject("accelbind webhook"), authority.certificate.subject, key.public_key(), now, end
-        )
+        _builder(_subject("accelbind webhook"), signer.parsed.subject, key.public_key(), now, end)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
-                _identifier_of(authority)
-            ),
-            critical=False,
+            x509.AuthorityKeyIdentifier(signer.key_identifier, None, None), critical=False
         )
     )
-    return KeyPair(builder.sign(authority.key, hashes.SHA256()), key)
+    return KeyPair(convert(builder.sign(authority.key, hashes.SHA256())), key)
 
 
-def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """A certificate as PEM."""
-    return certificate.public_bytes(serialization.Encoding.PEM)
+def authority_error(authority: KeyPair, now: datetime) -> str:
+    """Why clients would not trust what a CA signs now; empty if they would."""
+    certificate = authority.certificate
+    if not authority.matches:
+        return "the CA's key does not belong to its certificate"
+    if not certificate.may_sign:
+        return "the certificate is not a CA's (basicConstraints, keyUsage)"
+    if certificate.begins > now:
+        return f"the CA is not valid before {certificate.begins:%F %T}"
+    if certificate.ends <= now:
+        return f"the CA expired on {certificate.ends:%F %T}"
+    return ""
+
+
+def signing_error(
+    authority: KeyPair,
+    names: Sequence[x509.GeneralName],
+    now: datetime,
+    others: Iterable[Certificate] = (),
+) -> str:
+    """Why API servers would refuse what a CA signs for these names; empty if they would accept it.
+
+    `others` are the other CAs in their bundle.
+    """
+    if error := authority_error(authority, now):
+        return error
+    trial = issue_serving(authority, names, now, timedelta(days=1)).certificate
+    refused = refusal(trial, (authority.certificate, *others), now)
+    return f"API servers would refuse what this CA signs: {refused}" if refused else ""
 
 
 def utc_now() -> datetime:
@@ -164,14 +190,6 @@ def _subject(common_name: str) -> x509.Name:
             x509.NameAttribute(NameOID.COMMON_NAME, common_name),
         ]
     )
-
-
-def _identifier_of(authority: KeyPair) -> x509.SubjectKeyIdentifier:
-    try:
-        extensions = authority.certificate.extensions
-        return extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound:  # a CA made by other means
-        return x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
 
 
 def _key_usage(*, authority: bool) -> x509.KeyUsage:

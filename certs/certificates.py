@@ -1,20 +1,25 @@
 """Read certificates and keys from PEM, and compare them. Pure."""
 
-from collections.abc import Iterable, Iterator
+import ipaddress
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Final, TypeVar
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from certs.authority import CLOCK_SKEW, KeyPair, certificate_pem, name_text
 from services.process.errors import CertificateError
+from services.process.pem import certificate_blocks
 from services.process.text import plain
+
+CLOCK_SKEW: Final = timedelta(hours=1)
+"""How far our certificates are dated back."""
 
 RENEWAL_SHARE: Final = 2 / 3
 """Share of its life after which a certificate is renewed."""
@@ -22,8 +27,32 @@ RENEWAL_SHARE: Final = 2 / 3
 MOST_CERTIFICATES: Final = 32
 """Certificates read from one PEM text."""
 
-_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
-_END: Final = b"-----END CERTIFICATE-----"
+_CURVES: Final = ("secp256r1", "secp384r1", "secp521r1")
+"""P-256, P-384 and P-521: Go, and so an API server, knows no other."""
+
+
+def _check_usage(
+    _policy: verification.Policy, _certificate: x509.Certificate, usage: x509.KeyUsage | None
+) -> None:
+    if usage is not None and not usage.key_cert_sign:
+        raise ValueError("the CA's keyUsage does not allow it to sign certificates")
+
+
+_ANY: Final = verification.Criticality.AGNOSTIC
+# Strict, but for what Go accepts in certificates made by other means.
+_CA_POLICY: Final = (
+    verification.ExtensionPolicy.webpki_defaults_ca()
+    .require_present(x509.BasicConstraints, _ANY, None)
+    .may_be_present(x509.KeyUsage, _ANY, _check_usage)
+    .may_be_present(x509.CertificatePolicies, _ANY, None)
+    .may_be_present(x509.PolicyConstraints, _ANY, None)
+    .may_be_present(x509.InhibitAnyPolicy, _ANY, None)
+)
+_SERVER_POLICY: Final = (
+    verification.ExtensionPolicy.webpki_defaults_ee()
+    .require_present(x509.SubjectAlternativeName, _ANY, None)
+    .may_be_present(x509.AuthorityKeyIdentifier, _ANY, None)
+)
 
 E = TypeVar("E", bound=x509.ExtensionType)
 
@@ -32,29 +61,134 @@ class UnusableKey(CertificateError):
     """A private key that is whole but cannot be used: encrypted, or of the wrong kind."""
 
 
-def read_certificates(text: bytes) -> tuple[x509.Certificate, ...]:
-    """The readable certificates in a PEM text, without duplicates and without the others."""
-    certificates: list[x509.Certificate] = []
-    # A longer bundle or chain is a mistake.
-    for block in islice(_blocks(text), MOST_CERTIFICATES):
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate, as everything that is used of it; no access raises."""
+
+    der: bytes = field(repr=False)
+    subject: str
+    issuer: str
+    begins: datetime
+    ends: datetime
+    names: tuple[str, ...]
+    """Its subject alternative names that are DNS names or IP addresses."""
+    serial: int
+    public_key: bytes = field(repr=False)
+    """As `public_bytes` encodes it."""
+    key_identifier: bytes = field(repr=False)
+    is_authority: bool
+    """Whether it is a CA's."""
+    may_sign: bool
+    """Whether strict clients accept it as a CA's."""
+    may_serve: bool
+    """Whether its purposes include servers."""
+    parsed: x509.Certificate = field(compare=False, repr=False)
+    """For signatures and verification; other parts may raise where the library reads them late."""
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate as PEM."""
+        return self.parsed.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def fingerprint(self) -> str:
+        """Its SHA-256, as `openssl x509 -fingerprint -sha256` shows it."""
+        return ":".join(f"{byte:02X}" for byte in self.parsed.fingerprint(hashes.SHA256()))
+
+    @property
+    def issued(self) -> datetime:
+        """When it was issued, if we issued it."""
+        # One made by other means is not dated back, and may end before that hour is over.
+        return self.ends if self.ends - self.begins < CLOCK_SKEW else self.begins + CLOCK_SKEW
+
+    @property
+    def due(self) -> datetime:
+        """When it is to be renewed."""
+        return self.issued + (self.ends - self.issued) * RENEWAL_SHARE
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether its validity has begun and not ended."""
+        return self.begins <= now < self.ends
+
+    def is_signed_by(self, authority: "Certificate") -> bool:
+        """Whether the key of `authority` signed it."""
         try:
-            certificate = x509.load_pem_x509_certificate(block)
-            # These are parsed when they are first read, and would raise wherever that is.
-            _ = (certificate.extensions, certificate.subject, certificate.issuer)
-            _ = certificate.public_key()
-        except (ValueError, UnsupportedAlgorithm):
-            continue  # whoever may edit the Secret or file may have bent it
-        certificates.append(certificate)
-    return unique(certificates)
+            self.parsed.verify_directly_issued_by(authority.parsed)
+        except Exception:  # noqa: BLE001 - the library's errors have no class in common
+            return False
+        return True
+
+    def missing(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """The wanted names that it lacks."""
+        held = {name.lower() for name in self.names}  # DNS names are compared without case
+        return tuple(name for name in wanted if name.lower() not in held)
 
 
-def _blocks(text: bytes) -> Iterator[bytes]:
-    # `load_pem_x509_certificates` reads all or none. The work is linear in the text, which may be
-    # full of markers.
-    for piece in text.split(_BEGIN)[1:]:
-        content, end, _ = piece.partition(_END)
-        if end:
-            yield _BEGIN + content + end
+def convert(parsed: x509.Certificate) -> Certificate:
+    """Read everything that is used of a certificate; the library's errors pass through."""
+    key = parsed.public_key()
+    constraints = _extension(parsed, x509.BasicConstraints)
+    usage = _extension(parsed, x509.KeyUsage)
+    purposes = _extension(parsed, x509.ExtendedKeyUsage)
+    names = _extension(parsed, x509.SubjectAlternativeName) or ()
+    identifier = _extension(parsed, x509.SubjectKeyIdentifier)
+    return Certificate(
+        der=parsed.public_bytes(serialization.Encoding.DER),
+        subject=plain(parsed.subject.rfc4514_string(), 200),
+        issuer=plain(parsed.issuer.rfc4514_string(), 200),
+        begins=parsed.not_valid_before_utc,
+        ends=parsed.not_valid_after_utc,
+        names=tuple(map(name_text, filter(_is_address, names))),
+        serial=parsed.serial_number,
+        public_key=public_bytes(key),
+        key_identifier=(identifier or x509.SubjectKeyIdentifier.from_public_key(key)).digest,
+        # Version 1 has no extensions: Go accepts any such certificate as a CA's.
+        is_authority=constraints.ca if constraints else parsed.version is x509.Version.v1,
+        # RFC 5280 wants both extensions, and `-x509_strict` misses either.
+        may_sign=bool(constraints and constraints.ca and usage and usage.key_cert_sign),
+        # Without the extension a certificate is for any purpose.
+        may_serve=purposes is None or ExtendedKeyUsageOID.SERVER_AUTH in purposes,
+        parsed=parsed,
+    )
+
+
+def _extension(parsed: x509.Certificate, kind: type[E]) -> E | None:
+    try:
+        return parsed.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _is_address(name: x509.GeneralName) -> bool:
+    return isinstance(name, (x509.DNSName, x509.IPAddress))
+
+
+def read_certificates(text: bytes) -> tuple[Certificate, ...]:
+    """The usable certificates in a PEM text, without duplicates."""
+    return unique(one for one in _read(text) if isinstance(one, Certificate))
+
+
+def unusable_certificates(text: bytes) -> tuple[str, ...]:
+    """Why certificates in a PEM text are skipped by `read_certificates`."""
+    return tuple(one for one in _read(text) if isinstance(one, str))
+
+
+def skipped_certificates(texts: Iterable[tuple[str, bytes]]) -> tuple[str, ...]:
+    """The unusable certificates in PEM texts, each with the place of its text and a reason."""
+    return tuple(f"{where}: {why}" for where, text in texts for why in unusable_certificates(text))
+
+
+def _read(text: bytes) -> Iterator[Certificate | str]:
+    for number, block in enumerate(certificate_blocks(text), 1):
+        if number > MOST_CERTIFICATES:  # a longer bundle or chain is a mistake
+            yield f"certificate {number} and later: there are more than {MOST_CERTIFICATES}"
+            return
+        try:
+            yield convert(x509.load_pem_x509_certificate(block))
+        # The errors of the library have no class in common, and an unusual certificate must not
+        # keep the others from their use.
+        except Exception as error:  # noqa: BLE001
+            yield f"certificate {number}: {plain(str(error), 200) or type(error).__name__}"
 
 
 def read_key(text: bytes) -> PrivateKeyTypes | None:
@@ -72,102 +206,17 @@ def read_key(text: bytes) -> PrivateKeyTypes | None:
 def read_signing_key(text: bytes) -> ec.EllipticCurvePrivateKey | None:
     """As `read_key`, for a CA's key."""
     key = read_key(text)
-    if key is None or isinstance(key, ec.EllipticCurvePrivateKey):
-        return key
-    kind = type(key).__name__.removesuffix("PrivateKey")
-    raise UnusableKey(f"the key is {kind}, not an elliptic curve key")
-
-
-def bundle_pem(certificates: Iterable[x509.Certificate]) -> bytes:
-    """Certificates as one PEM text."""
-    return b"".join(map(certificate_pem, certificates))
-
-
-def unique(certificates: Iterable[x509.Certificate]) -> tuple[x509.Certificate, ...]:
-    """The same certificates in the same order, without duplicates."""
-    return tuple(dict.fromkeys(certificates))
-
-
-def extension_of(certificate: x509.Certificate, kind: type[E]) -> E | None:
-    """An extension of a certificate; None if it lacks it."""
-    try:
-        return certificate.extensions.get_extension_for_class(kind).value
-    except x509.ExtensionNotFound:
+    if key is None:
         return None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        kind = type(key).__name__.removesuffix("PrivateKey")
+        raise UnusableKey(f"the key is {kind}, not an elliptic curve key")
+    if key.curve.name not in _CURVES:
+        raise UnusableKey(f"the key's curve is {key.curve.name}, not P-256, P-384 or P-521")
+    return key
 
 
-def is_authority(certificate: x509.Certificate) -> bool:
-    """Whether it says that it is a CA's."""
-    constraints = extension_of(certificate, x509.BasicConstraints)
-    return constraints is not None and constraints.ca
-
-
-def may_sign(certificate: x509.Certificate) -> bool:
-    """Whether strict clients accept it as a CA's."""
-    # RFC 5280 wants both extensions, and `-x509_strict` misses either.
-    usage = extension_of(certificate, x509.KeyUsage)
-    return is_authority(certificate) and usage is not None and usage.key_cert_sign
-
-
-def authority_error(authority: KeyPair, now: datetime) -> str:
-    """Why clients would not trust what a CA signs now; empty if they would."""
-    certificate = authority.certificate
-    if certificate.public_key() != authority.key.public_key():
-        return "the CA's key does not belong to its certificate"
-    if not may_sign(certificate):
-        return "the certificate is not a CA's (basicConstraints, keyUsage)"
-    if certificate.not_valid_before_utc > now:
-        return f"the CA is not valid before {certificate.not_valid_before_utc:%F %T}"
-    if certificate.not_valid_after_utc <= now:
-        return f"the CA expired on {certificate.not_valid_after_utc:%F %T}"
-    return ""
-
-
-def is_valid(certificate: x509.Certificate, now: datetime) -> bool:
-    """Whether its validity has begun and not ended."""
-    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
-
-
-def is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Whether the key of `authority` signed `certificate`."""
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
-        return False
-    return True
-
-
-def find_signer(
-    certificate: x509.Certificate | None, authorities: Iterable[x509.Certificate]
-) -> x509.Certificate | None:
-    """The first of `authorities` that signed a certificate; None if none did."""
-    if certificate is None:
-        return None
-    return next((one for one in authorities if is_signed_by(certificate, one)), None)
-
-
-def names_of(certificate: x509.Certificate) -> tuple[x509.GeneralName, ...]:
-    """Its subject alternative names."""
-    return tuple(extension_of(certificate, x509.SubjectAlternativeName) or ())
-
-
-def missing_names(
-    certificate: x509.Certificate, wanted: Iterable[x509.GeneralName]
-) -> tuple[str, ...]:
-    """The wanted names that it does not have."""
-    # DNS names are compared without case.
-    held = {name_text(name).lower() for name in names_of(certificate)}
-    return tuple(name_text(name) for name in wanted if name_text(name).lower() not in held)
-
-
-def may_serve(certificate: x509.Certificate) -> bool:
-    """Whether clients accept it as a server's."""
-    usage = extension_of(certificate, x509.ExtendedKeyUsage)
-    # Without the extension a certificate is for any purpose.
-    return usage is None or ExtendedKeyUsageOID.SERVER_AUTH in usage
-
-
-def key_error(certificate: x509.Certificate, key_text: bytes) -> str:
+def key_error(certificate: Certificate, key_text: bytes) -> str:
     """Why a serving certificate cannot be used with a key; empty if it can."""
     try:
         key = read_key(key_text)
@@ -175,38 +224,77 @@ def key_error(certificate: x509.Certificate, key_text: bytes) -> str:
         return f"the serving certificate cannot be used: {error}"
     if key is None:
         return "the serving certificate has no readable key"
-    if key.public_key() != certificate.public_key():
+    if public_bytes(key.public_key()) != certificate.public_key:
         return "the serving certificate and its key do not belong together"
     return ""
 
 
-def issued_at(certificate: x509.Certificate) -> datetime:
-    """When a certificate was issued, if we issued it."""
-    # One made by other means is not dated back, and may end before that hour is over.
-    return min(certificate.not_valid_before_utc + CLOCK_SKEW, certificate.not_valid_after_utc)
+def refusal(
+    serving: Certificate,
+    authorities: Sequence[Certificate],
+    now: datetime,
+    intermediates: Sequence[Certificate] = (),
+) -> str:
+    """Why API servers that trust these CAs refuse a server's certificate; empty if they accept it.
+
+    It is verified for each of its names. There is at least one CA.
+    """
+    policy = (
+        verification.PolicyBuilder()
+        .store(verification.Store([one.parsed for one in authorities]))
+        .extension_policies(ca_policy=_CA_POLICY, ee_policy=_SERVER_POLICY)
+        .time(now)
+    )
+    chain = [one.parsed for one in intermediates]
+    for name in serving.names or ("",):
+        subject = general_name(name.replace("*", "any"))  # a name that the wildcard stands for
+        try:
+            policy.build_server_verifier(subject).verify(serving.parsed, chain)
+        except (verification.VerificationError, ValueError) as error:
+            return plain(f"{error} ({name})", 300)
+    return ""
 
 
-def renewal_time(certificate: x509.Certificate) -> datetime:
-    """When a certificate is due."""
-    begin = issued_at(certificate)
-    return begin + (certificate.not_valid_after_utc - begin) * RENEWAL_SHARE
-
-
-def lifetime_of(
-    certificate: x509.Certificate, authorities: Iterable[x509.Certificate]
-) -> timedelta | None:
-    """How long a certificate was issued for; None where it ends early, with its CA."""
-    end = certificate.not_valid_after_utc
-    if any(end == authority.not_valid_after_utc for authority in authorities):
+def find_signer(
+    certificate: Certificate | None, authorities: Iterable[Certificate]
+) -> Certificate | None:
+    """The first of `authorities` that signed a certificate; None if none did."""
+    if certificate is None:
         return None
-    return end - issued_at(certificate)
+    return next((one for one in authorities if certificate.is_signed_by(one)), None)
 
 
-def fingerprint(certificate: x509.Certificate) -> str:
-    """Its SHA-256, as `openssl x509 -fingerprint -sha256` shows it."""
-    return ":".join(f"{byte:02X}" for byte in certificate.fingerprint(hashes.SHA256()))
+def bundle_pem(certificates: Iterable[Certificate]) -> bytes:
+    """Certificates as one PEM text."""
+    return b"".join(one.pem for one in certificates)
 
 
-def subject_text(name: x509.Name) -> str:
-    """A subject or issuer in one line."""
-    return plain(name.rfc4514_string(), 200)
+def unique(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
+    """The same certificates in the same order, without duplicates."""
+    return tuple(dict.fromkeys(certificates))
+
+
+def lifetime_of(certificate: Certificate, authorities: Iterable[Certificate]) -> timedelta | None:
+    """How long a certificate was issued for; None where it ends early, with its CA."""
+    if any(certificate.ends == authority.ends for authority in authorities):
+        return None
+    return certificate.ends - certificate.issued
+
+
+def general_name(text: str) -> x509.DNSName | x509.IPAddress:
+    """A DNS name or an IP address, which is not checked, as it stands in a certificate."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+def name_text(name: x509.GeneralName) -> str:
+    """A subject alternative name as people write it."""
+    return str(name.value)
+
+
+def public_bytes(key: PublicKeyTypes) -> bytes:
+    """A public key as DER, to compare it."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_bytes(serialization.Encoding.DER, form)

@@ -11,21 +11,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from cryptography.x509 import GeneralName
+
 from certs.authority import (
     KeyPair,
     create_authority,
     issue_serving,
-    name_text,
+    key_pair,
     parse_names,
+    signing_error,
     utc_now,
 )
 from certs.certificates import (
     UnusableKey,
-    authority_error,
     lifetime_of,
-    names_of,
+    name_text,
     read_certificates,
     read_signing_key,
+    unusable_certificates,
 )
 from certs.policy import (
     CA_CERTIFICATE,
@@ -45,6 +48,7 @@ SERVING = timedelta(days=365)
 AUTHORITY = timedelta(days=3650)
 LONGEST = timedelta(days=36500)
 
+_ADVICE = "restore both, or move ca.crt and ca.key away to get a new CA"
 _PRIVATE = 0o600
 _PUBLIC = 0o644
 
@@ -78,7 +82,7 @@ def issue(
             raise InvalidSettings(f"{flag} must be more than 0 and at most {LONGEST.days}d")
     moment = now or utc_now()
     with _locked(directory):
-        authority, is_new = _authority(directory, moment, ca_lifetime)
+        authority, is_new = _authority(directory, subject_names, moment, ca_lifetime)
         serving = issue_serving(authority, subject_names, moment, lifetime)
         files = {
             SERVING_KEY: (serving.key_pem, _PRIVATE),
@@ -102,8 +106,8 @@ def issue(
         key=directory / SERVING_KEY,
         names=tuple(name_text(name) for name in subject_names),
         new_authority=is_new,
-        authority_ends=authority.certificate.not_valid_after_utc,
-        ends=serving.certificate.not_valid_after_utc,
+        authority_ends=authority.certificate.ends,
+        ends=serving.certificate.ends,
     )
 
 
@@ -114,7 +118,7 @@ def renew(directory: Path, names: Sequence[str], lifetime: timedelta | None) -> 
     """
     held = read_folder(directory)
     serving = serving_certificate(held)
-    present = [name_text(name) for name in names_of(serving)] if serving else []
+    present = serving.names if serving else ()
     if lifetime is None and serving:
         lifetime = lifetime_of(serving, stored_authorities(held))
     return issue(directory, list(dict.fromkeys([*present, *names])), lifetime=lifetime or SERVING)
@@ -128,28 +132,31 @@ def read_folder(directory: Path) -> dict[str, bytes]:
     return {name: content for name, content in read.items() if content is not None}
 
 
-def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[KeyPair, bool]:
+def _authority(
+    directory: Path, names: Sequence[GeneralName], now: datetime, lifetime: timedelta
+) -> tuple[KeyPair, bool]:
     """The CA in the folder, or a new one, and whether it is new."""
     certificate_path, key_path = directory / CA_CERTIFICATE, directory / CA_KEY
     certificate_text, key_text = _read(certificate_path), _read(key_path)
     if key_text is None and certificate_text is None:
         return create_authority(now, lifetime), True
-    advice = "restore both, or move ca.crt and ca.key away to get a new CA"
     try:
         key = read_signing_key(key_text or b"")
     except UnusableKey as error:
-        raise CertificateError(f"{key_path}: {error}; {advice}") from error
+        raise CertificateError(f"{key_path}: {error}; {_ADVICE}") from error
     if key is None:
-        raise CertificateError(f"{key_path}: it does not contain a PEM key; {advice}")
+        raise CertificateError(f"{key_path}: it does not contain a PEM key; {_ADVICE}")
     if certificate_text is None:  # a kill between the two renames left the key alone
         return create_authority(now, lifetime, key), True
     certificates = read_certificates(certificate_text)
-    problem = "it does not contain a PEM certificate"
-    if certificates:
-        problem = authority_error(KeyPair(certificates[0], key), now)
-    if problem:
-        raise CertificateError(f"{certificate_path}: {problem}; {advice}")
-    return KeyPair(certificates[0], key), False
+    if not certificates:
+        skipped = "; ".join(unusable_certificates(certificate_text))
+        problem = skipped or "it does not contain a PEM certificate"
+        raise CertificateError(f"{certificate_path}: {problem}; {_ADVICE}")
+    pair = key_pair(key, certificates)
+    if problem := signing_error(pair, names, now):
+        raise CertificateError(f"{certificate_path}: {problem}; {_ADVICE}")
+    return pair, False
 
 
 def _read(path: Path) -> bytes | None:

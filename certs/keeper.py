@@ -13,11 +13,10 @@ from email.utils import parsedate_to_datetime
 from typing import Final, Literal, TypeAlias
 
 import structlog
-from cryptography import x509
 from prometheus_client import CollectorRegistry
 
 from certs.authority import utc_now
-from certs.certificates import find_signer, names_of
+from certs.certificates import Certificate, find_signer, general_name, skipped_certificates
 from certs.metrics import CertsMetrics
 from certs.policy import (
     CA_KEYS,
@@ -59,7 +58,7 @@ log = structlog.get_logger(component="certs")
 class RoundReport:
     """The state after a round."""
 
-    authorities: tuple[x509.Certificate, ...]
+    authorities: tuple[Certificate, ...]
     """The trusted CAs; the one that signs comes first."""
     serving_ends: datetime | None
     waiting: bool = False
@@ -88,6 +87,8 @@ class CertificateReconciler:
         self._now = now
         self._in_place: tuple[bytes, datetime] | None = None
         """The bundle that all configurations have, and since when as far as is known here."""
+        self._skipped: set[str] = set()
+        """The unusable certificates that were logged."""
 
     async def run_once(self, client: ClusterClient) -> RoundReport:
         """Do one round."""
@@ -113,6 +114,7 @@ class CertificateReconciler:
         serving = await ensure_secret(client, self._at.namespace, self._at.serving)
         held = await ensure_secret(client, self._at.namespace, self._at.authority)
         now = self._now()
+        self._log_skipped(configurations, serving, held)
         configured = configurations.authorities(self._at)
         self._check_clock(held.object.date, now)
         usable = usable_certificate(serving.data, now)
@@ -129,11 +131,23 @@ class CertificateReconciler:
         served = serving_certificate(serving.data)
         return RoundReport(
             state.authorities,
-            served.not_valid_after_utc if served else None,
+            served.ends if served else None,
             waiting=waiting,
             missing=tuple(configurations.missing),
             problems=tuple(configurations.problems),
         )
+
+    def _log_skipped(self, configurations: Configurations, *secrets: Secret) -> None:
+        """Log once why certificates in Secrets and bundles are not used."""
+        texts = [
+            (f"{one.object.path}, {key}", text) for one in secrets for key, text in one.data.items()
+        ]
+        for one in configurations.present:
+            texts += [(one.name, bundle) for bundle in one.bundles(self._at)]
+        found = set(skipped_certificates(texts))
+        for skipped in sorted(found - self._skipped):
+            log.warning("unusable certificate skipped", where=skipped)
+        self._skipped = found
 
     def _check_clock(self, date: str, now: datetime) -> None:
         # Ours dates certificates: API servers would refuse those from their future or past.
@@ -156,8 +170,8 @@ class CertificateReconciler:
         self,
         client: ClusterClient,
         held: Secret,
-        serving: x509.Certificate | None,
-        configured: Sequence[x509.Certificate],
+        serving: Certificate | None,
+        configured: Sequence[Certificate],
         now: datetime,
     ) -> CaState:
         where = f"{self._at.namespace}/{self._at.authority}"
@@ -259,7 +273,8 @@ async def renew(
     serving = serving_certificate((await ensure_secret(client, at.namespace, at.serving)).data)
     held = (await ensure_secret(client, at.namespace, at.authority)).data
     # A certificate of another CA may have any names, a stranger's too.
-    names = names_of(serving) if serving and find_signer(serving, stored_authorities(held)) else ()
+    signed = find_signer(serving, stored_authorities(held)) is not None
+    names = map(general_name, serving.names) if serving and signed else ()
     # No old CA leaves the bundle: only `certs run` knows its overlap.
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
     metrics = CertsMetrics(CollectorRegistry())  # nobody reads those of a command

@@ -17,23 +17,23 @@ from typing import Final
 
 from cryptography import x509
 
-from certs.authority import KeyPair, create_authority, issue_serving
-from certs.certificates import (
-    UnusableKey,
+from certs.authority import (
+    KeyPair,
     authority_error,
+    create_authority,
+    issue_serving,
+    key_pair,
+    signing_error,
+)
+from certs.certificates import (
+    Certificate,
+    UnusableKey,
     bundle_pem,
     find_signer,
-    is_authority,
-    is_valid,
-    issued_at,
     key_error,
-    may_serve,
-    may_sign,
-    missing_names,
+    name_text,
     read_certificates,
     read_signing_key,
-    renewal_time,
-    subject_text,
     unique,
 )
 from services.process.errors import CertificateError
@@ -54,6 +54,11 @@ SERVING_KEYS: Final = frozenset({SERVING_CERTIFICATE, SERVING_KEY, BUNDLE})
 MOST_OLD: Final = 30
 """Old CAs in a bundle."""
 
+_REMEDY: Final = (
+    "put in an unencrypted elliptic curve key (P-256, P-384 or P-521) and its CA certificate, or"
+    " remove ca.key and ca.crt to get a new CA"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CertificatePolicy:
@@ -73,12 +78,12 @@ class CaState:
     """The content of the CA's Secret: the pair that signs, and the other trusted CAs."""
 
     authority: KeyPair
-    old: tuple[x509.Certificate, ...] = ()
+    old: tuple[Certificate, ...] = ()
     created: str = ""
     """Why another certificate signs from now on; empty if none does."""
 
     @property
-    def authorities(self) -> tuple[x509.Certificate, ...]:
+    def authorities(self) -> tuple[Certificate, ...]:
         """All trusted CAs; the one that signs comes first."""
         return (self.authority.certificate, *self.old)
 
@@ -95,8 +100,8 @@ class CaState:
 
 def next_ca(
     data: Mapping[str, bytes],
-    serving: x509.Certificate | None,
-    configured: Sequence[x509.Certificate],
+    serving: Certificate | None,
+    configured: Sequence[Certificate],
     policy: CertificatePolicy,
     now: datetime,
     *,
@@ -107,14 +112,30 @@ def next_ca(
     `serving` is the certificate that can be in use; `configured` are the CAs in the webhook
     configurations.
     """
+    state = _next_state(data, serving, configured, policy, now, force=force)
+    # A CA that was put in by hand may be unfit for our names: nothing is written then.
+    if error := signing_error(state.authority, policy.names, now, state.old):
+        raise CertificateError(f"ca.crt: {error}: {_REMEDY}")
+    return state
+
+
+def _next_state(
+    data: Mapping[str, bytes],
+    serving: Certificate | None,
+    configured: Sequence[Certificate],
+    policy: CertificatePolicy,
+    now: datetime,
+    *,
+    force: bool,
+) -> CaState:
     authority, created = _signing_pair(data, policy, now, force=force)
     own = authority.certificate
     # A lost Secret, or certificates made by other means: what the configurations trust may serve.
     known = unique((*stored_authorities(data), *configured))
-    old = [one for one in known if one != own and is_authority(one) and is_valid(one, now)]
+    old = [one for one in known if one != own and one.is_authority and one.is_valid(now)]
     signer = find_signer(serving, (own, *old))
     # All replicas have a certificate of the CA that signs: nobody needs another.
-    if serving is not None and signer == own and now - issued_at(serving) > policy.overlap:
+    if serving is not None and signer == own and now - serving.issued > policy.overlap:
         return CaState(authority, created=created)
     if signer is not None and signer != own:
         old.insert(0, signer)  # so that it is not among those that are too many
@@ -122,7 +143,7 @@ def next_ca(
     return CaState(authority, unique(old)[:MOST_OLD], created)
 
 
-def stored_authorities(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
+def stored_authorities(data: Mapping[str, bytes]) -> tuple[Certificate, ...]:
     """The trusted CAs in the CA's Secret; the one that signs comes first."""
     texts = (data.get(CA_CERTIFICATE, b""), data.get(OLD_CAS, b""))
     return unique(one for text in texts for one in read_certificates(text))
@@ -136,11 +157,8 @@ def _signing_pair(
     try:
         key = read_signing_key(data.get(CA_KEY, b""))
     except UnusableKey as error:
-        # It belongs to somebody, who has no other copy perhaps: it is not overwritten.
-        raise CertificateError(
-            f"{error}, so it cannot sign: put in an unencrypted elliptic curve key and its"
-            " certificate, or remove ca.key and ca.crt to get a new CA"
-        ) from error
+        # It may be somebody's only copy: never overwrite it.
+        raise CertificateError(f"{error}, so it cannot sign: {_REMEDY}") from error
     lifetime = policy.authority_lifetime
     if not data.get(CA_KEY) and not data.get(CA_CERTIFICATE):
         return create_authority(now, lifetime), "the Secret holds no CA yet"
@@ -148,17 +166,14 @@ def _signing_pair(
         return create_authority(now, lifetime), "ca.key is missing or unreadable"
     if not certificates:  # with the same key, what it has signed stays trusted
         return create_authority(now, lifetime, key), "ca.crt is missing or unreadable"
-    pair = KeyPair(certificates[0], key)
-    if pair.certificate.public_key() == key.public_key() and not may_sign(pair.certificate):
+    pair = key_pair(key, certificates)
+    reason = authority_error(pair, now)
+    if pair.matches and not pair.certificate.may_sign:
         # Somebody's serving pair, put into the wrong Secret.
-        raise CertificateError(
-            "the certificate in ca.crt belongs to ca.key but is not a CA's (basicConstraints,"
-            " keyUsage): put in a CA's, or remove ca.key and ca.crt to get a new CA"
-        )
-    reason = authority_error(pair, now) or ("requested" if force else "")
-    due = renewal_time(pair.certificate)
-    if not reason and now >= due:
-        reason = f"the CA is due since {due:%F %T}"
+        raise CertificateError(f"ca.crt: {reason}: {_REMEDY}")
+    reason = reason or ("requested" if force else "")
+    if not reason and now >= pair.certificate.due:
+        reason = f"the CA is due since {pair.certificate.due:%F %T}"
     return (create_authority(now, lifetime), reason) if reason else (pair, "")
 
 
@@ -176,12 +191,12 @@ class PairStatus:
     """Whether a CA that has not signed the current one renews it, and so has to settle."""
 
 
-def serving_certificate(data: Mapping[str, bytes]) -> x509.Certificate | None:
+def serving_certificate(data: Mapping[str, bytes]) -> Certificate | None:
     """The serving certificate in a Secret; None if there is none."""
     return next(iter(read_certificates(data.get(SERVING_CERTIFICATE, b""))), None)
 
 
-def usable_certificate(data: Mapping[str, bytes], now: datetime) -> x509.Certificate | None:
+def usable_certificate(data: Mapping[str, bytes], now: datetime) -> Certificate | None:
     """As `serving_certificate`, but None where no webhook can use the pair."""
     serving = serving_certificate(data)
     if serving is None or _pair_error(serving, data.get(SERVING_KEY, b""), now):
@@ -200,17 +215,16 @@ def check_pair(
         return PairStatus(error=error)
     signer = find_signer(serving, state.authorities)
     if signer is None:
-        issuer = subject_text(serving.issuer)
-        error = f"the serving certificate is from an unknown CA ({issuer})"
+        error = f"the serving certificate is from an unknown CA ({serving.issuer})"
         return PairStatus(error=error, untrusted=True)
     if signer != state.authority.certificate:
         # API servers may not yet know the CA that would sign the next one.
         return PairStatus(due="the CA has changed", waits=True)
     # Names that it has beside the wanted ones are no reason: replicas of two versions would undo
     # each other's work.
-    if missing := missing_names(serving, policy.names):
+    if missing := serving.missing(map(name_text, policy.names)):
         return PairStatus(due=f"it lacks {', '.join(missing)}")
-    due = renewal_time(serving)
+    due = serving.due
     return PairStatus(due=f"it is due since {due:%F %T}" if now >= due else "")
 
 
@@ -224,15 +238,15 @@ def new_pair(
         SERVING_KEY: pair.key_pem,
         BUNDLE: state.bundle,
     }
-    return data, pair.certificate.not_valid_after_utc
+    return data, pair.certificate.ends
 
 
-def _pair_error(certificate: x509.Certificate, key_text: bytes, now: datetime) -> str:
+def _pair_error(certificate: Certificate, key_text: bytes, now: datetime) -> str:
     if error := key_error(certificate, key_text):
         return error
-    if not may_serve(certificate):
+    if not certificate.may_serve:
         return "the serving certificate is not for servers (extendedKeyUsage)"
-    if not is_valid(certificate, now):
-        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not certificate.is_valid(now):
+        begin, end = certificate.begins, certificate.ends
         return f"the serving certificate is valid only from {begin:%F %T} to {end:%F %T}"
     return ""

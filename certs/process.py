@@ -104,7 +104,7 @@ class Process:
     def _report(self, report: RoundReport) -> float:
         self._backoff.reset()
         metrics = self._metrics
-        ends = report.authorities[0].not_valid_after_utc
+        ends = report.authorities[0].ends
         metrics.expiry.labels("ca").set(ends.timestamp())
         if report.serving_ends is not None:
             metrics.expiry.labels("serving").set(report.serving_ends.timestamp())

@@ -6,23 +6,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
+from cryptography.x509 import GeneralName
 
-from certs.authority import name_text
+from certs.authority import key_pair, signing_error
 from certs.certificates import (
-    fingerprint,
-    is_valid,
+    Certificate,
+    UnusableKey,
+    bundle_pem,
+    general_name,
     key_error,
-    names_of,
     read_certificates,
-    renewal_time,
-    subject_text,
+    read_signing_key,
+    refusal,
+    skipped_certificates,
 )
 from certs.folder import read_folder
 from certs.policy import (
+    CA_CERTIFICATE,
     CA_KEY,
     SERVING_CERTIFICATE,
     SERVING_KEY,
+    serving_certificate,
     stored_authorities,
 )
 from certs.store import CertificateLocations, read_configurations
@@ -39,6 +43,8 @@ class StoredCertificates:
     serving: Mapping[str, bytes]
     authority_at: str
     serving_at: str
+    names: tuple[GeneralName, ...]
+    """The names that the CA signs."""
     bundles: Mapping[str, bytes] = field(default_factory=dict)
     """Bundles by configuration and number of the entry."""
     missing: tuple[str, ...] = ()
@@ -52,10 +58,14 @@ def from_folder(directory: Path) -> StoredCertificates:
         raise CertificateError(
             f"{directory} has no certificates: accelbind certs issue --dir {directory} makes them"
         )
-    return StoredCertificates(files, files, str(directory), str(directory))
+    serving = serving_certificate(files)
+    names = map(general_name, serving.names if serving else ())
+    return StoredCertificates(files, files, str(directory), str(directory), tuple(names))
 
 
-async def from_cluster(client: ClusterClient, at: CertificateLocations) -> StoredCertificates:
+async def from_cluster(
+    client: ClusterClient, at: CertificateLocations, names: tuple[GeneralName, ...]
+) -> StoredCertificates:
     """The certificates in the Secrets and webhook configurations of a cluster."""
     configurations = await read_configurations(client, at)
     if configurations.problems:
@@ -67,6 +77,7 @@ async def from_cluster(client: ClusterClient, at: CertificateLocations) -> Store
         serving,
         f"Secret {at.namespace}/{at.authority}",
         f"Secret {at.namespace}/{at.serving}",
+        names,
         {
             f"{one.name}[{number}]": bundle
             for one in configurations.present
@@ -78,14 +89,39 @@ async def from_cluster(client: ClusterClient, at: CertificateLocations) -> Store
 
 def describe(stored: StoredCertificates, now: datetime) -> dict[str, Any]:
     """The certificates as values for people and scripts."""
+    places = {stored.authority_at: stored.authority, stored.serving_at: stored.serving}
+    texts = [(f"{at}, {key}", text) for at, data in places.items() for key, text in data.items()]
     return {
         "certificates": list(_certificates(stored, now)),
         "bundles": [
-            {"configuration": name, "fingerprints": list(map(fingerprint, read_certificates(text)))}
+            {
+                "configuration": name,
+                "fingerprints": [one.fingerprint for one in read_certificates(text)],
+            }
             for name, text in stored.bundles.items()
         ],
         "missing": list(stored.missing),
+        "skipped": list(skipped_certificates((*texts, *stored.bundles.items()))),
+        "problems": list(_problems(stored, now)),
     }
+
+
+def _problems(stored: StoredCertificates, now: datetime) -> Iterator[str]:
+    """Why API servers refuse what the CA signs, and what is served."""
+    try:
+        key = read_signing_key(stored.authority.get(CA_KEY, b""))
+        certificates = read_certificates(stored.authority.get(CA_CERTIFICATE, b""))
+        pair = key_pair(key, certificates) if key and certificates else None
+        if pair and stored.names and (error := signing_error(pair, stored.names, now)):
+            yield f"CA: {error}"
+    except UnusableKey as unusable:
+        yield f"CA: {unusable}"
+    chain = read_certificates(stored.serving.get(SERVING_CERTIFICATE, b""))
+    known = {stored.authority_at: bundle_pem(stored_authorities(stored.authority))}
+    for where, text in (known | dict(stored.bundles)).items():
+        trusted = read_certificates(text)
+        if chain and trusted and (refused := refusal(chain[0], trusted, now, chain[1:])):
+            yield f"serving, with the CAs in {where}: {refused}"
 
 
 def _certificates(stored: StoredCertificates, now: datetime) -> Iterator[dict[str, Any]]:
@@ -97,27 +133,26 @@ def _certificates(stored: StoredCertificates, now: datetime) -> Iterator[dict[st
         yield row if number else row | {"key": _key(one, stored.serving.get(SERVING_KEY, b""))}
 
 
-def _key(certificate: x509.Certificate, text: bytes) -> str:
+def _key(certificate: Certificate, text: bytes) -> str:
     if not text.strip():
         return "missing"
     return "does not match" if key_error(certificate, text) else "matches"
 
 
 def _describe_certificate(
-    role: str, source: str, one: x509.Certificate, now: datetime
+    role: str, source: str, one: Certificate, now: datetime
 ) -> dict[str, Any]:
-    begin, end = one.not_valid_before_utc, one.not_valid_after_utc
     return {
         "role": role,
         "source": source,
-        "subject": subject_text(one.subject),
-        "issuer": subject_text(one.issuer),
-        "names": [name_text(name) for name in names_of(one)],
-        "notBefore": begin.isoformat(),
-        "notAfter": end.isoformat(),
-        "renewal": renewal_time(one).isoformat(),
-        "valid": is_valid(one, now),
-        "daysLeft": round((end - now).total_seconds() / 86400, 1),
-        "serial": f"{one.serial_number:x}",
-        "fingerprint": fingerprint(one),
+        "subject": one.subject,
+        "issuer": one.issuer,
+        "names": list(one.names),
+        "notBefore": one.begins.isoformat(),
+        "notAfter": one.ends.isoformat(),
+        "renewal": one.due.isoformat(),
+        "valid": one.is_valid(now),
+        "daysLeft": round((one.ends - now).total_seconds() / 86400, 1),
+        "serial": f"{one.serial:x}",
+        "fingerprint": one.fingerprint,
     }

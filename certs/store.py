@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cryptography import x509
-
-from certs.certificates import read_certificates, unique
+from certs.certificates import Certificate, read_certificates, unique
 from services.kube.client import BadStatus, ClusterClient, segment
 from services.kube.objects import (
     GROUP,
@@ -73,7 +71,7 @@ class Configurations:
     missing: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def authorities(self, at: CertificateLocations) -> tuple[x509.Certificate, ...]:
+    def authorities(self, at: CertificateLocations) -> tuple[Certificate, ...]:
         """The CAs in the bundles of our entries."""
         bundles = [bundle for one in self.present for bundle in one.bundles(at)]
         return unique(one for bundle in bundles for one in read_certificates(bundle))

@@ -2,17 +2,23 @@
 
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
-from cryptography import x509
-
 from accelbind.doctor.cluster import APPLY, Cluster, Json, part
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
 from accelbind.doctor.webhooks import WebhookEntry, our_hooks
+from certs.certificates import (
+    Certificate,
+    bundle_pem,
+    find_signer,
+    read_certificates,
+    refusal,
+    unusable_certificates,
+)
 from services.process.errors import InvalidSettings
 from services.process.text import plain
 
@@ -69,7 +75,7 @@ def check_served(cluster: Cluster) -> Iterator[Line]:
         for address in addresses:
             if (address, bundle) not in checked:
                 checked.add((address, bundle))
-                yield _handshake_line(f"{hook.label}: {address}", address, bundle)
+                yield from _handshake_lines(f"{hook.label}: {address}", address, bundle)
 
 
 # Where the webhook is called ----------------------------------------------------------------------
@@ -129,24 +135,30 @@ def _pods_behind(
 # TLS ----------------------------------------------------------------------------------------------
 
 
-def _handshake_line(where: str, address: ServiceAddress, bundle: bytes) -> Line:
+def _handshake_lines(where: str, address: ServiceAddress, bundle: bytes) -> Iterator[Line]:
+    for reason in unusable_certificates(bundle):
+        yield warning(f"{where}: the caBundle has an unusable entry: {reason}", _RENEW)
+    if trusted := read_certificates(bundle):
+        yield _handshake_line(where, address, trusted)
+    else:
+        yield failed(f"{where}: the caBundle has no usable certificate", _RENEW)
+
+
+def _handshake_line(where: str, address: ServiceAddress, trusted: Sequence[Certificate]) -> Line:
     # The handshake of the API server: the same bundle, the same name.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go: a CA of the bundle is enough
     try:
-        context.load_verify_locations(cadata=bundle.decode("ascii"))
-        return _validity_line(where, _served_certificate(address, context))
+        context.load_verify_locations(cadata=bundle_pem(trusted).decode())
+        return _served_line(where, _served_certificate(address, context), trusted)
     except ssl.SSLCertVerificationError as error:
         return failed(
             f"{where}: the bundle does not fit the served certificate:"
             f" {plain(error.verify_message)}",
             f"accelbind certs run sets the bundle, accelbind certs renew the certificate; {_RENEW}",
         )
-    except (ssl.SSLError, UnicodeDecodeError) as error:
-        return failed(
-            f"{where}: {plain(getattr(error, 'reason', '') or str(error))}",
-            "it is not a webhook, or the bundle has no certificates",
-        )
+    except ssl.SSLError as error:
+        return failed(f"{where}: {plain(error.reason or str(error))}", "it is not a webhook")
     except ConnectionRefusedError:
         return failed(f"{where}: connection refused", "start the webhook; see its log")
     except OSError as error:
@@ -156,18 +168,23 @@ def _handshake_line(where: str, address: ServiceAddress, bundle: bytes) -> Line:
         )
 
 
-def _served_certificate(address: ServiceAddress, context: ssl.SSLContext) -> x509.Certificate:
+def _served_certificate(address: ServiceAddress, context: ssl.SSLContext) -> bytes:
     with (
         socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS) as raw,
         context.wrap_socket(raw, server_hostname=address.name) as secure,
     ):
-        return x509.load_der_x509_certificate(secure.getpeercert(binary_form=True) or b"")
+        return ssl.DER_cert_to_PEM_cert(secure.getpeercert(binary_form=True) or b"").encode()
 
 
-def _validity_line(where: str, served: x509.Certificate) -> Line:
-    left = served.not_valid_after_utc - datetime.now(UTC)
-    life = served.not_valid_after_utc - served.not_valid_before_utc
-    text = f"{where}, valid until {served.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-    if left < life * _OVERDUE:
+def _served_line(where: str, pem: bytes, trusted: Sequence[Certificate]) -> Line:
+    now = datetime.now(UTC)
+    if not (readable := read_certificates(pem)):
+        return warning(f"{where}: the served {', '.join(unusable_certificates(pem))}", _RENEW)
+    [served] = readable
+    # OpenSSL accepts more than Go does. What an intermediate CA signed was checked by OpenSSL only.
+    if find_signer(served, trusted) and (problem := refusal(served, trusted, now)):
+        return failed(f"{where}: API servers refuse the served certificate: {problem}", _RENEW)
+    text = f"{where}, valid until {served.ends:%Y-%m-%d %H:%M} UTC"
+    if served.ends - now < (served.ends - served.begins) * _OVERDUE:
         return warning(f"{text}: its renewal is overdue", _RENEW)
     return ok(text)

@@ -22,6 +22,7 @@ from services.kube.config import Access, ExecPlugin
 from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
 from services.process.pairs import load_pair
+from services.process.pem import certificate_blocks
 from services.process.text import plain
 
 PLUGIN_SECONDS: Final = 10.0  # some plugins ask a server
@@ -114,11 +115,12 @@ def _trusting(authority: bytes) -> ssl.SSLContext:
     # Not `create_default_context`: with an empty text it would trust the CAs of the system.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        # What isn't ASCII can only be a comment.
-        context.load_verify_locations(cadata=authority.decode("ascii", "ignore"))
-    except (ssl.SSLError, ValueError) as error:
-        raise ClusterError(f"its certificate-authority holds no certificates: {error}") from error
+    for block in certificate_blocks(authority):
+        # As in Go: one that can't be read is skipped.
+        with contextlib.suppress(ssl.SSLError):
+            context.load_verify_locations(cadata=block.decode("ascii", "ignore"))
+    if not context.cert_store_stats()["x509"]:
+        raise ClusterError("its certificate-authority holds no certificates")
     return context
 
 

@@ -125,12 +125,13 @@ class CertificateSource:
         try:
             load_pair(fresh, certificate, key)
             serving = x509.load_pem_x509_certificate(certificate)
+            # Dates are read here: one such as the year 0 raises.
+            begins, ends = serving.not_valid_before_utc, serving.not_valid_after_utc
         except (ssl.SSLError, ValueError, x509.InvalidVersion) as error:
             raise CertificateError(
                 f"{self._certificate} and {self._key} are not a certificate and its"
                 f" unencrypted key: {getattr(error, 'reason', None) or error}"
             ) from error
-        begins, ends = serving.not_valid_before_utc, serving.not_valid_after_utc
         now = datetime.fromtimestamp(self._clock(), UTC)
         # At the start even that is better than none: the log says so.
         if ends <= now and self.expires and self.expires > now.timestamp():

@@ -3,10 +3,9 @@
 import base64
 from typing import Any
 
-from cryptography import x509
 from prometheus_client import CollectorRegistry
 
-from certs.certificates import read_certificates
+from certs.certificates import Certificate, read_certificates
 from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from services.kube.connection import connector
@@ -85,14 +84,14 @@ def bundles(api: ApiServerStandIn) -> list[bytes]:
     return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for each in entries]
 
 
-def the_bundle(api: ApiServerStandIn) -> tuple[x509.Certificate, ...]:
+def the_bundle(api: ApiServerStandIn) -> tuple[Certificate, ...]:
     """The CAs that all configurations agree on."""
     held = set(bundles(api))
     assert len(held) == 1, "the configurations trust different CAs"
     return read_certificates(held.pop())
 
 
-def serving(api: ApiServerStandIn) -> x509.Certificate:
+def serving(api: ApiServerStandIn) -> Certificate:
     [certificate] = read_certificates(secret(api, TLS)["tls.crt"])
     return certificate
 

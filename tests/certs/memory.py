@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from prometheus_client import CollectorRegistry
 
 from certs.authority import KeyPair, parse_names, utc_now
-from certs.certificates import read_certificates, read_signing_key
+from certs.certificates import Certificate, convert, read_certificates, read_signing_key
 from certs.keeper import CertificateReconciler, Forced, RoundReport
 from certs.metrics import CertsMetrics
 from certs.policy import CertificatePolicy
@@ -160,13 +160,13 @@ class Cluster:
             self.store.put(f"{plural}/accelbind", bundle)
 
     @property
-    def bundle(self) -> list[x509.Certificate]:
+    def bundle(self) -> list[Certificate]:
         """The CAs that both configurations agree on."""
         [held] = {self.store.objects[f"{plural}/accelbind"] for plural in PLURALS}
         return list(read_certificates(held))
 
     @property
-    def serving(self) -> x509.Certificate:
+    def serving(self) -> Certificate:
         [certificate] = read_certificates(self.secret(TLS)["tls.crt"])
         return certificate
 
@@ -210,10 +210,11 @@ def rebuilt(
     *,
     without: type[x509.ExtensionType],
     adding: x509.ExtensionType | None = None,
+    critical: bool = False,
     by: ec.EllipticCurvePrivateKey | None = None,
 ) -> KeyPair:
     """The same pair without one of its extensions, perhaps with another, signed by this key."""
-    certificate = pair.certificate
+    certificate = pair.certificate.parsed
     builder = (
         x509.CertificateBuilder()
         .subject_name(certificate.subject)
@@ -227,8 +228,8 @@ def rebuilt(
         if not isinstance(extension.value, without):
             builder = builder.add_extension(extension.value, critical=extension.critical)
     if adding is not None:
-        builder = builder.add_extension(adding, critical=False)
-    return KeyPair(builder.sign(by or pair.key, hashes.SHA256()), pair.key)
+        builder = builder.add_extension(adding, critical=critical)
+    return KeyPair(convert(builder.sign(by or pair.key, hashes.SHA256())), pair.key)
 
 
 def encrypted_key() -> bytes:

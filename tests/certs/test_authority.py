@@ -4,7 +4,8 @@ from typing import TypeVar
 import pytest
 from cryptography import x509
 
-from certs.authority import create_authority, issue_serving, name_text, parse_names
+from certs.authority import create_authority, issue_serving, parse_names
+from certs.certificates import Certificate, name_text
 from services.process.errors import InvalidSettings
 from tests.certs.memory import rebuilt
 
@@ -41,17 +42,17 @@ def test_no_name_at_all_is_refused() -> None:
         parse_names([])
 
 
-def extension(certificate: x509.Certificate, kind: type[Extension]) -> Extension:
-    return certificate.extensions.get_extension_for_class(kind).value
+def extension(certificate: Certificate, kind: type[Extension]) -> Extension:
+    return certificate.parsed.extensions.get_extension_for_class(kind).value
 
 
 @pytest.mark.parametrize("lifetime", [DAY, 100 * DAY], ids=["own end", "end of the CA"])
 def test_certificates_are_dated_back_and_end_with_their_ca(lifetime: timedelta) -> None:
     authority = create_authority(NOW, 10 * DAY)
     certificate = issue_serving(authority, parse_names(["a"]), NOW, lifetime).certificate
-    assert authority.certificate.not_valid_before_utc == NOW - timedelta(hours=1)
-    assert certificate.not_valid_before_utc == NOW - timedelta(hours=1)
-    assert certificate.not_valid_after_utc == NOW + min(lifetime, 10 * DAY)
+    assert authority.certificate.begins == NOW - timedelta(hours=1)
+    assert certificate.begins == NOW - timedelta(hours=1)
+    assert certificate.ends == NOW + min(lifetime, 10 * DAY)
 
 
 def test_the_certificate_points_to_its_cas_key_with_and_without_an_identifier() -> None:

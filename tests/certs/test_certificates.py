@@ -8,17 +8,20 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from certs.authority import KeyPair, create_authority, issue_serving, parse_names
+from certs.authority import KeyPair, authority_error, create_authority, issue_serving, parse_names
 from certs.certificates import (
     MOST_CERTIFICATES,
+    Certificate,
     UnusableKey,
-    authority_error,
     key_error,
     read_certificates,
     read_key,
     read_signing_key,
+    refusal,
+    unusable_certificates,
 )
 from tests.certs.memory import rebuilt
+from tests.odd_certificates import ODD
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -57,10 +60,55 @@ UNKNOWN_CURVE = b"-----BEGIN PRIVATE KEY-----\n%b\n-----END PRIVATE KEY-----\n" 
         ),
     ],
 )
-def test_the_readable_certificates_are_read(
-    text: bytes, found: tuple[x509.Certificate, ...]
-) -> None:
+def test_the_readable_certificates_are_read(text: bytes, found: tuple[Certificate, ...]) -> None:
     assert read_certificates(text) == found
+
+
+NO_SIGNER = x509.KeyUsage(
+    digital_signature=True,
+    **dict.fromkeys(
+        (
+            *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+            *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+        ),
+        False,
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("authority", "reason"),
+    [
+        (CA, ""),
+        (OTHER, "candidates exhausted"),
+        (rebuilt(CA, without=x509.KeyUsage), ""),
+        (rebuilt(CA, without=x509.KeyUsage, adding=NO_SIGNER), "keyUsage does not allow it"),
+    ],
+)
+def test_a_certificate_is_refused_as_an_api_server_does(authority: KeyPair, reason: str) -> None:
+    found = refusal(SERVING.certificate, [authority.certificate], NOW)
+    assert reason in found
+    assert bool(found) is bool(reason)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_certificate_is_used_or_skipped_with_a_reason(kind: str) -> None:
+    text = CA.certificate_pem + ODD[kind] + OTHER.certificate_pem
+    first, *odd, last = read_certificates(text)
+    assert (first, last) == (CA.certificate, OTHER.certificate)
+    assert len(odd) + len(unusable_certificates(text)) == 1
+    for reason in unusable_certificates(text):
+        assert reason.startswith("certificate 2: ")
+
+
+def test_certificates_beyond_the_limit_are_reported() -> None:
+    text = CA.certificate_pem * (MOST_CERTIFICATES + 5)
+    assert unusable_certificates(text) == ("certificate 33 and later: there are more than 32",)
+
+
+def test_certificates_of_version_1_are_of_cas() -> None:
+    [old] = read_certificates(ODD["version 1"])
+    assert (old.is_authority, old.may_sign) == (True, False)
 
 
 def test_a_key_is_read_where_it_can_be_used() -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from certs.authority import utc_now
-from certs.certificates import fingerprint, is_signed_by
+from certs.authority import create_authority, issue_serving, parse_names, utc_now
 from certs.folder import issue
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run, run_process
 from tests.certs.cluster import reconcile, serving, the_bundle
+from tests.certs.memory import encrypted_key, rebuilt
+from tests.odd_certificates import ODD
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +43,33 @@ def test_a_folder_is_shown_without_its_keys(tmp_path: Path) -> None:
     assert issued.key.read_text().splitlines()[1] not in shown.stdout + text.stdout
 
 
+def test_certificates_that_api_servers_refuse_are_shown(tmp_path: Path) -> None:
+    """Name constraints of the CA exclude the names of the serving certificate."""
+    now = utc_now()
+    authority = rebuilt(
+        create_authority(now, timedelta(days=9)),
+        without=x509.NameConstraints,
+        adding=x509.NameConstraints(None, [x509.DNSName("svc")]),
+        critical=True,
+    )
+    serving = issue_serving(authority, parse_names(["hook.svc"]), now, timedelta(days=1))
+    for name, content in (
+        ("ca.crt", authority.certificate_pem),
+        ("ca.key", authority.key_pem),
+        ("tls.crt", serving.certificate_pem + ODD["version 2"]),
+        ("tls.key", serving.key_pem),
+    ):
+        (tmp_path / name).write_bytes(content)
+    text = run("certs", "show", "--dir", tmp_path).stdout
+    assert "CA: API servers would refuse what this CA signs" in text
+    assert "serving, with the CAs in" in text
+    assert "tls.crt: certificate 2: 1 is not a valid X509 version" in text
+    shown = json.loads(run("certs", "show", "--dir", tmp_path, "-o", "json").stdout)
+    assert (len(shown["problems"]), len(shown["skipped"])) == (2, 1)
+    (tmp_path / "ca.key").write_bytes(encrypted_key())
+    assert "CA: the key is encrypted" in run("certs", "show", "--dir", tmp_path).stdout
+
+
 @pytest.mark.parametrize("flags", [("--lifetime", "90d"), ("--days", "90", "--ca-days", "3650")])
 def test_a_folder_is_renewed_for_the_names_that_it_has(
     flags: tuple[str, ...], tmp_path: Path
@@ -62,7 +90,7 @@ async def test_a_cluster_is_shown(api: ApiServerStandIn) -> None:
     api.drop("ValidatingWebhookConfiguration", "accelbind")
     shown = json.loads((await certs("show", "-o", "json", api=api)).stdout)
     assert [one["role"] for one in shown["certificates"]] == ["CA", "serving"]
-    assert [one["fingerprints"] for one in shown["bundles"]] == [[fingerprint(ca)]] * 2
+    assert [one["fingerprints"] for one in shown["bundles"]] == [[ca.fingerprint]] * 2
     assert shown["missing"] == ["validatingwebhookconfigurations/accelbind"]
 
 
@@ -75,11 +103,11 @@ async def test_renewing_now_replaces_the_certificate_and_by_request_the_ca(
     assert (done.returncode, done.stderr) == (0, "")
     assert serving(api) != first
     assert the_bundle(api) == (ca,)
-    life = serving(api).not_valid_after_utc - utc_now()
+    life = serving(api).ends - utc_now()
     assert timedelta(days=29) < life <= timedelta(days=30)
     done = await certs("renew", "--ca", "--settle", "1s", api=api)
     assert done.returncode == 0, done.stderr
     assert "it serves in 1s" in done.stderr
     new, kept = the_bundle(api)
     assert kept == ca
-    assert is_signed_by(serving(api), new)
+    assert serving(api).is_signed_by(new)

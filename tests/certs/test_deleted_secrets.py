@@ -2,7 +2,6 @@
 
 import pytest
 
-from certs.certificates import is_signed_by
 from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import reconcile, secret, serving, the_bundle
@@ -29,7 +28,7 @@ async def test_a_deleted_secret_comes_back_within_a_round(
     assert set(secret(api, TLS)) == {"ca.crt", "tls.crt", "tls.key"}
     trusted = the_bundle(api)
     assert before in trusted, "replicas serve certificates of the CA before"
-    assert any(is_signed_by(serving(api), one) for one in trusted)
+    assert any(serving(api).is_signed_by(one) for one in trusted)
     for name in deleted:
         item = api.get("Secret", name, NAMESPACE)
         assert item is not None

@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives import serialization
 from certs.authority import create_authority
 from certs.folder import issue, renew
 from services.process.errors import CertificateError, InvalidSettings
-from tests.certs.memory import encrypted_key
+from tests.certs.memory import encrypted_key, rebuilt
+from tests.odd_certificates import ODD
 from tests.support import require
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -103,6 +104,25 @@ def test_a_ca_that_cannot_sign_is_refused_and_nothing_is_written(
         issue(tmp_path, ["hook.svc"])
     assert str(tmp_path / "ca.") in str(caught.value)
     assert (tmp_path / "tls.crt").read_bytes() == before
+
+
+def test_a_ca_that_api_servers_refuse_is_refused(tmp_path: Path) -> None:
+    authority = create_authority(NOW, DAY)
+    unfit = rebuilt(
+        authority,
+        without=x509.NameConstraints,
+        adding=x509.NameConstraints(None, [x509.DNSName("svc")]),
+        critical=True,
+    )
+    for content, message in (
+        (unfit.certificate_pem, r"API servers would refuse .*name constraint.* move ca\.crt"),
+        (ODD["version 2"], r"certificate 1: .* is not a valid X509 version; restore both"),
+    ):
+        (tmp_path / "ca.crt").write_bytes(content)
+        (tmp_path / "ca.key").write_bytes(unfit.key_pem)
+        with pytest.raises(CertificateError, match=message):
+            issue(tmp_path, ["hook.svc"], now=NOW)
+    assert not (tmp_path / "tls.crt").exists()
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,35 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from structlog.testing import capture_logs
 
 from certs import policy
 from certs.authority import (
-    certificate_pem,
+    KeyPair,
     create_authority,
     issue_serving,
     parse_names,
     utc_now,
 )
-from certs.certificates import MOST_CERTIFICATES, bundle_pem, is_signed_by, names_of
+from certs.certificates import MOST_CERTIFICATES, bundle_pem, public_bytes, read_certificates
 from certs.keeper import ATTEMPTS, renew
 from services.process.errors import CertificateError, ClusterError
-from tests.certs.memory import CA, HOST, LOCATIONS, POLICY, TLS, Cluster, encrypted_key
+from tests.certs.memory import (
+    CA,
+    HOST,
+    LOCATIONS,
+    POLICY,
+    SERVICE,
+    TLS,
+    Cluster,
+    encrypted_key,
+    rebuilt,
+)
+from tests.odd_certificates import ODD
 
 pytestmark = pytest.mark.anyio
 
@@ -45,9 +59,9 @@ async def test_empty_secrets_are_filled_and_the_bundle_is_written(cluster: Clust
     assert (report.problems, report.waiting, report.missing) == ((), False, ())
     [ca] = cluster.bundle
     assert report.authorities == (ca,)
-    assert report.serving_ends == cluster.serving.not_valid_after_utc
-    assert is_signed_by(cluster.serving, ca)
-    assert cluster.secret(TLS)["ca.crt"] == certificate_pem(ca) == cluster.secret(CA)["ca.crt"]
+    assert report.serving_ends == cluster.serving.ends
+    assert cluster.serving.is_signed_by(ca)
+    assert cluster.secret(TLS)["ca.crt"] == ca.pem == cluster.secret(CA)["ca.crt"]
     assert set(cluster.secret(CA)) == {"ca.crt", "ca.key", "note"}
 
 
@@ -73,11 +87,11 @@ async def test_a_ca_is_replaced_in_steps(cluster: Cluster) -> None:
             await each.run_once()
     new, kept = cluster.bundle
     assert kept == old
-    assert is_signed_by(cluster.serving, old)
+    assert cluster.serving.is_signed_by(old)
     await replicas[1].run_once()
     clock.advance(seconds=61)
     await replicas[1].run_once()
-    assert is_signed_by(cluster.serving, new)
+    assert cluster.serving.is_signed_by(new)
     assert cluster.secret(TLS)["ca.crt"] == bundle_pem([new, old])
     clock.advance(minutes=60)
     await replicas[0].run_once()
@@ -127,11 +141,11 @@ async def test_a_bundle_that_cannot_be_written_delays_the_new_ca_only(filled: Cl
         reports = [await replica.run_once(hours=5) for _ in range(4)]
     assert len(reports[-1].problems) == 2
     assert "RBAC" in reports[-1].problems[0]
-    assert is_signed_by(filled.serving, old)
+    assert filled.serving.is_signed_by(old)
     for _ in range(3):
         filled.clock.advance(minutes=2)
         assert (await replica.run_once()).problems == ()
-    assert is_signed_by(filled.serving, filled.bundle[0])
+    assert filled.serving.is_signed_by(filled.bundle[0])
 
 
 @pytest.mark.parametrize(
@@ -150,11 +164,11 @@ async def test_a_damaged_ca_is_repaired_while_what_serves_stays_trusted(
     filled.store.edit(CA, **changes)
     await replica.run_once()
     assert filled.serving == shown
-    assert (filled.bundle[0].public_key() != old.public_key()) is new_key
+    assert (filled.bundle[0].public_key != old.public_key) is new_key
     for _ in range(3):
-        assert any(is_signed_by(filled.serving, one) for one in filled.bundle)
+        assert any(filled.serving.is_signed_by(one) for one in filled.bundle)
         await replica.run_once(minutes=45)
-    assert is_signed_by(filled.serving, filled.bundle[0])
+    assert filled.serving.is_signed_by(filled.bundle[0])
     await replica.run_once(minutes=61)
     assert len(filled.bundle) == 1
 
@@ -168,7 +182,7 @@ async def test_a_ca_that_was_put_in_by_hand_is_adopted_in_steps(filled: Cluster)
         assert filled.bundle == [mine.certificate, old]
         assert filled.serving == shown
     await replica.run_once(minutes=2)
-    assert is_signed_by(filled.serving, mine.certificate)
+    assert filled.serving.is_signed_by(mine.certificate)
 
 
 async def test_certificates_made_by_other_means_are_replaced_in_steps(cluster: Cluster) -> None:
@@ -183,7 +197,7 @@ async def test_certificates_made_by_other_means_are_replaced_in_steps(cluster: C
         assert cluster.serving == pair.certificate
         assert cluster.bundle[1] == theirs.certificate
     await replica.run_once(minutes=2)
-    assert is_signed_by(cluster.serving, cluster.bundle[0])
+    assert cluster.serving.is_signed_by(cluster.bundle[0])
     assert theirs.certificate in cluster.bundle
 
 
@@ -191,7 +205,7 @@ async def test_what_is_in_a_configuration_leaves_with_the_old_cas(filled: Cluste
     [own] = filled.bundle
     stranger = create_authority(filled.clock.now(), timedelta(days=1)).certificate
     ended = create_authority(filled.clock.now() - timedelta(days=9), timedelta(days=1)).certificate
-    filled.store.put(MUTATING, b"".join(map(certificate_pem, (stranger, ended, filled.serving))))
+    filled.store.put(MUTATING, bundle_pem((stranger, ended, filled.serving)))
     await filled.replica().run_once()
     assert filled.bundle == [own, stranger], "only a CA's certificate that is valid counts"
     await filled.replica().run_once(minutes=61)
@@ -223,9 +237,9 @@ async def test_a_serving_pair_that_nobody_can_use_is_replaced_at_once(
             filled.clock.advance(days=91)
     await filled.replica().run_once()
     assert filled.serving not in (shown, pair.certificate)
-    assert is_signed_by(filled.serving, filled.bundle[0])
+    assert filled.serving.is_signed_by(filled.bundle[0])
     key = serialization.load_pem_private_key(filled.secret(TLS)["tls.key"], password=None)
-    assert key.public_key() == filled.serving.public_key()
+    assert public_bytes(key.public_key()) == filled.serving.public_key
 
 
 async def test_a_ca_key_that_cannot_sign_is_refused_and_kept(cluster: Cluster) -> None:
@@ -245,6 +259,90 @@ async def test_a_pair_that_is_not_a_cas_is_refused_and_kept(cluster: Cluster) ->
     with pytest.raises(CertificateError, match=r"not a CA's.*remove ca\.key and ca\.crt"):
         await cluster.replica().run_once()
     assert cluster.secret(CA)["ca.key"] == pair.key_pem
+
+
+NOW, DAY = utc_now(), timedelta(days=1)
+BY_HAND = create_authority(NOW, 1000 * DAY)
+
+
+def with_extension(value: x509.ExtensionType, *, critical: bool = True) -> KeyPair:
+    """A CA made by hand that has one more extension."""
+    return rebuilt(BY_HAND, without=type(value), adding=value, critical=critical)
+
+
+SVC, OTHER = x509.DNSName("svc"), x509.DNSName("example.com")
+UNFIT = {
+    "its names are excluded": with_extension(x509.NameConstraints(None, [SVC])),
+    "other names are permitted": with_extension(x509.NameConstraints([OTHER], None)),
+    "for clients only": with_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+    ),
+    "an unknown critical extension": with_extension(
+        x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
+    ),
+    "no basicConstraints": rebuilt(BY_HAND, without=x509.BasicConstraints),
+    "no keyUsage": rebuilt(BY_HAND, without=x509.KeyUsage),
+    "secp256k1": create_authority(NOW, 9 * DAY, ec.generate_private_key(ec.SECP256K1())),
+    "brainpool": create_authority(NOW, 9 * DAY, ec.generate_private_key(ec.BrainpoolP256R1())),
+}
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+async def test_a_ca_that_api_servers_refuse_is_not_adopted(filled: Cluster, kind: str) -> None:
+    filled.edit_authority(UNFIT[kind])
+    secret, pair, bundle = filled.secret(CA), filled.secret(TLS), filled.bundle
+    before, replica = len(filled.store.writes), filled.replica()
+    for _ in range(2):
+        with pytest.raises(CertificateError, match=r"accelbind-ca: .* remove ca\.key and ca\.crt"):
+            await replica.run_once(minutes=2)
+    assert len(filled.store.writes) == before
+    assert (filled.secret(CA), filled.secret(TLS), filled.bundle) == (secret, pair, bundle)
+    filled.store.edit(CA, ca_crt=None, ca_key=None)
+    assert (await replica.run_once()).problems == ()
+
+
+@pytest.mark.parametrize(
+    "authority",
+    [
+        create_authority(NOW, 1000 * DAY, ec.generate_private_key(ec.SECP384R1())),
+        create_authority(NOW, 1000 * DAY, ec.generate_private_key(ec.SECP521R1())),
+        rebuilt(BY_HAND, without=x509.SubjectKeyIdentifier),
+        with_extension(x509.BasicConstraints(ca=True, path_length=None), critical=False),
+        with_extension(x509.NameConstraints([SVC, x509.DNSName(SERVICE)], None)),
+    ],
+    ids=["P-384", "P-521", "no key identifier", "not critical", "permits the names"],
+)
+async def test_a_usual_ca_of_other_tools_is_adopted(filled: Cluster, authority: KeyPair) -> None:
+    parent = create_authority(NOW, 1000 * DAY)
+    chain = parent.certificate_pem + authority.certificate_pem
+    filled.store.edit(CA, ca_crt=chain, ca_key=authority.key_pem)
+    replica = filled.replica()
+    for _ in range(3):
+        await replica.run_once(minutes=2)
+    assert filled.serving.is_signed_by(authority.certificate)
+
+
+@pytest.mark.parametrize("kind", ODD)
+async def test_an_odd_certificate_beside_good_ones_stops_no_round(
+    filled: Cluster, kind: str
+) -> None:
+    [own] = filled.bundle
+    replica = filled.replica()
+    for name, key in ((CA, "ca.crt"), (CA, "old.crt"), (TLS, "tls.crt")):
+        text = filled.secret(name).get(key, b"")
+        filled.store.put(name, filled.secret(name) | {key: text + ODD[kind]})
+    filled.edit_bundles(ODD[kind] + own.pem)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert (await replica.run_once(minutes=2)).problems == ()
+    usable = bool(read_certificates(ODD[kind]))
+    skipped = [line["where"] for line in logs if line["event"].startswith("unusable")]
+    assert len(skipped) == len(set(skipped)) == (0 if usable else 5)
+    assert own in filled.bundle
+    for _ in range(4):
+        await replica.run_once(days=30)
+    assert filled.serving.is_valid(filled.clock.now())
+    assert filled.serving.is_signed_by(filled.bundle[0])
 
 
 async def test_configurations_that_do_not_exist_are_reported(cluster: Cluster) -> None:
@@ -282,7 +380,7 @@ async def test_clocks_that_went_back_leave_nothing_from_the_future(cluster: Clus
     assert cluster.bundle != [future]
     now = cluster.clock.now()
     for certificate in (cluster.serving, *cluster.bundle):
-        assert certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+        assert certificate.begins <= now < certificate.ends
 
 
 async def test_what_serves_stays_while_the_configurations_cannot_be_read(filled: Cluster) -> None:
@@ -295,15 +393,15 @@ async def test_what_serves_stays_while_the_configurations_cannot_be_read(filled:
     for _ in range(2):
         assert filled.serving == shown
         await replica.run_once()
-    assert any(is_signed_by(shown, one) for one in filled.bundle)
+    assert any(shown.is_signed_by(one) for one in filled.bundle)
     await replica.run_once(minutes=2)
-    assert is_signed_by(filled.serving, filled.bundle[0])
+    assert filled.serving.is_signed_by(filled.bundle[0])
 
 
 async def test_a_certificate_that_lacks_a_name_is_renewed_at_once(filled: Cluster) -> None:
     filled.change_policy(names=parse_names([HOST, "other.svc"]))
     await filled.replica().run_once()
-    assert [name.value for name in names_of(filled.serving)] == [HOST, "other.svc"]
+    assert filled.serving.names == (HOST, "other.svc")
     longer = filled.serving
     filled.change_policy(names=parse_names([HOST]))
     await filled.replica().run_once()
@@ -351,7 +449,7 @@ async def test_a_delayed_replica_undoes_nothing(filled: Cluster) -> None:
         filled.clock.advance(minutes=1)
     new = filled.bundle
     assert new[0] != old
-    assert is_signed_by(filled.serving, new[0])
+    assert filled.serving.is_signed_by(new[0])
     free.set()
     await asyncio.wait_for(late, 60)
     assert filled.store.conflicts == 1
@@ -371,7 +469,7 @@ async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> 
     short = replace(POLICY, overlap=timedelta(0))
     await renew(cluster.store, LOCATIONS, short, authority=False, on_wait=lambda _: None)
     assert cluster.serving != shown
-    assert [name.value for name in names_of(cluster.serving)] == [HOST, "other.svc"]
+    assert cluster.serving.names == (HOST, "other.svc")
     assert cluster.bundle == both, "only `certs run` knows the overlap"
 
 

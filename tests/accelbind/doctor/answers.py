@@ -152,16 +152,23 @@ async def serving(
 ) -> AsyncIterator[tuple[int, bytes]]:
     """Somebody who serves a certificate; gives the port and the CA."""
     issued = issue(folder, names or ["127.0.0.1"], lifetime=timedelta(days=days), now=now)
+    async with serving_pair(issued.certificate, issued.key) as port:
+        yield port, issued.ca_certificate.read_bytes()
+
+
+@asynccontextmanager
+async def serving_pair(certificate: Path, key: Path) -> AsyncIterator[int]:
+    """Somebody who serves this pair; gives the port."""
 
     async def nothing(_: Request) -> Response:
         return Response(404)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(issued.certificate, issued.key)
+    context.load_cert_chain(certificate, key)
     server = HttpServer(nothing)
     await server.listen("127.0.0.1", 0, context)
     try:
-        yield server.port, issued.ca_certificate.read_bytes()
+        yield server.port
     finally:
         await server.close(1)
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from accelbind.doctor.model import Result
 from accelbind.doctor.policy import CERTS, POLICIES
+from certs.authority import create_authority, issue_serving, parse_names, utc_now
 from certs.folder import issue
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor import answers as cluster
@@ -22,6 +24,7 @@ from tests.accelbind.doctor.answers import (
     looked,
     told,
 )
+from tests.odd_certificates import ODD
 from tests.simulator.apiserver.support import PHYSICAL, node_with, pod
 
 pytestmark = pytest.mark.anyio
@@ -144,6 +147,29 @@ async def test_a_certificate_that_the_bundle_does_not_fit(
         await served(api, port, other, "failed", "certs run sets the bundle")
         await served(api, port, b"no certificate", "failed")
         await served(api, port, b"", "failed", "certs run sets it")
+
+
+async def test_odd_certificates_in_a_bundle_keep_no_other_from_use(
+    api: ApiServerStandIn, tmp_path: Path
+) -> None:
+    broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    async with cluster.serving(tmp_path / "tls") as (port, bundle):
+        for odd in (ODD["version 2"], ODD["year 0"], broken):
+            await served(api, port, odd + bundle, "warning", "certificate 1: ", "valid until")
+            await served(api, port, odd, "failed", "no usable certificate")
+        await served(api, port, ODD["a long serial"] + bundle, "ok")
+
+
+async def test_a_ca_that_only_openssl_accepts(api: ApiServerStandIn, tmp_path: Path) -> None:
+    authority = create_authority(
+        utc_now(), timedelta(days=9), ec.generate_private_key(ec.SECP256K1())
+    )
+    pair = issue_serving(authority, parse_names(["127.0.0.1"]), utc_now(), timedelta(days=9))
+    paths = tmp_path / "tls.crt", tmp_path / "tls.key"
+    for path, content in zip(paths, (pair.certificate_pem, pair.key_pem), strict=True):
+        path.write_bytes(content)
+    async with cluster.serving_pair(*paths) as port:
+        await served(api, port, authority.certificate_pem, "failed", "API servers refuse")
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,19 @@
 
 import base64
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from certs.authority import create_authority
 from services.kube.client import ClusterClient
 from services.kube.config import Access, load_config
+from services.kube.credentials import create_tls_context
 from services.process.errors import ClusterError
+from tests.odd_certificates import ODD
 from tests.services.kube.kubeconfigs import config_of
 
 
@@ -125,6 +129,15 @@ def test_an_entry_that_can_not_be_used_says_why(
 ) -> None:
     with pytest.raises(ClusterError, match=message):
         loaded(tmp_path, config(cluster, user))
+
+
+def test_a_broken_certificate_beside_the_clusters_ca_is_skipped(tmp_path: Path) -> None:
+    """As in kubectl."""
+    good = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem
+    broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    text = base64.b64encode(broken + good + ODD["a subject that is no UTF-8"]).decode()
+    access = loaded(tmp_path, config({"certificate-authority-data": text}))
+    assert create_tls_context(access).cert_store_stats()["x509_ca"] == 1
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from services.process.errors import CertificateError
 from services.process.tls import CertificateSource
+from tests.odd_certificates import KEY, ODD
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -158,6 +159,23 @@ async def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live
         assert await reader.readline() == b"still here\n"
         writer.close()
     follower.cancel()
+
+
+@pytest.mark.parametrize("kind", ["version 2", "year 0", "no such day"])
+def test_a_certificate_whose_dates_cannot_be_read_is_not_used(tmp_path: Path, kind: str) -> None:
+    key = KEY.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    certificates = source(tmp_path, (ODD[kind], key))
+    with pytest.raises(CertificateError, match="are not a certificate and its"):
+        certificates.load()
+    write(tmp_path, pair())
+    certificates.load()
+    write(tmp_path, (ODD[kind], key))
+    assert not certificates.refresh()
+    assert "are not a certificate and its" in certificates.error
 
 
 async def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) -> None:

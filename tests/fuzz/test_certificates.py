@@ -1,0 +1,114 @@
+"""Bent certificates and keys: what is used of them never raises anything but our own error."""
+
+import base64
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certs.authority import KeyPair, create_authority, issue_serving, parse_names
+from certs.certificates import key_error, read_certificates, refusal, unusable_certificates
+from certs.policy import check_pair, next_ca
+from services.process.errors import CertificateError
+from services.process.pem import certificate_blocks
+from tests.certs.memory import POLICY
+from tests.odd_certificates import CA as CONSTRAINTS
+from tests.odd_certificates import KEY, ODD, TIME, USAGE, UTC_TIME, certificate, extension, pem
+from tests.support import soaking
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CA = create_authority(NOW, timedelta(days=10))
+SERVING = issue_serving(CA, parse_names(["a.svc", "*.b.svc", "::1"]), NOW, timedelta(days=1))
+KEY_PEM = KeyPair(CA.certificate, KEY).key_pem
+GOOD = [CA.certificate.der, SERVING.certificate.der]
+EXAMPLES = 100_000 if soaking() else 300
+
+octets = st.binary(max_size=20)
+times = st.tuples(
+    st.sampled_from([TIME, UTC_TIME]),
+    st.one_of(octets, st.from_regex(rb"\A[0-9]{10,14}Z\Z")),
+)
+extensions = st.lists(
+    st.one_of(
+        st.sampled_from([CONSTRAINTS, USAGE]),
+        st.builds(
+            extension,
+            st.sampled_from(["551d11", "551d13", "551d0f", "551d25", "551d1e", "551d0e", "2a03"]),
+            octets,
+            critical=st.booleans(),
+        ),
+    ),
+    max_size=4,
+)
+
+
+@st.composite
+def bent(draw: st.DrawFn, good: list[bytes]) -> bytes:
+    """One of these texts with some of its bytes changed."""
+    content = bytearray(draw(st.sampled_from(good)))
+    for _ in range(draw(st.integers(1, 4))):
+        content[draw(st.integers(0, len(content) - 1))] = draw(st.integers(0, 255))
+    return bytes(content)
+
+
+@st.composite
+def handmade(draw: st.DrawFn) -> bytes:
+    """A certificate whose parts have any values, as PEM."""
+    return certificate(
+        *draw(extensions),
+        version=draw(st.integers(0, 3)),
+        serial=draw(octets),
+        begins=draw(times),
+        ends=draw(times),
+    )
+
+
+def use(text: bytes, key: bytes) -> None:
+    """Use certificates for everything that they are used for."""
+    found = read_certificates(text)
+    assert len(found) + len(unusable_certificates(text)) == len(list(certificate_blocks(text)))
+    for one in found:
+        _ = (one.pem, one.fingerprint, one.issued, one.due, one.is_valid(NOW), one.missing(["a"]))
+        assert read_certificates(one.pem) == (one,)
+        _ = (one.is_signed_by(CA.certificate), CA.certificate.is_signed_by(one))
+        _ = refusal(one, [CA.certificate], NOW), key_error(one, key)
+        assert refusal(SERVING.certificate, [one, CA.certificate], NOW) == ""
+    serving = found[0] if found else None
+    state = next_ca({"old.crt": text}, serving, found, POLICY, NOW)
+    check_pair({"tls.crt": text, "tls.key": key}, state, POLICY, NOW)
+    try:
+        next_ca({"ca.crt": text, "ca.key": key}, serving, found, POLICY, NOW)
+    except CertificateError as error:
+        assert "remove ca.key and ca.crt" in str(error)  # noqa: PT017 - others need none
+
+
+@pytest.mark.timeout(0)
+@given(st.one_of(bent(GOOD).map(pem), handmade()), st.sampled_from([KEY_PEM, CA.key_pem]))
+@settings(max_examples=EXAMPLES)
+def test_bent_certificates_never_raise(text: bytes, key: bytes) -> None:
+    use(text, key)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_certificates_never_raise(kind: str) -> None:
+    use(ODD[kind], KEY_PEM)
+
+
+@pytest.mark.timeout(0)
+@given(
+    bent(
+        [
+            CA.key.private_bytes(
+                serialization.Encoding.DER,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        ]
+    )
+)
+@settings(max_examples=EXAMPLES)
+def test_bent_keys_never_raise(content: bytes) -> None:
+    text = base64.encodebytes(content)
+    use(CA.certificate_pem, b"-----BEGIN PRIVATE KEY-----\n%b-----END PRIVATE KEY-----\n" % text)
