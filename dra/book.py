@@ -43,6 +43,8 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     boot: str
     wants: tuple[Want, ...]
     is_committed: bool = False
+    file: str | None = None
+    """Its CDI file, empty if it has none; None if an older version has committed it."""
 
     def held(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Each device that nobody else may have, and its claims to the hardware."""
@@ -85,9 +87,9 @@ class ClaimBook:
         """Reserve the devices of a claim; the caller has made sure that nobody has them."""
         self._write(ClaimEntry(claim, self._boot, wants))
 
-    def commit(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
-        """Note that a claim is prepared."""
-        self._write(ClaimEntry(claim, self._boot, wants, is_committed=True))
+    def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:
+        """Note that a claim is prepared, and its CDI file."""
+        self._write(ClaimEntry(claim, self._boot, wants, is_committed=True, file=file))
 
     def remove(self, uid: str) -> None:
         """Forget a claim; it need not be here."""

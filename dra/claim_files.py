@@ -6,19 +6,31 @@ There is a file for each claim, and a CDI device in it for each device of a requ
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from dra.wants import Kind, Want, require_present
 from services.devices.allocation import allocate, resource_variable
 from services.devices.cdi import ClaimDevice, claim_file, describe_claim
 from services.devices.cdi_files import CdiFolder
 from services.devices.dra import DraDevice
+from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Device, DeviceNode
+from services.devices.nodes import VFIO
+from services.devices.provider import is_number, whole_id
 from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls
-from services.process.errors import HardwareError
+from services.process.errors import HardwareError, NotAllowed
+from services.process.files import open_regular
+from services.process.json import UNREADABLE
+from services.process.text import listing
 
 WRITE_SECONDS: Final = 5.0
+
+_MAX_BYTES: Final = 1 << 20
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +40,14 @@ class Given:
     request: str
     device: str
     edits: ClaimDevice
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFile:
+    """The file of a claim."""
+
+    given: tuple[Given, ...]
+    content: bytes
 
 
 class CdiClaimFiles:
@@ -45,36 +65,132 @@ class CdiClaimFiles:
         self._folder = folder
         self._host_root = host_root
         self._calls = calls
-        self._devices = devices
+        self.devices = devices
         self._root = root
 
-    async def write(self, uid: str, wants: Sequence[Want]) -> tuple[Given, ...]:
-        """Write the file of a claim; return what it gives containers.
+    def describe(self, uid: str, wants: Sequence[Want]) -> ClaimFile:
+        """The file of a claim, with the nodes that its devices have now.
 
         Raises:
-            ExternalFailure: A device is gone, or the file can't be written.
+            ExternalFailure: A device is gone.
             NotAllowed: Another device has a device's node now.
         """
-        given = given_to(uid, wants, self._devices())
+        given = given_to(uid, wants, self.devices())
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
-        await self._replace(uid, describe_claim(edits, host_root=self._host_root))
-        return given
+        return ClaimFile(given, describe_claim(edits, host_root=self._host_root))
+
+    def require_own(self, content: bytes, wants: Sequence[Want]) -> None:
+        """Raise `NotAllowed` if a file of a claim names a node that another device has now."""
+        names = _nodes_in(content) or frozenset()
+        foreign = names & foreign_nodes(wants, self.devices())
+        numbers = {each for want in wants for claims in want.claims for each in claims}
+        if any(map(is_number, numbers)):
+            files = Sysfs(self._root)
+            actual = {name: files.node_number(name) for name in names}
+            foreign |= {
+                name
+                for name, each in actual.items()
+                if each and each != VFIO and f"{each[0]}:{each[1]}" not in numbers
+            }
+        if foreign:
+            raise NotAllowed(f"another device has {listing(sorted(foreign))} now")
+
+    async def write(self, uid: str, content: bytes) -> str:
+        """Make sure of the file of a claim; return why it had to be written, if so.
+
+        Raises:
+            HardwareError: It can't be written.
+        """
+        folder = CdiFolder(self._folder, claim_file(uid))
+        done = await self._call(lambda: folder.write(content))
+        if done.error:
+            raise HardwareError(done.error)
+        return done.found
 
     async def remove(self, uid: str) -> None:
         """Remove the file of a claim; it need not be there."""
-        await self._replace(uid, b"")
+        await self.write(uid, b"")
 
-    async def _replace(self, uid: str, content: bytes) -> None:
-        folder = CdiFolder(self._folder, claim_file(uid))
-        done = await self._calls.run(
-            "cdi claims",  # one after the other: what was begun for a claim doesn't end after this
-            lambda: folder.write(content),
-            timeout=WRITE_SECONDS,
-            what=f"writing CDI files below {self._folder}",
+    async def faulty(self, contents: Mapping[str, bytes]) -> frozenset[str]:
+        """The claims, of those with these contents, whose files are not as they should be.
+
+        Raises:
+            HardwareError: The folder hangs.
+        """
+        files = {uid: CdiFolder(self._folder, claim_file(uid)) for uid in contents}
+        return await self._call(
+            lambda: frozenset(uid for uid in files if files[uid].fault(contents[uid]))
         )
-        if done.error:
-            raise HardwareError(done.error)
+
+    async def read(self, uid: str) -> bytes:
+        """The file of a claim; empty if there is none that a runtime could use.
+
+        Raises:
+            HardwareError: The folder hangs.
+        """
+        content = await self._call(lambda: _read(self.path(uid)))
+        return b"" if _nodes_in(content) is None else content
+
+    def path(self, uid: str) -> Path:
+        """The file of a claim."""
+        return self._folder / claim_file(uid)
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        return await self._calls.run(
+            "cdi claims",  # one after the other: what was begun for a claim doesn't end after this
+            call,
+            timeout=WRITE_SECONDS,
+            what=f"reading and writing CDI files below {self._folder}",
+        )
+
+
+class _Node(msgspec.Struct):
+    path: str
+
+
+class _Edits(msgspec.Struct, rename="camel"):
+    device_nodes: tuple[_Node, ...] = ()
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    container_edits: _Edits
+
+
+class _File(msgspec.Struct):
+    devices: tuple[_Entry, ...] = ()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_regular(path) as file:
+            return file.read(_MAX_BYTES)
+    except OSError:
+        return b""
+
+
+def _nodes_in(content: bytes) -> frozenset[str] | None:
+    """The names of the nodes in a file; None if it is none."""
+    try:
+        found = msgspec.json.decode(content, type=_File)
+    except UNREADABLE:
+        return None
+    nodes = (node for each in found.devices for node in each.container_edits.device_nodes)
+    return frozenset(node.path.removeprefix("/dev/") for node in nodes)
+
+
+def foreign_nodes(wants: Sequence[Want], devices: Mapping[str, DraDevice]) -> frozenset[str]:
+    """The nodes of a node's devices other than those of a claim."""
+    names = {name for want in wants for name in want.devices}
+    own = {whole_id(each) for want in wants for each in want.ids}
+    return frozenset(
+        node.name
+        for name, each in devices.items()
+        # The name of a device type may have changed; an FPGA's name is its place.
+        if name not in names and not (each.device.type and whole_id(each.device.id) in own)
+        for node in each.device.nodes
+        if node.number != VFIO
+    )
 
 
 def given_to(

@@ -14,6 +14,7 @@ from dra.preparation import WORK_SECONDS, Preparation, Surroundings
 from dra.publisher import SlicePublisher
 from dra.registration import Registration
 from dra.settings import DraSettings, Programming
+from dra.upkeep import ClaimUpkeep
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
@@ -25,7 +26,6 @@ from services.node.node_lock import NodeLock
 from services.node.process_parts import NodeProcess
 from services.node.service import NodeService
 from services.node.start_gate import record_programming
-from services.process.due import Due
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
 from services.process.text import listing
@@ -84,9 +84,10 @@ class DraParts(NodeProcess):
         self.regions = self.node.region_programming(work_seconds=WORK_SECONDS)
         self.publisher = self._publisher()
         self.node.follow(self.publisher.on_scan)
+        self._files = self._claim_files()
         self.preparation = self._preparation()
-        self._scanned = Due()
-        self.node.follow(lambda _: self._scanned.request())
+        self.upkeep = ClaimUpkeep(self.book, self._files, self.preparation, kept=self.files)
+        self.node.follow(self.upkeep.on_scan)
         self.driver = Driver(
             self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
         )
@@ -107,18 +108,22 @@ class DraParts(NodeProcess):
             count=lambda outcome: self.metrics.slice_writes.labels(outcome).inc(),
         )
 
+    def _claim_files(self) -> CdiClaimFiles:
+        settings = self.settings
+        return CdiClaimFiles(
+            settings.cdi_dir,
+            host_root=str(settings.host_root),
+            calls=self.calls,
+            devices=lambda: self.devices.by_name,
+            root=settings.root,
+        )
+
     def _preparation(self) -> Preparation:
         settings = self.settings
         return Preparation(
             self.book,
             self.regions,
-            CdiClaimFiles(
-                settings.cdi_dir,
-                host_root=str(settings.host_root),
-                calls=self.calls,
-                devices=lambda: self.devices.by_name,
-                root=settings.root,
-            ),
+            self._files,
             Surroundings(
                 settings.node_name,
                 ApiServerPods(self.connection),
@@ -166,5 +171,5 @@ class DraParts(NodeProcess):
         yield from super().loops()
         yield from self.node.loops()
         yield from self.publisher.loops()
-        yield "claims", self._scanned.run_forever(self.preparation.locate)
+        yield "claims", self.upkeep.run_forever()
         yield "holders", self.plugin_holders.follow_forever(self.node.state.rescan.request)

@@ -48,7 +48,6 @@ from services.process.errors import (
     DeviceHung,
     TooSlow,
 )
-from services.process.outage import Outage
 from services.process.text import listing
 
 PREPARE_SECONDS: Final = 40.0
@@ -108,9 +107,6 @@ class Preparation:
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         """For the work on each claim, by UID."""
         self._reserving = asyncio.Lock()
-        self._outage = Outage(
-            log, "claims can't follow their devices", "claims follow their devices again"
-        )
         self.ends = False
         """Whether the driver ends: no claim waits for a device that another one has."""
 
@@ -151,39 +147,27 @@ class Preparation:
             self._end(claim.uid, self._running[claim.uid])
         # Neither the API server nor a card is asked. Work that goes on holds the card's lock, and
         # the card's records are empty until it ends: the next claim waits, or programs again.
-        async with self._lock(claim.uid):
+        async with self.lock(claim.uid):
             await self._files.remove(claim.uid)
             self._book.remove(claim.uid)  # last: until then a retry finds what is left
         log.info("claim unprepared", claim=str(claim), uid=claim.uid)
         self._on_change()
 
-    async def locate(self) -> None:
-        """Follow the devices of committed claims after a scan."""
-        failed = ""
-        devices = self._around.devices()
-        for entry in self._book.entries():
-            uid = entry.claim.uid
-            if not entry.is_committed or uid in self._running:
-                continue
-            try:
-                # A driver that is loaded again may number its devices otherwise.
-                wants = located(entry.wants, devices)
-                if wants != entry.wants:
-                    async with self._lock(uid):
-                        await self._relocate(entry, wants)
-            except AccelbindError as error:
-                failed = str(error)
-        self._outage.update(failed)
-
-    async def _relocate(self, entry: ClaimEntry, wants: tuple[Want, ...]) -> None:
-        if self._book.find(entry.claim.uid) == entry:  # it may have been unprepared meanwhile
-            await self._commit(entry.claim, wants)
+    def is_worked_on(self, uid: str) -> bool:
+        """Whether a claim is being prepared or taken back."""
+        lock = self._locks.get(uid)
+        return uid in self._running or (lock is not None and lock.locked())
 
     async def _commit(self, ref: ClaimRef, wants: tuple[Want, ...]) -> tuple[Given, ...]:
-        given = await self._files.write(ref.uid, wants)
-        self._book.commit(ref, wants)  # after the file: a committed claim's containers may start
+        file = self._files.describe(ref.uid, wants)
+        await self._files.write(ref.uid, file.content)
+        self.commit(ref, wants, file.content)  # after it: the claim's containers may start then
+        return file.given
+
+    def commit(self, ref: ClaimRef, wants: tuple[Want, ...], file: bytes) -> None:
+        """Note that a claim is prepared, and that its file is there."""
+        self._book.commit(ref, wants, file.decode())
         self._on_change()
-        return given
 
     def _begin(self, claim: ClaimRef) -> "_Work":
         work = self._running[claim.uid] = _Work()
@@ -197,11 +181,12 @@ class Preparation:
         if self._running.get(uid) is work:
             del self._running[uid]
 
-    def _lock(self, uid: str) -> asyncio.Lock:
+    def lock(self, uid: str) -> asyncio.Lock:
+        """The lock for work on a claim."""
         return self._locks.setdefault(uid, asyncio.Lock())
 
     async def _prepare_alone(self, ref: ClaimRef, work: "_Work") -> tuple[Given, ...]:
-        async with self._lock(ref.uid):
+        async with self.lock(ref.uid):
             return await self._prepare(ref, work)
 
     async def _prepare(self, ref: ClaimRef, work: "_Work") -> tuple[Given, ...]:
@@ -240,11 +225,9 @@ class Preparation:
         except ClusterError as error:
             if not (is_outage(error) or will_pass(error)):
                 raise
-        if wants != known.wants:
-            return await self._commit(ref, wants)
         # Always: without the file no container starts, and it may be gone since, as after a reboot
         # (kubernetes/kubernetes#141433).
-        return await self._files.write(ref.uid, wants)
+        return await self._commit(ref, wants)
 
     # 1. check
 

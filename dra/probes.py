@@ -49,13 +49,14 @@ class Probes:
         return HTTPStatus.OK, "ok\n"
 
     async def readyz(self) -> ProbeResult:
-        """200 if the driver is registered and its slices are up to date; 503 with the reasons."""
+        """200 if the driver is registered, its slices and files are as they should be; or 503."""
         state, reasons = self._parts.node.state, [self.waits_for]
         if not self.waits_for:
             reasons += [
                 state.scan_error,
                 self._parts.registration.error,
                 self._parts.publisher.error,
+                *self._parts.files.errors,
             ]
         problems = [f"{each}\n" for each in reasons if each]
         if problems:
@@ -67,7 +68,8 @@ class Probes:
         parts, state = self._parts, self._parts.node.state
         problems = [each.message for each in state.inventory.problems] if state.inventory else []
         await parts.plugin_holders.snapshot()
-        problems = [*filter(None, [self.waits_for, state.scan_error]), *problems]
+        reasons = [self.waits_for, state.scan_error, *parts.files.errors]
+        problems = [*filter(None, reasons), *problems]
         devices = rows(state.advertised, parts.holders.holders)
         problems += parts.book.unreadable()
         table = parts.settings.table(state.mode, "dra", devices, problems)

@@ -104,7 +104,7 @@ class Dra:
             for name, loop in parts.loops():
                 group.create_task(loop, name=name)
             group.create_task(self._keep_lock(), name="lock")
-            await parts.node.state.scanned.wait()
+            await parts.upkeep.checked.wait()  # it follows the first scan
             self.probes.waits_for = ""
             await parts.registration.serve_forever()  # cancelled, it finishes running calls first
 

@@ -131,6 +131,16 @@ def require_present(
     return present
 
 
+def require_healthy(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> None:
+    """Raise `ExternalFailure` if a device of a claim is unhealthy, unless it only watches it."""
+    for want in wants:
+        for name in want.devices if want.kind is not Kind.ADMIN else ():
+            if reasons := devices[name].device.reasons:
+                raise ExternalFailure(
+                    f"{want.who} has {plain(name)}, which is unhealthy: {reasons[0].message}"
+                )
+
+
 def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:
     """Raise `DeviceBusy` for a claim that was allocated other devices since."""
     # Its containers may have the old ones, which nobody would give back.

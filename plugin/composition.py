@@ -34,6 +34,7 @@ from services.kube.connection import ApiConnection
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
+from services.node.kept_files import KeptFiles
 from services.node.last_mode import enter_mode
 from services.node.node_check import NodesStartPolicy
 from services.node.port_problems import port_problems
@@ -97,7 +98,7 @@ class ModeParts:
             calls=calls,
             domains=settings.resource_domain if settings.device_types else (),
         )
-        self.cdi = _cdi_publishers(settings, mode, calls)
+        self.cdi = _cdi_publishers(settings, mode, calls, process.files)
         self.resources = ResourceSet(
             self._registration, group, process.counted, on_end=self._forget
         )
@@ -263,7 +264,7 @@ def is_hooked(settings: PluginSettings, mode: PluginMode) -> bool:
 
 
 def _cdi_publishers(
-    settings: PluginSettings, mode: PluginMode, calls: BlockingCalls
+    settings: PluginSettings, mode: PluginMode, calls: BlockingCalls, kept: KeptFiles
 ) -> dict[str, CdiPublisher]:
     """The publishers of CDI files, by the kind of the devices in them."""
     if settings.cdi_dir is None:
@@ -271,9 +272,11 @@ def _cdi_publishers(
     host_root, hook = str(settings.host_root), None
     if is_hooked(settings, mode):
         hook = CdiHook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
-    publishers = {KIND: CdiPublisher(settings.cdi_dir, host_root=host_root, calls=calls, hook=hook)}
+    publishers = {
+        KIND: CdiPublisher(settings.cdi_dir, host_root=host_root, calls=calls, kept=kept, hook=hook)
+    }
     if settings.device_types is not None:
         publishers[DEVICE_KIND] = CdiPublisher(
-            settings.cdi_dir, kind=DEVICE_KIND, host_root=host_root, calls=calls
+            settings.cdi_dir, kind=DEVICE_KIND, host_root=host_root, calls=calls, kept=kept
         )
     return publishers

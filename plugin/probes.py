@@ -51,13 +51,15 @@ class Probes:
         return HTTPStatus.OK, _lines(f"ok: {count(len(registered), 'socket')} answered")
 
     async def readyz(self) -> ProbeResult:
-        """200 if all is registered, or there is nothing to register; 503 with the reasons."""
+        """200 if all is registered, and the files are there; 503 with the reasons."""
         serving = self._serving()
         if serving is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, _lines(self._waits_for)
         state = serving.node.state
         if state.scan_error or state.inventory is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, _lines(state.scan_error or FIRST_SCAN)
+        if errors := self._process.files.errors:
+            return HTTPStatus.SERVICE_UNAVAILABLE, _lines("not ready", *errors)
         registrations = sorted(serving.resources.registrations.items())
         active = [each for _, each in registrations if each.devices]
         if not active:
@@ -91,8 +93,7 @@ class Probes:
         problems = [FIRST_SCAN]
         if state.inventory is not None:
             problems = [problem.message for problem in state.inventory.problems]
-        if state.scan_error:
-            problems.insert(0, state.scan_error)
+        problems = [*filter(None, [state.scan_error]), *self._process.files.errors, *problems]
         problems += [*map(str, serving.permissions.missing), *snapshot.problems]
         devices = rows(state.advertised, snapshot.holders)
         return self._process.settings.table(state.mode, SOURCE, devices, problems)

@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +23,15 @@ class CdiWrite:
     """Why the file isn't as it should be, as a sentence."""
     lost: bool = False
     """Whether the content that was written last isn't there either."""
+    found: str = field(default="", compare=False)
+    """Why the file that was there had to be written: `it is missing`."""
 
 
 class CdiFolder:
     """Our file in a folder of CDI files. Its calls block."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._path = folder / name
+        self.path = folder / name
         self._last = b""
 
     def write(self, content: bytes) -> CdiWrite:
@@ -37,43 +39,62 @@ class CdiFolder:
 
         Runtimes see the old file or the new one; the old one stays if it can't be written.
         """
+        found = self.fault(content)
         try:
-            changed = self._replace(content) if content else self._remove()
+            changed = self._replace(content, found) if content else self._remove()
         except OSError as error:
-            lost = not self._last or not self._holds(self._last)
-            return CdiWrite(error=self._sentence(content, error), lost=lost)
+            lost = not self._last or bool(self.fault(self._last))
+            return CdiWrite(error=self._sentence(content, error), lost=lost, found=found)
         self._last = content
-        return CdiWrite(changed)
+        return CdiWrite(changed, found=found)
 
-    def _replace(self, content: bytes) -> bool:
-        if self._holds(content):
-            discard_unfinished(self._path)
+    def fault(self, content: bytes) -> str:
+        """Why the file isn't there, for everybody to read, with this content; empty if it is.
+
+        Without content there should be none.
+        """
+        if not content:
+            return "it is there" if os.path.lexists(self.path) else ""
+        try:
+            with open(self.path, "rb", opener=_open) as file:
+                mode = os.fstat(file.fileno()).st_mode
+                if not stat.S_ISREG(mode):
+                    return "it is no regular file"
+                if file.read(len(content) + 1) != content:
+                    return "it has another content"
+        except FileNotFoundError:
+            return "it is missing"
+        except OSError as error:
+            return f"it can't be read: {error.strerror}"
+        return "" if stat.S_IMODE(mode) == MODE else f"its mode is {stat.S_IMODE(mode):o}"
+
+    def _replace(self, content: bytes, found: str) -> bool:
+        if not found:
+            discard_unfinished(self.path)
             return False
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path, content, mode=MODE)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            replace_file(self.path, content, mode=MODE)
+        except IsADirectoryError:
+            self.path.rmdir()  # an empty one; runtimes make one of a mount that has no file
+            replace_file(self.path, content, mode=MODE)
         return True
 
     def _remove(self) -> bool:
-        discard_unfinished(self._path)
-        if not os.path.lexists(self._path):  # in a read-only folder, removing nothing fails too
+        discard_unfinished(self.path)
+        if not os.path.lexists(self.path):  # in a read-only folder, removing nothing fails too
             return False
-        self._path.unlink(missing_ok=True)
+        try:
+            self.path.unlink(missing_ok=True)
+        except IsADirectoryError:
+            self.path.rmdir()
         return True
 
-    def _holds(self, content: bytes) -> bool:
-        """Whether the file is there, for everybody to read, with this content."""
-        try:
-            with open(self._path, "rb", opener=_open) as file:
-                mode = os.fstat(file.fileno()).st_mode
-                return mode == stat.S_IFREG | MODE and file.read(len(content) + 1) == content
-        except OSError:
-            return False
-
     def _sentence(self, content: bytes, error: OSError) -> str:
-        folder, reason = self._path.parent, error.strerror or str(error)
+        folder, reason = self.path.parent, error.strerror or str(error)
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
             reason += f" (as user {os.geteuid()}: let it write to {folder})"
-        return f"{self._path} can't be {'written' if content else 'removed'}: {reason}"
+        return f"{self.path} can't be {'written' if content else 'removed'}: {reason}"
 
 
 def _open(path: str, _: int) -> int:

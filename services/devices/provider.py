@@ -121,8 +121,18 @@ def _unless_held(
 
 def possible_ids(device: Device) -> set[str]:
     """The ids by which a container may have a device or a part of it, whatever the mode."""
-    claims = [each for each in device.claims if not _NUMBER.fullmatch(each)]
-    return {device.id, _REPLICA.sub("", device.id), *claims, *map(dns_label, claims)}
+    claims = [each for each in device.claims if not is_number(each)]
+    return {device.id, whole_id(device.id), *claims, *map(dns_label, claims)}
+
+
+def is_number(claim: str) -> bool:
+    """Whether what a device claims is the number of a device node, `238:0`."""
+    return bool(_NUMBER.fullmatch(claim))
+
+
+def whole_id(key: str) -> str:
+    """The id of a device without what distinguishes its replicas."""
+    return _REPLICA.sub("", key)
 
 
 def _claimants(devices: Iterable[Device]) -> dict[str, list[Device]]:

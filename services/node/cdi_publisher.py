@@ -6,9 +6,10 @@ from typing import Final, NoReturn
 
 import structlog
 
-from services.devices.cdi import FILES, KIND, CdiHook, describe
+from services.devices.cdi import DEVICE_KIND, FILES, KIND, CdiHook, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.model import Device
+from services.node.kept_files import Kept, KeptFiles
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.due import Due
@@ -17,6 +18,8 @@ from services.process.outage import Outage
 from services.process.text import listing
 
 WRITE_SECONDS: Final = 5.0
+
+KEPT: Final = {KIND: Kept.CDI_FPGA, DEVICE_KIND: Kept.CDI_DEVICE}
 
 log = structlog.get_logger(component="node")
 
@@ -31,6 +34,7 @@ class CdiPublisher:
         kind: str = KIND,
         host_root: str,
         calls: BlockingCalls,
+        kept: KeptFiles,
         hook: CdiHook | None = None,
     ) -> None:
         # `Allocate` names these by CDI and returns nodes in any case: no device waits for the file.
@@ -43,6 +47,9 @@ class CdiPublisher:
         self._host_root = host_root
         self._hook = hook
         self._calls = calls
+        self._kept = kept
+        kept.expect(KEPT[kind])
+        self._written = b""
         self._devices: tuple[Device, ...] = ()
         self._due = Due()
         self._outage = Outage(log, "CDI files are not up to date", "CDI files are up to date again")
@@ -87,12 +94,16 @@ class CdiPublisher:
             )
         except HardwareError as error:
             self._outage.failed(str(error))
+            self._kept.update(KEPT[self._kind], str(error))
             return False
+        self._kept.update(KEPT[self._kind], done.error)
         if not done.error:
-            self.published = frozenset(file.devices)
+            self.published, self._written = frozenset(file.devices), file.content
         elif done.lost:  # a runtime fails a container for a name that it can't find
             self.published = frozenset()
-        if done.changed:
+        if done.changed and file.content and file.content == self._written:
+            self._kept.restored(KEPT[self._kind], self._folder.path, done.found)
+        elif done.changed:
             log.info(
                 "CDI files changed",
                 folder=self._where,

@@ -15,6 +15,7 @@ from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
 from services.kube.events import CREATED, DROPPED, REFUSED, REPEATED, SUPERSEDED
 from services.kubelet.values import HEALTHY, UNHEALTHY
+from services.node.kept_files import Kept
 from services.node.sensing import Sensing
 from services.node.state import NodeState
 from services.programming.error_registers import ClearResult
@@ -47,6 +48,16 @@ class NodeMetrics:
             ("outcome",),
             known=(CREATED, REPEATED, SUPERSEDED, DROPPED, REFUSED),
         )
+        self.files = Counter(
+            "accelbind_files_restored",
+            "Files and sockets of this process on the node that were found lost or changed, by kind"
+            " and outcome (restored, failed).",
+            ("kind", "outcome"),
+            registry=registry,
+        )
+        for kind in Kept:
+            self.files.labels(kind, "restored")
+            self.files.labels(kind, "failed")
         self.programmings = new_counter(
             registry,
             "programmings",

@@ -5,6 +5,7 @@ from typing import Any
 
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecord, EventRecorder
+from services.node.kept_files import KeptFiles
 from services.node.metrics import NodeMetrics
 from services.node.reports import NodeReports
 from services.node.settings import NodeSettings
@@ -26,6 +27,9 @@ class NodeProcess:
         self.registry = http.new_registry()
         http.build_info(self.registry, name, version)
         self.node_metrics = NodeMetrics(self.registry)
+        self.files = KeptFiles(
+            lambda kind, outcome: self.node_metrics.files.labels(kind, outcome).inc()
+        )
         self.recorder: EventRecorder | None = None
         if connection is not None:
             self.recorder = EventRecorder(

@@ -67,7 +67,12 @@ def preparation(
 
     around = Surroundings("n1", source, lambda: devices, no_devices, enforce, programs=True)
     return Preparation(
-        book, regions, files, around, on_change=lambda: None, report=lambda _claim, _done: None
+        book,
+        regions,
+        files,
+        around,
+        on_change=lambda: None,
+        report=lambda _claim, _done: None,
     )
 
 

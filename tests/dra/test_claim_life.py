@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dra.book import ClaimBook
-from dra.claim_files import CdiClaimFiles, Given
+from dra.claim_files import CdiClaimFiles, ClaimFile
 from dra.claims import ClaimRef
 from dra.wants import Want
 from services.containers.permission import Enforce
@@ -120,7 +120,7 @@ class Hardware:
     shown: dict[str, str] = field(default_factory=lambda: dict.fromkeys(DEVICES, NLB0))
     records: dict[str, str] = field(default_factory=lambda: dict.fromkeys(DEVICES, NLB0))
     """What the driver knows of regions; empty before work on one begins."""
-    cdi: dict[str, Sequence[Want]] = field(default_factory=dict)
+    cdi: dict[str, bytes] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
     programmings: int = 0
 
@@ -159,9 +159,9 @@ class KillableBook(ClaimBook):
         super().reserve(claim, wants)
         self.fuse.step()
 
-    def commit(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
+    def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:
         self.fuse.step()
-        super().commit(claim, wants)
+        super().commit(claim, wants, file)
         self.fuse.step()
 
     def remove(self, uid: str) -> None:
@@ -237,11 +237,14 @@ class ModelFiles(CdiClaimFiles):
         self._hardware = hardware
         self._fuse = fuse
 
-    async def write(self, uid: str, wants: Sequence[Want]) -> tuple[Given, ...]:
+    def describe(self, uid: str, wants: Sequence[Want]) -> ClaimFile:  # noqa: ARG002 - as overridden
+        return ClaimFile((), b"its devices")
+
+    async def write(self, uid: str, content: bytes) -> str:
         self._fuse.step()
-        self._hardware.cdi[uid] = wants
+        self._hardware.cdi[uid] = content
         self._fuse.step()
-        return ()
+        return ""
 
     async def remove(self, uid: str) -> None:
         self._fuse.step()

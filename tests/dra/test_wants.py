@@ -12,11 +12,12 @@ from dra.wants import (
     MappingsNeeded,
     Want,
     decide,
+    require_healthy,
 )
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
 from services.devices.dra import DraDevice
-from services.devices.model import Device
+from services.devices.model import Device, Problem
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from services.names import DOMAIN, function_name
@@ -255,3 +256,15 @@ def test_mappings_are_read_where_they_count(
 ) -> None:
     with pytest.raises(MappingsNeeded) if needs else contextlib.nullcontext():
         wants(claim("c", device, configs=configs), mappings=None, enforce=enforce)
+
+
+def test_an_unhealthy_device_matters_unless_it_is_only_watched() -> None:
+    ill = Device("id-a", REGION, reasons=(Problem("hot", "it is too hot"),))
+    devices = DEVICES | {"a": DraDevice("a", ill, {})}
+
+    def want(kind: Kind, name: str) -> Want:
+        return Want("r", kind, (name,), (), (), REGION, REGION, 'request "r" of claim ns/c')
+
+    require_healthy([want(Kind.ADMIN, "a"), want(Kind.PLAIN, "b")], devices)
+    with pytest.raises(ExternalFailure, match=r'"r" of claim ns/c has a, which .*: it is too hot'):
+        require_healthy([want(Kind.PLAIN, "a")], devices)

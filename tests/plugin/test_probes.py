@@ -16,6 +16,7 @@ from plugin.probes import Probes
 from plugin.registration import RegistrationState
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
+from services.node.kept_files import KeptFiles
 from services.node.state import NodeState
 from services.process.errors import KubeletError
 from tests.plugin.support import settings
@@ -51,7 +52,8 @@ def probes_of(*registrations: FakeRegistration, state: NodeState | None = None) 
     """The probes of a plugin that serves these."""
     resources = SimpleNamespace(registrations={each.resource: each for each in registrations})
     parts: Any = SimpleNamespace(resources=resources, node=SimpleNamespace(state=state))
-    return Probes(cast("ProcessParts", None), lambda: parts)
+    process = SimpleNamespace(files=KeptFiles(lambda _kind, _outcome: None))
+    return Probes(cast("ProcessParts", process), lambda: parts)
 
 
 async def test_alive_means_that_registered_sockets_answer() -> None:

@@ -64,6 +64,33 @@ def test_a_driver_that_has_ended_is_red(short_dir: Path) -> None:
         dra(short_dir, "failed", f"{path}: Connection refused", "accelbind dra")
 
 
+def test_the_lost_cdi_file_of_a_claim_is_named(short_dir: Path) -> None:
+    folder, ref = kubelet(short_dir), ClaimRef(namespace="team-a", name="claim", uid=UID)
+    book = ClaimBook(short_dir / "state" / FOLDER)
+    path = short_dir / f"root/var/run/cdi/accelbind-claim-{UID}.json"
+    path.parent.mkdir(parents=True)
+    entries = [{"ClaimUID": UID, "DriverState": {DRIVER: {}}}]
+    content = {"Data": json.dumps({"ClaimInfoStateList": entries}), "Checksum": 1}
+    with listening(dra_socket(folder, DRIVER)), listening(dra_registration(folder, DRIVER)):
+        dra_checkpoint_file(folder).write_text(json.dumps(content))
+        for noted in ("{}\n", None):  # None: by an older version
+            book.commit(ref, (), noted)
+            dra(short_dir, "failed", f"{path}, the CDI file of claim team-a/claim: it is missing")
+            path.write_text("{}\n")
+            path.chmod(0o644)
+            dra(short_dir, "ok", "1 claim on this node")
+            path.unlink()
+        book.commit(ref, (), "{}\n")
+        path.write_text("{")
+        dra(short_dir, "failed", "it has another content")
+        path.write_text("{}\n")
+        path.chmod(0o600)
+        dra(short_dir, "failed", "its mode is 600")
+        book.commit(ref, (), "")
+        path.unlink()
+        dra(short_dir, "ok", "1 claim on this node")
+
+
 def test_a_claim_that_the_kubelet_has_forgotten_can_be_released(short_dir: Path) -> None:
     folder = kubelet(short_dir)
     book = ClaimBook(short_dir / "state" / FOLDER)

@@ -50,7 +50,9 @@ def link_elsewhere(path: Path) -> None:
     path.symlink_to(elsewhere)
 
 
-@pytest.mark.parametrize("found", [NEW[:-1], NEW + b"x", wrong_mode, link_elsewhere, os.mkfifo])
+@pytest.mark.parametrize(
+    "found", [NEW[:-1], NEW + b"x", wrong_mode, link_elsewhere, os.mkfifo, os.mkdir]
+)
 def test_what_is_wrong_is_replaced(tmp_path: Path, found: bytes | Callable[[Path], None]) -> None:
     if isinstance(found, bytes):
         (tmp_path / NAME).write_bytes(found)
@@ -64,11 +66,11 @@ def test_what_is_wrong_is_replaced(tmp_path: Path, found: bytes | Callable[[Path
 
 
 def test_what_stands_in_the_way_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "cdi" / NAME).mkdir(parents=True)
+    (tmp_path / "cdi" / NAME / "somebody's").mkdir(parents=True)
     (tmp_path / "file").touch()
     for folder, content, verb in (
-        ("cdi", NEW, "written: Is a directory"),
-        ("cdi", b"", "removed: Is a directory"),
+        ("cdi", NEW, "written: Directory not empty"),
+        ("cdi", b"", "removed: Directory not empty"),
         ("file", NEW, "written: File exists"),
     ):
         done = CdiFolder(tmp_path / folder, NAME).write(content)
@@ -77,6 +79,12 @@ def test_what_stands_in_the_way_is_reported(tmp_path: Path) -> None:
     for folder in ("none", "file"):
         assert CdiFolder(tmp_path / folder, NAME).write(b"") == CdiWrite(), "it isn't there"
     assert not (tmp_path / "none").exists()
+
+
+def test_an_empty_folder_in_its_place_is_removed(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    assert CdiFolder(tmp_path, NAME).write(b"") == CdiWrite(changed=True)
+    assert names(tmp_path) == []
 
 
 def test_a_file_without_devices_is_removed(tmp_path: Path) -> None:

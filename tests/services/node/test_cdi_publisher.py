@@ -14,6 +14,7 @@ from services.devices.model import PluginMode
 from services.devices.resources import AdvertisedResources
 from services.node import cdi_publisher
 from services.node.cdi_publisher import CdiPublisher
+from services.node.kept_files import KeptFiles
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from tests.services.cards import advertise
@@ -27,8 +28,12 @@ def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> AdvertisedResources
     return advertise(scan(rack.root), mode)
 
 
+def kept() -> KeptFiles:
+    return KeptFiles(lambda _kind, _outcome: None)
+
+
 def publisher_for(folder: Path) -> CdiPublisher:
-    return CdiPublisher(folder, host_root="/", calls=BlockingCalls())
+    return CdiPublisher(folder, host_root="/", calls=BlockingCalls(), kept=kept())
 
 
 def named(folder: Path) -> list[str]:
