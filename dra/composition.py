@@ -68,7 +68,7 @@ class DraParts(NodeProcess):
         )
         self.book = ClaimBook(settings.state_dir / CLAIMS)
         self.holders = ClaimHolders(self.book, self.plugin_holders)
-        self.devices = NodeDevices()
+        self.devices = NodeDevices(self.book)
         self.node = NodeService(
             settings,
             PluginMode.REGION,

@@ -9,12 +9,13 @@ from typing import Final, TypeVar
 import grpc.aio
 import structlog
 
+from dra.book import ClaimBook, ClaimEntry
 from dra.claim_files import Given
 from dra.claims import ClaimRef
 from dra.metrics import DraMetrics
 from dra.preparation import Preparation
 from services.devices.dra import DraDevice, dra_devices
-from services.devices.model import Inventory
+from services.devices.model import Inventory, Problem
 from services.kubelet import dra_health_pb2 as health
 from services.kubelet import dra_pb2 as pb
 from services.kubelet.dra_health_pb2_grpc import (
@@ -23,6 +24,7 @@ from services.kubelet.dra_health_pb2_grpc import (
 )
 from services.kubelet.dra_pb2_grpc import DRAPluginServicer, add_DRAPluginServicer_to_server
 from services.node.state import NodeState
+from services.node.table import GONE
 from services.process.errors import AccelbindError, InvalidInput
 from services.process.text import plain
 
@@ -43,8 +45,12 @@ log = structlog.get_logger(component="dra")
 class NodeDevices:
     """The node's devices by the names that they have in slices, after each scan."""
 
-    def __init__(self) -> None:
+    def __init__(self, book: ClaimBook) -> None:
+        self._book = book
         self.by_name: Mapping[str, DraDevice] = {}
+        self.problems: Mapping[str, tuple[Problem, ...]] = {}
+        """Why each device isn't healthy: of the devices that are here, and of those that claims
+        have."""
         self.change = asyncio.Event()
         """Set when the health of devices changes; another one is there then."""
 
@@ -52,8 +58,9 @@ class NodeDevices:
         """Note what a scan found."""
         # What was programmed is for the attributes, which only slices show.
         devices = dra_devices(state.advertised, state.inventory or Inventory(), {})
-        before, self.by_name = self.by_name, {each.name: each for each in devices}
-        if _health_of(before) != _health_of(self.by_name):
+        self.by_name = {each.name: each for each in devices}
+        before, self.problems = self.problems, problems_of(self.by_name, self._book.entries())
+        if before != self.problems:
             self.announce()
 
     def announce(self) -> None:
@@ -62,8 +69,25 @@ class NodeDevices:
         self.change = asyncio.Event()
 
 
-def _health_of(devices: Mapping[str, DraDevice]) -> dict[str, tuple[object, ...]]:
-    return {name: each.device.reasons for name, each in devices.items()}
+def problems_of(
+    devices: Mapping[str, DraDevice], entries: Iterable[ClaimEntry]
+) -> dict[str, tuple[Problem, ...]]:
+    """Why each device that is here, or that a claim has, isn't healthy; empty if it is."""
+    problems = {name: each.device.reasons for name, each in devices.items()}
+    for entry in entries:
+        for name, claims in entry.held():
+            if name not in devices:
+                # Its device type may have another name now: the hardware is what counts.
+                same = [
+                    each for each in devices.values() if not each.device.claims.isdisjoint(claims)
+                ]
+                problems[name] = same[0].device.reasons if same else (_gone(name, entry.claim),)
+    return problems
+
+
+def _gone(name: str, claim: ClaimRef) -> Problem:
+    # A kubelet that hears nothing of a device shows it as healthy for 30 s, then as unknown.
+    return Problem(GONE, f"{claim} has {name}, and the node no longer has it")
 
 
 class Driver(DRAPluginServicer, DRAResourceHealthServicer):
@@ -132,7 +156,7 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
             health.NodeWatchResourcesRequest, health.NodeWatchResourcesResponse
         ],
     ) -> AsyncIterator[health.NodeWatchResourcesResponse]:
-        """The health of all devices, now and whenever it changes."""
+        """The health of all devices that are here or in use, now and whenever it changes."""
         while not self._preparation.ends:
             change = self._devices.change  # before it is read: changes while it is sent count
             yield self._health()
@@ -142,11 +166,11 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
 
     def _health(self) -> health.NodeWatchResourcesResponse:
         answer, now = health.NodeWatchResourcesResponse(), int(time.time())
-        for name, each in self._devices.by_name.items():
-            reasons = "; ".join(problem.message for problem in each.device.reasons)
+        for name, problems in self._devices.problems.items():
+            reasons = "; ".join(each.message for each in problems)
             answer.devices.add(
                 device=health.DeviceIdentifier(pool_name=self._pool, device_name=name),
-                health=health.HEALTHY if each.device.healthy else health.UNHEALTHY,
+                health=health.UNHEALTHY if problems else health.HEALTHY,
                 last_updated_time=now,
                 health_check_timeout_seconds=HEALTH_TIMEOUT,
                 message=reasons.encode()[:MAX_HEALTH].decode(errors="ignore"),

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from dra.driver import HEALTH_SECONDS
+from dra.book import ClaimEntry
+from dra.claims import ClaimRef
+from dra.driver import HEALTH_SECONDS, problems_of
+from dra.wants import Kind, Want
+from services.devices.dra import DraDevice, fpga_name
+from services.devices.model import Device, Problem
 from services.kubelet import dra_health_pb2 as health
 from services.kubelet.dra_health_pb2_grpc import DRAResourceHealthStub
 from services.kubelet.sockets import dial
@@ -99,6 +104,45 @@ async def test_health_that_changes_while_it_is_sent_is_sent_again(bed: Bed) -> N
         await eventually_async(lambda: not dra.parts.devices.by_name)
         async with asyncio.timeout(HEALTH_SECONDS / 2):
             assert len((await anext(stream)).devices) == 0
+
+
+async def test_a_device_that_is_unplugged_under_a_claim_is_unhealthy_until_it_is_given_back(
+    bed: Bed,
+) -> None:
+    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    name = fpga_name(address)
+    each = claim("c", result(name), configs=(config(NEVER),))
+    request = health.NodeWatchResourcesRequest()
+    async with bed.running() as dra:
+        await bed.ready(each)
+        async with dial(dra.parts.registration.endpoint) as channel:
+            stream = aiter(DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=60))
+            assert healths(await anext(stream)) == {name: (health.HEALTHY, "")}
+            bed.rack.remove_card(address)
+            text = f"claim ns/c has {name}, and the node no longer has it"
+            async with asyncio.timeout(HEALTH_SECONDS / 2):
+                assert healths(await anext(stream)) == {name: (health.UNHEALTHY, text)}
+    endpoint = bed.folder / "k/plugins/accelbind.dev/dra.sock"
+    async with bed.running(), dial(endpoint) as channel:  # the next process knows it too
+        stream = aiter(DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=60))
+        assert healths(await anext(stream)) == {name: (health.UNHEALTHY, text)}
+        await bed.unprepare(each)
+        async with asyncio.timeout(HEALTH_SECONDS / 2):
+            assert healths(await anext(stream)) == {}
+
+
+def healths(news: health.NodeWatchResourcesResponse) -> dict[str, tuple[int, str]]:
+    return {each.device.device_name: (each.health, each.message) for each in news.devices}
+
+
+def test_health_is_that_of_the_hardware_if_the_name_of_its_type_has_changed() -> None:
+    worn = Problem("port-errors", "worn out")
+    new = DraDevice(
+        "b-x", Device("x", "b.dev/b", reasons=(worn,), type="b", claims=frozenset({"4:1"})), {}
+    )
+    want = Want("fpga", Kind.PLAIN, ("a-x",), ("x",), (("4:1",),), "a.dev/a", "a.dev/a")
+    entry = ClaimEntry(ClaimRef("ns", "c", "uid"), "boot", (want,))
+    assert problems_of({"b-x": new}, [entry]) == {"b-x": (worn,), "a-x": (worn,)}
 
 
 async def test_what_is_in_a_port_counts_once_nobody_works_on_its_card(bed: Bed, fpga: str) -> None:

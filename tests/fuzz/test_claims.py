@@ -87,7 +87,7 @@ class Node:
             self.book, UNTOUCHED, UNTOUCHED, self.api, devices=DEVICES, enforce=Enforce.ALWAYS
         )
         metrics = DraMetrics(CollectorRegistry())
-        self.driver = Driver(prepares, NodeDevices(), pool="n1", metrics=metrics)
+        self.driver = Driver(prepares, NodeDevices(self.book), pool="n1", metrics=metrics)
 
     async def prepare(self, claim: bytes) -> pb.NodePrepareResourceResponse:
         self.api.claim = claim
