@@ -13,7 +13,7 @@ import msgspec
 from services.containers.identity import PodRef, display_name
 from services.names import RegionName, decode
 from services.pods.functions import read_functions
-from services.pods.pod import EnvVar
+from services.pods.pod import CONFIG_HASH_ANNOTATION, EnvVar
 from services.process.errors import InvalidName, NotAllowed
 from services.process.json import UNREADABLE
 from services.process.text import quote
@@ -39,8 +39,16 @@ class _Container(msgspec.Struct):
     env: list[EnvVar] | None = None
 
 
-class _Metadata(msgspec.Struct):
+class _Owner(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
     uid: str = ""
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -92,17 +100,27 @@ _POD = msgspec.json.Decoder(StartingPod)
 
 
 def confirm_pod(body: bytes | None, expected: PodRef, *, node: str) -> StartingPod:
-    """Read the API server's pod, which must be the one that was found, on this node."""
+    """Read the API server's pod, which must be the one that was found, on this node.
+
+    Of a static pod, that is the mirror pod.
+
+    Raises:
+        NotAllowed: There is no such pod, or it is another one.
+    """
     if body is None:
-        raise NotAllowed(f"the API server has no pod {expected}: it was deleted and will not start")
+        raise NotAllowed(
+            f"the API server has no pod {expected}: it was deleted and will not start, or it is a"
+            " static pod and its mirror pod is missing"
+        )
     try:
         pod = _POD.decode(body)
     except UNREADABLE as error:
         raise NotAllowed(f"the API server's pod {expected} can't be read: {error}") from error
-    if pod.metadata.uid != expected.uid:
+    uid = uid_on_node(pod, node)
+    if uid != expected.uid:
         raise NotAllowed(
             f"pod {expected} has been replaced: the API server has it with UID"
-            f" {quote(pod.metadata.uid)}, and {quote(expected.uid)} is starting"
+            f" {quote(uid)}, and {quote(expected.uid)} is starting"
         )
     if pod.spec.node_name != node:
         raise NotAllowed(
@@ -110,6 +128,17 @@ def confirm_pod(body: bytes | None, expected: PodRef, *, node: str) -> StartingP
             f" {quote(node)}; if that is one node, set --node-name to the name in the cluster"
         )
     return pod
+
+
+def uid_on_node(pod: StartingPod, node: str) -> str:
+    """Return the UID by which a node's kubelet knows a pod: in its checkpoint and log folder."""
+    # The API server gives a mirror pod a UID of its own. That of the static pod is in its manifest
+    # or is a hash of it, and stands in this annotation (`applyDefaults` in pkg/kubelet/config).
+    # Anybody can annotate a pod; one that belongs to a Node is never started as an ordinary pod.
+    node_owner = _Owner("v1", "Node", node)
+    if node_owner in (pod.metadata.owner_references or ()):
+        return (pod.metadata.annotations or {}).get(CONFIG_HASH_ANNOTATION, pod.metadata.uid)
+    return pod.metadata.uid
 
 
 def read_wanted(

@@ -18,6 +18,9 @@ REQUESTED_ANNOTATION = "accelbind.dev/requested"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """On mirror pods, which show static pods of a kubelet; from other users it has no effect."""
 
+CONFIG_HASH_ANNOTATION = "kubernetes.io/config.hash"
+"""On mirror pods: the UID of the static pod, by which its kubelet knows it."""
+
 Quantity: TypeAlias = msgspec.Raw
 """A quantity, undecoded: only those of our resources are read, and a float may cost 10 µs."""
 

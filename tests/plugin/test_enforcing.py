@@ -17,6 +17,7 @@ from tests.plugin.support import (
     REGION,
     Bed,
     container,
+    functions,
     mapping_both_functions,
     pod,
     running,
@@ -104,6 +105,23 @@ async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(bed: Bed) -> 
             bed.pods.add(spec)
             await bed.runs(started)
             await bed.kubelet.delete_pod(started)
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("mode", [DEVEL, PluginMode.REGION])
+async def test_a_static_pod_starts_as_its_mirror_pod_says(bed: Bed, mode: PluginMode) -> None:
+    bed.install(NLB0)
+    spec = pod("p", container("c", REGION, env=functions(NLB0)))
+    mirror = bed.pods.add(copy.deepcopy(spec))
+    static_uid = spec["metadata"]["uid"]
+    mirror["metadata"] |= {
+        "uid": "uid-of-the-mirror-pod",
+        "annotations": {"kubernetes.io/config.hash": static_uid},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1"}],
+    }
+    async with bed.running(mode):
+        await bed.offers(1, REGION)
+        await bed.runs(await bed.kubelet.admit(spec))
 
 
 # What was allowed before -------------------------------------------------------------------------

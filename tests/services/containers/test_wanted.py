@@ -36,6 +36,7 @@ def pod(
     uid: str = "uid-1",
     node: str = "n1",
     init: bool = False,
+    metadata: dict[str, Any] | None = None,
     more: dict[str, Any] | None = None,
 ) -> bytes:
     container = {"name": "c", "image": "i", "env": env}
@@ -48,7 +49,11 @@ def pod(
     else:
         spec["containers"].append(container)
     return json.dumps(
-        {"kind": "Pod", "metadata": {"uid": uid, "name": "p"}, "spec": spec | (more or {})}
+        {
+            "kind": "Pod",
+            "metadata": {"uid": uid, "name": "p"} | (metadata or {}),
+            "spec": spec | (more or {}),
+        }
     ).encode()
 
 
@@ -102,6 +107,39 @@ def test_functions_are_those_of_its_regions(
 def test_a_pod_that_does_not_plainly_say_is_refused(body: bytes | None, text: str) -> None:
     with pytest.raises(NotAllowed, match=text):
         read(body)
+
+
+HASH = "kubernetes.io/config.hash"
+THIS_NODE = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("uid", "annotations", "owners", "starts"),
+    [
+        ("uid-of-mirror", {HASH: "uid-1"}, [THIS_NODE], True),
+        ("uid-of-mirror", {HASH: "uid-1"}, [{"kind": "Job", "name": "n1"}, THIS_NODE], True),
+        # another manifest by this name is the static pod now
+        ("uid-1", {HASH: "uid-2"}, [THIS_NODE], False),
+        # anybody can write the annotation
+        ("uid-2", {HASH: "uid-1"}, None, False),
+        ("uid-2", {HASH: "uid-1"}, [THIS_NODE | {"name": "n2"}], False),
+        ("uid-2", {HASH: "uid-1"}, [THIS_NODE | {"apiVersion": "example.com/v1"}], False),
+        ("uid-2", {HASH: "uid-1"}, [{"apiVersion": "v1", "kind": "Pod", "name": "n1"}], False),
+        ("uid-1", {HASH: "uid-2"}, None, True),
+        ("uid-1", {"kubernetes.io/config.mirror": "uid-2"}, [], True),
+        ("uid-1", None, [THIS_NODE], True),
+    ],
+)
+def test_a_static_pod_is_found_by_its_mirror_pod_and_an_ordinary_one_by_its_uid(
+    uid: str, annotations: object, owners: object, starts: bool
+) -> None:
+    metadata = {"annotations": annotations, "ownerReferences": owners}
+    body = pod(variables((INTERFACE, X)), uid=uid, metadata=metadata)
+    if starts:
+        assert read(body).functions == (X,)
+    else:
+        with pytest.raises(NotAllowed, match=r'has been replaced: .* "uid-1" is starting'):
+            read(body)
 
 
 def test_candidates_that_want_the_same_are_as_good_as_one() -> None:
