@@ -18,10 +18,11 @@ from dra.upkeep import ClaimUpkeep
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
-from services.devices.dra import DraDevice, held_by_plugin
+from services.devices.dra import DRIVER, DraDevice, held_by_plugin
 from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection
-from services.kubelet.sockets import plugins_folder
+from services.kubelet.sockets import dra_registration, dra_socket, plugins_folder
+from services.node.kept_files import Kept
 from services.node.node_lock import NodeLock
 from services.node.process_parts import NodeProcess
 from services.node.service import NodeService
@@ -46,7 +47,13 @@ class DraParts(NodeProcess):
         driver_calls: DriverCalls = KERNEL,
         version: str = "",
     ) -> None:
-        super().__init__("dra", settings, connection, version)
+        folder = settings.kubelet_dir
+        written = [
+            settings.cdi_dir,
+            dra_socket(folder, DRIVER).parent,
+            dra_registration(folder, DRIVER).parent,
+        ]
+        super().__init__("dra", settings, connection, version, folders=written)
         self.settings = settings
         self.connection = connection
         self.metrics = DraMetrics(self.registry)
@@ -92,7 +99,10 @@ class DraParts(NodeProcess):
             self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
         )
         self.registration = Registration(
-            settings.kubelet_dir, self.driver, on_answer=self._answered
+            settings.kubelet_dir,
+            self.driver,
+            on_answer=self._answered,
+            on_lost=lambda path: self.files.restored(Kept.SOCKET, path, "it is missing"),
         )
 
     def _publisher(self) -> SlicePublisher:

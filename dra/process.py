@@ -18,7 +18,7 @@ from services.devices.model import PluginMode
 from services.kube.config import NO_KUBECONFIG, may_reach
 from services.kube.connection import ApiConnection, connector
 from services.kubelet.sockets import plugins_folder
-from services.node.last_mode import enter_mode
+from services.node.last_mode import ModeKeeper, enter_mode
 from services.node.node_lock import CHECK_SECONDS
 from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, ClusterError
@@ -98,12 +98,18 @@ class Dra:
         parts = self.parts
         await self._may_serve()
         folder = plugins_folder(parts.settings.kubelet_dir)
-        await enter_mode(PluginMode.REGION, folder, parts.records, parts.calls, keep_empty=True)
+        keeper = ModeKeeper(PluginMode.REGION, folder, parts.calls, parts.files)
+        may_note = await enter_mode(
+            PluginMode.REGION, folder, parts.records, parts.calls, keep_empty=True
+        )
         self.probes.waits_for = "the first scan is under way"
         async with asyncio.TaskGroup() as group:
             for name, loop in parts.loops():
                 group.create_task(loop, name=name)
             group.create_task(self._keep_lock(), name="lock")
+            if may_note:
+                parts.node.follow(keeper.on_scan)
+                group.create_task(keeper.keep_forever(), name="mode")
             await parts.upkeep.checked.wait()  # it follows the first scan
             self.probes.waits_for = ""
             await parts.registration.serve_forever()  # cancelled, it finishes running calls first

@@ -29,6 +29,7 @@ from services.kubelet.sockets import (
     listen,
 )
 from services.process.errors import KubeletError
+from services.process.files import remove_any
 from services.process.outage import Outage
 
 VERSIONS: Final = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
@@ -47,13 +48,19 @@ class Registration(RegistrationServicer):
     """Serves a driver to the kubelet, whose `plugins_registry` may be missing for now.
 
     `on_answer` gets each answer of the kubelet: the error, empty if it has accepted the driver.
+    `on_lost` gets a socket that somebody deleted, which is made again.
 
     Raises:
         KubeletError: The path of the kubelet's folder is too long for sockets in it.
     """
 
     def __init__(
-        self, kubelet_dir: Path, driver: Driver, *, on_answer: Callable[[str], None]
+        self,
+        kubelet_dir: Path,
+        driver: Driver,
+        *,
+        on_answer: Callable[[str], None],
+        on_lost: Callable[[Path], None],
     ) -> None:
         self.endpoint = dra_socket(kubelet_dir, DRIVER)
         self.socket = dra_registration(kubelet_dir, DRIVER)
@@ -62,6 +69,7 @@ class Registration(RegistrationServicer):
         """Whether the kubelet has accepted the driver since the sockets were made."""
         self._driver = driver
         self._on_answer = on_answer
+        self._on_lost = on_lost
         self._outage = Outage(log, "the driver is not registered", "the driver is registered")
         # Both raise now what would otherwise be tried again for ever.
         address(self.endpoint)
@@ -77,8 +85,8 @@ class Registration(RegistrationServicer):
         while True:
             try:
                 async with self._sockets() as files:
-                    await _until_gone(files)
-                    log.warning("a socket of the driver is gone: making it again")
+                    gone = await _until_gone(files)
+                self._on_lost(gone)
             except KubeletError as error:
                 self._outage.failed(str(error))
                 await asyncio.sleep(CHECK_SECONDS)
@@ -121,9 +129,8 @@ class Registration(RegistrationServicer):
         try:
             self.endpoint.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             # Of a driver that was killed: the node's lock is ours, so none serves there.
-            for path in (self.socket, self._hidden):
-                if path.is_socket():
-                    path.unlink()
+            for path in (self.endpoint, self.socket, self._hidden):
+                remove_any(path)
         except OSError as error:
             raise KubeletError(f"{error.filename}: {error.strerror}") from error
 
@@ -157,8 +164,10 @@ class Registration(RegistrationServicer):
         return pb.RegistrationStatusResponse()
 
 
-async def _until_gone(files: Mapping[Path, Identity | None]) -> None:
+async def _until_gone(files: Mapping[Path, Identity | None]) -> Path:
+    """Wait until a file is lost, and return its path."""
     while True:
-        if any(identify(path) != identity for path, identity in files.items()):
-            return
+        for path, identity in files.items():
+            if identify(path) != identity:
+                return path
         await asyncio.sleep(CHECK_SECONDS)

@@ -34,8 +34,8 @@ from services.kube.connection import ApiConnection
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
-from services.node.kept_files import KeptFiles
-from services.node.last_mode import enter_mode
+from services.node.kept_files import Kept, KeptFiles
+from services.node.last_mode import ModeKeeper, enter_mode
 from services.node.node_check import NodesStartPolicy
 from services.node.port_problems import port_problems
 from services.node.process_parts import NodeProcess
@@ -69,7 +69,7 @@ class ProcessParts(NodeProcess):
         driver_calls: DriverCalls = KERNEL,
         version: str = "",
     ) -> None:
-        super().__init__("plugin", settings, connection, version)
+        super().__init__("plugin", settings, connection, version, folders=[settings.cdi_dir])
         self.settings = settings
         self.connection = connection
         self.driver_calls = driver_calls
@@ -116,6 +116,8 @@ class ModeParts:
         for publisher in self.cdi.values():  # the files are there before the kubelet knows
             self.node.follow(publisher.on_scan)
         self.node.follow(self.resources.on_scan)
+        self._mode_keeper = ModeKeeper(mode, process.folder.path, calls, process.files)
+        self.node.follow(self._mode_keeper.on_scan)
         self.permissions = PermissionCheck(settings, self.node.state, calls)
         self._policies = self._start_policies()
         self._nodes_policy = NodesStartPolicy(
@@ -133,13 +135,16 @@ class ModeParts:
     async def run(self) -> None:
         """Enter the mode, then serve in it until cancelled; registrations go on."""
         process = self._process
-        await enter_mode(self.mode, process.folder.path, self._records, process.calls)
+        folder = process.folder.path
+        may_note = await enter_mode(self.mode, folder, self._records, process.calls)
         for collector in self.collectors:
             process.registry.register(collector)
         try:
             async with asyncio.TaskGroup() as group:
                 for name, loop in self._loops():
                     group.create_task(loop, name=name)
+                if may_note:
+                    group.create_task(self._mode_keeper.keep_forever(), name="mode")
         finally:
             for collector in self.collectors:
                 process.registry.unregister(collector)
@@ -166,6 +171,7 @@ class ModeParts:
             folder=self._process.folder,
             counted=self._process.counted,
             on_attempt=partial(self._attempted, resource),
+            on_lost=lambda path: self._process.files.restored(Kept.SOCKET, path, "it is missing"),
         )
 
     def _attempted(self, resource: str, error: str) -> None:
@@ -230,6 +236,7 @@ class ModeParts:
             files=self._files,
             policy=self._region_policy(),
             count=lambda outcome: hook_calls.labels(outcome).inc(),
+            kept=self._process.files,
         )
 
     def _is_enforced(self) -> bool:

@@ -2,14 +2,14 @@
 
 The kubelet doesn't tell its plugins that it restarts. It leaves its socket behind when it stops,
 deletes all other sockets in the folder when it starts, and creates its own again. So twice a second
-its socket is checked. If only ours is deleted, the kubelet keeps its connection, and `/healthz`
-fails.
+its socket is checked, and so are ours: a kubelet keeps its connection to one that is deleted, but
+could not connect again.
 """
 
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ import structlog
 
 from services.kubelet.sockets import KUBELET_SOCKET, PLUGIN_SOCKET, Identity, address, identify
 from services.node.node_lock import CHECK_SECONDS, NodeLock
+from services.node.removed_folders import RemovedFolder
 from services.process.outage import Outage
 
 MAX_SOCKETS: Final = 999_999_999
@@ -41,12 +42,13 @@ class KubeletFolder:
         self.removed = False
         """Whether the folder was deleted on the host while it is mounted here."""
         self._away = Outage(log, "kubelet is away: waiting for its socket", "kubelet is there")
-        self._had_links = False
+        self._folder = RemovedFolder(folder)
         self._check_seconds = check_seconds
         self._changed = asyncio.Event()
         self._names = f"accelbind-{secrets.token_hex(4)}"
         """Random: a plugin that was killed and restarted must not use its old names either."""
         self._sockets = 0
+        self._served: dict[Path, Identity] = {}
         address(self._socket_path(MAX_SOCKETS))
         self._check_removed()
         self._shown = self._present()
@@ -72,7 +74,8 @@ class KubeletFolder:
 
     def _present(self) -> tuple[object, ...]:
         lock = self.lock
-        return self.kubelet, self.removed, lock.waits_for, lock.is_active, lock.is_lost
+        lost = frozenset(filter(self.is_lost, self._served))
+        return self.kubelet, self.removed, lock.waits_for, lock.is_active, lock.is_lost, lost
 
     async def present(self) -> Identity:
         """Wait for the kubelet's socket, and return its identity now, not at the last check.
@@ -105,6 +108,20 @@ class KubeletFolder:
         self.lock.require()
         self._sockets += 1
         return self._socket_path(self._sockets)
+
+    @contextlib.contextmanager
+    def serving(self, path: Path) -> Iterator[None]:
+        """Check a socket of ours in the folder."""
+        if (identity := identify(path)) is not None:
+            self._served[path] = identity
+        try:
+            yield
+        finally:
+            self._served.pop(path, None)
+
+    def is_lost(self, path: Path) -> bool:
+        """Whether a socket that is served was deleted, or another file has its name."""
+        return path in self._served and identify(path) != self._served[path]
 
     def _socket_path(self, number: int) -> Path:
         return self.path / f"{self._names}-{number}.sock"
@@ -141,11 +158,4 @@ class KubeletFolder:
             log.info("kubelet has restarted", socket=str(self.socket))
 
     def _check_removed(self) -> None:
-        # A mounted folder that is deleted on the host stays the deleted one until the container
-        # ends, and only another container gets the new folder. It has no links then. One that is
-        # just being deleted here is gone at the second look.
-        # Some file systems never count any.
-        with contextlib.suppress(OSError):
-            links = [self.path.stat().st_nlink for _ in range(2)]
-            self._had_links |= links[0] > 0
-            self.removed = self._had_links and not any(links)
+        self.removed = self._folder.check()

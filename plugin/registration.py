@@ -4,7 +4,8 @@
          ▲                                                                           │
          └──────────────── close the server, wait a little ◄─────────────────────────┘
 
-A registration is lost when the kubelet has a new socket (it restarted), or when its stream ends.
+A registration is lost when the kubelet has a new socket (it restarted), when its stream ends, or
+when somebody has deleted our socket.
 """
 
 import asyncio
@@ -50,6 +51,7 @@ NO_ANSWER: Final = "nothing answers"
 """Start of the error while the kubelet is away."""
 
 RESTARTED: Final = "the kubelet restarted"
+LOST: Final = "its socket was deleted"
 
 log = structlog.get_logger(component="plugin")
 
@@ -63,7 +65,11 @@ class RegistrationState(StrEnum):
 
 
 class Registration:
-    """Keeps one resource registered; `on_attempt` gets each attempt's error, empty if none."""
+    """Keeps one resource registered.
+
+    `on_attempt` gets each attempt's error, empty if none; `on_lost` gets a socket of ours that
+    somebody deleted.
+    """
 
     def __init__(
         self,
@@ -74,6 +80,7 @@ class Registration:
         folder: KubeletFolder,
         counted: CountedResources,
         on_attempt: Callable[[str], None],
+        on_lost: Callable[[Path], None] = lambda _: None,
     ) -> None:
         self.resource = resource
         self.devices = devices
@@ -83,6 +90,7 @@ class Registration:
         self._folder = folder
         self._counted = counted
         self._on_attempt = on_attempt
+        self._on_lost = on_lost
         self._backoff = Backoff(REGISTER_FIRST_SECONDS)
         self._has_devices = asyncio.Event()
         self._outage = Outage(
@@ -123,8 +131,11 @@ class Registration:
                         {
                             RESTARTED: self._restarted(identity),
                             "the kubelet ended its stream": server.cut.wait(),
+                            LOST: self._lost(server.path),
                         }
                     )
+                if reason == LOST and self._folder.kubelet == identity:
+                    self._on_lost(server.path)
                 self.state = RegistrationState.WAITING
                 log.info(
                     "registration lost, will register again", resource=self.resource, reason=reason
@@ -158,7 +169,8 @@ class Registration:
         server = self.server = self._create_server(self.devices, self._folder.new_socket())
         try:
             await server.start()
-            yield server
+            with self._folder.serving(server.path):
+                yield server
         finally:
             self.server = None
             await server.close()
@@ -206,6 +218,9 @@ class Registration:
                 "the kubelet accepted the registration but hasn't asked for the devices within"
                 f" {OPEN_SECONDS:g} s"
             ) from error
+
+    async def _lost(self, path: Path) -> None:
+        await self._folder.until(lambda: self._folder.is_lost(path))
 
     async def _restarted(self, identity: Identity) -> None:
         await self._folder.until(lambda: self._folder.kubelet != identity)

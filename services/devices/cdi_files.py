@@ -2,12 +2,11 @@
 
 import errno
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from services.process.files import discard_unfinished, replace_file
+from services.process.files import discard_unfinished, file_fault, remove_any, replace_file
 
 MODE: Final = 0o644
 """The runtime that reads it may run as any user."""
@@ -55,39 +54,21 @@ class CdiFolder:
         """
         if not content:
             return "it is there" if os.path.lexists(self.path) else ""
-        try:
-            with open(self.path, "rb", opener=_open) as file:
-                mode = os.fstat(file.fileno()).st_mode
-                if not stat.S_ISREG(mode):
-                    return "it is no regular file"
-                if file.read(len(content) + 1) != content:
-                    return "it has another content"
-        except FileNotFoundError:
-            return "it is missing"
-        except OSError as error:
-            return f"it can't be read: {error.strerror}"
-        return "" if stat.S_IMODE(mode) == MODE else f"its mode is {stat.S_IMODE(mode):o}"
+        return file_fault(self.path, content, mode=MODE)
 
     def _replace(self, content: bytes, found: str) -> bool:
         if not found:
             discard_unfinished(self.path)
             return False
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            replace_file(self.path, content, mode=MODE)
-        except IsADirectoryError:
-            self.path.rmdir()  # an empty one; runtimes make one of a mount that has no file
-            replace_file(self.path, content, mode=MODE)
+        replace_file(self.path, content, mode=MODE)
         return True
 
     def _remove(self) -> bool:
         discard_unfinished(self.path)
         if not os.path.lexists(self.path):  # in a read-only folder, removing nothing fails too
             return False
-        try:
-            self.path.unlink(missing_ok=True)
-        except IsADirectoryError:
-            self.path.rmdir()
+        remove_any(self.path)
         return True
 
     def _sentence(self, content: bytes, error: OSError) -> str:
@@ -95,7 +76,3 @@ class CdiFolder:
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
             reason += f" (as user {os.geteuid()}: let it write to {folder})"
         return f"{self.path} can't be {'written' if content else 'removed'}: {reason}"
-
-
-def _open(path: str, _: int) -> int:
-    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

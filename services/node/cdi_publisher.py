@@ -97,11 +97,12 @@ class CdiPublisher:
             self._kept.update(KEPT[self._kind], str(error))
             return False
         self._kept.update(KEPT[self._kind], done.error)
+        is_known = bool(file.content) and file.content == self._written
         if not done.error:
             self.published, self._written = frozenset(file.devices), file.content
         elif done.lost:  # a runtime fails a container for a name that it can't find
             self.published = frozenset()
-        if done.changed and file.content and file.content == self._written:
+        if done.changed and is_known:
             self._kept.restored(KEPT[self._kind], self._folder.path, done.found)
         elif done.changed:
             log.info(

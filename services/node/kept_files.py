@@ -21,6 +21,14 @@ class Kept(StrEnum):
     """The CDI file of the devices of device types."""
     CDI_CLAIM = "cdi-claim"
     """The CDI files of claims."""
+    CLAIM = "claim"
+    """The entries of claims."""
+    MODE = "mode"
+    """The mode that is served."""
+    SOCKET = "socket"
+    """The sockets for the kubelet."""
+    HOOK_SOCKET = "hook-socket"
+    """The socket for the OCI hook."""
 
 
 class KeptFiles:

@@ -9,14 +9,17 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 
 from services.devices.model import PluginMode
+from services.node.kept_files import Kept, KeptFiles
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
+from services.process.due import Due
 from services.process.errors import HardwareError
-from services.process.files import open_regular, replace_file
+from services.process.files import file_fault, open_regular, replace_file
 from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.programming.records import PortRecords
@@ -38,6 +41,8 @@ UNTRUSTED: Final = b'{"since": null}\n'
 
 SECONDS: Final = 5.0
 """For reading and writing once."""
+
+MODE: Final = 0o600
 
 _MAX_BYTES: Final = 4 << 20
 _REGION_MODES: Final = (PluginMode.REGION, PluginMode.REGIONDEVEL)
@@ -62,10 +67,11 @@ async def enter_mode(
     calls: BlockingCalls,
     *,
     keep_empty: bool = False,
-) -> None:
+) -> bool:
     """Delete records that don't outlive a mode, and write it; return once it may be served.
 
     `keep_empty` keeps the empty ones: in DRA, also workloads that program may have such ports.
+    Returns whether the mode may be noted: not if there may be records that don't count.
     """
     backoff = Backoff()
     outage = Outage(
@@ -76,7 +82,7 @@ async def enter_mode(
     )
     while True:
         try:
-            await calls.run(
+            may_be_noted = await calls.run(
                 "state files",
                 lambda: _enter(mode, plugins, records, keep_empty=keep_empty),
                 timeout=SECONDS,
@@ -87,10 +93,10 @@ async def enter_mode(
             await asyncio.sleep(backoff.pause())
         else:
             outage.ended()
-            return
+            return may_be_noted
 
 
-def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty: bool) -> None:
+def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty: bool) -> bool:
     last, older = last_mode(plugins), plugins / OLDER
     has_older = os.path.lexists(older)
     # Mode regiondevel hands out the power to program, so no record outlives it. An unknown mode may
@@ -104,19 +110,73 @@ def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty:
             if last is not None or mode in _REGION_MODES:
                 raise
             log.warning("records of what is in ports are not deleted", reason=str(error))
-            return
+            return False
     if last is mode and not has_older:
-        return
+        return True
     try:
-        older.parent.mkdir(mode=0o755, exist_ok=True)
-        replace_file(plugins / OLDER_MARK, UNTRUSTED, mode=0o600)
-        replace_file(plugins / FILE, f"{mode}\n".encode(), mode=0o600)
+        _write(mode, plugins)
         older.unlink(missing_ok=True)
     except OSError as error:
         if last is not None:  # the file says another mode
             raise
         # As where there is no kubelet yet. The next start finds none, and deletes all records.
         log.warning("the mode that is served is not remembered", reason=str(error))
+    return True
+
+
+def _write(mode: PluginMode, plugins: Path) -> str:
+    """Write the files that differ; return how one was found, if any."""
+    found = ""
+    for path, content in (
+        (plugins / OLDER_MARK, UNTRUSTED),
+        (plugins / FILE, f"{mode}\n".encode()),
+    ):
+        if fault := file_fault(path, content, mode=MODE):
+            path.parent.mkdir(mode=0o755, exist_ok=True)
+            replace_file(path, content, mode=MODE)
+            found = found or f"{path.name}: {fault}"
+    return found
+
+
+class ModeKeeper:
+    """Keeps the mode on the disk while it is served."""
+
+    def __init__(
+        self, mode: PluginMode, plugins: Path, calls: BlockingCalls, kept: KeptFiles
+    ) -> None:
+        self._mode = mode
+        self._plugins = plugins
+        self._calls = calls
+        self._kept = kept
+        self._due = Due()
+
+    def on_scan(self, _: NodeState) -> None:
+        """Check the file soon."""
+        self._due.request()
+
+    async def keep_forever(self) -> NoReturn:
+        """Check after each scan, until cancelled."""
+        await self._due.run_forever(self.run_once)
+
+    async def run_once(self) -> None:
+        """Restore the file if it is lost."""
+        path = self._plugins / FILE
+        try:
+            found = await self._calls.run(
+                "state files",
+                lambda: _write(self._mode, self._plugins),
+                timeout=SECONDS,
+                what=f"writing {path}",
+            )
+        except FileNotFoundError:  # no kubelet has been here, or its folder is just deleted
+            found, error = "", ""
+        except (OSError, HardwareError) as failure:
+            found, error = "", f"{path} can't be written: {failure}"
+        else:
+            error = ""
+        if found:
+            self._kept.restored(Kept.MODE, path, found)
+        self._kept.update(Kept.MODE, error)
 
 
 def _read(path: Path) -> str:

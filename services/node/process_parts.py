@@ -1,12 +1,14 @@
 """What plugin and DRA driver have alike, for as long as their process lives."""
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from services.kube.connection import ApiConnection
 from services.kube.events import EventRecord, EventRecorder
 from services.node.kept_files import KeptFiles
 from services.node.metrics import NodeMetrics
+from services.node.removed_folders import end_if_removed
 from services.node.reports import NodeReports
 from services.node.settings import NodeSettings
 from services.process import http
@@ -17,13 +19,20 @@ class NodeProcess:
     """A process on a node.
 
     Events are written through `connection`; without one they are dropped. `name` is `plugin` or
-    `dra`, an empty `version` is looked up.
+    `dra`, an empty `version` is looked up. Besides the state folder it writes to `folders`.
     """
 
     def __init__(
-        self, name: str, settings: NodeSettings, connection: ApiConnection | None, version: str
+        self,
+        name: str,
+        settings: NodeSettings,
+        connection: ApiConnection | None,
+        version: str,
+        *,
+        folders: Iterable[Path | None],
     ) -> None:
         self.calls = BlockingCalls()
+        self._folders = [each for each in (settings.state_dir, *folders) if each is not None]
         self.registry = http.new_registry()
         http.build_info(self.registry, name, version)
         self.node_metrics = NodeMetrics(self.registry)
@@ -47,5 +56,6 @@ class NodeProcess:
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What runs as long as the process, by name."""
+        yield "folders", end_if_removed(self._folders)
         if self.recorder is not None:
             yield "events", self.recorder.write_forever()

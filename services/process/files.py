@@ -22,7 +22,11 @@ def replace_files(files: Mapping[Path, tuple[bytes, int]]) -> None:
         for path, (content, mode) in files.items():
             write_new(_beside(path), content, mode=mode)
         for path in files:
-            _beside(path).replace(path)
+            try:
+                _beside(path).replace(path)
+            except IsADirectoryError:
+                path.rmdir()  # an empty one; runtimes make one for a mount that has no file
+                _beside(path).replace(path)
     except BaseException:
         for path in files:
             discard_unfinished(path)
@@ -30,6 +34,14 @@ def replace_files(files: Mapping[Path, tuple[bytes, int]]) -> None:
     # Only then are the renames on the disk.
     for folder in {path.parent for path in files}:
         sync_folder(folder)
+
+
+def remove_any(path: Path) -> None:
+    """Remove a file of any kind, or an empty folder; nothing need be there."""
+    try:
+        path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        path.rmdir()
 
 
 def discard_unfinished(path: Path) -> None:
@@ -67,6 +79,20 @@ def _open_regular(path: str, flags: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file")
     return descriptor
+
+
+def file_fault(path: Path, content: bytes, *, mode: int) -> str:
+    """Why a file isn't there with this content and mode; empty if it is."""
+    try:
+        with open_regular(path) as file:
+            if file.read(len(content) + 1) != content:
+                return "it has another content"
+            found = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except FileNotFoundError:
+        return "it is missing"
+    except OSError as error:
+        return f"it can't be read: {error.strerror or error}"
+    return "" if found == mode else f"its mode is {found:o}"
 
 
 def sync_folder(folder: Path) -> None:

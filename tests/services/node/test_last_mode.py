@@ -141,9 +141,9 @@ async def test_nothing_is_served_while_a_file_says_another_mode(
     plugins: Path, records: PortRecords
 ) -> None:
     (plugins / FILE).write_text("region")
-    (plugins / OLDER_MARK).mkdir()  # so that writing fails
+    (plugins / OLDER_MARK / "file").mkdir(parents=True)  # so that writing fails
     async with waits(AF, plugins, records):
-        (plugins / OLDER_MARK).rmdir()
+        (plugins / OLDER_MARK / "file").rmdir()
     assert last_mode(plugins) is AF
 
 

@@ -1,0 +1,180 @@
+"""What the plugin keeps on the disk is there again after somebody removed or changed it."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from prometheus_client import generate_latest
+from structlog.testing import capture_logs
+
+from plugin.composition import ProcessParts
+from plugin.process import Plugin
+from services.devices.model import PluginMode
+from services.process.errors import AccelbindError
+from simulator.cards import CardSpec, Rack
+from tests.plugin.support import AF, Bed, container, serving, settings
+from tests.plugin.test_hook import Runtime
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+Damage: TypeAlias = Callable[[Path], None]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def open_to_all(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_file(path: Path) -> None:
+    path.unlink()
+    path.touch()
+
+
+def remove_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def written(path: Path) -> tuple[bytes, int] | None:
+    """The content and the mode of a regular file."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    return path.read_bytes(), path.stat().st_mode & 0o7777
+
+
+def restored(plugin: Plugin, kind: str) -> int:
+    start = f'accelbind_files_restored_total{{kind="{kind}",outcome="restored"}} '
+    lines = generate_latest(plugin.parts.registry).decode().splitlines()
+    return int(float(next(line for line in lines if line.startswith(start)).split()[-1]))
+
+
+def has_restored(plugin: Plugin, kind: str, wanted: int) -> bool:
+    return restored(plugin, kind) == wanted
+
+
+async def unready(plugin: Plugin) -> str:
+    """The reasons why the plugin isn't ready; empty if it is."""
+    status, text = await plugin.probes.readyz()
+    return "" if status == 200 else text
+
+
+async def is_ready(plugin: Plugin) -> bool:
+    return await unready(plugin) == ""
+
+
+@pytest.fixture(autouse=True)
+def card(rack: Rack) -> str:
+    return rack.add_card(CardSpec())
+
+
+FILES = {"cdi-fpga": "cdi/accelbind-fpga.json", "mode": "k/device-plugins/accelbind/mode"}
+DAMAGES = (Path.unlink, truncate, open_to_all, link, replace_by_folder, remove_folder)
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_file_is_restored_after_the_next_scan(bed: Bed, kind: str, damage: Damage) -> None:
+    path = bed.folder / FILES[kind]
+    async with bed.running(cdi_dir=bed.folder / "cdi") as plugin:
+        await bed.offers(1)
+        before = await eventually_async(lambda: written(path))
+        await eventually_async(lambda: is_ready(plugin))
+        with capture_logs() as logs:
+            damage(path)
+            await eventually_async(lambda: written(path) == before)
+            await eventually_async(lambda: restored(plugin, kind) == 1)
+        lines = [each["file"] for each in logs if each["event"] == "a lost file is restored"]
+        assert lines == [str(path)]
+        await eventually_async(lambda: is_ready(plugin))
+
+
+@pytest.mark.parametrize("kind", FILES)
+async def test_a_plugin_that_cannot_restore_a_file_is_not_ready_and_says_why(
+    bed: Bed, kind: str
+) -> None:
+    path = bed.folder / FILES[kind]
+    async with bed.running(cdi_dir=bed.folder / "cdi") as plugin:
+        await bed.offers(1)
+        await eventually_async(lambda: written(path))
+        await eventually_async(lambda: is_ready(plugin))
+        obstacle = path.with_name(f".{path.name}.new")
+        obstacle.mkdir()
+        path.unlink()
+        await eventually_async(lambda: unready(plugin))
+        assert f"{path} can't be written: " in await unready(plugin)
+        obstacle.rmdir()
+        await eventually_async(lambda: is_ready(plugin))
+        assert written(path)
+
+
+async def test_a_deleted_socket_is_served_anew_and_pods_go_on_getting_devices(bed: Bed) -> None:
+    async with bed.running() as plugin:
+        await bed.offers(1)
+        damages: tuple[Damage, ...] = (Path.unlink, replace_by_file, replace_by_folder)
+        for number, damage in enumerate(damages, 1):
+            server = serving(plugin).resources.registrations[AF].server
+            assert server is not None
+            damage(server.path)
+            await eventually_async(partial(has_restored, plugin, "socket", number))
+            await eventually_async(lambda: is_ready(plugin))
+            await bed.offers(1)
+        assert (await plugin.probes.healthz())[0] == 200
+        started = await bed.start("p", container("c", AF))
+        assert started["c"].granted.devices
+
+
+HOOK_DAMAGES = (Path.unlink, open_to_all, replace_by_file, replace_by_folder, remove_folder)
+
+
+@pytest.mark.parametrize("damage", HOOK_DAMAGES)
+async def test_the_hook_is_answered_after_its_socket_was_lost(bed: Bed, damage: Damage) -> None:
+    path = bed.folder / "state/hook.sock"
+    values: dict[str, Any] = {"programming": "oci-hook", "hook_path": bed.folder / "hook"}
+    async with bed.running(PluginMode.REGION, cdi_dir=bed.folder / "cdi", **values) as plugin:
+        await eventually_async(path.is_socket)
+        runtime = Runtime(bed.folder)
+        runtime.configure("uid")
+        damage(path)
+        await eventually_async(lambda: restored(plugin, "hook-socket") == 1)
+        assert path.stat().st_mode & 0o7777 == 0o600
+        code, text = await asyncio.to_thread(runtime.run, runtime.state(), str(path), "dfl-fme.0")
+        assert (code, "which the kubelet has not allocated to it" in text) == (1, True), text
+
+
+@pytest.mark.parametrize("which", ["cdi", "state"])
+async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
+    short_dir: Path, which: str
+) -> None:
+    host = short_dir / "host"
+    host.mkdir()
+    (short_dir / "k/device-plugins").mkdir(parents=True)
+    folder = os.open(host, os.O_RDONLY)
+    try:  # such a link leads to a folder that was removed, as a mount does
+        (short_dir / which).symlink_to(f"/proc/self/fd/{folder}")
+        plugin = Plugin(ProcessParts(settings(short_dir, cdi_dir=short_dir / "cdi")))
+        task = asyncio.create_task(plugin.serve(asyncio.Event()))
+        await eventually_async(lambda: plugin.serving and plugin.serving.node.state.inventory)
+        shutil.rmtree(host)
+        async with asyncio.timeout(60):
+            with pytest.raises(AccelbindError, match=f"{which} was removed on the host"):
+                await task
+    finally:
+        os.close(folder)
