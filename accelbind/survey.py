@@ -16,7 +16,7 @@ from services.admission.findings import ResourceUse, add_advertised, resource_us
 from services.admission.mutate import Policy
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
 from services.kube.config import NO_KUBECONFIG, load_config
-from services.kube.lists import list_objects
+from services.kube.lists import MAX_SURVEY, list_objects
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.namespace import list_entries
@@ -77,7 +77,9 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
         """What is read of the objects of a kind; None if they can't be listed."""
         about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
         try:
-            return await list_objects(client, kind.path(within), lambda obj: read(about | obj))
+            return await list_objects(
+                client, kind.path(within), lambda obj: read(about | obj), most=MAX_SURVEY
+            )
         except BadStatus as error:
             if error.status == FORBIDDEN:
                 result.missing.append(f"{kind.plural}: {error}")

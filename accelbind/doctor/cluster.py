@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from accelbind.doctor.model import Line, Subject, Unseen, ok, unseen
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.kube.connection import connector
-from services.kube.lists import decode, list_objects
+from services.kube.lists import MAX_SURVEY, decode_object, list_objects
 from services.names import UNIT_RESOURCE
 from services.process.errors import ClusterError
 from services.process.text import plain
@@ -52,7 +52,7 @@ class Cluster(Subject):
 
         async def work(client: ClusterClient) -> list[Json]:
             try:
-                return await list_objects(client, path, keep)
+                return await list_objects(client, path, keep, most=MAX_SURVEY)
             except BadStatus as error:
                 if error.status == NOT_FOUND:
                     return []
@@ -90,7 +90,7 @@ class Cluster(Subject):
 
 async def _get(client: ClusterClient, path: str) -> Json | None:
     body = await client.get(path)
-    return None if body is None else decode(body, path, Json)
+    return None if body is None else await decode_object(body, path)
 
 
 def check_api_server(cluster: Cluster) -> Iterator[Line]:

@@ -21,8 +21,11 @@ from services.process.errors import AccelbindError, ClusterError
 from services.process.json import UNREADABLE
 from services.process.text import plain
 
-# Bytes of an answer: etcd keeps no object above 1.5 MiB, and objects in lists are small.
+# Bytes of an answer: objects in lists are small.
 MAX_BODY: Final = 16 * 1024 * 1024
+
+# Bytes of an object, and of a line of a watch, which has one: an API server accepts 3 MiB.
+MAX_OBJECT: Final = 4 * 1024 * 1024
 
 # For a request from first to last byte: httpx2's own time-outs start over with each byte.
 _TOTAL_SECONDS: Final = 12.0
@@ -75,7 +78,7 @@ class Conflict(BadStatus):
 
 
 class TooLong(ClusterError):
-    """An answer, or a line of one, exceeds `MAX_BODY`."""
+    """An answer, an object or a list is larger than its limit."""
 
 
 class Unreadable(ClusterError):
@@ -216,20 +219,21 @@ class ClusterClient:
     ) -> AsyncGenerator[bytes, None]:
         rest = bytearray()
         async with self._translated(what):
-            chunks = response.aiter_bytes()
+            chunks = _raw_chunks(response, what)
             while True:
                 async with asyncio.timeout_at(deadline):
                     chunk = await anext(chunks, None)
                 if chunk is None:
                     break
+                await asyncio.sleep(0)  # a chunk may be a byte
                 # Not `splitlines`: JSON may hold other line ends unescaped, such as U+0085.
                 *whole, last = chunk.split(b"\n")
                 for piece in whole:
                     yield bytes(rest + piece)
                     rest.clear()
                 rest += last
-                if len(rest) > MAX_BODY:
-                    raise TooLong(f"a line of {what} is longer than {MAX_BODY} bytes")
+                if len(rest) > MAX_OBJECT:
+                    raise TooLong(f"a line of {what} is longer than {MAX_OBJECT} bytes")
         if rest:
             yield bytes(rest)
 
@@ -304,12 +308,19 @@ def _reason(error: BaseException) -> str:
     return os.strerror(error.errno).lower()
 
 
+def _raw_chunks(response: httpx2.Response, what: str) -> AsyncIterator[bytes]:
+    if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
+        raise Unreadable(f"the answer to {what} is {plain(encoding, 40)}, which was not accepted")
+    return response.aiter_raw()
+
+
 async def _read_whole(response: httpx2.Response, what: str) -> HttpResponse:
     body = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in _raw_chunks(response, what):
         body += chunk
         if len(body) > MAX_BODY:
             raise TooLong(f"the answer to {what} is longer than {MAX_BODY} bytes")
+        await asyncio.sleep(0)  # a chunk may be a byte: other tasks run in between
     # A date in its place, which HTTP allows, is ignored: API servers send seconds.
     wait = response.headers.get("Retry-After", "")
     retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0

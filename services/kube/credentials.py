@@ -33,6 +33,9 @@ USER_AGENT: Final = "accelbind"
 
 CONNECT_SECONDS: Final = 3.0
 _READ_SECONDS: Final = 8.0
+_MOST_INTERIM: Final = 10
+_NEXT_HEAD: Final = b"\nHTTP/1."
+_HEAD_PART: Final = len(_NEXT_HEAD) - 1
 _IDLE_CONNECTIONS: Final = 4
 # Firewalls drop idle connections silently, some after a few minutes, and the next request on one
 # would time out.
@@ -43,7 +46,12 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
     """Create an authenticated client for the paths of the API server."""
     secure = access.server.startswith("https:")
     context = create_tls_context(access) if secure else None
-    headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+    # A few compressed bytes could become gigabytes, and httpx2 has no limit for them.
+    headers = {
+        "User-Agent": USER_AGENT,
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+    }
     tokens: _TokenFile | _PluginToken | None = None
     if access.token_file is not None:
         tokens = _TokenFile(access.token_file)
@@ -94,11 +102,38 @@ def _close_cancelled_handshake() -> Callable[[str, Mapping[str, Any]], Awaitable
     return trace
 
 
+class _BoundedTls(ssl.SSLObject):
+    """TLS that ends at a flood of interim answers (`103 Early Hints`)."""
+
+    # httpcore2 skips them without a limit, and reads thousands before other tasks run. The bytes of
+    # a JSON answer never contain the beginning of another one.
+    _interim = 0
+    _last = b""
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # anyio writes bytes
+        self._interim, self._last = 0, b""
+        return super().write(data)
+
+    def read(  # type: ignore[override]  # anyio gives no buffer
+        self,
+        len: int = 1024,  # noqa: A002 - as in `ssl`
+        buffer: bytearray | None = None,
+    ) -> bytes:
+        data = super().read(len, buffer)
+        recent = self._last + data
+        self._interim += recent.count(_NEXT_HEAD)
+        self._last = recent[-_HEAD_PART:]
+        if self._interim > _MOST_INTERIM:
+            raise ssl.SSLError(1, f"more than {_MOST_INTERIM} interim answers to one request")
+        return data
+
+
 def create_tls_context(access: Access) -> ssl.SSLContext:
     """Create the TLS context for the API server."""
     context = (
         ssl.create_default_context() if access.authority is None else _trusting(access.authority)
     )
+    context.sslobject_class = _BoundedTls
     # As in Go: every CA in the file is trusted, also one that Python 3.13 rejects, which is strict
     # about extensions, and an intermediate one.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

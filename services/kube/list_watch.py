@@ -171,7 +171,7 @@ class WatchLoop(ABC):
             async for line in lines:
                 if not line:
                     continue
-                await self._apply(client, _read_line(line))
+                await self._apply(client, await _read_line(line))
                 self.last_seen = self._clock()
                 # Not with the first event: watches that only ever send one would seem to work.
                 if self._open_seconds >= self._timing.steady:
@@ -221,10 +221,10 @@ _LINE: Final = msgspec.json.Decoder(WatchEvent)
 _STATUS: Final = msgspec.json.Decoder(Status)
 
 
-def _read_line(line: bytes) -> WatchEvent:
+async def _read_line(line: bytes) -> WatchEvent:
     # A line that can't be read may be cut off, or hold a change: the objects must be read again.
     try:
-        event = decode_pruned(_LINE, line)
+        event = await decode_pruned(_LINE, line)
         status = _STATUS.decode(event.object) if event.type == "ERROR" else None
     except UNREADABLE as error:
         raise unreadable_line(error) from error

@@ -1,19 +1,31 @@
 """Lists of objects, read page by page: all pages show one moment."""
 
+import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from services.kube.client import ClusterClient, TooLong, Unreadable
+from services.kube.client import MAX_OBJECT, ClusterClient, TooLong, Unreadable
+from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
 from services.process.text import plain
 
 T = TypeVar("T")
 
 PAGE: Final = 500  # objects, as client-go requests them
+
+MAX_LIST: Final = 64 * 1024 * 1024
+"""Bytes of all pages of a list, each page and object counting `OBJECT_BYTES` more."""
+OBJECT_BYTES: Final = 1024
+"""About what an object costs in memory, however small it is."""
+MAX_SURVEY: Final = 1024 * 1024 * 1024
+"""As `MAX_LIST`, for a command that lists all pods of a cluster and keeps little of each."""
+LIST_SECONDS: Final = 120.0
+"""From the first request of a list to the last."""
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -31,17 +43,19 @@ class Page(msgspec.Struct):
 
 
 async def read_pages(
-    client: ClusterClient, path: str, selector: str = ""
+    client: ClusterClient, path: str, selector: str = "", *, most: int | None = None
 ) -> AsyncGenerator[Page, None]:
-    """Yield a list page by page.
+    """Yield a list page by page, up to `most` bytes; `MAX_LIST` unless given.
 
     With a `selector`, it has only the objects whose fields it names (`spec.nodeName=node-1`).
 
     Raises:
         BadStatus: The API server refuses; with 410, the list has expired meanwhile.
+        TooLong: The list has more bytes.
         ClusterError: It doesn't answer, or not with a list.
     """
-    limit, token = PAGE, ""
+    limit, token, left = PAGE, "", most or MAX_LIST
+    deadline = time.monotonic() + LIST_SECONDS
     while True:
         params: dict[str, str | int] = {"limit": limit}
         if selector:
@@ -50,13 +64,19 @@ async def read_pages(
             params["continue"] = token
         try:
             answer = await client.request("GET", path, params=params)
+            body = client.expect(answer, f"GET {path}").body
+            page = await decode(body, path, Page)
         except TooLong:
             if limit == 1:
                 raise
             # The next pages are smaller, for a while.
             limit = max(1, limit // 8)
             continue
-        page = decode(client.expect(answer, f"GET {path}").body, path, Page)
+        left -= len(body) + OBJECT_BYTES * (1 + len(page.items or ()))
+        if left < 0:
+            raise TooLong(f"the list GET {path} has too many bytes or objects")
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the list GET {path} takes longer than {LIST_SECONDS:.0f} s")
         # A broken proxy or server must not keep us in the loop.
         if token and page.metadata.continue_ == token:
             raise Unreadable(f"the list GET {path} repeats a page")
@@ -72,21 +92,31 @@ async def list_objects(
     path: str,
     read: Callable[[dict[str, Any]], T | None],
     selector: str = "",
+    *,
+    most: int | None = None,
 ) -> list[T]:
-    """What `read` returns for each object of a list, without None."""
-    async with aclosing(read_pages(client, path, selector)) as pages:
+    """What `read` returns for each object of a list, without None; `most` as in `read_pages`."""
+    async with aclosing(read_pages(client, path, selector, most=most)) as pages:
         return [
             converted
             async for page in pages
             for item in page.items or ()
-            if (converted := read(decode(item, path, dict[str, Any]))) is not None
+            if (converted := read(await decode_object(item, path))) is not None
         ]
 
 
-def decode(body: bytes | msgspec.Raw, path: str, kind: type[T]) -> T:
+async def decode_object(body: bytes | msgspec.Raw, path: str) -> dict[str, Any]:
+    """The object in the answer to a GET, or in a part of it."""
+    await asyncio.sleep(0)  # a page may have many, and other tasks run in between
+    if memoryview(body).nbytes > MAX_OBJECT:  # decoded, it could take twenty times as much
+        raise Unreadable(f"an object in the answer to GET {path} is larger than {MAX_OBJECT} bytes")
+    return await decode(body, path, dict[str, Any])
+
+
+async def decode(body: bytes | msgspec.Raw, path: str, kind: type[T]) -> T:
     """The answer to a GET, or a part of it, as a value of a type."""
     try:
-        return decode_pruned(msgspec.json.Decoder(kind), body)
+        return await decode_pruned(msgspec.json.Decoder(kind), body)
     except UNREADABLE as error:
         raise Unreadable(
             f"the answer to GET {path} can't be read: {plain(str(error), 200)}"
@@ -94,23 +124,33 @@ def decode(body: bytes | msgspec.Raw, path: str, kind: type[T]) -> T:
 
 
 _MAX_DEPTH: Final = 100
+_BREATH: Final = 1000
+"""Brackets and strings after which other tasks run."""
 _STRING_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]')
 
 
-def decode_pruned(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw) -> T:
-    """Decode JSON; a value nested deeper than the decoder follows is read as null."""
+async def decode_pruned(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw) -> T:
+    """Decode JSON; a value nested deeper than the decoder follows is read as null.
+
+    Raises:
+        TooLong: Such a value is in more than `MAX_OBJECT` bytes: in a page, request fewer objects.
+    """
     try:
         return decoder.decode(data)
-    except RecursionError:
+    except RecursionError as error:
+        if memoryview(data).nbytes > MAX_OBJECT:
+            raise TooLong(f"deeply nested JSON of more than {MAX_OBJECT} bytes") from error
         # The API server stores `managedFields` with thousands of levels; one such object must not
         # make the list of all namespaces unreadable.
-        return decoder.decode(_prune(bytes(data)))
+        return decoder.decode(await _prune(bytes(data)))
 
 
-def _prune(data: bytes) -> bytes:
+async def _prune(data: bytes) -> bytes:
     """JSON with null in place of everything below `_MAX_DEPTH` levels."""
     kept, depth, start = bytearray(), 0, 0
-    for match in _STRING_OR_BRACKET.finditer(data):
+    for number, match in enumerate(_STRING_OR_BRACKET.finditer(data)):
+        if number % _BREATH == 0:
+            await asyncio.sleep(0)
         if match[0] in b"[{":
             depth += 1
             if depth == _MAX_DEPTH:

@@ -13,9 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from services.kube.client import (
+    MAX_OBJECT,
     NOT_FOUND,
     BadStatus,
     ClusterClient,
+    TooLong,
     segment,
 )
 from services.process.errors import ClusterError
@@ -99,6 +101,8 @@ async def delete_object(client: ClusterClient, read: NamedObject) -> None:
 
 
 def _decode_object(body: bytes, path: str) -> dict[str, Any]:
+    if len(body) > MAX_OBJECT:  # decoded, it could take twenty times as much
+        raise TooLong(f"{path} can't be read: it has more than {MAX_OBJECT} bytes")
     try:
         item = msgspec.json.decode(body)
     except UNREADABLE as error:

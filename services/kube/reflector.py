@@ -11,10 +11,17 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import msgspec
 import structlog
 
-from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, Unreadable
+from services.kube.client import (
+    MAX_OBJECT,
+    NOT_FOUND,
+    BadStatus,
+    ClusterClient,
+    TooLong,
+    Unreadable,
+)
 from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming, unreadable_line
-from services.kube.lists import read_pages
+from services.kube.lists import MAX_LIST, OBJECT_BYTES, read_pages
 from services.process.json import UNREADABLE
 
 T = TypeVar("T")
@@ -132,6 +139,8 @@ class Reflector(WatchLoop, Generic[T]):
         """Whether the API server doesn't know the kind, and no objects of it are known."""
         self._path = path
         self._store = store
+        self._received = 0
+        """Bytes of the events since the last list, as `MAX_LIST` counts them."""
 
     def _watch_request(self) -> tuple[str, dict[str, str | int]]:
         params: dict[str, str | int] = {"fieldSelector": self._selector} if self._selector else {}
@@ -145,6 +154,7 @@ class Reflector(WatchLoop, Generic[T]):
     async def _read(self, client: ClusterClient) -> float | None:
         """Replace the objects of the store."""
         version, unreadable = "", 0
+        self._received = 0
         objects: Objects[T] = {}
         try:
             async with aclosing(read_pages(client, self._path, self._selector)) as pages:
@@ -198,6 +208,10 @@ class Reflector(WatchLoop, Generic[T]):
                 self._version = _BOOKMARK.decode(event.object).metadata.resource_version
                 return
             item = self._item(event.object)
+            # Without an end of new objects, as in a list without an end.
+            self._received += memoryview(event.object).nbytes + OBJECT_BYTES
+            if self._received > MAX_LIST:
+                raise TooLong(f"the watches of {self._path} have sent too many bytes or objects")
         except UNREADABLE as error:
             raise unreadable_line(error) from error
         if event.type == "DELETED":
@@ -207,6 +221,8 @@ class Reflector(WatchLoop, Generic[T]):
         self._version = item.metadata.resource_version or self._version
 
     def _item(self, raw: msgspec.Raw) -> Item:
+        if memoryview(raw).nbytes > MAX_OBJECT:
+            raise ValueError(f"an object of more than {MAX_OBJECT} bytes")
         item = _ITEM.decode(raw)
         if not item.metadata.name or bool(item.metadata.namespace) is not self._namespaced:
             raise ValueError("an object without a name, or not where objects of its kind are")

@@ -1,15 +1,22 @@
 """The client against a server of a few lines that answers as each test wants."""
 
 import asyncio
+import base64
+import gzip
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from services.kube.client import BadStatus, ClusterClient, TooLong
+from certs.authority import create_authority, issue_serving, parse_names, utc_now
+from services.kube.client import BadStatus, ClusterClient, TooLong, Unreadable
+from services.kube.connection import connector
 from services.process.errors import ClusterError
-from tests.services.kube.kubeconfigs import client_of
+from services.process.pairs import load_pair
+from tests.services.kube.kubeconfigs import client_of, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +36,8 @@ class Server:
         self.requests: list[str] = []
         self.bodies: list[bytes] = []
         self.close_after_each = close_after_each
+        self.piece = 1024 * 1024
+        """Bytes of each write, and so of each record of TLS."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.url = ""
 
@@ -40,7 +49,9 @@ class Server:
                 lengths = [h for h in head.lower().splitlines() if h.startswith("content-length:")]
                 length = int(lengths[0].split(":")[1]) if lengths else 0
                 self.bodies.append(await reader.readexactly(length))
-                writer.write(self.answers.pop(0))
+                reply = self.answers.pop(0)
+                for start in range(0, len(reply), self.piece):
+                    writer.write(reply[start : start + self.piece])
                 await writer.drain()
                 if self.close_after_each:
                     break
@@ -50,9 +61,9 @@ class Server:
             writer.close()
 
     @asynccontextmanager
-    async def run(self) -> AsyncIterator["Server"]:
-        server = await asyncio.start_server(self.connected, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async def run(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Server"]:
+        server = await asyncio.start_server(self.connected, "127.0.0.1", 0, ssl=tls)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
             yield self
         finally:
@@ -164,7 +175,8 @@ async def test_answers_and_lines_without_end_are_given_up(
 ) -> None:
     seconds = 60 if error is TooLong else 0.1
     monkeypatch.setattr("services.kube.client._TOTAL_SECONDS", seconds)
-    monkeypatch.setattr("services.kube.client.MAX_BODY", 1000)
+    for limit in ("MAX_BODY", "MAX_OBJECT"):
+        monkeypatch.setattr(f"services.kube.client.{limit}", 1000)
     async with talk(tmp_path, reply) as (client, _server):
         with pytest.raises(error, match=text):
             await client.get(POD)
@@ -172,6 +184,70 @@ async def test_answers_and_lines_without_end_are_given_up(
         with pytest.raises(error, match=text):
             async with client.lines("/api/v1/pods", {}, seconds=seconds) as lines:
                 await anext(lines)
+
+
+async def test_compressed_answers_are_not_accepted(tmp_path: Path) -> None:
+    """Compressed twice, some kilobytes could become gigabytes."""
+    bomb = gzip.compress(gzip.compress(bytes(1000)))
+    reply = answer(200, bomb, more="Content-Encoding: gzip, gzip\r\n")
+    async with talk(tmp_path, reply) as (client, server):
+        with pytest.raises(Unreadable, match="is gzip, gzip, which was not accepted"):
+            await client.get(POD)
+        assert "accept-encoding: identity" in server.requests[0].lower()
+    async with talk(tmp_path, reply) as (client, _server):
+        with pytest.raises(Unreadable, match="is gzip, gzip, which was not accepted"):
+            async with client.lines("/api/v1/pods", {}, seconds=60) as lines:
+                await anext(lines)
+
+
+EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "piece"), [(10, 7), (100, 7), (100, len(EARLY_HINTS)), (100_000, 1024 * 1024)]
+)
+async def test_a_flood_of_interim_answers_is_ended(tmp_path: Path, number: int, piece: int) -> None:
+    authority = create_authority(utc_now(), timedelta(days=1))
+    pair = issue_serving(authority, parse_names(["127.0.0.1"]), utc_now(), timedelta(days=1))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_pair(tls, pair.certificate_pem, pair.key_pem)
+    usual = answer(200, b'{"kind":"Pod"}')
+    trust = base64.b64encode(authority.certificate_pem).decode()
+    async with Server(usual, EARLY_HINTS * number + usual, usual).run(tls) as server:
+        server.piece = piece
+        config = write_config(tmp_path, {"server": server.url, "certificate-authority-data": trust})
+        async with connector(config)() as client, asyncio.timeout(60):
+            assert await client.get(POD)
+            if number > 10:
+                with pytest.raises(ClusterError, match="more than 10 interim answers"):
+                    await client.get(POD)
+            else:
+                assert await client.get(POD)
+            assert await client.get(POD), "on the same connection or a new one"
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_other_tasks_run_while_an_answer_comes_in_bytes(
+    tmp_path: Path, watched: bool
+) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    bytewise = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 5000
+    async with talk(tmp_path, bytewise + b"0\r\n\r\n") as (client, _server):
+        turning = asyncio.create_task(others())
+        if watched:
+            async with client.lines("/api/v1/pods", {}, seconds=60) as lines:
+                assert [line async for line in lines] == [b" " * 5000]
+        else:
+            assert await client.get(POD) == b" " * 5000
+        turning.cancel()
+    assert turns > 5000
 
 
 async def test_a_callers_own_time_out_is_not_the_servers(tmp_path: Path) -> None:

@@ -80,7 +80,12 @@ async def test_creating_one_that_appeared_meanwhile_changes_nothing(
     assert found.data == {"a": b"A", "other": b"Z"}
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"metadata":{}}'])
+TOO_LARGE = b'{"metadata":{"resourceVersion":"1"},"a":"%s"}' % (b"x" * 4_200_000)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"metadata":{}}', TOO_LARGE], ids=["none", "list", "bare", "too large"]
+)
 async def test_answers_that_are_no_object_are_told(
     api: ApiServerStandIn, client: ClusterClient, body: bytes
 ) -> None:

@@ -12,7 +12,7 @@ from services.kube.lists import PAGE
 from services.mappings.model import parse
 from services.mappings.source import NO_DEFINITIONS
 from simulator.apiserver.faults import lists
-from simulator.apiserver.http_server import Request
+from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.reading import event_line
 from simulator.apiserver.resources import ACCELERATORS, FUNCTIONS, REGIONS
 from simulator.apiserver.store import encode
@@ -118,6 +118,66 @@ async def test_pages_that_are_too_long_are_requested_in_smaller_ones(
     assert max(limits[4:]) > 30, "and larger again afterwards"
 
 
+async def test_a_list_without_end_is_given_up_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page has other objects and a new token."""
+    monkeypatch.setattr("services.kube.lists.MAX_LIST", 300_000)
+    pages = longest = 0
+
+    def next_page(request: Request) -> Response:
+        nonlocal pages, longest
+        pages = pages + 1 if later_pages(request) else 1
+        longest = max(longest, pages)
+        items = [function(f"f-{pages}-{n}", "region", namespace="a") for n in range(20)]
+        metadata = {"resourceVersion": "1", "continue": f"token-{pages}"}
+        return Response(200, encode({"metadata": metadata, "items": items}))
+
+    async with watching(tmp_path, STEADY_AT_ONCE) as (server, source):
+        server.put_function("x")
+        await until(lambda: names(source) == {"x"})
+        with server.faults.answering(next_page, matches=of_functions):
+            server.send_line(b"not JSON\n")
+            await until(lambda: "too many bytes or objects" in source.error)
+            assert 5 < longest < 20
+            assert names(source) == {"x"}
+        await until(lambda: recovered(server, source))
+
+
+async def test_a_list_that_takes_too_long_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.kube.lists.LIST_SECONDS", -1.0)
+    async with MappingServer(tmp_path) as server, following(server) as source:
+        await until(lambda: "takes longer than" in source.error)
+
+
+async def test_watches_that_send_objects_without_end_are_followed_by_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.kube.reflector.MAX_LIST", 100_000)
+    async with watching(tmp_path) as (server, source):
+        server.put_function("x")
+        for number in range(100):
+            stray = encode(function(f"stray-{number}", "region", namespace="default"))
+            server.send_line(event_line("ADDED", stray))
+        await until(lambda: server.list_count() == 2)
+        await until(lambda: names(source) == {"x"})
+
+
+async def test_an_object_that_is_too_large_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.kube.reflector.MAX_OBJECT", 10_000)
+    async with MappingServer(tmp_path) as server:
+        server.put_function("x")
+        large = function("large", "region", namespace="default") | {"more": "x" * 20_000}
+        server.put(large)
+        async with following(server) as source:
+            await until(lambda: source.loaded)
+            assert names(source) == {"x"}
+
+
 async def test_without_the_definitions_there_are_no_objects_until_they_come(
     tmp_path: Path,
 ) -> None:
@@ -191,6 +251,33 @@ async def test_an_object_with_a_bottomless_field_hides_no_other(tmp_path: Path) 
             server.send_line(event_line("ADDED", deep_function("later")))
             await until(lambda: names(source) == {"later", "odd", "plain"})
             assert server.list_count() == 1
+
+
+async def test_other_tasks_run_while_deep_fields_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.kube.lists.MAX_OBJECT", 500_000)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    plain = encode(function("x", "region", namespace="default"))
+    deep = plain.replace(b'"name"', b'"more": %s%s, "name"' % (b"[" * 90_000, b"]" * 90_000))
+    async with MappingServer(tmp_path) as server:
+        server.fill(
+            (f"default/{name}", deep.replace(b'"x"', b'"%s"' % name.encode())) for name in "abcd"
+        )
+        turning = asyncio.create_task(others())
+        async with following(server) as source:
+            await until(lambda: source.loaded)
+            turning.cancel()
+            assert len(source.index) == 4
+    assert turns > 4 * 180
+    assert server.page_limits()[:3] == ["500", "62", "7"], "until it is no longer too large"
 
 
 async def test_an_internal_error_is_logged_and_followed_by_a_new_list(

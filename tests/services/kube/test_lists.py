@@ -1,0 +1,39 @@
+"""Lists that a command reads as a whole, from a server that answers each page as a test says."""
+
+import json
+from itertools import count
+from typing import Any
+
+import pytest
+
+from services.kube.client import ClusterClient, HttpResponse, TooLong, Unreadable
+from services.kube.lists import list_objects
+
+pytestmark = pytest.mark.anyio
+
+
+class Pages(ClusterClient):
+    """A server whose lists have one object on each page, and `number` pages."""
+
+    def __init__(self, number: int, item: Any) -> None:
+        self.server = "test"
+        self._left, self._item, self._tokens = number, item, count()
+
+    async def request(self, *_args: object, **_named: object) -> HttpResponse:
+        self._left -= 1
+        token = f"t{next(self._tokens)}" if self._left else ""
+        page = {"metadata": {"continue": token}, "items": [self._item]}
+        return HttpResponse(200, json.dumps(page).encode())
+
+
+async def test_a_list_has_as_many_bytes_as_its_reader_allows() -> None:
+    assert len(await list_objects(Pages(50, {"a": 1}), "/x", dict, most=200_000)) == 50
+    with pytest.raises(TooLong, match="GET /x has too many bytes or objects"):
+        await list_objects(Pages(500, {"a": 1}), "/x", dict, most=200_000)
+    with pytest.raises(TooLong):
+        await list_objects(Pages(50, {"a": "x" * 10_000}), "/x", dict, most=200_000)
+
+
+async def test_an_object_larger_than_any_of_an_api_server_is_not_decoded() -> None:
+    with pytest.raises(Unreadable, match="larger than 4194304 bytes"):
+        await list_objects(Pages(1, {"a": "x" * 4_200_000}), "/x", dict)
