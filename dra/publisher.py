@@ -26,9 +26,9 @@ from dra.slices import (
     KIND,
     Body,
     Slice,
-    by_last_change,
     devices_of_slices,
     has_taints,
+    in_order,
     plan,
     read_attributes,
     read_slice,
@@ -211,7 +211,7 @@ class SlicePublisher:
                 for each in present
                 if each.name not in taken
             ]
-            devices = by_last_change(devices, self._shown)
+            devices = in_order(devices, self._shown)
             wanted = devices_of_slices(devices, taints=self._has_taints)
             if wanted == self._published and self._stored == self._versions:
                 return

@@ -91,15 +91,16 @@ def has_taints(devices: Iterable[Body]) -> bool:
     return any("taints" in each for each in devices)
 
 
-def by_last_change(
-    devices: Iterable[DraDevice], shown: Mapping[str, Attributes]
-) -> list[DraDevice]:
-    """The devices in the order in which what they carry was changed: the last one at the end.
+def in_order(devices: Iterable[DraDevice], shown: Mapping[str, Attributes]) -> list[DraDevice]:
+    """The devices in the order in which schedulers should allocate them.
 
-    `shown` has the devices as they were ordered before; those that are new come first.
+    The first share of every device comes before the second share of any. Among these, the region
+    whose content changed last comes last. `shown` has the devices as they were ordered before; new
+    ones come first.
     """
-    # A scheduler allocates the first device that fits. So a claim that fits nothing better takes
-    # the region that was programmed longest ago, not what was programmed for the claim before it.
+    # A scheduler allocates the first device that fits. So a claim for several devices gets distinct
+    # ones, and a claim that fits nothing better takes the region that was programmed longest ago,
+    # not what was programmed for the claim before it.
     places = {name: place for place, name in enumerate(shown)}
 
     def place(device: DraDevice) -> int:
@@ -109,7 +110,7 @@ def by_last_change(
         is_same = all(before.get(each) == now.get(each) for each in CONTENT)
         return places[device.name] if is_same else len(places)
 
-    return sorted(devices, key=place)
+    return sorted(devices, key=lambda each: (each.device.share or 0, place(each)))
 
 
 def devices_of_slices(devices: Iterable[DraDevice], *, taints: bool) -> list[list[Body]]:
@@ -118,19 +119,25 @@ def devices_of_slices(devices: Iterable[DraDevice], *, taints: bool) -> list[lis
     `taints` says whether the API server keeps them.
     """
     # Without its taint, an unhealthy device would be allocated.
-    bodies = [device_body(each) for each in devices if taints or each.device.healthy]
-    # Which slice a device is in follows from the names alone: one that takes another place in the
-    # order changes one slice.
-    names = sorted(each["name"] for each in bodies)
+    fit = [each for each in devices if taints or each.device.healthy]
+    # Which slice a device is in follows from shares and names alone: one that takes another place
+    # in the order changes one slice.
+    names = [
+        each.name for each in sorted(fit, key=lambda each: (each.device.share or 0, each.name))
+    ]
     parts = [names[at : at + MAX_DEVICES] for at in range(0, max(1, len(names)), MAX_DEVICES)]
-    return [[each for each in bodies if each["name"] in part] for part in map(frozenset, parts)]
+    return [
+        [device_body(each) for each in fit if each.name in part] for part in map(frozenset, parts)
+    ]
 
 
 def slice_name(node: str, number: int) -> str:
-    """The name of a slice."""
-    # Always the same, so that none is created twice.
+    """The name of a slice: always the same, so that none is created twice."""
     start = node if len(node) <= MAX_NODE else dns_label(node)
-    return f"{start}-{DRIVER}-{number}"
+    # Schedulers sort slices by their names: `a10` comes behind `9`, and `b100` behind `a99`.
+    digits = str(number)
+    mark = "" if len(digits) == 1 else chr(ord("a") + len(digits) - 2)
+    return f"{start}-{DRIVER}-{mark}{digits}"
 
 
 def slice_spec(node: str, wanted: Slice) -> Body:

@@ -24,6 +24,9 @@ FPGA: Final = "fpga"
 CONTENT: Final = ("afuID", "program")
 """The attributes that say what is in a region."""
 
+CARD: Final = "card"
+"""The attribute that names the physical device: all its shares have it, and no other device."""
+
 PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
@@ -90,7 +93,7 @@ def _of_fpga(device: Device, card: Card | None, programmed: Contents) -> dict[st
         "interfaceID": device.interface_id,
         "afuID": "" if "" in functions else _common(device.afu_ids),
         "program": program if len(program) == PROGRAM_DIGITS else "",
-        "card": device.place,
+        CARD: device.place,
         "programmable": False,
         "vendorID": pci.vendor if pci else "",
         "deviceID": pci.device if pci else "",
@@ -118,7 +121,9 @@ def _of_type(device: Device) -> dict[str, Value]:
         "kernelDriver": "",
         **own,
         "type": device.type,
-        "card": next(iter(device.pci_addresses), device.card),
+        # Unlike a kernel name it is one device's only, whatever its class, and stays when the
+        # device is plugged in again.
+        CARD: next(iter(device.pci_addresses), device.whole_id),
         **_standard(device, root),
     }
 
@@ -148,9 +153,10 @@ def carried(device: DraDevice, before: Attributes, programmed: Contents) -> DraD
     `before` are the attributes that it had when the claim got it, as far as they are known.
     """
     # Its type may have changed: a selector fails on what is missing or of another kind,
-    # and slices may have only so many.
+    # and slices may have only so many. No container changes where a device is: all its shares name
+    # it alike.
     attributes = {
-        name: before[name] if type(before.get(name)) is type(value) else value
+        name: before[name] if type(before.get(name)) is type(value) and name != CARD else value
         for name, value in device.attributes.items()
     }
     # Containers can't change what was programmed: its record counts only while the port shows it.

@@ -236,6 +236,13 @@ class Device:
     """
     attributes: tuple[tuple[str, Value], ...] = ()
     """What its type says of it, and the kernel; an FPGA's are made from its card."""
+    share: int | None = None
+    """Its number among the shares (`sharing.replicas`) of one device; None if it isn't shared."""
+
+    @property
+    def whole_id(self) -> str:
+        """The id of the device of which it is a share; its own if it isn't shared."""
+        return self.id if self.share is None else self.id.removesuffix(f"-r{self.share}")
 
     @property
     def healthy(self) -> bool:

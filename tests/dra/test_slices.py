@@ -12,9 +12,9 @@ from dra.slices import (
     UNHEALTHY,
     Body,
     Slice,
-    by_last_change,
     device_body,
     devices_of_slices,
+    in_order,
     plan,
     read_attributes,
     read_slice,
@@ -54,10 +54,15 @@ def test_a_device_has_typed_attributes() -> None:
 
 
 def test_a_slice_has_a_name_on_every_node() -> None:
-    assert slice_name("n" * 230, 12) == f"{'n' * 230}-accelbind.dev-12"
+    assert slice_name("n" * 230, 2) == f"{'n' * 230}-accelbind.dev-2"
     one, other = (slice_name("a." * 126 + end, 12) for end in "ab")
     assert one != other
     assert len(one) <= 253
+
+
+def test_schedulers_sort_slices_by_their_numbers() -> None:
+    names = [slice_name(NODE, number) for number in range(1200)]
+    assert names == sorted(names)
 
 
 def test_an_unhealthy_device_has_one_taint() -> None:
@@ -79,7 +84,45 @@ def test_an_unhealthy_device_has_one_taint() -> None:
 def test_the_device_that_was_programmed_last_comes_last(shown: str, now: str, order: str) -> None:
     before = {each[0]: {"afuID": each[1]} for each in shown.split()}
     devices = [device(each[0], afuID=each[1]) for each in now.split()]
-    assert "".join(each.name for each in by_last_change(devices, before)) == order
+    assert "".join(each.name for each in in_order(devices, before)) == order
+
+
+def shares(*of: str, shown: str = "", held: str = "") -> list[list[str]]:
+    """The names in each slice, of shares such as `a0`; a pool that was `shown` before."""
+    devices = [
+        DraDevice(each, Device(each, "r", share=int(each[1:])), {"card": each[0]})
+        for each in of
+        if each not in held.split()
+    ]
+    before = {each: {"card": each[0]} for each in shown.split()}
+    bodies = devices_of_slices(in_order(devices, before), taints=True)
+    return [[body["name"] for body in each] for each in bodies]
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "order"),
+    [
+        ("a0 a1 b0 b1", {}, "a0 b0 a1 b1"),
+        ("a0 a1 b0 b1", {"shown": "b0 a0 b1 a1"}, "b0 a0 b1 a1"),
+        ("a0 a1 b0 b1", {"shown": "a0 a1 b0 b1"}, "a0 b0 a1 b1"),  # by an earlier version
+        ("a0 a1 b0 b1", {"shown": "a0 a1"}, "b0 a0 b1 a1"),  # b was plugged in
+        ("a0 a1 a2 b0 b1 b2", {"shown": "a0 b0 a1 b1"}, "a0 b0 a1 b1 a2 b2"),
+        ("a0 a2 a10 b2", {}, "a0 a2 b2 a10"),
+        ("a0 a1 b0 b1", {"held": "a0"}, "b0 a1 b1"),
+    ],
+)
+def test_the_first_share_of_every_device_comes_before_the_second_of_any(
+    now: str, before: dict[str, str], order: str
+) -> None:
+    assert shares(*now.split(), **before) == [order.split()]
+
+
+def test_the_shares_of_devices_are_in_order_across_slices() -> None:
+    every = [f"{device}{share}" for device in "abcdefgh" for share in range(128)]
+    slices = shares(*every)
+    assert [len(each) for each in slices] == [64] * 16
+    in_turn = [f"{device}{share}" for share in range(128) for device in "abcdefgh"]
+    assert [name for each in slices for name in each] == in_turn
 
 
 def test_the_order_does_not_move_devices_between_slices() -> None:

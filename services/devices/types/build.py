@@ -88,9 +88,12 @@ def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
         attributes=tuple(_attributes(of, seen.fact)),
     )
     replicas = of.spec.sharing.replicas
+    if replicas == 1:
+        yield device
+        return
     for number in range(replicas):
         own = f"{seen.id}-r{number}"
-        yield device if replicas == 1 else replace(device, id=own, cdi=f"{DEVICE_KIND}={own}")
+        yield replace(device, id=own, cdi=f"{DEVICE_KIND}={own}", share=number)
 
 
 _ZERO: Final[Mapping[str, Value]] = {"bool": False, "int": 0, "string": ""}

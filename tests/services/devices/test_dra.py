@@ -144,6 +144,21 @@ def test_a_device_of_a_type_has_its_own_attributes_and_those_of_fpgas_empty() ->
     }
 
 
+@pytest.mark.parametrize(
+    ("device", "card"),
+    [
+        (replace(NEC, id="0000-b1-00-0-r1", share=1), "0000:b1:00.0"),
+        (Device("fdab0000-npu-r1", "r", type="npu", card="accel0", share=1), "fdab0000-npu"),
+        (Device("3-1-2", "r", type="stick", card="accel0"), "3-1-2"),
+        (Device("board-r1", "r", type="board", card="misc0"), "board-r1"),
+        (Device("board-r1-r0", "r", type="board", card="misc0", share=0), "board-r1"),
+    ],
+)
+def test_the_card_of_a_device_names_it_and_all_its_shares(device: Device, card: str) -> None:
+    (found,) = of_type(device)
+    assert found.attributes["card"] == card
+
+
 def test_of_two_devices_with_one_name_the_first_counts_and_names_are_sorted() -> None:
     twin = replace(NEC, id="b", type="a")
     found = of_type(replace(NEC, id="c", type="a"), twin, replace(twin, id="B", card="x"))
@@ -173,7 +188,7 @@ def test_a_claimed_device_shows_what_was_programmed_or_shown_before() -> None:
 
 def test_a_claimed_device_has_the_attributes_of_its_type_as_it_is_now() -> None:
     (now,) = of_type(NEC)
-    before: Attributes = {"cores": 4, "on": 1, "gone": "x"}
+    before: Attributes = {"cores": 4, "on": 1, "gone": "x", "card": "ve0"}
     assert carried(now, before, {}).attributes == {**now.attributes, "cores": 4}
 
 

@@ -82,6 +82,7 @@ def test_replicas_have_ids_of_their_own_and_the_same_claims() -> None:
     assert [each.id for each in devices] == ["a-r0", "a-r1", "a-r2"]
     assert [each.cdi for each in devices] == [f"accelbind.dev/device=a-r{n}" for n in range(3)]
     assert {each.claims for each in devices} == {frozenset({"x", "261:0"})}
+    assert [(each.share, each.whole_id) for each in devices] == [(n, "a") for n in range(3)]
 
 
 def test_variables_are_set_where_the_attribute_is_known() -> None:
