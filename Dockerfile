@@ -4,8 +4,10 @@
 #   targets: webhook, plugin, certs, hook-installer
 #
 # BASE is any Debian or Ubuntu with Python 3.11 or newer and its venv module. It is the only image that
-# is pulled. Python packages are installed from the lock files, by hash. BuildKit is not needed.
-ARG BASE=python:3.11-slim-bookworm
+# is pulled. Its default is pinned by the digest of its index, which has both architectures; the compose
+# file and ci.yml name the same. Python packages are installed from the lock files, by hash. BuildKit is
+# not needed.
+ARG BASE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 # --- The build stage, the only one with pip --------------------------------------------------------
 FROM $BASE AS build

@@ -5,6 +5,7 @@ import re
 import subprocess
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,32 @@ def test_steps_are_targets_of_make_that_tests_run(workflow: Path) -> None:
             assert f'"{target[1]}"' in (REPOSITORY / RUN_BY_TESTS[target[1]]).read_text()
 
 
+CI = REPOSITORY / ".github/workflows/ci.yml"
+
+
 def test_the_targets_of_ci_are_those_of_its_script() -> None:
-    workflow = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text())
-    named = workflow["jobs"]["check"]["strategy"]["matrix"]["target"]
+    named = yaml.safe_load(CI.read_text())["jobs"]["check"]["strategy"]["matrix"]["target"]
     script = (REPOSITORY / ".ci" / "run").read_text()
     assert f"targets=({' '.join(named)})" in script
+
+
+def test_ci_tests_each_python_that_is_supported() -> None:
+    matrix = yaml.safe_load(CI.read_text())["jobs"]["check"]["strategy"]["matrix"]
+    tested = [*matrix["python"], *(each["python"] for each in matrix["include"])]
+    assert {each["target"] for each in matrix["include"]} == {"test"}
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    named = "Programming Language :: Python :: 3."
+    assert [f"{named}{each[2:]}" for each in tested] == [
+        each for each in project["classifiers"] if each.startswith(named)
+    ]
+    assert project["requires-python"] == f">={tested[0]}"
+
+
+def test_base_images_are_pinned_by_one_digest() -> None:
+    pinned = {
+        found
+        for name in ("Dockerfile", "docker-compose.yml", ".github/workflows/ci.yml")
+        for found in re.findall(r"python:3[^\s}]*", (REPOSITORY / name).read_text())
+    }
+    (base,) = pinned
+    assert re.fullmatch(r"python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
