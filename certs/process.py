@@ -54,6 +54,12 @@ class Process:
             level="error",
             count=self._metrics.failures.inc,
         )
+        self._absence = Outage(
+            log,
+            "webhook configurations do not exist: names are fixed, a kustomize namePrefix is not"
+            " supported; else set --webhook-config",
+            "all webhook configurations exist",
+        )
         self._error = "the first round is not done"
         self._ended = time.monotonic()
         routes = {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
@@ -110,6 +116,7 @@ class Process:
             metrics.expiry.labels("serving").set(report.serving_ends.timestamp())
         metrics.trusted.set(len(report.authorities))
         metrics.missing.set(len(report.missing))
+        self._absence.update(", ".join(report.missing))
         self._set_error("; ".join(report.problems))
         interval = self._settings.interval.total_seconds()
         # Replicas that started together would conflict in each round.

@@ -79,6 +79,11 @@ async def test_errors_make_it_not_ready_until_they_are_over(
     assert events.count("certificates cannot be reconciled") >= 2
     assert events.count("certificates are reconciled again") == 2
 
+    # A configuration that is away, or never was there by this name.
+    api.drop(MUTATING, "accelbind")
+    missing = '"reason": "mutatingwebhookconfigurations/accelbind"'
+    await eventually_async(lambda: missing in replica.process.stderr, what="a warning")
+
     # A token that was renewed.
     api.change_token()
     api.put(configuration(MUTATING))
