@@ -12,8 +12,8 @@ from typing import Any, Final
 from certs.certificates import Certificate, read_certificates, unique
 from services.kube.client import BadStatus, ClusterClient, segment
 from services.kube.objects import (
+    BUNDLE_WRITERS,
     GROUP,
-    INJECTED,
     PLURALS,
     NamedObject,
     decode_base64,
@@ -100,17 +100,17 @@ async def write_bundle(
 
     Raises:
         Conflict: The configuration has changed since it was read.
-        ClusterError: It can't be written, or cert-manager writes it.
+        ClusterError: It can't be written, or has another writer.
     """
     if all(present == bundle for present in read.bundles(at)):
         return False
     item = copy.deepcopy(read.object.item)
     annotations = item["metadata"].get("annotations") or {}
-    for annotation in INJECTED:
+    for annotation, writer in BUNDLE_WRITERS.items():
         if annotation in annotations:
             # Both would write their bundles for ever, and API servers see either.
             raise ClusterError(
-                f"{read.name} has the annotation {annotation}, so cert-manager maintains its"
+                f"{read.name} has the annotation {annotation}, so {writer} maintains its"
                 " bundle: remove the annotation, or don't run `accelbind certs run` beside it"
             )
     for config in _configs(item, at):

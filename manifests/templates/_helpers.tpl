@@ -8,6 +8,12 @@
 {{- end }}
 {{- end }}
 
+{{/* The Secret that the webhook mounts. Each source has its own, so that a change of source is a rollout. */}}
+{{- define "accelbind.servingSecret" -}}
+{{- $certificates := .Values.certificates -}}
+{{ get (dict "own" "accelbind-webhook-tls" "cert-manager" "accelbind-webhook-cert-manager" "existingSecret" $certificates.existingSecret) $certificates.source }}
+{{- end }}
+
 {{/* Not empty if device types are served. */}}
 {{- define "accelbind.hasTypes" -}}
 {{- if or .Values.deviceTypes.enabled .Values.deviceTypes.own }}yes{{ end }}

@@ -33,8 +33,12 @@ LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 PLURALS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
-INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
-"""Annotations that make cert-manager's cainjector maintain the bundle."""
+BUNDLE_WRITERS: Final = {
+    "cert-manager.io/inject-ca-from": "cert-manager",
+    "cert-manager.io/inject-ca-from-secret": "cert-manager",
+    "accelbind.dev/ca-bundle": "the Helm chart",
+}
+"""Annotations that name the writer of `caBundle`: accelbind's own process then leaves it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +132,7 @@ async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secre
     stored = await read_object(client, secret_path(namespace, name))
     if stored is None:
         raise ClusterError(
-            f"Secret {namespace}/{name} does not exist: `accelbind certs run` creates it, and so"
-            " does applying the manifests"
+            f"Secret {namespace}/{name} does not exist: `accelbind certs run` creates it"
         )
     return _secret(stored)
 
@@ -158,7 +161,7 @@ async def ensure_secret(client: ClusterClient, namespace: str, name: str) -> Sec
     except BadStatus as error:
         raise ClusterError(
             f"Secret {namespace}/{name} does not exist and cannot be created: {error}; apply the"
-            " manifests, which contain it and the right to create it"
+            " manifests, which contain the right to create it"
         ) from error
     return _secret(NamedObject(path, _decode_object(answer.body, path), answer.date))
 

@@ -56,10 +56,18 @@ async def test_entries_of_other_services_and_urls_are_left_alone(api: ApiServerS
     assert held == ["", theirs, ours]
 
 
-async def test_a_configuration_of_cert_manager_is_left_alone(api: ApiServerStandIn) -> None:
-    note = {"cert-manager.io/inject-ca-from": "a/b"}
-    api.put(configuration(VALIDATING, annotations=note))
+@pytest.mark.parametrize(
+    ("annotation", "writer"),
+    [
+        ("cert-manager.io/inject-ca-from", "cert-manager"),
+        ("accelbind.dev/ca-bundle", "the Helm chart"),
+    ],
+)
+async def test_a_configuration_whose_bundle_another_maintains_is_left_alone(
+    api: ApiServerStandIn, annotation: str, writer: str
+) -> None:
+    api.put(configuration(VALIDATING, annotations={annotation: "a/b"}))
     report = await reconcile(api)
     [problem] = report.problems
-    assert "cert-manager maintains its bundle" in problem
+    assert f"{writer} maintains its bundle" in problem
     assert bundles(api)[-1] == b""

@@ -27,7 +27,7 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[ApiServerStandIn, dict[st
     services: dict[str, str] = {}
     async with ApiServerStandIn(folder, Options(services=services)) as api:
         for item in rendered("base"):
-            if item["kind"] in ("Namespace", "Secret", *WEBHOOK_KINDS):
+            if item["kind"] in ("Namespace", *WEBHOOK_KINDS):
                 api.put(item)
         yield api, services
 

@@ -33,8 +33,6 @@ from tests.support import Processes, eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
 
-CERTIFICATES = ("accelbind-ca", "accelbind-webhook-tls")
-
 
 async def test_the_webhook_asks_for_what_its_account_may_and_for_all_of_it(
     tmp_path: Path, processes: Processes
@@ -57,8 +55,6 @@ async def test_the_certificates_ask_for_what_their_account_may_and_for_all_of_it
     tmp_path: Path, processes: Processes
 ) -> None:
     async with cluster(tmp_path) as (api, _):
-        for name in CERTIFICATES:
-            api.drop("Secret", name, NAMESPACE)
         certs(processes, api.kubeconfig_path)
         rights = rights_of(rendered("base"), "accelbind-certs")
         await eventually_async(

@@ -124,8 +124,8 @@ def test_the_certificates_are_for_what_the_manifests_name(settings: Read) -> Non
     found = settings(container)
     assert ports(container) == {"metrics": found["metrics-port"]}
     assert found["namespace"] == "accelbind-system"
-    one(items, "Secret", found["ca-secret"])
-    one(items, "Secret", found["tls-secret"])
+    allowed = one(items, "Role", "accelbind-certs")["rules"][0]["resourceNames"]
+    assert allowed == [found["ca-secret"], found["tls-secret"]]
     one(items, "Service", found["service"])
     for name in found["webhook-config"]:
         one(items, "MutatingWebhookConfiguration", name)

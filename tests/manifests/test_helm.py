@@ -188,7 +188,7 @@ def test_what_helm_must_not_delete_is_kept_and_what_processes_write_is_left_out(
         for item in items
         if item["metadata"].get("annotations", {}).get(KEPT) == "keep"
     }
-    assert kept == {"Secret", "CustomResourceDefinition", "Namespace"}
+    assert kept == {"CustomResourceDefinition", "Namespace"}
     for item in items:
         assert item["kind"] not in kept or KEPT in item["metadata"]["annotations"], named(item)
         assert not {"data", "stringData"} & set(item) or item["kind"] == "ConfigMap", "overwritten"

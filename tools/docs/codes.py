@@ -127,7 +127,7 @@ _NAMES: Final = (
     ("annotation of a pod, written", pod, "REQUESTED_ANNOTATION"),
     ("annotation of a pod, read", pod, "MIRROR_ANNOTATION"),
     ("annotation of a pod, read", pod, "CONFIG_HASH_ANNOTATION"),
-    ("annotation of a webhook configuration, read", objects, "INJECTED"),
+    ("annotation of a webhook configuration, read", objects, "BUNDLE_WRITERS"),
     ("variables of a container, read and written", functions, "FUNCTION_VARIABLES"),
     ("variables of a container, written", allocation, "UNIT_VARIABLES"),
     ("variables of a container, written", allocation, "ADDRESS_VARIABLE"),

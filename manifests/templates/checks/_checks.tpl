@@ -122,6 +122,40 @@ Takes what was found, the value's path, the value, and its type.
 {{- mulf (trimSuffix $suffix . | float64) (get $factors $suffix) }}
 {{- end }}
 
+{{/*
+Whether API servers trust the webhook throughout the upgrade, as far as the cluster shows: `helm template`
+sees none. Helm changes the Deployment before the webhook configurations, and deletes fields that it no
+longer renders. Takes what was found and the context.
+*/}}
+{{- define "accelbind.checkTrust" -}}
+{{- $found := index . 0 }}{{ $context := index . 1 }}{{ $certificates := $context.Values.certificates }}
+{{- $deployment := lookup "apps/v1" "Deployment" $context.Release.Namespace "accelbind-webhook" }}
+{{- $configuration := lookup "admissionregistration.k8s.io/v1" "MutatingWebhookConfiguration" "" "accelbind" }}
+{{- if and $deployment $configuration }}
+{{- $serving := include "accelbind.servingSecret" $context | trim }}{{ $mounted := "" }}
+{{- range $deployment.spec.template.spec.volumes }}
+{{- if eq .name "tls" }}{{ $mounted = dig "secret" "secretName" "" . }}{{ end }}
+{{- end }}
+{{- $bundle := dig "clientConfig" "caBundle" "" (first $configuration.webhooks) | b64dec }}
+{{- $trusted := eq $serving $mounted }}
+{{- if and (eq $certificates.source "existingSecret") (not $trusted) }}
+{{- $trusted = eq $bundle $certificates.caBundle }}
+{{- else if and (eq $certificates.source "own") (not $trusted) }}
+{{- $secret := lookup "v1" "Secret" $context.Release.Namespace $serving }}
+{{- $authority := dig "data" "ca.crt" "" $secret | b64dec | trim }}
+{{- $trusted = and $authority (contains $authority $bundle) }}
+{{- end }}
+{{- range $annotation, $of := dict "accelbind.dev/ca-bundle" "existingSecret" "cert-manager.io/inject-ca-from" "cert-manager" }}
+{{- if and (ne $certificates.source $of) (hasKey ($configuration.metadata.annotations | default dict) $annotation) }}
+{{- $trusted = false }}
+{{- end }}
+{{- end }}
+{{- if not $trusted }}
+{{- include "accelbind.problem" (list $found (printf "certificates.source %s with Secret %s: API servers would not trust the webhook during this upgrade, which has Secret %s now: follow docs/helm.md, \"Change the source of certificates\"" $certificates.source $serving $mounted)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* What all workloads have. Takes what was found, the path of their values, and these. */}}
 {{- define "accelbind.workload" -}}
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $given := index . 2 }}
