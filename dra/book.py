@@ -68,6 +68,10 @@ class ClaimBook:
         """All claims that are here and can be read."""
         return self._all()[0]
 
+    def uids(self) -> frozenset[str]:
+        """The UIDs of all claims that are here and can be read."""
+        return frozenset(entry.claim.uid for entry in self.entries())
+
     def unreadable(self) -> tuple[str, ...]:
         """Why others can't be read, and what to do."""
         return tuple(self._all()[1])
@@ -90,6 +94,26 @@ class ClaimBook:
     def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:
         """Note that a claim is prepared, and its CDI file."""
         self._write(ClaimEntry(claim, self._boot, wants, is_committed=True, file=file))
+
+    def note(self, claim: ClaimRef, wants: tuple[Want, ...]) -> str:
+        """The entry of a prepared claim as text, for `restore`."""
+        entry = ClaimEntry(claim, self._boot, wants, is_committed=True)
+        return msgspec.json.encode(entry).decode()
+
+    def restore(self, uid: str, note: str) -> bool:
+        """Write the entry of a claim again if a note of this boot has it.
+
+        Raises:
+            HardwareError: It can't be written.
+        """
+        try:
+            entry = msgspec.json.decode(note, type=ClaimEntry)
+        except UNREADABLE:
+            return False
+        if (entry.claim.uid, entry.boot) != (uid, self._boot):
+            return False
+        self._write(entry)
+        return True
 
     def remove(self, uid: str) -> None:
         """Forget a claim; it need not be here."""

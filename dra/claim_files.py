@@ -3,7 +3,8 @@
 There is a file for each claim, and a CDI device in it for each device of a request.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -12,7 +13,7 @@ import msgspec
 
 from dra.wants import Kind, Want, require_present
 from services.devices.allocation import allocate, resource_variable
-from services.devices.cdi import ClaimDevice, claim_file, describe_claim
+from services.devices.cdi import NOTE, ClaimDevice, claim_file, describe_claim
 from services.devices.cdi_files import CdiFolder
 from services.devices.dra import DraDevice
 from services.devices.hardware.sysfs import Sysfs
@@ -68,8 +69,8 @@ class CdiClaimFiles:
         self.devices = devices
         self._root = root
 
-    def describe(self, uid: str, wants: Sequence[Want]) -> ClaimFile:
-        """The file of a claim, with the nodes that its devices have now.
+    def describe(self, uid: str, wants: Sequence[Want], note: str) -> ClaimFile:
+        """The file of a claim, with the nodes that its devices have now, and a note.
 
         Raises:
             ExternalFailure: A device is gone.
@@ -78,7 +79,7 @@ class CdiClaimFiles:
         given = given_to(uid, wants, self.devices())
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
-        return ClaimFile(given, describe_claim(edits, host_root=self._host_root))
+        return ClaimFile(given, describe_claim(edits, host_root=self._host_root, note=note))
 
     def require_own(self, content: bytes, wants: Sequence[Want]) -> None:
         """Raise `NotAllowed` if a file of a claim names a node that another device has now."""
@@ -132,6 +133,14 @@ class CdiClaimFiles:
         content = await self._call(lambda: _read(self.path(uid)))
         return b"" if _nodes_in(content) is None else content
 
+    async def notes(self, known: Collection[str]) -> dict[str, str]:
+        """The notes in files of other claims than these, by UID.
+
+        Raises:
+            HardwareError: The folder hangs.
+        """
+        return await self._call(lambda: _notes(self._folder, known))
+
     def path(self, uid: str) -> Path:
         """The file of a claim."""
         return self._folder / claim_file(uid)
@@ -159,6 +168,19 @@ class _Entry(msgspec.Struct, rename="camel"):
 
 class _File(msgspec.Struct):
     devices: tuple[_Entry, ...] = ()
+    annotations: dict[str, str] = {}
+
+
+def _notes(folder: Path, known: Collection[str]) -> dict[str, str]:
+    notes = {}
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.glob(claim_file("*"))):
+            uid = path.name[len(claim_file("*").partition("*")[0]) : -len(path.suffix)]
+            if uid not in known:
+                with contextlib.suppress(*UNREADABLE):
+                    file = msgspec.json.decode(_read(path), type=_File)
+                    notes[uid] = file.annotations.get(NOTE, "")
+    return notes
 
 
 def _read(path: Path) -> bytes:

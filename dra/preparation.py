@@ -159,7 +159,7 @@ class Preparation:
         return uid in self._running or (lock is not None and lock.locked())
 
     async def _commit(self, ref: ClaimRef, wants: tuple[Want, ...]) -> tuple[Given, ...]:
-        file = self._files.describe(ref.uid, wants)
+        file = self._files.describe(ref.uid, wants, self._book.note(ref, wants))
         await self._files.write(ref.uid, file.content)
         self.commit(ref, wants, file.content)  # after it: the claim's containers may start then
         return file.given

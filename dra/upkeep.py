@@ -1,4 +1,6 @@
-"""Keeps what committed claims were promised on the disk: their CDI files.
+"""Keeps what committed claims were promised on the disk: their CDI files and entries.
+
+Each of the two has what it takes to restore the other.
 
 The kubelet doesn't prepare a claim again while its sandbox lives, but its containers may restart,
 and only the file says what they get. So after each scan, and before the kubelet is served:
@@ -23,6 +25,7 @@ from services.node.kept_files import Kept, KeptFiles
 from services.node.state import NodeState
 from services.process.due import Due
 from services.process.errors import AccelbindError, HardwareError, NotAllowed
+from services.process.files import MISSING
 from services.process.outage import Outage
 
 log = structlog.get_logger(component="dra")
@@ -86,6 +89,7 @@ class ClaimUpkeep:
         """Follow the devices of committed claims, and restore their files."""
         errors: list[str] = []
         try:
+            await self._restore_entries()
             promises = [
                 await self._promise(entry)
                 for entry in self._book.entries()
@@ -101,13 +105,34 @@ class ClaimUpkeep:
         self._kept.update(Kept.CDI_CLAIM, lost)
         self.checked.set()
 
+    async def _restore_entries(self) -> None:
+        """Restore entries that are lost or can't be read, from the files of their claims."""
+        # The file of a claim is written after its entry and removed before it.
+        errors = []
+        for uid, note in (await self._files.notes([*self._book.uids()])).items():
+            if self._preparation.is_worked_on(uid):
+                continue
+            async with self._preparation.lock(uid):
+                found = MISSING
+                try:
+                    if self._book.find(uid) is not None:  # since a moment
+                        continue
+                except HardwareError:
+                    found = "it can't be read"
+                try:
+                    if self._book.restore(uid, note):
+                        self._kept.restored(Kept.CLAIM, self._book.path(uid), found)
+                except AccelbindError as error:
+                    errors.append(str(error))
+        self._kept.update(Kept.CLAIM, "; ".join([*errors, *self._book.unreadable()]))
+
     async def _promise(self, entry: ClaimEntry) -> _Promise:
         """What a committed claim is to have now."""
         uid, devices = entry.claim.uid, self._files.devices()
         try:
             # A driver that is loaded again may number its devices otherwise.
             wants = located(entry.wants, devices)
-            file = self._files.describe(uid, wants)
+            file = self._files.describe(uid, wants, self._book.note(entry.claim, wants))
             if (wants, file.content.decode()) != (entry.wants, entry.file):
                 # An unhealthy device may lack a node or a variable for a while.
                 require_healthy(wants, devices)
@@ -143,5 +168,7 @@ class ClaimUpkeep:
         found = await self._files.write(promise.uid, content)
         if promise.is_new:
             self._preparation.commit(entry.claim, promise.wants, content)
-        if found and content and (not promise.is_new or entry.file is None):
+        # Older versions have written another content.
+        is_lost = found == MISSING if entry.file is None else found and not promise.is_new
+        if content and is_lost:
             self._kept.restored(Kept.CDI_CLAIM, self._files.path(promise.uid), found)

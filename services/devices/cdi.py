@@ -16,6 +16,9 @@ from services.devices.nodes import is_name
 from services.process.errors import InvalidName
 
 CDI_VERSION = "0.5.0"  # the first one with `hostPath`
+NOTE_VERSION = "0.6.0"  # the first one with `annotations`
+NOTE = "accelbind.dev/claim-entry"
+"""The annotation of a claim's file with the claim's entry, from which a lost one is restored."""
 KIND = "intel.cdi.k8s.io/fpga"
 """Vendor and class, as the public plugin has them."""
 DEVICE_KIND = "accelbind.dev/device"
@@ -114,8 +117,10 @@ class ClaimDevice:
         return f"{CLAIM_KIND}={self.name}" if self.nodes or self.envs else ""
 
 
-def describe_claim(devices: Iterable[ClaimDevice], *, host_root: str = "/") -> bytes:
-    """The file of a claim; empty if there is nothing to edit.
+def describe_claim(
+    devices: Iterable[ClaimDevice], *, host_root: str = "/", note: str = ""
+) -> bytes:
+    """The file of a claim; empty if there is nothing to edit. A note is for its writer.
 
     Raises:
         InvalidName: A name or node is none that runtimes take.
@@ -135,12 +140,16 @@ def describe_claim(devices: Iterable[ClaimDevice], *, host_root: str = "/") -> b
             edits["env"] = [f"{name}={value}" for name, value in device.envs]
         if device.cdi:
             entries.append({"name": device.name, "containerEdits": edits})
-    return _file(CLAIM_KIND, entries) if entries else b""
+    if not entries:
+        return b""
+    if not note:
+        return _file(CLAIM_KIND, entries)
+    return _file(CLAIM_KIND, entries, cdiVersion=NOTE_VERSION, annotations={NOTE: note})
 
 
-def _file(kind: str, entries: list[dict[str, Any]]) -> bytes:
-    text = json.dumps({"cdiVersion": CDI_VERSION, "kind": kind, "devices": entries}, indent=1)
-    return f"{text}\n".encode()
+def _file(kind: str, entries: list[dict[str, Any]], **more: object) -> bytes:
+    content = {"cdiVersion": CDI_VERSION, "kind": kind, "devices": entries} | more
+    return f"{json.dumps(content, indent=1)}\n".encode()
 
 
 def _node(node: DeviceNode, host_root: str) -> dict[str, str]:

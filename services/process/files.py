@@ -6,7 +6,10 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
+
+MISSING: Final = "it is missing"
+"""How a file is found that isn't there."""
 
 
 def replace_file(path: Path, content: bytes, *, mode: int) -> None:
@@ -89,7 +92,7 @@ def file_fault(path: Path, content: bytes, *, mode: int) -> str:
                 return "it has another content"
             found = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except FileNotFoundError:
-        return "it is missing"
+        return MISSING
     except OSError as error:
         return f"it can't be read: {error.strerror or error}"
     return "" if found == mode else f"its mode is {found:o}"

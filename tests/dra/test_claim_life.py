@@ -237,7 +237,7 @@ class ModelFiles(CdiClaimFiles):
         self._hardware = hardware
         self._fuse = fuse
 
-    def describe(self, uid: str, wants: Sequence[Want]) -> ClaimFile:  # noqa: ARG002 - as overridden
+    def describe(self, uid: str, wants: Sequence[Want], note: str) -> ClaimFile:  # noqa: ARG002 - as overridden
         return ClaimFile((), b"its devices")
 
     async def write(self, uid: str, content: bytes) -> str:

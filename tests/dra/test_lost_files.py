@@ -214,6 +214,41 @@ async def test_claims_of_older_versions_get_their_files_back_from_their_devices(
         await eventually_async(lambda: json.loads(entry.read_bytes()).get("file"))
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, truncate, cut, remove_folder])
+@pytest.mark.parametrize("runs", [True, False])
+async def test_the_entry_of_a_claim_is_restored_from_its_cdi_file(
+    node: Node, damage: Callable[[Path], None], runs: bool
+) -> None:
+    engine = node.claims[1]
+    entry = node.bed.folder / "state/claims/uid-of-engine.json"
+    async with node.running() as dra:
+        await node.bed.ready(engine)
+        before = written(entry)
+        if runs:
+            damage(entry)
+            await eventually_async(lambda: written(entry) == before)
+            await eventually_async(lambda: _is_ready(dra))
+    if not runs:
+        damage(entry)
+    async with node.bed.running(device_types=node.types) as dra:
+        await eventually_async(lambda: written(entry) == before)
+        assert [each.claim.uid for each in dra.parts.book.entries()] == ["uid-of-engine"]
+        await node.bed.unprepare(engine)
+        assert node.bed.left == []
+
+
+async def test_a_damaged_entry_without_a_cdi_file_is_named(node: Node) -> None:
+    entry = node.bed.folder / "state/claims/uid-of-engine.json"
+    async with node.running():
+        await node.bed.ready(node.claims[1])
+    node.paths[1].unlink()
+    truncate(entry)
+    async with node.bed.running(device_types=node.types) as dra:
+        await eventually_async(lambda: unready(dra))
+        assert f"{entry} can't be read" in await unready(dra)
+        assert "accelbind dra release uid-of-engine" in await unready(dra)
+
+
 async def test_an_unhealthy_device_takes_nothing_from_the_file_of_its_claim(node: Node) -> None:
     engine, path = node.claims[1], node.paths[1]
     async with node.running() as dra:

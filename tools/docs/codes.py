@@ -134,6 +134,7 @@ _NAMES: Final = (
     ("kind of CDI devices of FPGAs, written", cdi, "KIND"),
     ("kind of CDI devices of device types, written", cdi, "DEVICE_KIND"),
     ("kind of CDI devices of claims, written", cdi, "CLAIM_KIND"),
+    ("annotation of CDI files of claims, written and read", cdi, "NOTE"),
 )
 """Names in objects of others: what they are, module, constant."""
 

@@ -144,6 +144,10 @@ def test_the_file_of_a_claim_has_nodes_and_variables() -> None:
             },
         },
     ]
+    noted = json.loads(describe_claim([both], host_root="/host", note="it"))
+    assert noted["devices"] == file["devices"][:1]
+    assert noted["cdiVersion"] == "0.6.0"  # that of `annotations`
+    assert noted["annotations"] == {"accelbind.dev/claim-entry": "it"}
     assert [each.cdi for each in (both, nothing)] == ["accelbind.dev/claim=u-r-a", ""]
     assert describe_claim([nothing]) == b""
     assert claim_file("u") == "accelbind-claim-u.json"
