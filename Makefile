@@ -18,7 +18,7 @@ SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test e2e test-compose lint format bench golden docs soak hook lock proto kind release-files publish clean
+.PHONY: help setup demo test e2e test-compose test-kernel lint format bench golden docs soak hook lock proto kind release-files publish clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -39,6 +39,9 @@ e2e: setup ## Test a cluster: KUBECONFIG=FILE [HOST_PROCESSES=1], or SIMULATOR=1
 test-compose: setup ## Build the images and run docker-compose.yml with a Docker engine (root, minutes)
 	@REQUIRE_ALL=1 PATH="$$PATH:/usr/sbin:/sbin" $(PYTHON_IN_VENV) -m pytest -s \
 		tests/compose/with_docker.py $(PYTEST_ARGS)
+
+test-kernel: setup ## Test on Linux's own drivers, with emulated cards (PYTEST_ARGS='-k names': some of it)
+	@$(PYTHON_IN_VENV) -m tests.kernel $(PYTEST_ARGS)
 
 lint: setup ## Check style, types and layers
 	@$(PYTHON_IN_VENV) -m ruff check

@@ -26,6 +26,7 @@ TARGETS = {
         f"-m grpc_tools.protoc -I . {OUTPUTS} {PROTOS}",
     ],
     "soak SECONDS=600 SEED=7": ["-m pytest -m long or soak --timeout=0 -s"],
+    "test-kernel": ["-m tests.kernel"],
     "test PYTEST_ARGS=tests/test_readme.py": ["-m pytest tests/test_readme.py"],
 }
 """What `make` is told → what it has Python run. Other tests run these modules."""

@@ -1,0 +1,196 @@
+"""The first process in a kernel of the bed: it calls functions of this module for the bed outside.
+
+Requests come over a line of the console: the name of a function and its arguments. `accelbind` runs
+in a fork of this process, which has imported it: a Python that starts takes seconds in there.
+"""
+
+import array
+import contextlib
+import fcntl
+import importlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import traceback
+import tty
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from tests.kernel.line import receive, send
+from tests.support import eventually
+
+LINE: Final = "/dev/tty1"
+PRELOADED: Final = (
+    "accelbind.devices",
+    "accelbind.fpga.command",
+    "accelbind.plugin",
+    "plugin.process",
+    "simulator.kubelet.__main__",
+)
+HOME: Final = Path("/run/bed")
+"""A file system in memory; all others but those of the kernel are read-only."""
+
+_started: list[int] = []
+
+
+def read(path: str) -> str:
+    """The content of a file, or the name of the error."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        return f"{type(error).__name__} {error.errno}"
+
+
+def write(path: str, text: str) -> int:
+    """Write a file in one go; the errno, 0 without one."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
+def create(path: str, content: bytes) -> None:
+    """Make a file with this content, and its folders."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(content)
+
+
+def names(folder: str) -> list[str]:
+    """The names in a folder; empty if it isn't there."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is needed
+    except OSError:
+        return []
+
+
+def shell(command: str) -> str:
+    """The output of a shell command, whatever its exit code."""
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def accelbind(*arguments: str) -> tuple[int, str, str]:
+    """Run the command line; its exit code, what it printed, and what it said of errors."""
+    outputs = [HOME / "stdout", HOME / "stderr"]
+    pid = _forked(lambda: _command(arguments), *outputs)
+    _, status = os.waitpid(pid, 0)
+    stdout, stderr = (each.read_text() for each in outputs)
+    return os.waitstatus_to_exitcode(status), stdout, stderr
+
+
+def start(*arguments: str) -> int:
+    """Start the command line, or with `kubelet` the stand-in; the process's id."""
+    log = HOME / f"{arguments[0]}.log"
+    _started.append(_forked(lambda: _command(arguments), log, log))
+    return _started[-1]
+
+
+def end(pid: int, number: int = signal.SIGTERM) -> int:
+    """End a process that `start` started; its exit code, negative for a signal."""
+    _started.remove(pid)
+    os.kill(pid, number)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def wait_for(path: str, text: str, seconds: float = 30.0) -> str:
+    """Wait until a file contains a text; its content."""
+
+    def found() -> str:
+        content = Path(path).read_text()
+        return content if text in content else ""
+
+    return eventually(found, timeout=seconds, what=f"{text!r} in {path}")
+
+
+def hold(node: str) -> int:
+    """Open a device node and keep it open; the descriptor, or the negative errno."""
+    try:
+        return os.open(node, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        return -(error.errno or 1)
+
+
+def let_go(descriptor: int) -> None:
+    """Close what `hold` opened."""
+    os.close(descriptor)
+
+
+def ioctl(node: str, request: int, words: Sequence[int]) -> int:
+    """Make a call with a structure of 32-bit words; the result, or the negative errno."""
+    argument = array.array("I", words)
+    try:
+        descriptor = os.open(node, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return fcntl.ioctl(descriptor, request, argument if words else 0)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return -(error.errno or 1)
+
+
+def _forked(call: Callable[[], int], stdout: Path, stderr: Path) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        os.setsid()
+        for path, number in ((stdout, 1), (stderr, 2)):
+            flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if stdout == stderr else os.O_TRUNC)
+            os.dup2(os.open(path, flags), number)
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            setattr(sys, name, io.TextIOWrapper(os.fdopen(number, "wb"), line_buffering=True))
+        code = call()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code)
+
+
+def _command(arguments: Sequence[str]) -> int:
+    if arguments[0] == "kubelet":
+        from simulator.kubelet.__main__ import main as kubelet  # noqa: PLC0415 - in the fork
+
+        return kubelet(arguments[1:])
+    from accelbind.cli import main as command  # noqa: PLC0415 - in the fork
+
+    return command(arguments)
+
+
+def main() -> None:
+    """Answer requests until the kernel is halted."""
+    HOME.mkdir(parents=True)
+    for module in PRELOADED:
+        importlib.import_module(module)
+    descriptor = os.open(LINE, os.O_RDWR | os.O_NOCTTY)
+    tty.setraw(descriptor)
+    with Connection(descriptor) as line:
+        send(line, ("ready", None))
+        while True:
+            name, arguments = receive(line)
+            send(line, _answer(globals()[name], arguments))
+
+
+def _answer(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[str, Any]:
+    try:
+        return "done", function(*arguments)
+    except Exception:  # noqa: BLE001 - it is told outside
+        return "failed", traceback.format_exc()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Faults of a card in its registers: the reasons, and the clearing of errors."""
+
+from collections.abc import Callable
+
+import pytest
+
+from simulator.registers.cards import PAC_A10, DflCard
+from tests.kernel.bed import Bed
+
+CARDS = (PAC_A10,)
+
+PORT = "/sys/class/fpga_region/region0/dfl-port.0"
+ONES = 2**64 - 1
+
+Fault = Callable[[DflCard], object]
+FAULTS: dict[str, tuple[Fault, set[str]]] = {
+    "port errors": (lambda card: card.ports[0].errors.report("errors", 0x40), {"port-errors"}),
+    "FME errors": (lambda card: card.errors.report("fme_errors", 0x2), {"fme-errors"}),
+    "fatal errors": (
+        lambda card: card.errors.report("catfatal_errors", 0x800),
+        {"fme-catfatal-errors"},
+    ),
+    "nonfatal errors": (
+        lambda card: card.errors.report("nonfatal_errors", 0x10),
+        {"fme-nonfatal-errors"},
+    ),
+    "PCIe errors": (lambda card: card.errors.report("pcie0_errors", 0x1), set()),
+    "AP1": (lambda card: card.ports[0].throttle(1), {"ap1-event"}),
+    "AP2": (lambda card: card.ports[0].throttle(2), {"ap2-event"}),
+    "warm": (lambda card: card.thermal.heat(85), set()),
+    "hot": (lambda card: card.thermal.heat(95), {"overheated"}),
+    "crashed firmware": (
+        lambda card: card.ports[0].registers.update({0x38: 1}),
+        {"afu-id-all-f"},
+    ),
+    "off the bus": (
+        lambda card: setattr(card.function, "is_gone", True),
+        {
+            *("afu-id-all-f", "port-errors", "ap1-event", "ap2-event", "overheated"),
+            *("fme-errors", "fme-catfatal-errors", "fme-nonfatal-errors"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_has_its_reason_and_ends(bed: Bed, card: DflCard, name: str) -> None:
+    break_it, reasons = FAULTS[name]
+    break_it(card)
+    assert bed.reasons("dfl-port.0") == reasons
+    card.power_up()
+    bed.call("ioctl", "/dev/dfl-port.0", 0xB640, ())
+    assert bed.reasons("dfl-port.0") == set()
+
+
+def test_errors_are_cleared_in_the_card(bed: Bed, card: DflCard) -> None:
+    card.ports[0].errors.report("errors", 0x41)
+    card.ports[0].errors.report("first_error", 0x1)
+    card.errors.report("fme_errors", 0x2)
+    card.errors.report("pcie1_errors", 0x4)
+    assert bed.accelbind("fpga", "clear-errors", "dfl-port.0").stdout == (
+        "errors/errors of dfl-port.0: 0x41 cleared\n"
+    )
+    done = bed.accelbind("fpga", "clear-errors", "dfl-fme.0")
+    assert done.stdout.splitlines() == [
+        "errors/fme_errors of dfl-fme.0: 0x2 cleared",
+        "errors/pcie1_errors of dfl-fme.0: 0x4 cleared",
+    ]
+    assert bed.reasons("dfl-port.0") == set()
+    assert card.ports[0].errors.read(0x18) == 0
+
+
+def test_an_error_that_comes_back_is_shown(bed: Bed, card: DflCard) -> None:
+    card.ports[0].errors.report("errors", 0x40)
+    card.ports[0].errors.sticks = 0x40
+    done = bed.accelbind("fpga", "clear-errors", "dfl-port.0")
+    assert "errors/errors reads 0x40 again" in done.stderr
+
+
+def test_errors_stay_while_the_port_is_throttled_to_nothing(bed: Bed, card: DflCard) -> None:
+    card.ports[0].errors.report("errors", 0x40)
+    card.ports[0].throttle(6)
+    done = bed.accelbind("fpga", "clear-errors", "dfl-port.0")
+    assert done.code == 3
+    assert "can't be cleared: the device is in use (Device or resource busy)" in done.stderr
+
+
+def test_a_clearing_resets_the_port(bed: Bed, card: DflCard) -> None:
+    card.ports[0].errors.report("errors", 0x40)
+    before = card.ports[0].resets
+    assert bed.call("write", f"{PORT}/errors/errors", "0x40") == 0
+    assert card.ports[0].resets == before + 1
+
+
+def test_a_value_that_is_not_there_is_refused_by_the_driver(bed: Bed, card: DflCard) -> None:
+    card.ports[0].errors.report("errors", 0x40)
+    assert bed.call("write", f"{PORT}/errors/errors", "0x41") == 22
+    assert bed.reasons("dfl-port.0") == {"port-errors"}
+
+
+def test_an_opened_port_is_not_cleared(bed: Bed, card: DflCard) -> None:
+    card.ports[0].errors.report("errors", 0x40)
+    held = bed.call("hold", "/dev/dfl-port.0")
+    try:
+        done = bed.accelbind("fpga", "clear-errors", "dfl-port.0")
+    finally:
+        bed.call("let_go", held)
+    assert done.code == 3
+    assert "dfl-port.0 is in use by process 1 (python)" in done.stderr
+
+
+def test_closing_a_port_resets_it(bed: Bed, card: DflCard) -> None:
+    held = bed.call("hold", "/dev/dfl-port.0")
+    before = card.ports[0].resets
+    bed.call("let_go", held)
+    assert card.ports[0].resets == before + 1
