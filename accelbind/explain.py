@@ -177,7 +177,7 @@ def _as_object(answer: _Answer) -> dict[str, Any]:
             "init": rewrite.ref.init,
             "logical": rewrite.key,
             "resource": rewrite.resource,
-            "count": rewrite.units,
+            "count": rewrite.total,
             "mode": rewrite.mapping.resolution.mode,
             "mapping": rewrite.mapping.label,
         }
@@ -239,7 +239,7 @@ def _claim_line(one: ExplainedClaim) -> str:
 
 def _rewrite_lines(rewrite: ResourceRequest) -> Iterator[str]:
     kind = "init container" if rewrite.ref.init else "container"
-    what = f"{rewrite.key}: {rewrite.units} becomes {rewrite.resource}"
+    what = f"{rewrite.key}: {rewrite.total} becomes {rewrite.resource}"
     yield f"  {kind} {plain(rewrite.ref.container.name)}: {what}"
     yield f"    {_why(rewrite.mapping)}"
 

@@ -1,12 +1,10 @@
 """The plan for a container's names of accelerators: resources, variables, and what contradicts."""
 
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Mapping as ReadOnly
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from services.admission.requested import ResourceRequest, refuse_name
+from services.admission.requested import ResourceRequest, amounts, refuse_name
 from services.mappings.index import NameTable
 from services.mappings.model import Mapping
 from services.pods.pod import ContainerRef, environment
@@ -22,10 +20,6 @@ class AcceleratorPlan(msgspec.Struct, frozen=True, gc=False):
     """The requests by logical name; sorted by name."""
     amounts: dict[str, int]
     """How many of each resource the container gets, its own requests included."""
-    noted: dict[str, int]
-    """The units of each name to note, those of an earlier mutation included."""
-    stale: list[str]
-    """Names that an earlier note has, and whose resources the container doesn't request."""
     variables: list[dict[str, str]]
     """What is added to its env."""
 
@@ -38,12 +32,12 @@ def plan_accelerators(
     refusals: Refusals,
     *,
     others: NameTable,
-    earlier: ReadOnly[str, int],
+    earlier: Sequence[ResourceRequest],
 ) -> AcceleratorPlan:
     """Plan what is to be done for a container's names of accelerators, which are in `counts`.
 
     `tables` are the names of its namespace and then the shared ones, `others` those of FPGAs. No
-    target may begin with one of the `prefixes`. `earlier` has the units of each name noted before.
+    target may begin with one of the `prefixes`. `earlier` are the requests of an earlier mutation.
 
     Raises:
         InvalidReview: its env can't be read.
@@ -55,25 +49,17 @@ def plan_accelerators(
         mapping = _find(ref, count.key, tables, prefixes, refusals, others=others)
         if mapping is not None:
             resource = mapping.resolution.resource
-            mapped.append(
-                ResourceRequest(ref, count.key, resource, count.units, count.in_requests, mapping)
-            )
-    noted = {each.key: each.units for each in mapped}
-    own = cache(partial(_own, ref, refusals))  # a quantity of 128 characters takes a while to read
-    # Another webhook may have added names to a pod that was mutated before. Names of the earlier
-    # mutation are in its note, and their resources in its limits: all are evaluated together.
-    kept = _earlier(ref, earlier, tables, own)
-    before, amounts = _amounts(kept), _amounts(mapped)
-    if kept:
-        noted = {key: noted.get(key, 0) + earlier.get(key, 0) for key in [*earlier, *noted]}
-        amounts = _amounts(_resolve(ref, noted, tables) or ())
-    stale = [key for key in earlier if key not in noted]
+            mapped.append(ResourceRequest(ref, count, resource, mapping))
+    # Another webhook may have added names to a pod that was mutated before. The resources of the
+    # earlier names are in the container's limits: all names are evaluated together.
+    all_names = {each.key: each for each in (*earlier, *mapped)}
+    before = amounts(earlier)
     # What the container requests by itself is added; its limits have the earlier amounts too.
-    amounts = {
-        resource: amount - before.get(resource, 0) + own(resource)
-        for resource, amount in amounts.items()
+    wanted = {
+        resource: amount - before.get(resource, 0) + _own(ref, refusals, resource)
+        for resource, amount in amounts(all_names.values()).items()
     }
-    return AcceleratorPlan(mapped, amounts, noted, stale, _variables(ref, mapped, kept, refusals))
+    return AcceleratorPlan(mapped, wanted, _variables(ref, mapped, earlier, refusals))
 
 
 def logical_target(mapping: Mapping, prefixes: tuple[str, ...]) -> str | None:
@@ -111,53 +97,6 @@ def _find(
             return None
     refuse_name(ref, key, tables[0], others, refusals, *tables[1:])
     return None
-
-
-def _earlier(
-    ref: ContainerRef,
-    earlier: ReadOnly[str, int],
-    tables: Sequence[NameTable],
-    own: Callable[[str], int],
-) -> list[ResourceRequest]:
-    """Return the requests of an earlier note, none if the container hasn't all they stand for."""
-    requests = _resolve(ref, earlier, tables) if earlier else None
-    amounts = _amounts(requests or ())
-    # The pod may be an edited copy of another one, or somebody wrote the note.
-    there = all(amount <= own(each) for each, amount in amounts.items())
-    return requests if requests and there else []
-
-
-def _resolve(
-    ref: ContainerRef, noted: ReadOnly[str, int], tables: Sequence[NameTable]
-) -> list[ResourceRequest] | None:
-    """Return the requests of a note, None if it has a name that can't be used."""
-    requests = []
-    for key, units in noted.items():
-        name = key.partition("/")[2]
-        mapping = next((each for table in tables if (each := table.by_name.get(name))), None)
-        if mapping is None or units < 0:
-            return None
-        resource = mapping.resolution.resource
-        requests.append(
-            ResourceRequest(ref, key, resource, units, in_requests=False, mapping=mapping)
-        )
-    return requests
-
-
-def _amounts(mapped: Sequence[ResourceRequest]) -> dict[str, int]:
-    """Return how many of each resource the names stand for; those of one resource add up."""
-    amounts: dict[str, int] = {}
-    once: dict[str, int] = {}
-    for request in mapped:
-        amounts[request.resource] = amounts.get(request.resource, 0) + request.amount
-        for also in request.effects.also if request.effects else ():
-            if also.per == "Unit":
-                amounts[also.resource] = amounts.get(also.resource, 0) + also.count * request.units
-            else:  # the container needs it once, whichever of its names ask for it
-                once[also.resource] = max(once.get(also.resource, 0), also.count)
-    for resource, count in once.items():
-        amounts[resource] = amounts.get(resource, 0) + count
-    return amounts
 
 
 def _own(ref: ContainerRef, refusals: Refusals, resource: str) -> int:

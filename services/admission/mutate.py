@@ -7,7 +7,8 @@
 3. Names of accelerators also bring variables, further resources and a placement.
 4. The annotation `accelbind.dev/requested` notes what was requested by logical name.
 
-A mutated pod is unchanged by a second mutation: the validating webhook relies on that.
+A mutated pod is unchanged by a second mutation: the validating webhook relies on that. Between the
+two, others may set a logical name again: it counts as the larger of both, see `earlier`.
 """
 
 from collections.abc import Mapping as ReadOnly
@@ -23,9 +24,10 @@ from services import names
 from services.admission import patch, sharing
 from services.admission.accelerators import plan_accelerators
 from services.admission.domains import check_names
+from services.admission.earlier import EarlierRequests, earlier_requests
 from services.admission.patch import Operation
 from services.admission.placement import placement_operations
-from services.admission.plan import ContainerPlan, plan_container
+from services.admission.plan import NOTHING_EARLIER, ContainerPlan, plan_container
 from services.admission.pod_warnings import find_warnings
 from services.admission.requested import ResourceRequest
 from services.mappings.accelerator import ENTRY
@@ -33,7 +35,7 @@ from services.mappings.index import MappingIndex, NamespaceMappings, NameTable
 from services.mappings.model import Function
 from services.pods.pod import ContainerRef, Pod
 from services.pods.refusals import Refusal, RefusalReason, Refusals, label, summary
-from services.pods.requests import read_counts, requesting_containers
+from services.pods.requests import ResourceCount, read_counts, requesting_containers
 from services.process.text import clip, plain
 
 MAX_POD_UNITS: Final = 256
@@ -165,9 +167,12 @@ def mutate(
     requesting = requesting_containers(pod, policy.prefixes)
     if not requesting:
         return Unchanged(UnchangedReason.NOTHING_ASKED)
+    note: dict[str, dict[str, int]] = {}
+    if pod.is_noted and _request_names(requesting, policy):
+        note = patch.read_note(pod)
+        requesting = requesting_containers(pod, policy.prefixes, also=note)
     tables = [table for table in (mappings.accelerators, shared) if table is not None]
     refusals = Refusals()
-    note = patch.read_note(pod) if pod.is_noted else {}  # of an earlier mutation of the same pod
     plans = plan_containers(requesting, mappings, tables, policy, refusals, note=note)
     # Only devices of init containers are given to other containers as well.
     if not refusals.listed and requesting[0].init:
@@ -196,7 +201,7 @@ def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, s
     if isinstance(decision, Patched):
         rewrites = "; ".join(
             [
-                f"{plain(each.ref.container.name)}: {each.key}={each.units} as {each.resource}"
+                f"{plain(each.ref.container.name)}: {each.key}={each.total} as {each.resource}"
                 for each in decision.rewrites
             ]
         )
@@ -227,12 +232,17 @@ def plan_containers(
     unused = dict(note)
     left, added = MAX_POD_UNITS, 0
     for ref in requesting:
-        counts = read_counts(ref, policy.prefixes, refusals, most=left + 1)
-        units = sum([each.units for each in counts])
-        _refuse_units(ref, units, policy, refusals)
+        # Taken once: this webhook also sees pods whose containers all have one name.
+        noted = unused.pop(ref.container.name[: patch.MAX_NAME], None) if unused else None
+        earlier = _earlier(ref, noted, mappings, tables, policy) if noted else NOTHING_EARLIER
+        before = earlier.units
+        most = left + len(before) + 1  # those of `before` may take no place in the limit
+        counts = read_counts(ref, policy.prefixes, refusals, most=most, before=before)
+        units = _units(counts, earlier)
+        _refuse_units(ref, sum(units), policy, refusals)
         # A name without units takes as much room in the patch. One above the limit of a container
         # is refused for that already.
-        left -= sum([max(1, min(each.units, policy.max_units)) for each in counts])
+        left -= sum([max(1, min(each, policy.max_units)) for each in units])
         if left < 0:
             message = (
                 f"the pod requests more than {MAX_POD_UNITS} accelerators, the limit for all its "
@@ -244,15 +254,15 @@ def plan_containers(
         fpga = [each for each in counts if each not in general] if general else counts
         accelerators = None
         if general:
-            earlier = _earlier(ref, unused, policy)
             accelerators = plan_accelerators(
-                ref, general, tables, policy.prefixes, refusals, others=mappings, earlier=earlier
+                *(ref, general, tables, policy.prefixes, refusals),
+                others=mappings,
+                earlier=earlier.accelerators,
             )
-            if units <= policy.max_units:  # those that an earlier mutation noted count too
-                units = sum([*accelerators.noted.values(), *[each.units for each in fpga]])
-                _refuse_units(ref, units, policy, refusals)
-        mapped = accelerators.mapped if accelerators else ()
-        added += sum([each.effects.size for each in mapped if each.effects])
+        if accelerators or earlier.accelerators:
+            mapped = accelerators.mapped if accelerators else ()
+            effects = {each.key: each.effects for each in (*earlier.accelerators, *mapped)}
+            added += sum([each.size for each in effects.values() if each])
         if added > MAX_ADDED:
             message = (
                 "variables, node selectors and tolerations of the mappings that the pod requests "
@@ -261,19 +271,50 @@ def plan_containers(
             )
             refusals.add(RefusalReason.TOO_MUCH_ADDED, ref, message)
             break
-        plans.append(plan_container(ref, fpga, mappings, refusals, accelerators))
+        plans.append(
+            plan_container(
+                ref, fpga, mappings, refusals, accelerators=accelerators, earlier=earlier
+            )
+        )
         if refusals.full:
             break
     return plans
 
 
+def _request_names(requesting: Sequence[ContainerRef], policy: Policy) -> bool:
+    """Return whether a container requests anything that is not a physical name of an FPGA."""
+    return any(
+        key.startswith(policy.prefixes) and not names.is_physical(key.partition("/")[2])
+        for ref in requesting
+        if (resources := ref.container.resources)
+        for part in (resources.limits, resources.requests)
+        for key in part or ()
+    )
+
+
 def _earlier(
-    ref: ContainerRef, unused: dict[str, dict[str, int]], policy: Policy
-) -> dict[str, int]:
-    """Remove what an earlier mutation noted for a container; return its names of accelerators."""
-    # Taken once: this webhook also sees pods whose containers all have one name.
-    noted = unused.pop(ref.container.name[: patch.MAX_NAME], {})
-    return {key: noted[key] for key in noted if key.startswith(policy.accelerator_prefixes)}
+    ref: ContainerRef,
+    noted: ReadOnly[str, int],
+    mappings: NamespaceMappings,
+    tables: Sequence[NameTable],
+    policy: Policy,
+) -> EarlierRequests:
+    return earlier_requests(
+        *(ref, noted, mappings, tables),
+        fpga_prefixes=policy.fpga_prefixes,
+        accelerator_prefixes=policy.accelerator_prefixes,
+    )
+
+
+def _units(counts: Sequence[ResourceCount], earlier: EarlierRequests) -> list[int]:
+    """Return the units of each name that a container requests, or requested before.
+
+    Names of FPGAs that were requested before count by their physical names.
+    """
+    units = {each.key: each.units for each in counts if each.units or not each.before}
+    for each in earlier.accelerators:
+        units[each.key] = units.get(each.key, 0) + each.units
+    return [*units.values()]
 
 
 def _refuse_units(ref: ContainerRef, units: int, policy: Policy, refusals: Refusals) -> None:

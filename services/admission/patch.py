@@ -54,11 +54,12 @@ def _resource_operations(plan: ContainerPlan) -> list[Operation]:
     requests = f"{plan.ref.path}/resources/requests/"
     for each in plan.rewritten:
         member = escaped(each.key)
-        changes.append({"op": "remove", "path": limits + member})
-        if each.in_requests:
+        if each.count.in_limits:
+            changes.append({"op": "remove", "path": limits + member})
+        if each.count.in_requests:
             changes.append({"op": "remove", "path": requests + member})
     for resource in dict.fromkeys([each.resource for each in plan.mapped]):
-        in_requests = [each.in_requests for each in plan.mapped if each.resource == resource]
+        in_requests = [each.count.in_requests for each in plan.mapped if each.resource == resource]
         in_requests += [each.in_requests for each in plan.direct if each.key == resource]
         units, member = str(plan.units[resource]), escaped(resource)
         changes.append(add(limits + member, units))
@@ -127,16 +128,5 @@ def read_note(pod: Pod) -> dict[str, dict[str, int]]:
 
 def _requested(plan: ContainerPlan, noted: dict[str, int]) -> dict[str, int]:
     """Return the units requested by each logical name, those of an earlier mutation included."""
-    requested = dict(noted)
-    physical = {request.key: request.units for request in plan.direct}
-    for request in plan.mapped:
-        before = noted.get(request.key, 0)
-        # The pod may be an edited copy of another one. An earlier note counts only while the
-        # container requests the physical units that belong to it.
-        covered = 0 < before <= physical.get(request.resource, 0)
-        requested[request.key] = request.units + (before if covered else 0)
-    if plan.accelerators:  # whose plan has decided that for its names
-        for key in plan.accelerators.stale:
-            requested.pop(key, None)  # two containers may have one name until Kubernetes checks it
-        requested |= plan.accelerators.noted
-    return requested
+    kept = {key: units for key, units in noted.items() if key not in plan.stale}
+    return kept | {each.key: each.total for each in plan.rewritten}

@@ -6,6 +6,7 @@ import msgspec
 
 from services import names
 from services.admission.accelerators import AcceleratorPlan
+from services.admission.earlier import EarlierRequests
 from services.admission.requested import ResourceRequest, refuse_name
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Function, Mode
@@ -17,6 +18,7 @@ from services.process.text import listing, plain
 
 _REQUESTS_SHOWN = 4  # names that a message about modes lists
 
+NOTHING_EARLIER = EarlierRequests()
 _ONE_MODE: dict[Mode | None, frozenset[Mode]] = {mode: frozenset({mode}) for mode in Mode}
 
 
@@ -37,6 +39,8 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
     env_is_empty: bool
     accelerators: AcceleratorPlan | None = None
     """What its names of accelerators need; None if it has none."""
+    stale: list[str] = []
+    """Names of an earlier note that it doesn't request any more."""
 
     @property
     def rewritten(self) -> list[ResourceRequest]:
@@ -60,9 +64,13 @@ def plan_container(
     counts: list[ResourceCount],
     mappings: NamespaceMappings,
     refusals: Refusals,
+    *,
     accelerators: AcceleratorPlan | None = None,
+    earlier: EarlierRequests = NOTHING_EARLIER,
 ) -> ContainerPlan:
     """Plan what is to be done to a container; `counts` is what it requests of FPGAs' domains.
+
+    `earlier` is what it requested before, of which `counts` has the physical names.
 
     Raises:
         InvalidReview: its env can't be read.
@@ -74,11 +82,15 @@ def plan_container(
     for request in mapped:
         units[request.resource] = units.get(request.resource, 0) + request.units
     written, env_is_empty = _written_functions(ref, counts, direct, mappings, refusals)
-    modes = _modes(mapped, direct, written, mappings)
+    # Names of an earlier mutation are of one mode, and so are those that are added to them.
+    modes = _modes([*mapped, *earlier.fpga] if mapped else [], direct, written, mappings)
     common = frozenset.intersection(*modes.values()) if modes else None
     if modes and not common:
         _refuse_modes(ref, modes, refusals)
-    return ContainerPlan(ref, mapped, direct, units, common, written, env_is_empty, accelerators)
+    return ContainerPlan(
+        *(ref, mapped, direct, units, common, written, env_is_empty, accelerators),
+        stale=earlier.stale,
+    )
 
 
 def _name(key: str) -> str:
@@ -100,9 +112,7 @@ def _resolve(
         mapping = mappings.by_name.get(name)
         if mapping is not None:
             resource = f"{domain}/{mapping.resolution.resource}"
-            mapped.append(
-                ResourceRequest(ref, key, resource, count.units, count.in_requests, mapping)
-            )
+            mapped.append(ResourceRequest(ref, count, resource, mapping))
         elif name in mappings.modes:
             direct.append(count)
         elif refusals.full:

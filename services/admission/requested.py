@@ -1,6 +1,6 @@
 """What a container requests by one name, and the refusal of a name that nobody maps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from services.mappings.model import Function, Mapping
 from services.mappings.suggestions import known_names, nearest
 from services.pods.pod import ContainerRef
 from services.pods.refusals import RefusalReason, Refusals
+from services.pods.requests import ResourceCount
 from services.process.text import clip, plain, quote
 
 SUGGESTED = 4
@@ -23,24 +24,30 @@ class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
     """One logical name that a container requests, and what replaces it."""
 
     ref: ContainerRef
-    key: str
-    """The full name that is requested, as in limits."""
+    count: ResourceCount
     resource: str
     """The physical name that replaces it, with domain."""
-    units: int
-    in_requests: bool
-    """Whether the name is in requests too."""
     mapping: Mapping
 
     @property
-    def amount(self) -> int:
-        """How many of the resource the units are."""
-        return self.units * self.mapping.resolution.count
+    def key(self) -> str:
+        """The full name that is requested, as in limits."""
+        return self.count.key
+
+    @property
+    def units(self) -> int:
+        """How many units this mutation adds."""
+        return self.count.units
+
+    @property
+    def total(self) -> int:
+        """How many units are requested, those of an earlier mutation included."""
+        return self.count.total
 
     @property
     def effects(self) -> Effects | None:
         """What else the pod gets; None if nothing, or if no unit is requested."""
-        return self.mapping.resolution.effects if self.units else None
+        return self.mapping.resolution.effects if self.total else None
 
     @property
     def function(self) -> Function | None:
@@ -51,6 +58,23 @@ class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
         """Return the function of each unit that is to be programmed."""
         function = self.function
         return [function] * self.units if function else []
+
+
+def amounts(requests: Iterable[ResourceRequest]) -> dict[str, int]:
+    """Return how many of each resource the names stand for; those of one resource add up."""
+    found: dict[str, int] = {}
+    once: dict[str, int] = {}
+    for request in requests:
+        units, resource = request.total, request.resource
+        found[resource] = found.get(resource, 0) + units * request.mapping.resolution.count
+        for also in request.effects.also if request.effects else ():
+            if also.per == "Unit":
+                found[also.resource] = found.get(also.resource, 0) + also.count * units
+            else:  # the container needs it once, whichever of its names ask for it
+                once[also.resource] = max(once.get(also.resource, 0), also.count)
+    for resource, count in once.items():
+        found[resource] = found.get(resource, 0) + count
+    return found
 
 
 def refuse_name(

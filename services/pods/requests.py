@@ -3,6 +3,8 @@
 https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 """
 
+from collections.abc import Container, Mapping
+
 import msgspec
 
 from services.pods.pod import ContainerRef, Pod, Quantity, Resources, quantity_text
@@ -20,47 +22,72 @@ class ResourceCount(msgspec.Struct, frozen=True, gc=False):
     units: int
     in_requests: bool
     """Whether the name is in requests too."""
+    in_limits: bool = True
+    """False only for a name that another webhook set again, in requests alone."""
+    before: int = 0
+    """How many more an earlier mutation of the pod counted."""
+
+    @property
+    def total(self) -> int:
+        """How many units the container requests, those of an earlier mutation included."""
+        return self.before + self.units
 
 
-def requesting_containers(pod: Pod, prefixes: tuple[str, ...]) -> list[ContainerRef]:
+def requesting_containers(
+    pod: Pod, prefixes: tuple[str, ...], *, also: Container[str] = ()
+) -> list[ContainerRef]:
     """Return the containers that request anything of the domains, in the kubelet's start order.
 
-    `prefixes` are the domains, each with its slash.
+    `prefixes` are the domains, each with its slash. Containers with one of the names `also` are
+    returned whatever they request.
     """
     containers: list[ContainerRef] = []
     if pod.spec is None:
         return containers
     for n, container in enumerate(pod.spec.init_containers or ()):
-        if _requests_any(container.resources, prefixes):
+        if _requests_any(container.resources, prefixes) or container.name in also:
             sidecar = container.restart_policy == "Always"
             path = f"/spec/initContainers/{n}"
             containers.append(ContainerRef(container, path, init=True, sidecar=sidecar))
     for n, container in enumerate(pod.spec.containers or ()):
-        if _requests_any(container.resources, prefixes):
+        if _requests_any(container.resources, prefixes) or container.name in also:
             containers.append(ContainerRef(container, f"/spec/containers/{n}"))
     return containers
 
 
 def read_counts(
-    ref: ContainerRef, prefixes: tuple[str, ...], refusals: Refusals, *, most: int
+    ref: ContainerRef,
+    prefixes: tuple[str, ...],
+    refusals: Refusals,
+    *,
+    most: int,
+    before: Mapping[str, int] = {},
 ) -> list[ResourceCount]:
     """Return what a container requests of the domains, by name, of at most so many names.
 
-    Problems go to `refusals`.
+    `before` has the units of names that an earlier mutation of the pod counted. Problems go to
+    `refusals`.
     """
     resources = ref.container.resources or Resources()
     limits, requests = resources.limits or {}, resources.requests or {}
+    keys = [key for key in limits if key.startswith(prefixes)]
+    keys += [key for key in before if key in requests and key not in limits]
     counts = []
-    for key in sorted([key for key in limits if key.startswith(prefixes)])[:most]:
+    for key in sorted(keys)[:most]:
         if refusals.full:
             break
-        count = read_count(ref, key, refusals)
+        again = before.get(key)
+        count = (
+            read_count(ref, key, refusals)
+            if again is None
+            else _read_again(ref, key, again, refusals)
+        )
         if count is not None:
             counts.append(count)
     for key in requests:
         if refusals.full:
             break
-        if key not in limits and key.startswith(prefixes):
+        if key not in limits and key not in before and key.startswith(prefixes):
             read_count(ref, key, refusals)
     return counts
 
@@ -85,6 +112,24 @@ def read_count(ref: ContainerRef, key: str, refusals: Refusals) -> ResourceCount
     if units is None or (differs and not _equal(ref, key, units, requests[key], refusals)):
         return None
     return ResourceCount(key, units, in_requests)
+
+
+def _read_again(
+    ref: ContainerRef, key: str, before: int, refusals: Refusals
+) -> ResourceCount | None:
+    """Return how much more a container requests by a name that was removed from it before.
+
+    A resource map is desired state: who finds the name missing and sets it requests no more than is
+    there. Limits and requests that differ are no problem, since the container has neither.
+    """
+    resources = ref.container.resources or Resources()
+    limits, requests = resources.limits or {}, resources.requests or {}
+    units = [_units(ref, key, part[key], refusals) for part in (limits, requests) if key in part]
+    wanted = max([each for each in units if each is not None], default=None)
+    if wanted is None or None in units:
+        return None
+    more = max(0, wanted - before)
+    return ResourceCount(key, more, key in requests, in_limits=key in limits, before=before)
 
 
 def _requests_any(resources: Resources | None, prefixes: tuple[str, ...]) -> bool:

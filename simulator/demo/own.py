@@ -91,8 +91,8 @@ def _of_others(explained: Iterable[Explained]) -> tuple[Counter[str], dict[str, 
     for rewrite in (each for result in patched for each in result.rewrites):
         resolution = rewrite.mapping.resolution
         if (effects := resolution.effects) is not None:
-            counts[resolution.resource] += rewrite.units * resolution.count
-            counts.update({also.resource: rewrite.units * also.count for also in effects.also})
+            counts[resolution.resource] += rewrite.total * resolution.count
+            counts.update({also.resource: rewrite.total * also.count for also in effects.also})
             labels |= dict(effects.node_selector)
     return counts, labels
 

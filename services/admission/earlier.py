@@ -1,0 +1,100 @@
+"""What an earlier mutation of a pod noted for a container, as far as the container still has it.
+
+The API server calls the webhook again after another plugin or webhook changed the pod. One that
+finds a name missing may have set it again. Anybody can write the note, and a pod may be an edited
+copy of another one, so a noted name counts only while its container has what the name stands for.
+"""
+
+from collections import Counter
+from collections.abc import Mapping as ReadOnly
+from collections.abc import Sequence
+
+import msgspec
+
+from services.admission.requested import ResourceRequest, amounts
+from services.mappings.index import NamespaceMappings, NameTable
+from services.mappings.model import Function
+from services.pods.functions import RESERVED, read_functions
+from services.pods.pod import ContainerRef, environment
+from services.pods.refusals import Refusals
+from services.pods.requests import ResourceCount, read_count
+
+
+class EarlierRequests(msgspec.Struct, frozen=True, gc=False):
+    """What a container requested when the pod was mutated before."""
+
+    fpga: list[ResourceRequest] = []
+    """The requests by names of FPGAs."""
+    accelerators: list[ResourceRequest] = []
+    """The requests by names of accelerators."""
+    stale: list[str] = []
+    """Noted names whose resources the container doesn't have."""
+
+    @property
+    def units(self) -> dict[str, int]:
+        """How many units of each name were requested."""
+        return {each.key: each.units for each in (*self.fpga, *self.accelerators)}
+
+
+def earlier_requests(
+    ref: ContainerRef,
+    noted: ReadOnly[str, int],
+    mappings: NamespaceMappings,
+    tables: Sequence[NameTable],
+    *,
+    fpga_prefixes: tuple[str, ...],
+    accelerator_prefixes: tuple[str, ...],
+) -> EarlierRequests:
+    """Return what an earlier mutation noted for a container, and the container still has.
+
+    `noted` has the units of each name. `mappings` has the names of FPGAs, `tables` those of
+    accelerators.
+
+    Raises:
+        InvalidReview: its env can't be read.
+    """
+    fpga, accelerators = [], []
+    for key, units in noted.items():
+        domain, _, name = key.partition("/")
+        count = ResourceCount(key, units, in_requests=False)
+        if units < 0:
+            continue
+        if key.startswith(fpga_prefixes) and (mapping := mappings.by_name.get(name)):
+            resource = f"{domain}/{mapping.resolution.resource}"
+            fpga.append(ResourceRequest(ref, count, resource, mapping))
+        elif key.startswith(accelerator_prefixes):
+            found = (each for table in tables if (each := table.by_name.get(name)))
+            if mapping := next(found, None):
+                resource = mapping.resolution.resource
+                accelerators.append(ResourceRequest(ref, count, resource, mapping))
+    missing = _missing_resources(ref, [*fpga, *accelerators])
+    unnamed = _unnamed_functions(ref, fpga)
+    fpga = [each for each in fpga if each.resource not in missing and each.function not in unnamed]
+    accelerators = [each for each in accelerators if missing.isdisjoint(amounts([each]))]
+    there = {each.key for each in (*fpga, *accelerators)}
+    ours = (*fpga_prefixes, *accelerator_prefixes)
+    stale = [key for key in noted if key.startswith(ours) and key not in there]
+    return EarlierRequests(fpga, accelerators, stale)
+
+
+def _missing_resources(ref: ContainerRef, requests: Sequence[ResourceRequest]) -> set[str]:
+    """Return the resources of which a container has less than the requests stand for together."""
+    unread = Refusals()  # the resources are read again with those that the container requests now
+    missing = set()
+    for resource, amount in amounts(requests).items():
+        count = read_count(ref, resource, unread)
+        if amount > (count.units if count is not None else 0):
+            missing.add(resource)
+    return missing
+
+
+def _unnamed_functions(
+    ref: ContainerRef, requests: Sequence[ResourceRequest]
+) -> Counter[Function | None]:
+    """Return the functions that the requests need and a container's variables don't name."""
+    needed = Counter[Function | None](
+        function for each in requests for function in each.functions()
+    )
+    if needed:
+        needed.subtract(read_functions(environment(ref, RESERVED)[0]).by_number.values())
+    return +needed

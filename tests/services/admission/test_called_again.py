@@ -1,0 +1,518 @@
+"""Names that somebody sets again after the webhook removed them: LimitRanger, policies, webhooks.
+
+The API server calls the webhook again for such a pod. A name that its note has counts as the larger
+of both, and only a name that is new to the container adds.
+"""
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from services.admission.guard import guard
+from services.admission.mutate import (
+    MAX_POD_UNITS,
+    REASON,
+    REWRITES,
+    Patched,
+    Policy,
+    Refused,
+    Unchanged,
+    audit_note,
+    mutate,
+)
+from services.mappings.index import MappingIndex
+from tests.services.building import (
+    AF_NLB0,
+    ARRIA,
+    NLB0,
+    NLB3,
+    REGION,
+    STRATIX,
+    Object,
+    accelerator,
+    apply,
+    container,
+    decode,
+    function,
+    index,
+    pair,
+    pod,
+    region,
+)
+
+NOTE = "accelbind.dev/requested"
+TAINT = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+KNOWN = index(
+    function("nlb0", "region"),
+    function("nlb3", "region", afu=NLB3),
+    function("nlb0-af", "af"),
+    function("same-af", "af"),
+    region("devel"),
+    accelerator(
+        "gpu",
+        "x/gpu",
+        target={"resource": "x/gpu", "count": 2},
+        alsoRequest=[{"resource": "x/nic", "per": "Container"}, {"resource": "x/mem"}],
+        env=[{"name": "TIER", "value": "a"}],
+        nodeSelector={"gpu": "big"},
+        tolerations=[TAINT],
+    ),
+    accelerator("other-gpu", "x/gpu"),
+)
+POLICY = Policy(guard=("x/*",))
+
+
+def ours(**counts: int) -> dict[str, int]:
+    """Names with their units: of FPGAs, those with `gpu` of accelerators."""
+    domains = {name: "accelbind.dev" if "gpu" in name else "fpga.intel.com" for name in counts}
+    return {f"{domains[name]}/{name.replace('_', '-')}": n for name, n in counts.items()}
+
+
+def judge(
+    obj: Object, known: MappingIndex = KNOWN, policy: Policy = POLICY
+) -> Unchanged | Patched | Refused:
+    return mutate(decode(obj), known.namespace("default"), policy, policy.shared(known))
+
+
+def admitted(obj: Object, known: MappingIndex = KNOWN, policy: Policy = POLICY) -> Object | None:
+    """The pod as a call of the webhook leaves it, None if it is refused."""
+    result = judge(obj, known, policy)
+    if isinstance(result, Refused):
+        return None
+    return apply(obj, result) if isinstance(result, Patched) else copy.deepcopy(obj)
+
+
+def mutated(obj: Object, known: MappingIndex = KNOWN, policy: Policy = POLICY) -> Object:
+    """The same of a pod that is admitted; one more call changes nothing, and the guard agrees."""
+    after = admitted(obj, known, policy)
+    assert after is not None, judge(obj, known, policy)
+    assert isinstance(judge(after, known, policy), Unchanged)
+    assert guard(decode(after), known.namespace("default"), policy) is None
+    return after
+
+
+def asking(limits: dict[str, int], *more: Object, **app: Any) -> Object:
+    return pod(container("app", {key: str(n) for key, n in limits.items()}, **app), *more)
+
+
+def set_again(obj: Object, part: str, **counts: int) -> Object:
+    """The pod after somebody set names in limits, in requests, or in both."""
+    after = copy.deepcopy(obj)
+    for each in ("limits", "requests") if part == "both" else (part,):
+        resources = after["spec"]["containers"][0].setdefault("resources", {})
+        resources.setdefault(each, {}).update({key: str(n) for key, n in ours(**counts).items()})
+    return after
+
+
+def app_of(obj: Object) -> Any:
+    return obj["spec"]["containers"][0]
+
+
+def note_of(obj: Object) -> Any:
+    return json.loads(obj.get("metadata", {}).get("annotations", {}).get(NOTE, "{}"))
+
+
+GPU = {"x/gpu": "2", "x/nic": "1", "x/mem": "1"}
+
+
+@pytest.mark.parametrize("part", ["limits", "requests", "both"])
+@pytest.mark.parametrize(
+    ("asked", "again", "held", "noted"),
+    [
+        pytest.param({"nlb0": 1}, {"nlb0": 1}, {REGION: "1"}, {"nlb0": 1}, id="equal"),
+        pytest.param({"nlb0": 3}, {"nlb0": 1}, {REGION: "3"}, {"nlb0": 3}, id="less"),
+        pytest.param({"nlb0": 3}, {"nlb0": 0}, {REGION: "3"}, {"nlb0": 3}, id="none"),
+        pytest.param({"nlb0": 1}, {"nlb0": 3}, {REGION: "3"}, {"nlb0": 3}, id="more"),
+        pytest.param({"nlb0": 0}, {"nlb0": 2}, {REGION: "2"}, {"nlb0": 2}, id="more than none"),
+        pytest.param({"nlb0_af": 2}, {"nlb0_af": 1}, {AF_NLB0: "2"}, {"nlb0_af": 2}, id="af"),
+        pytest.param({"devel": 2}, {"devel": 1}, {REGION: "2"}, {"devel": 2}, id="regiondevel"),
+        pytest.param(
+            {"nlb0": 1, "nlb3": 2},
+            {"nlb0": 1, "nlb3": 1},
+            {REGION: "3"},
+            {"nlb0": 1, "nlb3": 2},
+            id="two names of one resource",
+        ),
+        pytest.param(
+            {"nlb0_af": 1, "same_af": 1},
+            {"same_af": 2},
+            {AF_NLB0: "3"},
+            {"nlb0_af": 1, "same_af": 2},
+            id="two names of one function",
+        ),
+        pytest.param({"gpu": 1}, {"gpu": 1}, GPU, {"gpu": 1}, id="accelerator"),
+        pytest.param(
+            {"gpu": 1},
+            {"gpu": 2},
+            {"x/gpu": "4", "x/nic": "1", "x/mem": "2"},
+            {"gpu": 2},
+            id="more of an accelerator",
+        ),
+        pytest.param(
+            {"gpu": 1, "other_gpu": 1},
+            {"other_gpu": 1},
+            GPU | {"x/gpu": "3"},
+            {"gpu": 1, "other_gpu": 1},
+            id="two accelerators of one resource",
+        ),
+        pytest.param(
+            {"gpu": 1, "nlb0": 1},
+            {"gpu": 1, "nlb0": 1},
+            GPU | {REGION: "1"},
+            {"gpu": 1, "nlb0": 1},
+            id="both families",
+        ),
+    ],
+)
+def test_a_name_that_comes_back_counts_as_the_larger_of_both(
+    asked: Any, again: Any, held: Object, noted: Any, part: str
+) -> None:
+    made = app_of(after := mutated(set_again(mutated(asking(ours(**asked))), part, **again)))
+    assert made["resources"] == {"limits": held, "requests": held}
+    assert note_of(after) == {"app": ours(**noted)}
+    functions = [each["value"] for each in made.get("env", ()) if "AFU" in each["name"]]
+    wanted = {NLB0: noted.get("nlb0", 0), NLB3: noted.get("nlb3", 0)}
+    assert Counter(functions) == +Counter(wanted)
+    assert [each["value"] for each in made.get("env", ()) if each["name"] == "TIER"] == [
+        "a" for name in noted if name == "gpu"
+    ]
+
+
+def test_limits_and_requests_that_were_set_again_may_differ() -> None:
+    """As LimitRanger does with a default that is larger than its default request."""
+    after = set_again(mutated(asking(ours(nlb0=2))), "requests", nlb0=1)
+    assert app_of(mutated(set_again(after, "limits", nlb0=3)))["resources"]["limits"] == {
+        REGION: "3"
+    }
+
+
+@pytest.mark.parametrize("part", ["limits", "requests"])
+def test_a_quantity_that_was_set_again_must_be_one(part: str) -> None:
+    after = set_again(mutated(asking(ours(nlb0=1))), "both", nlb0=1)
+    app_of(after)["resources"][part]["fpga.intel.com/nlb0"] = "1500m"
+    result = judge(after)
+    assert isinstance(result, Refused)
+    assert 'invalid quantity of fpga.intel.com/nlb0: "1500m"' in result.message
+
+
+@pytest.mark.parametrize("part", ["limits", "both"])
+def test_a_name_that_is_not_in_the_note_adds(part: str) -> None:
+    after = mutated(set_again(mutated(asking(ours(nlb0=2))), part, nlb3=1, gpu=1))
+    assert app_of(after)["resources"]["limits"] == {REGION: "3"} | GPU
+    assert note_of(after) == {"app": ours(nlb0=2, nlb3=1, gpu=1)}
+    assert app_of(after)["env"][:6] == pair(1) + pair(2) + pair(3, afu=NLB3)
+
+
+def test_the_note_of_one_container_covers_no_other() -> None:
+    after = mutated(asking(ours(nlb0=1), container("other")))
+    other = after["spec"]["containers"][1]
+    other["resources"] = {"limits": ours(nlb0=1), "requests": ours(nlb0=1)}
+    again = mutated(after)
+    held = [each["resources"]["limits"] for each in again["spec"]["containers"]]
+    assert held == [{REGION: "1"}, {REGION: "1"}]
+    other["name"], other["resources"] = "app", app_of(after)["resources"] | {}
+    again["spec"]["containers"][0]["name"] = "renamed"
+    again["spec"]["containers"][0]["resources"]["limits"] |= ours(nlb0=1)
+    assert app_of(mutated(again))["resources"]["limits"] == {REGION: "2"}
+
+
+def test_init_containers_and_sidecars_have_notes_too() -> None:
+    init = container("setup", ours(nlb0=1))
+    sidecar = container("side", ours(gpu=1), restartPolicy="Always")
+    after = mutated(pod(container("app", {"cpu": "1"}), init=[init, sidecar]))
+    for one, name in zip(after["spec"]["initContainers"], ({"nlb0": 1}, {"gpu": 1}), strict=True):
+        for part in ("limits", "requests"):
+            one["resources"][part] |= ours(**name)
+    again = mutated(after)
+    held = [each["resources"]["limits"] for each in again["spec"]["initContainers"]]
+    assert held == [{REGION: "1"}, GPU]
+
+
+def test_the_audit_log_has_what_is_requested_in_all() -> None:
+    again = set_again(mutated(asking(ours(nlb0=2))), "both", nlb0=1)
+    note = audit_note(decode(again), judge(again), validating=False)
+    rewrites = f"app: fpga.intel.com/nlb0=2 as {REGION}"
+    assert note == {f"{REASON}-again": "rewritten", f"{REWRITES}-again": rewrites}
+
+
+# Limits on units
+
+
+def test_names_that_come_back_take_nothing_of_the_limits() -> None:
+    policy = Policy(max_units=4, guard=("x/*",))
+    for asked, name in (({"nlb0": 4}, "nlb0"), ({"gpu": 4}, "gpu")):
+        after = mutated(asking(ours(**asked)), policy=policy)
+        mutated(set_again(after, "both", **{name: 4}), policy=policy)
+        for more in ({name: 5}, {"nlb3": 1}, {"other_gpu": 1}):
+            result = judge(set_again(after, "both", **more), policy=policy)
+            assert isinstance(result, Refused)
+            assert "5 accelerators are requested, but the limit is 4" in result.message
+
+
+@pytest.mark.parametrize("name", ["nlb0", "gpu"])
+def test_a_full_pod_whose_names_come_back_is_full_and_not_too_full(name: str) -> None:
+    full = [container(f"c{n}", ours(**{name: 64})) for n in range(MAX_POD_UNITS // 64)]
+    after = mutated(pod(*full, container("more", {"cpu": "1"})))
+    for one in after["spec"]["containers"][:4]:
+        for part in ("limits", "requests"):
+            one["resources"][part] |= ours(**{name: 1})
+    again = mutated(after)
+    for part in ("limits", "requests"):
+        again["spec"]["containers"][4]["resources"][part] |= ours(**{name: 1})
+    result = judge(again)
+    assert isinstance(result, Refused)
+    assert "more than 256 accelerators" in result.message
+
+
+def test_many_names_that_come_back_are_all_read() -> None:
+    afus = [f"{n:032x}" for n in range(128)]
+    known = index(*[function(f"f{n}", "af", afu=afu) for n, afu in enumerate(afus)])
+    names = [f"fpga.intel.com/f{n}" for n in range(128)]
+    before = pod(container("a", dict.fromkeys(names[:64], "1")))
+    before["spec"]["containers"] += [
+        container(one, dict.fromkeys(names[64:], "1")) for one in ("b", "c", "d")
+    ]
+    after = mutated(before, known)
+    again = copy.deepcopy(after)
+    for one, was in zip(again["spec"]["containers"], before["spec"]["containers"], strict=True):
+        for part in ("limits", "requests"):
+            one["resources"][part] |= was["resources"][part]
+    assert mutated(again, known) == after
+
+
+# Notes that count for nothing
+
+
+@pytest.mark.parametrize(
+    ("limits", "note", "held"),
+    [
+        pytest.param({}, {"nlb0": 1}, "1", id="the resource is missing"),
+        pytest.param({REGION: 1}, {"nlb0": 2}, "2", id="there is less of it"),
+        pytest.param({REGION: 1}, {"nlb0": 1}, "2", id="no variables name its function"),
+        pytest.param({REGION: 1}, {"nlb0": -1}, "2", id="negative"),
+        pytest.param({REGION: 1}, {"nothing": 1}, "2", id="nobody maps it"),
+    ],
+)
+def test_a_note_counts_only_with_what_it_stands_for(
+    limits: dict[str, int], note: dict[str, int], held: str
+) -> None:
+    """Of an edited copy of another pod, or written by hand."""
+    before = asking(limits | ours(nlb0=1))
+    before["metadata"]["annotations"] = {NOTE: json.dumps({"app": ours(**note)})}
+    after = mutated(before)
+    assert app_of(after)["resources"]["limits"] == {REGION: held}
+    assert note_of(after) == {"app": ours(nlb0=1)}
+
+
+def test_a_note_by_hand_saves_no_units_and_yields_no_function() -> None:
+    limits = ours(nlb0=1) | {REGION: 2}
+    before = asking(limits, env=pair(1) + pair(2, afu=NLB3))
+    before["metadata"]["annotations"] = {NOTE: json.dumps({"app": ours(nlb0=1, nlb3=1)})}
+    after = mutated(before)
+    assert app_of(after)["resources"]["limits"] == {REGION: "2"}
+    assert app_of(after)["env"] == app_of(before)["env"]
+    policy = Policy(max_units=1)
+    assert isinstance(judge(before, policy=policy), Refused)
+
+
+@pytest.mark.parametrize(
+    ("changed", "held"),
+    [
+        pytest.param(accelerator("other", "y/gpu"), {"x/gpu": "1", "y/nic": "1"}, id="gone"),
+        pytest.param(
+            accelerator("two", "y/gpu"), {"x/gpu": "1", "y/gpu": "1", "y/nic": "1"}, id="another"
+        ),
+    ],
+)
+def test_a_name_whose_mapping_changed_since_leaves_the_others_their_note(
+    changed: Object, held: Object
+) -> None:
+    one = accelerator("one", "x/gpu", alsoRequest=[{"resource": "y/nic", "per": "Container"}])
+    first, then = index(one, accelerator("two", "x/mem")), index(one, changed)
+    limits = {"accelbind.dev/one": "1", "accelbind.dev/two": "1"}
+    after = mutated(pod(container("app", limits)), first, Policy())
+    for part in ("limits", "requests"):
+        app_of(after)["resources"][part]["accelbind.dev/one"] = "1"
+        if "y/gpu" in held:
+            app_of(after)["resources"][part]["accelbind.dev/two"] = "1"
+    again = mutated(after, then, Policy())
+    assert app_of(again)["resources"]["limits"] == {"x/mem": "1"} | held
+
+
+def test_names_of_another_mode_are_refused_in_any_order() -> None:
+    for first, second in (("nlb0", "devel"), ("devel", "nlb0")):
+        result = judge(set_again(mutated(asking(ours(**{first: 1}))), "both", **{second: 1}))
+        assert isinstance(result, Refused)
+        assert "resources of different modes are requested" in result.message
+
+
+# Any pod, any mappings, any mutator that sets names where they are missing
+
+FPGA_NAMES = [f"fpga.intel.com/n{n}" for n in range(4)]
+NAMES = [*FPGA_NAMES, *[f"accelbind.dev/n{n}" for n in range(4)]]
+TARGETS = ["x/gpu", "x/mem", "x/nic"]
+few = st.integers(0, 3)
+
+
+@st.composite
+def mappings(draw: st.DrawFn) -> MappingIndex:
+    made = []
+    for n in range(4):
+        interface = draw(st.sampled_from([ARRIA, ARRIA, STRATIX]))
+        mode = draw(st.sampled_from(["region", "region", "af", "regiondevel"]))
+        if mode == "regiondevel":
+            made.append(region(f"n{n}", interface=interface))
+        else:
+            afu = draw(st.sampled_from([NLB0, NLB3]))
+            made.append(function(f"n{n}", mode, interface=interface, afu=afu))
+        target = {"resource": draw(st.sampled_from(TARGETS)), "count": draw(st.integers(1, 2))}
+        others = [each for each in TARGETS if each != target["resource"]]
+        per = st.fixed_dictionaries(
+            {"resource": st.sampled_from(others), "per": st.sampled_from(["Unit", "Container"])}
+        )
+        spec: Any = {
+            "alsoRequest": st.lists(per, max_size=2, unique_by=lambda each: str(each["resource"])),
+            "env": st.sampled_from([[], [{"name": "E", "value": "1"}], [{"name": f"E{n}"}]]),
+            "nodeSelector": st.sampled_from([{}, {}, {"gpu": "a"}, {"gpu": "b"}]),
+            "tolerations": st.sampled_from([[], [TAINT]]),
+            "runtimeClassName": st.sampled_from(["", "", "nvidia"]),
+        }
+        given_spec = {name: draw(each) for name, each in spec.items()}
+        for each in given_spec["env"]:
+            each.setdefault("value", "x")
+        if not given_spec["runtimeClassName"]:
+            del given_spec["runtimeClassName"]
+        made.append(accelerator(f"n{n}", "", target=target, **copy.deepcopy(given_spec)))
+    return index(*made)
+
+
+@dataclass(frozen=True)
+class SetIfAbsent:
+    """A mutator that sets a default where a container has no value, as LimitRanger does."""
+
+    defaults: dict[str, int]
+    parts: tuple[str, ...]
+    concerns: str
+    """The beginning of the names of its containers."""
+
+    def apply(self, obj: Object, value: Callable[[int | None, int], int | None]) -> Object:
+        """The pod with values that a function makes of a container's and the default."""
+        after = copy.deepcopy(obj)
+        for one in all_containers(after):
+            if one["name"].startswith(self.concerns):
+                for part in self.parts:
+                    amounts = one["resources"][part]
+                    for key, default in self.defaults.items():
+                        own = int(amounts[key]) if key in amounts else None
+                        amounts[key] = str(value(own, default))
+        return after
+
+    def set(self, obj: Object) -> Object:
+        return self.apply(obj, lambda own, default: default if own is None else own)
+
+    def set_at_least(self, obj: Object) -> Object:
+        """The same, but a smaller value is replaced: in both parts, as they must be equal."""
+        after = self.apply(obj, lambda own, default: default if own is None else max(own, default))
+        for one in all_containers(after):
+            was = next(each for each in all_containers(obj) if each["name"] == one["name"])
+            limits, requests = one["resources"]["limits"], one["resources"]["requests"]
+            for key in self.defaults.keys() & was["resources"]["limits"].keys():
+                limits[key] = requests[key] = max(limits[key], requests[key])
+        return after
+
+
+def all_containers(obj: Object) -> list[Object]:
+    return [*obj["spec"]["containers"], *obj["spec"]["initContainers"]]
+
+
+@st.composite
+def mutators(draw: st.DrawFn) -> SetIfAbsent:
+    defaults = draw(st.dictionaries(st.sampled_from(NAMES), few, min_size=1, max_size=3))
+    parts = draw(st.sampled_from([("limits", "requests")] * 3 + [("limits",), ("requests",)]))
+    return SetIfAbsent(defaults, parts, draw(st.sampled_from(["", "", "app", "init", "app-1"])))
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Object:
+    keys = st.sampled_from([*NAMES, *NAMES, *FPGA_NAMES, REGION, AF_NLB0, *TARGETS, "cpu"])
+
+    def one(name: str, **more: Any) -> Object:
+        limits = draw(st.dictionaries(keys, few.map(str), max_size=3))
+        env = draw(st.sampled_from([None, [], [{"name": "E", "value": "own"}], [{"name": "A"}]]))
+        return container(name, limits, env=env, **more)
+
+    init = [one("init"), *([one("init-side", restartPolicy="Always")] if draw(few) else [])]
+    made = pod(one("app"), *([one("app-1")] if draw(few) else []), init=init)
+    if draw(st.booleans()):
+        made["spec"]["nodeSelector"] = {"gpu": "a"}
+    if draw(st.booleans()):
+        made["spec"]["tolerations"] = [TAINT]
+    return made
+
+
+def comparable(obj: Object) -> Any:
+    """A pod without the order of what was added: numbers of functions, variables, tolerations."""
+    after = copy.deepcopy(obj)
+    after["metadata"] |= {"annotations": note_of(obj)}
+    for one in all_containers(after):
+        env: list[Object] = one.pop("env", None) or []
+        own = [each for each in env if each["name"] == "A" or each.get("value") == "own"]
+        added = [(each["name"], each.get("value")) for each in env if each not in own]
+        pairs = {name[5:]: value for name, value in added if name.startswith("FPGA_")}
+        functions = Counter(
+            (value, pairs[name.replace("REGION", "AFU")])
+            for name, value in pairs.items()
+            if name.startswith("REGION")
+        )
+        variables = {each for each in added if not each[0].startswith("FPGA_")}
+        one["env"] = (own, functions, variables)
+    tolerations = after["spec"].pop("tolerations", [])
+    after["spec"]["tolerations"] = {json.dumps(each, sort_keys=True) for each in tolerations}
+    return after
+
+
+def brings_back(mutator: SetIfAbsent, obj: Object) -> bool:
+    """Whether it sets only names that the containers requested, and no larger values."""
+    concerned = [
+        each["resources"]["limits"]
+        for each in all_containers(obj)
+        if each["name"].startswith(mutator.concerns)
+    ]
+    return all(
+        int(limits.get(key, -1)) >= value
+        for key, value in mutator.defaults.items()
+        for limits in concerned
+    )
+
+
+@given(pods(), mappings(), mutators(), st.sampled_from([4, 64]))
+def test_it_makes_no_difference_whether_a_default_is_set_before_or_after_the_webhook(
+    before: Object, known: MappingIndex, mutator: SetIfAbsent, max_units: int
+) -> None:
+    policy = Policy(max_units=max_units, guard=("x/*",))
+    first = admitted(before, known, policy)
+    assume(first is not None)
+    assert first is not None
+    wanted = admitted(mutator.set_at_least(before), known, policy)
+    again = mutator.set(first)
+    assert mutator.set(again) == again
+    made = admitted(again, known, policy)
+    event(f"refused: {made is None}")
+    assert (made is None) == (wanted is None), (judge(again, known, policy), again)
+    if made is None or wanted is None:
+        return
+    assert comparable(made) == comparable(wanted)
+    assert isinstance(judge(made, known, policy), Unchanged)
+    namespace = known.namespace("default")
+    assert guard(decode(made), namespace, policy) == guard(decode(wanted), namespace, policy)
+    if brings_back(mutator, before):
+        event("only brings names back")
+        assert mutator.set_at_least(before) == mutator.set(before)
+        assert made == wanted == first
