@@ -24,9 +24,12 @@ WEBHOOK = "pods.accelbind.dev"
 LAST_CHECK = "last-check.accelbind.dev"
 
 ASKS_FOR_ACCELERATORS = """
-(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
-  [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(amounts,
-    amounts.exists(k, k.startsWith('fpga.intel.com/') || k.startsWith('accelbind.dev/'))))
+has(object.spec) && object.spec != null &&
+[dyn([object.spec]), object.spec.?containers.orValue([]),
+ object.spec.?initContainers.orValue([])].exists(l,
+  l != null && l.exists(c, has(c.resources) && c.resources != null &&
+    [c.resources.?limits.orValue({}), c.resources.?requests.orValue({})].exists(m,
+      m != null && m.exists(k, k.startsWith('fpga.intel.com/') || k.startsWith('accelbind.dev/')))))
 """.strip()
 """The condition for which the API server calls the webhook: other pods never wait for it."""
 

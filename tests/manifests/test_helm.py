@@ -302,7 +302,7 @@ def test_conditions_of_the_webhooks_are_those_of_the_domains(kind: str) -> None:
         for items in (with_values(values), rendered("base"))
     )
     either = "k.startsWith('fpga.intel.com/') || k.startsWith('b.example/')"
-    assert found.count(either) == 2
+    assert found.count(either) == 1
     assert found.replace(either, "k.startsWith('fpga.intel.com/')") == known
 
 
@@ -311,7 +311,7 @@ def test_the_guard_is_called_for_the_resources_of_the_value_and_no_others() -> N
     items = with_values({"webhook": {"guard": ["nvidia.com/gpu*", "rdma/hca"]}})
     guard = one(items, kind, "accelbind")["webhooks"][-1]
     either = "k.startsWith('nvidia.com/gpu') || k == 'rdma/hca'"
-    assert guard["matchConditions"][0]["expression"].count(either) == 2
+    assert guard["matchConditions"][0]["expression"].count(either) == 1
     assert "nvidia.com/'" not in guard["matchConditions"][0]["expression"]
 
 
