@@ -18,6 +18,7 @@ from accelbind.doctor import (
     device_types,
     dra,
     kubelet,
+    limits,
     node,
     policy,
     pools,
@@ -88,6 +89,7 @@ CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
     "cluster.webhooks": webhooks.check_webhooks,
     "cluster.served": certificates.check_served,
     "cluster.pending-pods": workloads.check_pending,
+    "cluster.limits": limits.check_limits,
     "cluster.policy": policy.check_policy,
 }
 
@@ -144,9 +146,9 @@ def doctor(
 
     On a node it checks the cards, the kubelet, CDI files, device types, the plugin
     and the DRA driver. In a cluster (with a kubeconfig) it checks workloads, nodes,
-    webhooks, certificates, other suites and pods that wait. It changes nothing, needs
-    no root, and reports what it could not check. For mappings see accelbind check
-    mappings.
+    webhooks, certificates, other suites, limits of namespaces and pods that wait. It
+    changes nothing, needs no root, and reports what it could not check. For mappings
+    see accelbind check mappings.
 
     Each check has a fixed id, a state (ok, warning, failed, unseen, skipped) and
     its own time limit.

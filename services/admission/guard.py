@@ -16,7 +16,7 @@ from services.mappings.accelerator import Effects
 from services.mappings.index import NamespaceMappings, NameTable
 from services.pods.pod import Container, ContainerRef, Pod, Resources, read_placement
 from services.pods.refusals import RefusalReason, Refusals
-from services.pods.requests import read_count, requesting_containers
+from services.pods.requests import read_count, refuse_pod_resources, requesting_containers
 from services.process.text import listing, plain
 
 MAX_GUARDED: Final = 5 * MAX_POD_UNITS
@@ -41,9 +41,10 @@ def guard(
         for ref in requesting_containers(pod, policy.guarded_prefixes)
         if (keys := _guarded_resources(ref, policy))
     ]
-    if not holding:
-        return None
     refusals = Refusals()
+    refuse_pod_resources(pod, policy.guarded_prefixes, refusals)
+    if not holding:
+        return _refused(refusals)
     if sum([len(keys) for _, keys in holding]) > MAX_GUARDED:
         message = f"the pod has more than {MAX_GUARDED} guarded resources in all its containers"
         refusals.add(RefusalReason.TOO_MANY_UNITS, holding[0][0], message)
@@ -63,6 +64,10 @@ def guard(
                 break
             held = _check_amounts(ref, keys, plan, tables, refusals)
             _check_selector(plan, held, selector, refusals)
+    return _refused(refusals)
+
+
+def _refused(refusals: Refusals) -> Refused | None:
     return Refused(tuple(refusals.listed)) if refusals.listed else None
 
 

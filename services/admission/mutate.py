@@ -35,7 +35,12 @@ from services.mappings.index import MappingIndex, NamespaceMappings, NameTable
 from services.mappings.model import Function
 from services.pods.pod import ContainerRef, Pod
 from services.pods.refusals import Refusal, RefusalReason, Refusals, label, summary
-from services.pods.requests import ResourceCount, read_counts, requesting_containers
+from services.pods.requests import (
+    ResourceCount,
+    read_counts,
+    refuse_pod_resources,
+    requesting_containers,
+)
 from services.process.text import clip, plain
 
 MAX_POD_UNITS: Final = 256
@@ -165,14 +170,16 @@ def mutate(
             can't be read.
     """
     requesting = requesting_containers(pod, policy.prefixes)
+    refusals = Refusals()
+    refuse_pod_resources(pod, policy.prefixes, refusals)
     if not requesting:
-        return Unchanged(UnchangedReason.NOTHING_ASKED)
+        listed = tuple(refusals.listed)
+        return Refused(listed) if listed else Unchanged(UnchangedReason.NOTHING_ASKED)
     note: dict[str, dict[str, int]] = {}
     if pod.is_noted and _request_names(requesting, policy):
         note = patch.read_note(pod)
         requesting = requesting_containers(pod, policy.prefixes, also=note)
     tables = [table for table in (mappings.accelerators, shared) if table is not None]
-    refusals = Refusals()
     plans = plan_containers(requesting, mappings, tables, policy, refusals, note=note)
     # Only devices of init containers are given to other containers as well.
     if not refusals.listed and requesting[0].init:
@@ -181,7 +188,7 @@ def mutate(
     placed = placement_operations(pod, rewrites, refusals)
     if refusals.listed:
         return Refused(tuple(refusals.listed))
-    warnings = find_warnings(plans, mappings)
+    warnings = find_warnings(pod, plans, mappings)
     changed = [plan for plan in plans if plan.rewritten]
     if not changed:
         return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)

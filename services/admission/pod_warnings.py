@@ -1,12 +1,13 @@
 """Admission warnings: problems of a pod that don't prevent its admission. kubectl shows them."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from services.admission.plan import ContainerPlan
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Mapping, Mode
-from services.pods.pod import ContainerRef
+from services.pods.pod import ContainerRef, Pod
 from services.process.text import clip, plain
 
 MAX_WARNINGS = 4
@@ -16,7 +17,12 @@ MAX_WARNING = 120
 """Characters of a warning: Kubernetes recommends that limit."""
 
 
-def find_warnings(plans: Sequence[ContainerPlan], mappings: NamespaceMappings) -> tuple[str, ...]:
+_DEFAULTS = re.compile(r"(.*) (?:request|limit) for (?:init )?container (.*)")
+
+
+def find_warnings(
+    pod: Pod, plans: Sequence[ContainerPlan], mappings: NamespaceMappings
+) -> tuple[str, ...]:
     """Return the warnings about a pod that is admitted."""
     warnings: list[str] = []
     seen: dict[frozenset[Mode], ContainerRef] = {}
@@ -24,7 +30,29 @@ def find_warnings(plans: Sequence[ContainerPlan], mappings: NamespaceMappings) -
         warnings += _mixed_modes(plan, seen)
         for each in plan.rewritten:
             warnings += _of_name(each.key, each.mapping, mappings)
+    annotations = pod.metadata.annotations if pod.metadata else None
+    if annotations and annotations.limit_ranger:
+        warnings += _of_limit_ranges(annotations.limit_ranger, plans, is_noted=pod.is_noted)
     return tuple(islice(dict.fromkeys(warnings), MAX_WARNINGS)) if warnings else ()
+
+
+def _of_limit_ranges(text: str, plans: Sequence[ContainerPlan], *, is_noted: bool) -> Iterator[str]:
+    """Yield which units come from LimitRanges; `text` is LimitRanger's annotation.
+
+    It has parts like ``cpu, fpga.intel.com/nlb0 limit for container work``.
+    """
+    parts = text.partition(": ")[2].split("; ")
+    found = [match for each in parts if (match := _DEFAULTS.fullmatch(each))]
+    defaults = {(match[2], key) for match in found for key in match[1].split(", ")}
+    for plan in plans:
+        name = plan.ref.container.name
+        keys = [each.key for each in plan.rewritten if each.total]
+        if not is_noted:  # otherwise a physical name has the units of an earlier mutation
+            keys += [each.key for each in plan.direct if each.units]
+        for key in keys:
+            if (name, key) in defaults:
+                text = f"{plain(key)} of container {plain(name, 20)} comes from a LimitRange"
+                yield clip(text, MAX_WARNING)
 
 
 def _mixed_modes(plan: ContainerPlan, seen: dict[frozenset[Mode], ContainerRef]) -> Iterator[str]:

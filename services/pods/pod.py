@@ -15,6 +15,9 @@ from services.process.json import UNREADABLE
 REQUESTED_ANNOTATION = "accelbind.dev/requested"
 """What a pod requested by logical name, noted when its requests were rewritten."""
 
+LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
+"""The defaults of LimitRanges that LimitRanger set in a pod."""
+
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """On mirror pods, which show static pods of a kubelet; from other users it has no effect."""
 
@@ -53,11 +56,16 @@ class Container(msgspec.Struct, gc=False, rename="camel"):
 class Annotations(
     msgspec.Struct,
     gc=False,
-    rename={"requested": REQUESTED_ANNOTATION, "mirror": MIRROR_ANNOTATION},
+    rename={
+        "requested": REQUESTED_ANNOTATION,
+        "limit_ranger": LIMIT_RANGER_ANNOTATION,
+        "mirror": MIRROR_ANNOTATION,
+    },
 ):
     """The annotations that matter here."""
 
     requested: str | None = None
+    limit_ranger: str | None = None
     mirror: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
@@ -70,10 +78,12 @@ class PodMetadata(msgspec.Struct, gc=False, rename="camel"):
 
 
 class PodSpec(msgspec.Struct, gc=False, rename="camel"):
-    """A pod's containers, and where it may run, undecoded."""
+    """A pod's containers and resources, and where it may run, undecoded."""
 
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
+    resources: Resources | None = None
+    """Those of the whole pod, which can't have accelerators."""
     node_selector: msgspec.Raw = msgspec.Raw(b"null")
     tolerations: msgspec.Raw = msgspec.Raw(b"null")
     runtime_class_name: msgspec.Raw = msgspec.Raw(b"null")

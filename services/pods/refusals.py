@@ -29,6 +29,8 @@ class RefusalReason(StrEnum):
     """Requests and limits of a container differ."""
     TOO_MANY_UNITS = "too-many-units"
     """More units than `--max-units`."""
+    POD_RESOURCES = "pod-resources"
+    """The pod requests an accelerator in its own resources, not in those of a container."""
     MIXED_MODES = "mixed-modes"
     """A container requests resources of different modes, but a node runs one mode."""
     ENV_NOT_ALLOWED = "env-not-allowed"
@@ -51,6 +53,7 @@ class Refusal:
 
     reason: RefusalReason
     container: str
+    """Its name; empty for a problem of the whole pod."""
     message: str
 
 
@@ -65,11 +68,11 @@ class Refusals:
         """Whether there are `MAX_REFUSALS`, so that no more are looked for."""
         return len(self.listed) >= MAX_REFUSALS
 
-    def add(self, reason: RefusalReason, ref: ContainerRef, message: str) -> None:
-        """Add a problem of a container; the container's name goes before the message."""
+    def add(self, reason: RefusalReason, ref: ContainerRef | None, message: str) -> None:
+        """Add a problem of a container, whose name goes before the message, or of the whole pod."""
         if not self.full:
-            text = f"{label(ref)}: {message}"
-            self.listed.append(Refusal(reason, ref.container.name, text))
+            text = f"{label(ref) if ref else 'the pod'}: {message}"
+            self.listed.append(Refusal(reason, ref.container.name if ref else "", text))
 
 
 def label(ref: ContainerRef) -> str:

@@ -55,6 +55,23 @@ def requesting_containers(
     return containers
 
 
+def refuse_pod_resources(pod: Pod, prefixes: tuple[str, ...], refusals: Refusals) -> None:
+    """Refuse resources of the domains that are requested for the whole pod.
+
+    https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/
+    """
+    resources = pod.spec.resources if pod.spec else None
+    if resources is None:
+        return
+    for key in sorted({*(resources.limits or ()), *(resources.requests or ())}):
+        if key.startswith(prefixes):
+            message = (
+                f"{plain(key)} is in spec.resources, where Kubernetes allows CPU, memory and huge "
+                "pages only: request it in a container"
+            )
+            refusals.add(RefusalReason.POD_RESOURCES, None, message)
+
+
 def read_counts(
     ref: ContainerRef,
     prefixes: tuple[str, ...],

@@ -421,3 +421,12 @@ def test_a_guard_is_explained_for_the_pod_after_its_patch(explain: Explain, maps
     assert explain(physical)[0] == 0
     assert explain(physical, *guard)[0] == 1
     assert explain(by_name.replace("gpu-small", "gpu"), *guard)[0] == 1
+
+
+@pytest.mark.parametrize("part", ["limits", "requests"])
+def test_accelerators_for_the_whole_pod_are_refused(explain: Explain, part: str) -> None:
+    spec = f"spec:\n  resources: {{{part}: {{fpga.intel.com/nlb0-af: 1}}}}\n"
+    for text in (POD, POD.partition("    resources:")[0]):
+        done = explain(text.replace("spec:\n", spec, 1))
+        assert done.returncode == 1
+        assert "the pod: fpga.intel.com/nlb0-af is in spec.resources" in done.stdout

@@ -373,3 +373,72 @@ def test_the_policies_that_are_expected_are_those_of_the_manifests() -> None:
     for each in found:
         (condition,) = each["spec"]["matchConditions"]
         assert f":{CERTS}$" in condition["expression"]
+
+
+# Limits of namespaces ----------------------------------------------------------------------------
+
+NAMED, GENERATED = "fpga.intel.com/nlb0", PHYSICAL
+
+
+def limiting(kind: str, *limits: Json, **hard: Json) -> cluster.Answers:
+    """The answers of a cluster whose only LimitRange or ResourceQuota is this one."""
+    spec = {"limits": list(limits)} if limits else hard
+    item = {"metadata": {"namespace": "team-a", "name": "x"}, "spec": spec}
+
+    def answer(request: Any) -> Json | None:
+        if request.path in ("/api/v1/limitranges", "/api/v1/resourcequotas"):
+            return {"metadata": {}, "items": [item] if request.path.endswith(kind) else []}
+        return None
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("limits", "state", "words"),
+    [
+        ([{"max": {NAMED: 2}, "default": {NAMED: 2}}], "failed", "refuses each pod of the"),
+        ([{"max": {NAMED: 2}, "default": {NAMED: 0}}], "failed", "refuses each pod of the"),
+        ([{"type": "Pod", "max": {NAMED: 2}}], "failed", "refuses each pod of the"),
+        ([{"min": {NAMED: 1}}], "failed", "refuses each pod of the"),
+        ([{"maxLimitRequestRatio": {NAMED: 1}}], "failed", "refuses each pod of the"),
+        ([{"default": {NAMED: "1"}}], "warning", "gives 1 to each container by default"),
+        ([{"defaultRequest": {NAMED: "1"}}], "failed", "requests without limits"),
+        ([{"max": {GENERATED: "2"}, "default": {GENERATED: "2"}}], "warning", "added to what"),
+        ([{"max": {GENERATED: "2"}}], "warning", "gives 2 to each container"),
+        ([{"max": {GENERATED: "2"}, "default": {GENERATED: "0"}}], "ok", ""),
+        ([{"min": {GENERATED: 1}, "defaultRequest": {GENERATED: 1}}], "failed", "requests without"),
+        ([{"type": "Pod", "max": {GENERATED: 2}}], "failed", "each pod without this resource"),
+        ([{"type": "Pod", "max": {GENERATED: 2}}, {"default": {GENERATED: 0}}], "ok", ""),
+        ([{"max": {"cpu": 1, "nvidia.com/gpu": 1}}], "ok", ""),
+        ([{"default": {NAMED: "x"}}], "ok", ""),
+    ],
+)
+async def test_limits_by_name_are_found(
+    api: ApiServerStandIn, limits: list[Json], state: str, words: str
+) -> None:
+    """As a 1.36 API server was seen to apply them."""
+    answers = limiting("limitranges", *[{"type": "Container"} | each for each in limits])
+    await expect(api, "cluster.limits", state, words, answers=answers)
+
+
+@pytest.mark.parametrize(
+    ("counted", "state"),
+    [
+        (f"requests.{NAMED}", "warning"),
+        (f"requests.{GENERATED}", "ok"),
+        ("count/accelerators.accelbind.dev", "ok"),
+    ],
+)
+async def test_quotas_by_name_limit_nothing(
+    api: ApiServerStandIn, counted: str, state: str
+) -> None:
+    words = "limits nothing" if state == "warning" else ""
+    answers = limiting("resourcequotas", hard={counted: 1})
+    await expect(api, "cluster.limits", state, words, answers=answers)
+
+
+async def test_limits_that_may_not_be_read_are_unseen(api: ApiServerStandIn) -> None:
+    def denied(request: Any) -> int | None:
+        return 403 if request.path == "/api/v1/limitranges" else None
+
+    await expect(api, "cluster.limits", "unseen", "limitranges", "RBAC", answers=denied)

@@ -245,3 +245,14 @@ def test_a_pod_that_cant_be_read_is_refused() -> None:
     obj = pod(app(gpu=1), annotations={NOTE: json.dumps(noted(h100=1))})
     obj["spec"]["nodeSelector"] = 5
     assert asked(obj)[:2] == (ReviewOutcome.ERRORED, "unreadable-pod")
+
+
+@pytest.mark.parametrize("part", ["limits", "requests"])
+def test_guarded_resources_of_the_whole_pod_are_refused(part: str) -> None:
+    for one in (app(cpu=1), app(mig=1)):
+        obj = pod(one, annotations={NOTE: json.dumps(noted(gpu_small=1))})
+        obj["spec"]["resources"] = {part: {GPU: "1"}}
+        result = guard(decode(obj), KNOWN.namespace("default"), POLICY)
+        assert result is not None
+        assert [each.reason for each in result.refusals] == [RefusalReason.POD_RESOURCES]
+        assert f"the pod: {GPU} is in spec.resources" in result.message

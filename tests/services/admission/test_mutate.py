@@ -382,3 +382,69 @@ def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
     assert "the limit is 3 per container" in result.message
     result = refused(pod(container("app", {"b-com.com/other": "1"})), policy=policy)
     assert "b-com.com/other does not exist in" in result.message
+
+
+# Resources of the whole pod
+
+
+@pytest.mark.parametrize("part", ["limits", "requests"])
+@pytest.mark.parametrize("key", [OURS + "nlb0", REGION, "accelbind.dev/gpu"])
+def test_an_accelerator_for_the_whole_pod_is_refused(part: str, key: str) -> None:
+    for limits in (None, ours(nlb0="1")):
+        before = pod(container("app", limits))
+        before["spec"]["resources"] = {part: {"cpu": "1", key: "1"}}
+        result = refused(before)
+        assert result.message == (
+            f"the pod: {key} is in spec.resources, where Kubernetes allows CPU, memory and huge "
+            "pages only: request it in a container"
+        )
+        (refusal,) = result.refusals
+        assert (refusal.reason, refusal.container) == (RefusalReason.POD_RESOURCES, "")
+
+
+@pytest.mark.parametrize(
+    "resources", [None, {}, {"limits": None}, {"limits": {"cpu": "1"}, "requests": None}]
+)
+def test_other_resources_of_the_whole_pod_change_nothing(resources: Any) -> None:
+    for limits in ({"cpu": "1"}, ours(nlb0="1")):
+        before = pod(container("app", limits))
+        expected = judge(before)
+        before["spec"]["resources"] = resources
+        assert type(judge(before)) is type(expected)
+        assert not isinstance(expected, Refused)
+
+
+# What LimitRanger set
+
+
+def from_limit_ranger(limits: Object, *parts: str, noted: bool = False) -> tuple[str, ...]:
+    """The warnings about a pod in which LimitRanger set such defaults."""
+    text = f"LimitRanger plugin set: {'; '.join(parts)}"
+    before = pod(container("app", limits), init=[container("setup", limits)])
+    before["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": text}
+    if noted:
+        before["metadata"]["annotations"][NOTE] = "{}"
+    result = judge(before)
+    assert isinstance(result, (Patched, Unchanged))
+    return result.warnings
+
+
+@pytest.mark.parametrize("key", [OURS + "nlb0", REGION])
+def test_units_that_come_from_a_limit_range_are_warned_of(key: str) -> None:
+    of_app = f"cpu, {key} request for container app; cpu, {key} limit for container app"
+    assert from_limit_ranger({key: "1"}, of_app) == (
+        f"{key} of container app comes from a LimitRange",
+    )
+    of_setup = f"{key} limit for init container setup"
+    assert from_limit_ranger({key: "1"}, of_setup) == (
+        f"{key} of container setup comes from a LimitRange",
+    )
+
+
+def test_defaults_without_units_or_of_others_are_no_reason_for_a_warning() -> None:
+    asked = {REGION: "1"}
+    assert from_limit_ranger({REGION: "0"}, f"{REGION} limit for container app") == ()
+    assert from_limit_ranger(asked, f"{REGION} limit for container other") == ()
+    assert from_limit_ranger(asked, "cpu limit for container app", "nonsense") == ()
+    # After an earlier mutation nobody knows whose the units are.
+    assert from_limit_ranger(asked, f"{REGION} limit for container app", noted=True) == ()
