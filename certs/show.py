@@ -117,8 +117,9 @@ def _problems(stored: StoredCertificates, now: datetime) -> Iterator[str]:
     except UnusableKey as unusable:
         yield f"CA: {unusable}"
     chain = read_certificates(stored.serving.get(SERVING_CERTIFICATE, b""))
-    known = {stored.authority_at: bundle_pem(stored_authorities(stored.authority))}
-    for where, text in (known | dict(stored.bundles)).items():
+    # Without bundles, in a folder, its CAs are what API servers trust.
+    own = {stored.authority_at: bundle_pem(stored_authorities(stored.authority))}
+    for where, text in (stored.bundles or own).items():
         trusted = read_certificates(text)
         if chain and trusted and (refused := refusal(chain[0], trusted, now, chain[1:])):
             yield f"serving, with the CAs in {where}: {refused}"

@@ -14,8 +14,8 @@ from certs.authority import create_authority, issue_serving, parse_names, utc_no
 from certs.folder import issue
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run, run_process
-from tests.certs.cluster import reconcile, serving, the_bundle
-from tests.certs.memory import encrypted_key, rebuilt
+from tests.certs.cluster import edit_secret, reconcile, serving, the_bundle
+from tests.certs.memory import CA, encrypted_key, rebuilt
 from tests.odd_certificates import ODD
 
 pytestmark = pytest.mark.anyio
@@ -92,6 +92,11 @@ async def test_a_cluster_is_shown(api: ApiServerStandIn) -> None:
     assert [one["role"] for one in shown["certificates"]] == ["CA", "serving"]
     assert [one["fingerprints"] for one in shown["bundles"]] == [[ca.fingerprint]] * 2
     assert shown["missing"] == ["validatingwebhookconfigurations/accelbind"]
+    assert shown["problems"] == []
+    other = create_authority(utc_now(), timedelta(days=9))
+    edit_secret(api, CA, ca_crt=other.certificate_pem, ca_key=other.key_pem)
+    shown = json.loads((await certs("show", "-o", "json", api=api)).stdout)
+    assert shown["problems"] == [], "the bundle still trusts the CA before it"
 
 
 async def test_renewing_now_replaces_the_certificate_and_by_request_the_ca(
