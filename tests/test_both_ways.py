@@ -255,6 +255,37 @@ async def test_both_ways_keep_a_promise(node: Node, promise: str) -> None:
     assert [each is None for each in found] == [each is None for each in row.containers]
 
 
+@pytest.mark.parametrize("restarted", ["nobody", "kubelet", "plugin or driver"])
+async def test_a_container_restarts_with_its_device_after_the_cdi_files_were_lost(
+    node: Node, restarted: str
+) -> None:
+    node.write("ve")
+
+    async def restart() -> ContainerState | None:
+        (pod,) = node.kubelet.pods
+        await node.kubelet.restart_container(pod, "c")
+        await eventually_async(lambda: pod["c"].running)
+        return pod["c"]
+
+    def lose() -> None:
+        for path in (node.folder / "k/cdi").iterdir():
+            path.unlink()
+
+    async with node.serving():
+        await node.offers(2, "ve")
+        before = given(await node.start(1, "ve"))
+        lose()
+        if restarted == "kubelet":
+            await node.kubelet.restart()
+        if restarted != "plugin or driver":
+            assert given(await restart()) == before
+            return
+    lose()
+    async with node.serving():
+        await node.kubelet.until(lambda: bool(node.kubelet.pods))
+        assert given(await restart()) == before
+
+
 async def test_an_unhealthy_device_is_given_to_no_container(node: Node) -> None:
     node.write("ve")
     async with node.serving():
