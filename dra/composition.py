@@ -9,6 +9,7 @@ from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook, ClaimHolders
 from dra.claim_files import CdiClaimFiles
 from dra.driver import Driver, NodeDevices
+from dra.leftovers import Leftovers
 from dra.metrics import DraMetrics
 from dra.preparation import WORK_SECONDS, Preparation, Surroundings
 from dra.publisher import SlicePublisher
@@ -21,9 +22,10 @@ from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DRIVER, DraDevice, held_by_plugin
 from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection
+from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import dra_registration, dra_socket, plugins_folder
 from services.node.kept_files import Kept
-from services.node.node_lock import NodeLock
+from services.node.kubelet_folder import KubeletFolder
 from services.node.process_parts import NodeProcess
 from services.node.service import NodeService
 from services.node.start_gate import record_programming
@@ -57,7 +59,7 @@ class DraParts(NodeProcess):
         self.settings = settings
         self.connection = connection
         self.metrics = DraMetrics(self.registry)
-        self.lock = NodeLock(plugins_folder(settings.kubelet_dir))
+        self.folder = KubeletFolder(plugins_folder(settings.kubelet_dir))
         self.records = PortRecords(settings.state_dir / FOLDER)
         self.plugin_holders = HolderSource(
             kubelet_dir=settings.kubelet_dir,
@@ -95,6 +97,12 @@ class DraParts(NodeProcess):
         self.preparation = self._preparation()
         self.upkeep = ClaimUpkeep(self.book, self._files, self.preparation, kept=self.files)
         self.node.follow(self.upkeep.on_scan)
+        self.leftovers = Leftovers(
+            self.folder,
+            settings.kubelet_dir,
+            KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, self.calls),
+            lambda: self.node.state.advertised.resources,
+        )
         self.driver = Driver(
             self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
         )
@@ -182,4 +190,10 @@ class DraParts(NodeProcess):
         yield from self.node.loops()
         yield from self.publisher.loops()
         yield "claims", self.upkeep.run_forever()
-        yield "holders", self.plugin_holders.follow_forever(self.node.state.rescan.request)
+        yield "leftovers", self.leftovers.withdraw_forever()
+        yield (
+            "holders",
+            self.plugin_holders.follow_forever(
+                self.node.state.rescan.request, self.leftovers.resend
+            ),
+        )

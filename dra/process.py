@@ -17,9 +17,7 @@ from dra.settings import DraSettings
 from services.devices.model import PluginMode
 from services.kube.config import NO_KUBECONFIG, may_reach
 from services.kube.connection import ApiConnection, connector
-from services.kubelet.sockets import plugins_folder
 from services.node.last_mode import ModeKeeper, enter_mode
-from services.node.node_lock import CHECK_SECONDS
 from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, ClusterError
 from services.process.http import MetricsServer
@@ -90,20 +88,21 @@ class Dra:
             raise error from failed
         finally:
             await server.close()
-            parts.lock.close()
+            parts.folder.lock.close()
         log.info("DRA driver ended")
 
     async def _serve(self) -> None:
         """Serve from when this process has the node's lock, until cancelled."""
-        parts = self.parts
-        await self._may_serve()
-        folder = plugins_folder(parts.settings.kubelet_dir)
-        keeper = ModeKeeper(PluginMode.REGION, folder, parts.calls, parts.files)
-        may_note = await enter_mode(
-            PluginMode.REGION, folder, parts.records, parts.calls, keep_empty=True
-        )
-        self.probes.waits_for = "the first scan is under way"
+        parts, folder = self.parts, self.parts.folder
+        mode = PluginMode.REGION
         async with asyncio.TaskGroup() as group:
+            group.create_task(folder.check_forever(), name="kubelet")
+            await folder.until(lambda: folder.lock.is_active)
+            keeper = ModeKeeper(mode, folder.path, parts.calls, parts.files)
+            may_note = await enter_mode(
+                mode, folder.path, parts.records, parts.calls, keep_empty=True
+            )
+            self.probes.waits_for = "the first scan is under way"
             for name, loop in parts.loops():
                 group.create_task(loop, name=name)
             group.create_task(self._keep_lock(), name="lock")
@@ -114,20 +113,12 @@ class Dra:
             self.probes.waits_for = ""
             await parts.registration.serve_forever()  # cancelled, it finishes running calls first
 
-    async def _may_serve(self) -> None:
-        """Wait until this process is the one that serves."""
-        lock = self.parts.lock
-        lock.check()
-        while not lock.is_active:
-            await asyncio.sleep(CHECK_SECONDS)
-            lock.check()
-
     async def _keep_lock(self) -> None:
-        """Check that the lock stays ours, also in a folder that the kubelet has made anew.
+        """Wait until the lock is lost, in a folder that the kubelet has made anew.
 
         Raises:
             KubeletError: Another process was faster there.
         """
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            self.parts.lock.require()
+        folder = self.parts.folder
+        await folder.until(lambda: folder.lock.is_lost)
+        folder.lock.require()

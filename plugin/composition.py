@@ -10,15 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from plugin.counted import CountedResources
 from plugin.hook_server import HookServer
-from plugin.kubelet_folder import KubeletFolder
 from plugin.metrics import ModeCollector, PluginMetrics
 from plugin.node_events import PluginEvents
 from plugin.node_mode import NodeMode
 from plugin.permissions import PermissionCheck
-from plugin.registration import Registration
-from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
 from plugin.settings import PluginSettings, Programming
 from services.containers.approvals import Approvals
@@ -34,11 +30,15 @@ from services.kube.connection import ApiConnection
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
+from services.node.counted import CountedResources
 from services.node.kept_files import Kept, KeptFiles
+from services.node.kubelet_folder import KubeletFolder
 from services.node.last_mode import ModeKeeper, enter_mode
 from services.node.node_check import NodesStartPolicy
 from services.node.port_problems import port_problems
 from services.node.process_parts import NodeProcess
+from services.node.registration import Registration
+from services.node.resource_set import ResourceSet
 from services.node.service import NodeService
 from services.node.start_gate import (
     RegionStartPolicy,
@@ -169,7 +169,7 @@ class ModeParts:
             devices,
             create_server=partial(self._server, resource),
             folder=self._process.folder,
-            counted=self._process.counted,
+            is_counted=lambda: resource in self._process.counted.resources(),
             on_attempt=partial(self._attempted, resource),
             on_lost=lambda path: self._process.files.restored(Kept.SOCKET, path, "it is missing"),
         )

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from plugin.registration import NO_ANSWER
 from services.node.events import EventReason
+from services.node.registration import NO_ANSWER
 from services.node.reports import NodeReports
 
 FAILURES: Final = 3

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from plugin.composition import ModeParts, ProcessParts
-from plugin.registration import Registration, RegistrationState
+from services.node.registration import Registration, RegistrationState
 from services.node.table import Table, rows
 from services.process.errors import KubeletError
 from services.process.http import Route

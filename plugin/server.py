@@ -1,37 +1,21 @@
-"""The gRPC server of one resource: answers the kubelet's calls and streams the devices.
+"""The gRPC server of one resource with devices: answers the kubelet's calls."""
 
-A server exists for one registration, with a socket and streams of its own, so that ending it ends
-nothing else.
-"""
-
-import asyncio
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import grpc
-import grpc.aio
 import structlog
 
-from plugin.counted import CountedResources
 from plugin.metrics import PluginMetrics
 from services.devices.allocation import ContainerAllocation, allocate
 from services.devices.model import Device, DeviceNode
 from services.devices.preference import prefer
 from services.kubelet import deviceplugin_pb2 as pb
-from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.sockets import dial, listen
-from services.kubelet.values import HEALTHY, UNHEALTHY
+from services.node.counted import Counted
+from services.node.device_list import Context, DeviceListServer
 from services.node.node_check import require_numbers
 from services.node.start_gate import StartPolicy
 from services.process.errors import (
@@ -40,17 +24,10 @@ from services.process.errors import (
     DeviceHung,
     DeviceRefused,
     InvalidInput,
-    KubeletError,
     NotMapped,
     TooSlow,
 )
 from services.process.text import clip
-
-GRACE_SECONDS: Final = 1.0
-"""For streams and other calls to end by themselves when a server closes."""
-
-STOP_SECONDS: Final = 3.0
-"""For the server to stop; the plugin does not wait longer."""
 
 MAX_DETAILS: Final = 2000  # characters: the text is sent in a header, and in the pod's events
 
@@ -72,10 +49,8 @@ INTERNAL_CODE: Final = grpc.StatusCode.INTERNAL
 
 log = structlog.get_logger(component="plugin")
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class ResourceServer(rpc.DevicePluginServicer):
+class ResourceServer(DeviceListServer):
     """Serves one resource on one socket, whose path must be new.
 
     Without `policies` the kubelet doesn't ask before a start. `cdi` returns the ids of the devices
@@ -92,28 +67,17 @@ class ResourceServer(rpc.DevicePluginServicer):
         policies: Sequence[StartPolicy],
         root: Path,
         metrics: PluginMetrics,
-        counted: CountedResources,
+        counted: Counted,
         cdi: Callable[[], Collection[str]] = frozenset,
         hooked: bool = False,
     ) -> None:
-        self.resource = resource
-        self.path = path
-        self.opened = asyncio.Event()
-        """Set once the kubelet has opened a stream."""
-        self.cut = asyncio.Event()
-        """Set once the kubelet has ended its stream."""
-        self._devices = devices
-        self._listing = _listing(devices)
+        super().__init__(resource, devices, path, counted)
         self._device_root = device_root
         self._policies = policies
         self._root = root
         self._metrics = metrics
-        self._counted = counted
         self._cdi = cdi
         self._hooked = hooked
-        self._server: grpc.aio.Server | None = None
-        self._changed = asyncio.Event()
-        self._ending = False
 
     @property
     def options(self) -> pb.DevicePluginOptions:
@@ -122,107 +86,7 @@ class ResourceServer(rpc.DevicePluginServicer):
             pre_start_required=bool(self._policies), get_preferred_allocation_available=True
         )
 
-    async def start(self) -> None:
-        """Serve on its socket.
-
-        Raises:
-            KubeletError: The socket can't be made.
-        """
-        server = grpc.aio.server()
-        rpc.add_DevicePluginServicer_to_server(self, server)
-        listen(server, self.path)
-        self._server = server
-        # One that is cancelled while it starts fails when it is stopped (InvalidStateError).
-        await _uninterrupted(server.start())
-
-    async def close(self) -> None:
-        """End the streams, then the calls, then the server with its socket; also if cancelled."""
-        if self._server is not None:
-            server, self._server = self._server, None
-            # One that is left running would keep its socket in the folder.
-            await _uninterrupted(self._end(server))
-
-    async def _end(self, server: grpc.aio.Server) -> None:
-        self._ending = True
-        self._changed.set()  # a stream that didn't end would make the server wait the whole grace
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await server.stop(GRACE_SECONDS)
-        except TimeoutError:
-            log.warning("the gRPC server did not stop in time", resource=self.resource)
-            self.path.unlink(missing_ok=True)
-
-    def update(self, devices: Mapping[str, Device]) -> None:
-        """Offer these devices (by id) from now on, and stream them if the list changes."""
-        if devices is self._devices:
-            return  # the scan found no change
-        self._devices = devices
-        new = _listing(devices)
-        if new == self._listing:
-            return
-        self._stream(new)
-
-    def resend(self) -> None:
-        """Stream the same list once more."""
-        self._stream(_listing(self._devices))  # a new message, which is not the one sent last
-
-    def _stream(self, listing: pb.ListAndWatchResponse) -> None:
-        self._listing = listing
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def alive(self, seconds: float) -> None:
-        """Call itself on its own socket.
-
-        Raises:
-            KubeletError: No answer.
-        """
-        async with dial(self.path) as channel:
-            try:
-                await rpc.DevicePluginStub(channel).GetDevicePluginOptions(
-                    pb.Empty(), timeout=seconds
-                )
-            except grpc.aio.AioRpcError as error:
-                raise KubeletError(
-                    f"{self.resource} doesn't answer on {self.path}: {error.code().name}"
-                ) from error
-
     # The calls of the kubelet; the protocol defines their names.
-
-    async def GetDevicePluginOptions(  # noqa: N802
-        self,
-        request: pb.Empty,  # noqa: ARG002 - holds nothing
-        context: Context,  # noqa: ARG002 - no need of it
-    ) -> pb.DevicePluginOptions:
-        """What the kubelet has to call."""
-        return self.options
-
-    async def ListAndWatch(  # noqa: N802
-        self,
-        request: pb.Empty,  # noqa: ARG002 - holds nothing
-        context: Context,  # noqa: ARG002 - no need of it
-    ) -> AsyncIterator[pb.ListAndWatchResponse]:
-        """The devices now and after each change, until either side ends it."""
-        is_kubelet = not self.opened.is_set()  # it opens its stream at once, and only one
-        self.opened.set()
-        sent = None
-        try:
-            while True:
-                # A slow stream skips to the newest list, and one that ends sends it before.
-                if self._listing is not sent:
-                    sent = self._listing
-                    if is_kubelet and sent.devices:  # from now on, whatever becomes of the stream
-                        self._counted.note_sent(self.resource, is_empty=False)
-                    yield sent
-                    if is_kubelet and not sent.devices:  # not before it is sent
-                        self._counted.note_sent(self.resource, is_empty=True)
-                elif self._ending:
-                    return
-                else:
-                    await self._changed.wait()
-        finally:
-            if is_kubelet and not self._ending:
-                self.cut.set()
 
     async def GetPreferredAllocation(  # noqa: N802
         self,
@@ -309,20 +173,6 @@ class ResourceServer(rpc.DevicePluginServicer):
             await context.abort(INTERNAL_CODE, clip(text, MAX_DETAILS))
 
 
-async def _uninterrupted(step: Coroutine[Any, Any, None]) -> None:
-    """Finish a short step, even if cancelled meanwhile."""
-    task = asyncio.ensure_future(step)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled
-
-
 def _outcome(error: Exception) -> str:
     if isinstance(error, InvalidInput):
         return "refused"
@@ -331,18 +181,6 @@ def _outcome(error: Exception) -> str:
 
 def _code_of(error: AccelbindError) -> grpc.StatusCode:
     return next((code for kind, code in CODES if isinstance(error, kind)), OTHER_CODE)
-
-
-def _listing(devices: Mapping[str, Device]) -> pb.ListAndWatchResponse:
-    """The message with all devices, sorted: the same devices make the same message."""
-    return pb.ListAndWatchResponse(devices=[_device(devices[key]) for key in sorted(devices)])
-
-
-def _device(device: Device) -> pb.Device:
-    message = pb.Device(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
-    if device.numa_node is not None:  # set but empty breaks the single-numa-node policy
-        message.topology.nodes.add(ID=device.numa_node)
-    return message
 
 
 def _allocation(given: ContainerAllocation, root: str) -> pb.ContainerAllocateResponse:

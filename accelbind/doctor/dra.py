@@ -10,23 +10,20 @@ from accelbind.doctor.model import Line, failed, ok, skipped, warning
 from accelbind.doctor.node import Node
 from dra.book import FOLDER, ClaimBook, ClaimEntry
 from services.containers.holder_source import HolderSource
-from services.containers.holders import served
 from services.devices.cdi import claim_file
 from services.devices.cdi_files import CdiFolder
 from services.devices.dra import DRIVER
-from services.kubelet.checkpoint import prepared_claims, registered_resources
+from services.kubelet.checkpoint import prepared_claims
 from services.kubelet.sockets import (
     checkpoint_file,
     dra_checkpoint_file,
     dra_registration,
     dra_socket,
-    registration_socket,
 )
 from services.process.blocking import BlockingCalls
-from services.process.errors import KubeletError
-from services.process.text import count, listing, plain
+from services.process.text import count, plain
 
-_GUIDE: Final = "docs/migration.md"
+_GUIDE: Final = "docs/dra.md"
 
 
 def check_dra(node: Node) -> Iterator[Line]:
@@ -49,7 +46,7 @@ def check_dra(node: Node) -> Iterator[Line]:
         yield failed(why, "no claim is prepared on this node until it can be read, or is released")
     yield from _lost_files(node, entries)
     yield from _left_claims(folder, claims)
-    yield from _left_of_plugin(node, socket)
+    yield from _left_of_plugin(node)
     yield ok(f"{count(len(claims), 'claim')} on this node")
 
 
@@ -80,15 +77,10 @@ def _left_claims(folder: Path, claims: dict[str, str]) -> Iterator[Line]:
             )
 
 
-def _left_of_plugin(node: Node, socket: Path) -> Iterator[Line]:
+def _left_of_plugin(node: Node) -> Iterator[Line]:
     folder = node.options.kubelet_dir
-    ours = served(node.options.resource_domain)
-    try:
-        registered = registered_resources(checkpoint_file(folder))
-    except KubeletError as error:
-        if isinstance(error.__cause__, FileNotFoundError):  # no plugin ever served here
-            return
-        raise
+    if not checkpoint_file(folder).exists():  # no plugin ever served here
+        return
     holders = HolderSource(  # as the driver's: the kubelet's checkpoint names pods that are gone
         kubelet_dir=folder,
         pod_logs_dir=node.options.pod_logs_dir,
@@ -101,24 +93,5 @@ def _left_of_plugin(node: Node, socket: Path) -> Iterator[Line]:
         yield warning(
             f"{count(held, 'device')} of this node {'is' if held == 1 else 'are'} not published,"
             " because pods still have them from the device plugin",
-            "they are once the pods have ended and are deleted; from five minutes after the plugin"
-            " ended, the kubelet starts no other container with their resources until then"
-            f" (endpoint not found in cache): {_GUIDE}",
+            f"they are once the pods have ended and are deleted: {_GUIDE}",
         )
-    # Until its restart a kubelet asks the ended plugin about resources with PreStartContainer.
-    left = sorted(resource for resource in registered if resource.startswith(ours))
-    if left and _began(registration_socket(folder)) < _began(socket):
-        yield warning(
-            "the kubelet has not been restarted since the device plugin served"
-            f" {listing(left, most=3)}: it may ask the ended plugin before a container starts"
-            " (no devices found allocated in local cache)",
-            f"restart the kubelet once: {_GUIDE}",
-        )
-
-
-def _began(socket: Path) -> float:
-    """When the process behind a socket began to listen; 0 if there is none."""
-    try:
-        return socket.stat().st_mtime
-    except OSError:
-        return 0.0

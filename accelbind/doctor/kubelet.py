@@ -56,7 +56,7 @@ def check_sockets(node: Node) -> Iterator[Line]:
             f"{folder / name}: another FPGA plugin serves here",
             "remove it, and its operator too: docs/migration.md",
         )
-    if not ours and connect_error(dra_socket(node.options.kubelet_dir, DRIVER)) is None:
+    if plugins <= 1 and connect_error(dra_socket(node.options.kubelet_dir, DRIVER)) is None:
         yield skipped("the DRA driver serves here: see node.dra")
     elif not ours:
         yield warning(f"no accelbind plugin serves in {folder}", "start it: accelbind plugin")

@@ -59,8 +59,9 @@ class HolderSnapshot:
 class HolderSource:
     """Knows which containers have devices, and reads again what has changed.
 
-    `domains` are those of device types. A process without a device plugin can't have the kubelet
-    write its checkpoint again, and `forgets_gone` pods by itself.
+    `domains` are those of device types. A process that gives devices to others than the kubelet's
+    pods `forgets_gone` pods: those that PodResources does not list and that have no log folder.
+    Containers of a pod that was deleted by force may still run.
     """
 
     def __init__(
@@ -97,7 +98,8 @@ class HolderSource:
             HardwareError: Reading hangs.
         """
         try:
-            holders = holders_of_entries(await self._entries(), self._pods, self._ours)
+            entries = await self._of_present(await self._files.entries())
+            holders = holders_of_entries(entries, self._pods, self._ours)
         except KubeletError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -165,7 +167,8 @@ class HolderSource:
             unanswered = str(error)
             problems.append(f"pods that have ended may be among the holders: {unanswered}")
         try:
-            entries = await self._entries()
+            stored = await self._files.entries()
+            entries = await self._of_present(stored)
         except (KubeletError, HardwareError) as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 problems.append(f"init containers that have devices are unknown: {error}")
@@ -184,11 +187,14 @@ class HolderSource:
         return HolderSnapshot(
             holders_of_entries(entries, self._pods, self._ours),
             tuple(problems),
-            active is not None and may_have_ended(entries, active, self._ours),
+            entries != stored
+            if self._forgets_gone
+            else active is not None and may_have_ended(entries, active, self._ours),
         )
 
-    async def _entries(self) -> tuple[CheckpointEntry, ...]:
-        entries = await self._files.entries()
+    async def _of_present(
+        self, entries: tuple[CheckpointEntry, ...]
+    ) -> tuple[CheckpointEntry, ...]:
         if not self._forgets_gone or not entries:
             return entries
         try:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.sockets import checkpoint_file
-from services.kubelet.values import CheckpointEntry
+from services.kubelet.values import CheckpointEntry, CountedByKubelet
 from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
 from services.process.files import open_regular
@@ -70,6 +70,10 @@ class KubeletFiles:
         """As `read_checkpoint`, or a `HardwareError` if it hangs."""
         return await self._read(partial(read_checkpoint, self.checkpoint), self.checkpoint)
 
+    async def counted(self) -> CountedByKubelet:
+        """As `read_counted`, or a `HardwareError` if it hangs."""
+        return await self._read(partial(read_counted, self.checkpoint), self.checkpoint)
+
     async def folders(self) -> list[str]:
         """As `pod_folders`, or a `HardwareError` if it hangs."""
         return await self._read(partial(pod_folders, self._pod_logs_dir), self._pod_logs_dir)
@@ -100,13 +104,15 @@ def _decode(path: Path) -> _Checkpoint:
         raise KubeletError(f"{path} is not a checkpoint of the kubelet: {error}") from error
 
 
-def registered_resources(path: Path) -> frozenset[str]:
-    """Return the resources for which the kubelet knows a device plugin, also one that has ended.
+def read_counted(path: Path) -> CountedByKubelet:
+    """Read for which resources the kubelet knows a device plugin, also one that has ended.
 
     Raises:
         KubeletError: As `read_checkpoint`.
     """
-    return frozenset(_decode(path).data.registered or ())
+    data = _decode(path).data
+    held = frozenset(each.resource for each in data.entries or ())
+    return CountedByKubelet(frozenset(data.registered or ()), held)
 
 
 def prepared_claims(path: Path, driver: str) -> frozenset[str]:

@@ -1,8 +1,10 @@
-"""The kubelet's PodResources service: which devices the containers of active pods have.
+"""The kubelet's PodResources service: which devices there are, and which pods have them.
 
-Its answer omits init containers; `services.kubelet.checkpoint` has them.
+Its list of pods omits init containers; `services.kubelet.checkpoint` has them.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -24,19 +26,10 @@ async def held_devices(socket: Path, *, seconds: float) -> tuple[Held, ...]:
     Raises:
         KubeletError: No answer.
     """
-    async with dial(socket, ("grpc.max_receive_message_length", MAX_ANSWER)) as channel:
-        stub = rpc.PodResourcesListerStub(channel)
-        try:
-            # Before it answers, the kubelet forgets the allocations of pods that have ended
-            # (`pkg/kubelet/apis/podresources/server_v1.go`, `List`).
-            answer = await stub.List(pb.ListPodResourcesRequest(), timeout=seconds)
-        except grpc.aio.AioRpcError as error:
-            # The reason comes after the list of the addresses that gRPC tried.
-            reason = (error.details() or "").rpartition(" error: ")[2]
-            raise KubeletError(
-                f"the kubelet doesn't list the active pods ({socket}):"
-                f" {error.code().name}: {plain(reason, 300)}"
-            ) from error
+    async with _service(socket, "the active pods") as service:
+        # Before it answers, the kubelet forgets the allocations of pods that have ended
+        # (`pkg/kubelet/apis/podresources/server_v1.go`, `List`).
+        answer = await service.List(pb.ListPodResourcesRequest(), timeout=seconds)
     # A resource is listed in parts. A pod may be there with the one that it replaces.
     held: dict[tuple[int, str, str, str, str], set[str]] = {}
     for number, pod in enumerate(answer.pod_resources):
@@ -45,3 +38,29 @@ async def held_devices(socket: Path, *, seconds: float) -> tuple[Held, ...]:
                 key = number, pod.namespace, pod.name, container.name, devices.resource_name
                 held.setdefault(key, set()).update(devices.device_ids)
     return tuple(Held(*key[1:], frozenset(ids)) for key, ids in held.items())
+
+
+async def served_resources(socket: Path, *, seconds: float) -> frozenset[str]:
+    """Return the resources of which a device plugin offers healthy devices now.
+
+    Raises:
+        KubeletError: No answer.
+    """
+    async with _service(socket, "the devices of plugins") as service:
+        request = pb.AllocatableResourcesRequest()
+        answer = await service.GetAllocatableResources(request, timeout=seconds)
+    return frozenset(each.resource_name for each in answer.devices)
+
+
+@asynccontextmanager
+async def _service(socket: Path, listed: str) -> AsyncIterator[rpc.PodResourcesListerStub]:
+    async with dial(socket, ("grpc.max_receive_message_length", MAX_ANSWER)) as channel:
+        try:
+            yield rpc.PodResourcesListerStub(channel)
+        except grpc.aio.AioRpcError as error:
+            # The reason comes after the list of the addresses that gRPC tried.
+            reason = (error.details() or "").rpartition(" error: ")[2]
+            raise KubeletError(
+                f"the kubelet doesn't list {listed} ({socket}):"
+                f" {error.code().name}: {plain(reason, 300)}"
+            ) from error

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#services/kubelet/podresources.proto\x12\x02v1\"\x19\n\x17ListPodResourcesRequest\"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources\"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources\"I\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\"a\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\x12\"\n\x08topology\x18\x03 \x01(\x0b\x32\x10.v1.TopologyInfo\"+\n\x0cTopologyInfo\x12\x1b\n\x05nodes\x18\x01 \x03(\x0b\x32\x0c.v1.NUMANode\"\x16\n\x08NUMANode\x12\n\n\x02ID\x18\x01 \x01(\x03\x32W\n\x12PodResourcesLister\x12\x41\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#services/kubelet/podresources.proto\x12\x02v1\"\x19\n\x17ListPodResourcesRequest\"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources\"\x1d\n\x1b\x41llocatableResourcesRequest\"E\n\x1c\x41llocatableResourcesResponse\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.v1.ContainerDevices\"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources\"I\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\"a\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\x12\"\n\x08topology\x18\x03 \x01(\x0b\x32\x10.v1.TopologyInfo\"+\n\x0cTopologyInfo\x12\x1b\n\x05nodes\x18\x01 \x03(\x0b\x32\x0c.v1.NUMANode\"\x16\n\x08NUMANode\x12\n\n\x02ID\x18\x01 \x01(\x03\x32\xb5\x01\n\x12PodResourcesLister\x12\x41\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponse\x12\\\n\x17GetAllocatableResources\x12\x1f.v1.AllocatableResourcesRequest\x1a .v1.AllocatableResourcesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,16 +35,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTPODRESOURCESREQUEST']._serialized_end=68
   _globals['_LISTPODRESOURCESRESPONSE']._serialized_start=70
   _globals['_LISTPODRESOURCESRESPONSE']._serialized_end=137
-  _globals['_PODRESOURCES']._serialized_start=139
-  _globals['_PODRESOURCES']._serialized_end=230
-  _globals['_CONTAINERRESOURCES']._serialized_start=232
-  _globals['_CONTAINERRESOURCES']._serialized_end=305
-  _globals['_CONTAINERDEVICES']._serialized_start=307
-  _globals['_CONTAINERDEVICES']._serialized_end=404
-  _globals['_TOPOLOGYINFO']._serialized_start=406
-  _globals['_TOPOLOGYINFO']._serialized_end=449
-  _globals['_NUMANODE']._serialized_start=451
-  _globals['_NUMANODE']._serialized_end=473
-  _globals['_PODRESOURCESLISTER']._serialized_start=475
-  _globals['_PODRESOURCESLISTER']._serialized_end=562
+  _globals['_ALLOCATABLERESOURCESREQUEST']._serialized_start=139
+  _globals['_ALLOCATABLERESOURCESREQUEST']._serialized_end=168
+  _globals['_ALLOCATABLERESOURCESRESPONSE']._serialized_start=170
+  _globals['_ALLOCATABLERESOURCESRESPONSE']._serialized_end=239
+  _globals['_PODRESOURCES']._serialized_start=241
+  _globals['_PODRESOURCES']._serialized_end=332
+  _globals['_CONTAINERRESOURCES']._serialized_start=334
+  _globals['_CONTAINERRESOURCES']._serialized_end=407
+  _globals['_CONTAINERDEVICES']._serialized_start=409
+  _globals['_CONTAINERDEVICES']._serialized_end=506
+  _globals['_TOPOLOGYINFO']._serialized_start=508
+  _globals['_TOPOLOGYINFO']._serialized_end=551
+  _globals['_NUMANODE']._serialized_start=553
+  _globals['_NUMANODE']._serialized_end=575
+  _globals['_PODRESOURCESLISTER']._serialized_start=578
+  _globals['_PODRESOURCESLISTER']._serialized_end=759
 # @@protoc_insertion_point(module_scope)

@@ -39,6 +39,11 @@ class PodResourcesListerStub:
                 request_serializer=services_dot_kubelet_dot_podresources__pb2.ListPodResourcesRequest.SerializeToString,
                 response_deserializer=services_dot_kubelet_dot_podresources__pb2.ListPodResourcesResponse.FromString,
                 _registered_method=True)
+        self.GetAllocatableResources = channel.unary_unary(
+                '/v1.PodResourcesLister/GetAllocatableResources',
+                request_serializer=services_dot_kubelet_dot_podresources__pb2.AllocatableResourcesRequest.SerializeToString,
+                response_deserializer=services_dot_kubelet_dot_podresources__pb2.AllocatableResourcesResponse.FromString,
+                _registered_method=True)
 
 
 class PodResourcesListerServicer:
@@ -51,6 +56,13 @@ class PodResourcesListerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetAllocatableResources(self, request, context):
+        """The healthy devices of all device plugins, whether a pod has them or not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PodResourcesListerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +70,11 @@ def add_PodResourcesListerServicer_to_server(servicer, server):
                     servicer.List,
                     request_deserializer=services_dot_kubelet_dot_podresources__pb2.ListPodResourcesRequest.FromString,
                     response_serializer=services_dot_kubelet_dot_podresources__pb2.ListPodResourcesResponse.SerializeToString,
+            ),
+            'GetAllocatableResources': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAllocatableResources,
+                    request_deserializer=services_dot_kubelet_dot_podresources__pb2.AllocatableResourcesRequest.FromString,
+                    response_serializer=services_dot_kubelet_dot_podresources__pb2.AllocatableResourcesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +104,33 @@ class PodResourcesLister:
             '/v1.PodResourcesLister/List',
             services_dot_kubelet_dot_podresources__pb2.ListPodResourcesRequest.SerializeToString,
             services_dot_kubelet_dot_podresources__pb2.ListPodResourcesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAllocatableResources(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/v1.PodResourcesLister/GetAllocatableResources',
+            services_dot_kubelet_dot_podresources__pb2.AllocatableResourcesRequest.SerializeToString,
+            services_dot_kubelet_dot_podresources__pb2.AllocatableResourcesResponse.FromString,
             options,
             channel_credentials,
             insecure,

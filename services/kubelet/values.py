@@ -23,6 +23,16 @@ class CheckpointEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedByKubelet:
+    """Resources of device plugins according to the kubelet's checkpoint."""
+
+    registered: frozenset[str]
+    """Those for which the kubelet knows a plugin, also one that has ended."""
+    held: frozenset[str]
+    """Those of which containers have devices."""
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """Devices of a container of an active pod, according to PodResources."""
 

@@ -48,6 +48,9 @@ LOG = structlog.get_logger()
 ListContext: TypeAlias = grpc.aio.ServicerContext[
     pb.ListPodResourcesRequest, pb.ListPodResourcesResponse
 ]
+AllocatableContext: TypeAlias = grpc.aio.ServicerContext[
+    pb.AllocatableResourcesRequest, pb.AllocatableResourcesResponse
+]
 
 
 class AllocationFailed(KubeletError):
@@ -94,7 +97,7 @@ class DeviceManager:
         )
         self._servers = [grpc.aio.server(), grpc.aio.server()]
         add_RegistrationServicer_to_server(self.registration, self._servers[0])
-        service = PodResources(self)  # type: ignore[abstract]  # only List is served
+        service = PodResources(self)  # type: ignore[abstract]  # `Get` isn't served
         add_PodResourcesListerServicer_to_server(service, self._servers[1])
         # 1.36 deletes only sockets; older ones delete all these, which is harder on plugins.
         delete_files(own.parent, keep={own, checkpoint_file(self._folder)})
@@ -182,6 +185,8 @@ class DeviceManager:
         for container in pod.containers:
             changed = False
             for resource, count in self._resources(container):
+                if resource in container.claimed:
+                    continue
                 pool = reusable.get(resource, set())
                 ids = await self._choose(pod, container, resource, count, pool)
                 if ids:
@@ -251,7 +256,10 @@ class DeviceManager:
         return chosen + (wanted + rest)[:missing]
 
     async def pre_start(self, pod: PodSpec, container: ContainerSpec) -> None:
-        """Have plugins prepare a container that is about to start."""
+        """Have plugins prepare a container that is about to start.
+
+        As in the real kubelet, also for resources that a claim serves.
+        """
         for resource, count in self._resources(container):
             known = self.registered.registered.get(resource)
             entry = self._entries.get((pod.uid, container.name, resource))
@@ -259,8 +267,15 @@ class DeviceManager:
             # nothing: it is not called, and the container starts.
             if not count or (known and not (known.options and known.options.pre_start_required)):
                 continue
-            if known is None or entry is None:
-                raise StartRefused(f"endpoint or devices not found for resource: {resource}")
+            if known is None:
+                raise StartRefused(
+                    f"endpoint not found in cache for a registered resource: {resource}"
+                )
+            if entry is None:
+                raise StartRefused(
+                    f"no devices found allocated in local cache for pod {pod.uid}, container"
+                    f" {container.name}, resource {resource}"
+                )
             try:
                 await self._client(resource).pre_start(entry.ids)
             except PluginFailed as error:
@@ -300,3 +315,14 @@ class PodResources(PodResourcesListerServicer):
         context: ListContext,  # noqa: ARG002 - nothing can go wrong
     ) -> pb.ListPodResourcesResponse:
         return pb.ListPodResourcesResponse(pod_resources=self._manager.pod_resources())
+
+    async def GetAllocatableResources(  # noqa: N802 - the protocol's name
+        self,
+        request: pb.AllocatableResourcesRequest,  # noqa: ARG002 - it has no fields
+        context: AllocatableContext,  # noqa: ARG002 - nothing can go wrong
+    ) -> pb.AllocatableResourcesResponse:
+        healthy = self._manager.registered.healthy().items()
+        devices = [pb.ContainerDevices(resource_name=name, device_ids=ids) for name, ids in healthy]
+        return pb.AllocatableResourcesResponse(
+            devices=[each for each in devices if each.device_ids]
+        )

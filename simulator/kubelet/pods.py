@@ -44,9 +44,13 @@ class ContainerSpec:
     env: tuple[Mapping[str, Any], ...] = ()
     """Its variables as written: `$(OTHER)` and `valueFrom` are not resolved."""
     claims: tuple[ClaimUse, ...] = ()
-    """Extended resources among its limits that a claim serves are no device plugin's."""
     pre_stop: float = 0
     """Seconds that its `preStop` hook sleeps."""
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """The resources among its limits that a claim serves, and no device plugin."""
+        return frozenset(use.resource for use in self.claims)
 
     @property
     def runs_to_completion(self) -> bool:
@@ -127,7 +131,6 @@ def _container(
     container: Mapping[str, Any], uses: Mapping[str, list[ClaimUse]], *, init: bool
 ) -> ContainerSpec:
     limits = (container.get("resources") or {}).get("limits") or {}
-    served = {use.resource for use in uses.get(str(container["name"]), ())}
     sleep = ((container.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}
     return ContainerSpec(
         name=str(container["name"]),
@@ -136,7 +139,7 @@ def _container(
         limits=tuple(
             (str(name), parse_count(str(value)))
             for name, value in limits.items()
-            if is_extended_resource(str(name)) and name not in served
+            if is_extended_resource(str(name))
         ),
         env=tuple(container.get("env") or ()),
         claims=tuple(uses.get(str(container["name"]), ())),

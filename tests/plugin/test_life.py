@@ -16,16 +16,16 @@ import grpc
 import grpc.aio
 import pytest
 
-from plugin import registration
 from plugin.composition import ProcessParts
 from plugin.process import Plugin
-from plugin.registration import RegistrationState
 from services.devices.cdi import KIND
 from services.devices.hardware.events import follow_card_events
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import listen, plugins_folder, registration_socket
+from services.node import registration
 from services.node.node_lock import NodeLock
+from services.node.registration import RegistrationState
 from services.process.errors import AccelbindError, KubeletError
 from simulator.card_faults import Fault
 from simulator.cards import NLB3, CardSpec, Rack

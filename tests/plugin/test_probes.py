@@ -13,10 +13,10 @@ import pytest
 from plugin.composition import ModeParts, ProcessParts
 from plugin.permissions import Missing
 from plugin.probes import Probes
-from plugin.registration import RegistrationState
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.node.kept_files import KeptFiles
+from services.node.registration import RegistrationState
 from services.node.state import NodeState
 from services.process.errors import KubeletError
 from tests.plugin.support import settings

@@ -11,13 +11,13 @@ import grpc.aio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from plugin.counted import CountedResources
 from plugin.metrics import PluginMetrics
 from plugin.server import MAX_DETAILS, ResourceServer
 from services.devices.model import Device, DeviceNode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
+from services.node.counted import CountedResources
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from services.process.http import new_registry
 
@@ -140,7 +140,7 @@ async def test_a_slow_stream_skips_to_the_newest_list(short_dir: Path) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a server that closes wait for what should end by itself longer than a test waits."""
     for name in ("GRACE_SECONDS", "STOP_SECONDS"):
-        monkeypatch.setattr(f"plugin.server.{name}", 600.0)
+        monkeypatch.setattr(f"services.node.device_list.{name}", 600.0)
 
 
 @pytest.mark.usefixtures("patient")

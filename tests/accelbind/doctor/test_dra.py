@@ -1,7 +1,6 @@
 """`accelbind doctor` on nodes that a DRA driver serves, and on those that have just changed."""
 
 import json
-import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from services.kubelet.sockets import (
     dra_checkpoint_file,
     dra_registration,
     dra_socket,
-    registration_socket,
 )
 from tests.accelbind.doctor.test_node import expect, listening
 
@@ -112,21 +110,20 @@ def test_a_claim_that_cannot_be_read_is_red(short_dir: Path) -> None:
     dra(short_dir, "failed", str(path), f"accelbind dra release {UID}")
 
 
-def test_after_the_plugin_the_kubelet_is_restarted_once(short_dir: Path) -> None:
+def test_devices_that_pods_still_have_from_the_plugin_are_counted(short_dir: Path) -> None:
     folder = kubelet(short_dir)
     checkpoint(short_dir)
-    with (
-        listening(registration_socket(folder)),
-        listening(dra_socket(folder, DRIVER)),
-        listening(dra_registration(folder, DRIVER)),
-    ):
-        os.utime(dra_socket(folder, DRIVER), (1000, 1000))
-        os.utime(registration_socket(folder), (900, 900))
-        dra(short_dir, "warning", "has not been restarted", REGION, "restart the kubelet once")
-        os.utime(registration_socket(folder), (1100, 1100))
+    with listening(dra_socket(folder, DRIVER)), listening(dra_registration(folder, DRIVER)):
         dra(short_dir, "ok", "0 claims")
         checkpoint(short_dir, "a", "b")
         dra(short_dir, "warning", "1 device of this node is not published")
+
+
+def test_the_empty_registrations_of_a_driver_are_no_plugin(short_dir: Path) -> None:
+    folder = kubelet(short_dir)
+    left = folder / "device-plugins" / "accelbind-0123abcd-1.sock"
+    with listening(left), listening(dra_socket(folder, DRIVER)):
+        expect(short_dir, "plugin-sockets", "skipped", "see node.dra")
 
 
 def test_resources_of_others_are_none_of_ours(short_dir: Path) -> None:

@@ -54,12 +54,10 @@ def left_of_plugin(cluster: Cluster, hosts: Hosts) -> set[str]:
     }
 
 
-def test_a_node_moves_to_dra_while_a_pod_has_a_device_of_the_plugin(
+def test_a_node_moves_to_dra_and_back_while_a_pod_has_a_device_of_the_plugin(
     cluster: Cluster, pods: Pods, hosts: Hosts
 ) -> None:
-    """First of all, before the driver serves."""
-    if not cluster.settings.kubelet_restart:
-        pytest.skip("KUBELET_RESTART=… is not set: the command that restarts the kubelet")
+    """First of all, before the driver serves; the kubelet is not restarted."""
     if not cluster.api.serves(GROUP, "deviceclasses"):
         pytest.skip("DRA needs Kubernetes 1.36")
     ended = "they are once the pods have ended and are deleted"
@@ -70,8 +68,6 @@ def test_a_node_moves_to_dra_while_a_pod_has_a_device_of_the_plugin(
     pods.begun(name)
     before = life(pods, name)
     with driver_of(hosts, CARDS - 1) as driver:
-        assert left_of_plugin(cluster, hosts) == {ended, "restart the kubelet once"}
-        restart(cluster)
         driver.until_published(CARDS - 1)
         assert left_of_plugin(cluster, hosts) == {ended}
         pods.given(pods.start(simple("of-the-driver", pod)))
@@ -80,6 +76,9 @@ def test_a_node_moves_to_dra_while_a_pod_has_a_device_of_the_plugin(
         driver.until_published(CARDS)
         assert left_of_plugin(cluster, hosts) == set()
         pods.tidy()
+    hosts.serve("region")
+    pods.given(pods.start(simple("of-the-plugin-again", pod)))
+    pods.tidy()
     hosts.uninstall(NLB0)
 
 

@@ -6,8 +6,19 @@ stream, unless the last list was empty.
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Protocol
 
 from services.kubelet.sockets import Identity, identify
+
+
+class Counted(Protocol):
+    """Knows which resources the kubelet counts."""
+
+    def note_sent(self, resource: str, *, is_empty: bool) -> None:
+        """Note what the kubelet's stream of a resource is sent."""
+
+    def resources(self) -> Collection[str]:
+        """The resources that are counted, in the order of their names."""
 
 
 class CountedResources:

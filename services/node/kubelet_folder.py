@@ -23,7 +23,7 @@ from services.process.outage import Outage
 MAX_SOCKETS: Final = 999_999_999
 
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class KubeletFolder:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from plugin import registration
-from plugin.counted import CountedResources
-from plugin.kubelet_folder import KubeletFolder
-from plugin.registration import Registration
-from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
 from services.devices.model import Device
 from services.devices.resources import AdvertisedResources
+from services.node import registration
+from services.node.counted import CountedResources
+from services.node.kubelet_folder import KubeletFolder
+from services.node.registration import Registration
+from services.node.resource_set import ResourceSet
 from services.node.state import NodeState
 from services.process.errors import KubeletError
 from services.process.retry import Backoff
@@ -46,7 +46,7 @@ def make(resource: str, devices: Mapping[str, Device]) -> Registration:
         devices,
         create_server=no_server,
         folder=KubeletFolder(Path("/nowhere")),
-        counted=NONE,
+        is_counted=lambda: False,
         on_attempt=lambda _: None,
     )
 
@@ -135,7 +135,7 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
         {"x": device("x", "a")},
         create_server=hopeless,
         folder=KubeletFolder(short_dir),
-        counted=NONE,
+        is_counted=lambda: False,
         on_attempt=lambda _: None,
     )
     task = asyncio.create_task(ours.keep_registered())

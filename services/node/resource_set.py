@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from plugin.counted import CountedResources
-from plugin.registration import Registration
 from services.devices.model import Device
+from services.node.counted import Counted
+from services.node.registration import Registration
 from services.node.state import NodeState
 
 Devices = Mapping[str, Device]
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class ResourceSet:
@@ -25,7 +25,7 @@ class ResourceSet:
         self,
         create_registration: Callable[[str, Devices], Registration],
         group: asyncio.TaskGroup,
-        counted: CountedResources,
+        counted: Counted,
         *,
         on_end: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -38,15 +38,18 @@ class ResourceSet:
         """Of each registration, until it has ended."""
 
     def on_scan(self, state: NodeState) -> None:
-        """Offer what the node has now; withdraw what the kubelet still counts of anything else."""
-        resources = state.advertised.resources
+        """Offer what the node has now."""
+        self.offer(state.advertised.resources)
+
+    def offer(self, resources: Mapping[str, Devices]) -> None:
+        """Offer these resources; withdraw what the kubelet still counts of anything else."""
         for resource, devices in resources.items():
             self._offer(resource, devices)
         counted = self._counted.resources()
         for resource in sorted({*self.registrations, *counted} - resources.keys()):
             registration = self.registrations.get(resource)
             if registration is None or registration.devices:  # None: another mode offered it
-                log.warning("last device of a resource is gone", resource=resource)
+                log.warning("resource has no devices any more", resource=resource)
                 self._offer(resource, {})
             elif resource not in counted:
                 # Not before: the kubelet would keep the old capacity for minutes.

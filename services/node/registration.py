@@ -20,13 +20,12 @@ import grpc
 import grpc.aio
 import structlog
 
-from plugin.counted import CountedResources
-from plugin.kubelet_folder import KubeletFolder
-from plugin.server import ResourceServer
 from services.devices.model import Device
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import API_VERSION, Identity, dial
+from services.node.device_list import DeviceListServer
+from services.node.kubelet_folder import KubeletFolder
 from services.process.errors import KubeletError
 from services.process.outage import Outage
 from services.process.retry import Backoff
@@ -53,7 +52,7 @@ NO_ANSWER: Final = "nothing answers"
 RESTARTED: Final = "the kubelet restarted"
 LOST: Final = "its socket was deleted"
 
-log = structlog.get_logger(component="plugin")
+log = structlog.get_logger(component="node")
 
 
 class RegistrationState(StrEnum):
@@ -67,6 +66,7 @@ class RegistrationState(StrEnum):
 class Registration:
     """Keeps one resource registered.
 
+    Without devices it is registered only if `is_counted`: if the kubelet still counts some.
     `on_attempt` gets each attempt's error, empty if none; `on_lost` gets a socket of ours that
     somebody deleted.
     """
@@ -76,19 +76,19 @@ class Registration:
         resource: str,
         devices: Mapping[str, Device],
         *,
-        create_server: Callable[[Mapping[str, Device], Path], ResourceServer],
+        create_server: Callable[[Mapping[str, Device], Path], DeviceListServer],
         folder: KubeletFolder,
-        counted: CountedResources,
+        is_counted: Callable[[], bool],
         on_attempt: Callable[[str], None],
         on_lost: Callable[[Path], None] = lambda _: None,
     ) -> None:
         self.resource = resource
         self.devices = devices
         self.state = RegistrationState.WAITING
-        self.server: ResourceServer | None = None
+        self.server: DeviceListServer | None = None
         self._create_server = create_server
         self._folder = folder
-        self._counted = counted
+        self._is_counted = is_counted
         self._on_attempt = on_attempt
         self._on_lost = on_lost
         self._backoff = Backoff(REGISTER_FIRST_SECONDS)
@@ -152,7 +152,7 @@ class Registration:
     async def _wait_for_update(self) -> None:
         # A kubelet that has lost the resource goes on counting its devices: it is registered once
         # more without any.
-        if self.resource not in self._counted.resources():
+        if not self._is_counted():
             await self._has_devices.wait()
 
     async def _pause(self, identity: Identity) -> None:
@@ -164,7 +164,7 @@ class Registration:
                 self._backoff.reset()
 
     @contextlib.asynccontextmanager
-    async def _serving(self) -> AsyncIterator[ResourceServer]:
+    async def _serving(self) -> AsyncIterator[DeviceListServer]:
         # The kubelet dials back before it answers `Register`: the server is there before.
         server = self.server = self._create_server(self.devices, self._folder.new_socket())
         try:
@@ -175,7 +175,7 @@ class Registration:
             self.server = None
             await server.close()
 
-    async def _register(self, server: ResourceServer, identity: Identity) -> None:
+    async def _register(self, server: DeviceListServer, identity: Identity) -> None:
         """Register, and wait until the kubelet has opened its stream.
 
         Raises:
@@ -196,7 +196,7 @@ class Registration:
             devices=len(self.devices),
         )
 
-    async def _opened(self, server: ResourceServer) -> None:
+    async def _opened(self, server: DeviceListServer) -> None:
         request = pb.RegisterRequest(
             version=API_VERSION,
             endpoint=server.path.name,
