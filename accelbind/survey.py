@@ -12,8 +12,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from accelbind.options import DEFAULT_NAMESPACE, find_kubeconfig
 from accelbind.output import warn
+from accelbind.published import add_published, read_published
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.admission.mutate import Policy
+from services.devices.dra import API_VERSION
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
 from services.kube.config import NO_KUBECONFIG, load_config
 from services.kube.lists import MAX_SURVEY, list_objects
@@ -36,7 +38,8 @@ class _Kind(NamedTuple):
 
     @property
     def plural(self) -> str:
-        return f"{self.kind.lower()}s"
+        kind = self.kind.lower()
+        return f"{kind}es" if kind.endswith("s") else f"{kind}s"
 
     def path(self, namespace: str | None) -> str:
         root = "/apis" if "/" in self.api_version else "/api"
@@ -45,6 +48,8 @@ class _Kind(NamedTuple):
 
 
 _NODES: Final = _Kind("Node", "v1")
+_SLICES: Final = _Kind("ResourceSlice", API_VERSION)
+_CLASSES: Final = _Kind("DeviceClass", API_VERSION)
 _POD_KINDS: Final = (
     *(_Kind(kind, "v1") for kind in ("Pod", "ReplicationController")),
     *(_Kind(kind, "apps/v1") for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")),
@@ -59,7 +64,7 @@ class Survey:
     index: MappingIndex
     """The mappings."""
     advertised: dict[str, int] | None = None
-    """The number of devices of each resource; None if nodes can't be listed."""
+    """The number of devices of each resource; None if what nodes offer can't be listed."""
     uses: list[ResourceUse] = field(default_factory=list)
     """What pods and workloads ask for."""
     missing: list[str] = field(default_factory=list)
@@ -74,7 +79,7 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
     async def listed(
         kind: _Kind, within: str | None, read: Callable[[dict[str, Any]], T]
     ) -> list[T] | None:
-        """What is read of the objects of a kind; None if they can't be listed."""
+        """What is read of the objects of a kind; None if they may not be listed."""
         about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
         try:
             return await list_objects(
@@ -83,17 +88,20 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
         except BadStatus as error:
             if error.status == FORBIDDEN:
                 result.missing.append(f"{kind.plural}: {error}")
-            elif error.status != NOT_FOUND:  # which means that the cluster does not serve the kind
-                raise
-        return None
+                return None
+            if error.status == NOT_FOUND:  # which means that the cluster does not serve the kind
+                return []
+            raise
 
     nodes = await listed(
         _NODES, None, lambda node: add_advertised({}, node, policy.fpga_prefixes, others=True)
     )
-    if nodes is not None:
+    slices, classes = await listed(_SLICES, None, dict), await listed(_CLASSES, None, dict)
+    if nodes is not None and slices is not None and classes is not None:
         totals: Counter[str] = Counter()
         for offered in nodes:
             totals.update(offered)
+        add_published(totals, read_published(slices, classes), policy.fpga_prefixes)
         result.advertised = totals
     for kind in _POD_KINDS:
         for uses in await listed(kind, namespace, lambda obj: [*_uses(obj, policy.prefixes)]) or ():

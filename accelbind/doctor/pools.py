@@ -7,12 +7,12 @@ from typing import Final, TypeAlias
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import CheckStatus, Line, failed, ok, skipped, warning
-from accelbind.doctor.workloads import read_nodes
+from accelbind.doctor.workloads import PLUGIN_CONTAINER, is_pool, read_nodes, read_offered
 from accelbind.survey import ENDED
 from plugin.node_mode import ANNOTATED, ANNOTATION
 from services.admission.findings import add_advertised
 from services.devices.model import PluginMode
-from services.names import REGION_PREFIX
+from services.names import DEVICE_DOMAIN, REGION_PREFIX
 from services.process.settings import variable
 from services.process.text import count, listing, plain
 
@@ -20,8 +20,6 @@ Place: TypeAlias = tuple[str, ...]
 """How plugins cover a node: a word, and what the line about such nodes names."""
 
 LABEL: Final = "accelbind.dev/plugin"
-_CONTAINER: Final = "plugin"
-_MODE: Final = variable("mode")
 _SHOWN: Final = 10
 """Nodes that a sentence names; a command names all of them."""
 _KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
@@ -31,7 +29,7 @@ _CONDITION: Final = "node.kubernetes.io/"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A DaemonSet of the plugin."""
+    """A DaemonSet of the plugin or of the DRA driver."""
 
     name: str
     spec: Json
@@ -44,12 +42,23 @@ class Pool:
         annotation = part(node, "metadata", "annotations").get(ANNOTATION)
         if annotation in ANNOTATED:
             return str(annotation)
+        return self._setting("mode") or "af"
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Starts of the names of the resources of its device types."""
+        domains = self._setting("resource_domain") or DEVICE_DOMAIN
+        return tuple(f"{each.strip()}/" for each in domains.split(","))
+
+    def _setting(self, name: str) -> str:
+        """A setting of its container, by its variable; empty if it has none."""
         variables = (
             each
             for container in _plugin_containers(self.spec)
             for each in container.get("env") or ()
         )
-        return next((str(e.get("value")) for e in variables if e.get("name") == _MODE), "af")
+        values = (each.get("value") for each in variables if each.get("name") == variable(name))
+        return str(next(values, "") or "")
 
 
 def read_pools(cluster: Cluster) -> list[Pool]:
@@ -61,19 +70,21 @@ def read_pools(cluster: Cluster) -> list[Pool]:
             for owner in part(pod, "metadata").get("ownerReferences") or ():
                 nodes[str(owner.get("name"))].add(str(part(pod, "spec").get("nodeName")))
     return [
-        Pool(name_of(item), spec, frozenset(nodes[name_of(item)]))
+        Pool(name_of(item), part(item, "spec", "template", "spec"), frozenset(nodes[name_of(item)]))
         for item in cluster.items(f"/apis/apps/v1/namespaces/{cluster.namespace}/daemonsets")
-        if _plugin_containers(spec := part(item, "spec", "template", "spec"))
+        if is_pool(item)
     ]
 
 
 def check_nodes(cluster: Cluster) -> Iterator[Line]:
     """Do nodes offer accelerators?"""
     offering = 0
-    nodes = cluster.once(read_nodes)
+    nodes, published = cluster.once(read_nodes), cluster.once(read_offered).by_node
+    prefixes = _prefixes(cluster, cluster.once(read_pools))
     for node in nodes:
         name = name_of(node)
-        amounts = add_advertised({}, node, cluster.resources)
+        # What such a node has in its status, a plugin has left there.
+        amounts = dict(published.get(name, ())) or add_advertised({}, node, prefixes)
         gone = sorted(resource for resource, number in amounts.items() if not number)
         if gone:
             yield warning(
@@ -98,8 +109,10 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
     """Does one plugin DaemonSet cover each node with accelerators?"""
     pools = cluster.once(read_pools)
     nodes: dict[Place, list[str]] = defaultdict(list)
+    published, prefixes = cluster.once(read_offered).by_node, _prefixes(cluster, pools)
     for node in cluster.once(read_nodes):
-        nodes[_place(node, pools, cluster.resources)].append(name_of(node))
+        offers = bool(published.get(name_of(node))) or _has_capacity(node, prefixes)
+        nodes[_place(node, pools, offers=offers)].append(name_of(node))
     nodes.pop(("no accelerators",), None)
     covered = len(nodes.pop(("covered",), ()))
     if not pools:
@@ -112,12 +125,16 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
         yield ok(f"plugins cover {count(covered, 'node')}")
 
 
-def _place(node: Json, pools: Sequence[Pool], prefixes: tuple[str, ...]) -> Place:
+def _prefixes(cluster: Cluster, pools: Sequence[Pool]) -> tuple[str, ...]:
+    return (*cluster.resources, *(each for pool in pools for each in pool.prefixes))
+
+
+def _place(node: Json, pools: Sequence[Pool], *, offers: bool) -> Place:
     present = [pool.name for pool in pools if name_of(node) in pool.nodes]
     if present:
         return ("covered",) if len(present) == 1 else ("twice", " and ".join(present))
     is_labelled = part(node, "metadata", "labels").get(LABEL) == "true"
-    if not is_labelled and not _has_capacity(node, prefixes):
+    if not is_labelled and not offers:
         return ("no accelerators",)
     taints = sorted((untolerated_taints(pool.spec, node) for pool in pools), key=len)
     if taints and taints[0]:
@@ -205,7 +222,9 @@ def _without_pools(namespace: str, names: Sequence[str]) -> Line:
 
 
 def _plugin_containers(pod_spec: Json) -> list[Json]:
-    return [each for each in pod_spec.get("containers") or () if each.get("name") == _CONTAINER]
+    return [
+        each for each in pod_spec.get("containers") or () if each.get("name") == PLUGIN_CONTAINER
+    ]
 
 
 def _list_nodes(names: Sequence[str]) -> str:

@@ -6,11 +6,15 @@ from typing import Final
 from accelbind.doctor.cluster import Cluster, Json, full_name, name_of, part
 from accelbind.doctor.model import Line, failed, ok, skipped, warning
 from accelbind.doctor.webhooks import other_hooks
+from accelbind.published import CLASSES, SLICES, Published, read_published
 from services.admission.findings import add_advertised
 from services.names import UNIT_RESOURCE, is_physical
 from services.process.text import plain
 
 _OTHER_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
+
+PLUGIN_CONTAINER: Final = "plugin"
+"""The container of the plugin's and the DRA driver's pods."""
 
 _START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin")
 
@@ -18,10 +22,16 @@ _START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin
 def check_workloads(cluster: Cluster) -> Iterator[Line]:
     """Do accelbind's workloads run?"""
     namespace = cluster.namespace
-    lines = [
-        _workload_line(kind, item, namespace)
+    items = [
+        (kind, item)
         for kind in ("Deployment", "DaemonSet")
         for item in cluster.items(f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s")
+    ]
+    # Nodes are in one of several pools, and some pools are for nodes that come later.
+    has_nodes = any(is_pool(item) and _wanted(kind, item) for kind, item in items)
+    lines = [
+        _workload_line(kind, item, namespace, may_be_empty=has_nodes and is_pool(item))
+        for kind, item in items
     ]
     pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", _unless_ready)
     lines += map(_pod_line, pods)
@@ -55,15 +65,31 @@ def read_nodes(cluster: Cluster) -> list[Json]:
     return cluster.items("/api/v1/nodes", _node_parts)
 
 
-def _workload_line(kind: str, item: Json, namespace: str) -> Line:
-    name, status = name_of(item), part(item, "status")
+def read_offered(cluster: Cluster) -> Published:
+    """What nodes offer by DRA. Raises as `Cluster.get`."""
+    return read_published(cluster.items(SLICES), cluster.items(CLASSES))
+
+
+def is_pool(item: Json) -> bool:
+    """Whether a workload is a DaemonSet of the plugin or of the DRA driver."""
+    containers = part(item, "spec", "template", "spec").get("containers") or ()
+    return any(each.get("name") == PLUGIN_CONTAINER for each in containers)
+
+
+def _wanted(kind: str, item: Json) -> int:
     if kind == "DaemonSet":
-        wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-    else:
-        wanted, ready = part(item, "spec").get("replicas", 1), status.get("readyReplicas", 0)
+        return int(part(item, "status").get("desiredNumberScheduled") or 0)
+    return int(part(item, "spec").get("replicas", 1))
+
+
+def _workload_line(kind: str, item: Json, namespace: str, *, may_be_empty: bool) -> Line:
+    name, status, wanted = name_of(item), part(item, "status"), _wanted(kind, item)
+    ready = status.get("numberReady" if kind == "DaemonSet" else "readyReplicas") or 0
     text = f"{kind} {name}: {ready} of {wanted} ready"
     if ready < wanted:
         return failed(text, f"kubectl describe {kind.lower()} -n {namespace} {name}")
+    if not wanted and may_be_empty:
+        return ok(f"{kind} {name}: no node is in this pool")
     if not wanted:
         return warning(text, "label a node for its selector, or scale it up")
     return ok(text)
@@ -130,19 +156,31 @@ def check_pending(cluster: Cluster) -> Iterator[Line]:
     totals: dict[str, int] = {}
     for node in cluster.once(read_nodes):
         add_advertised(totals, node, cluster.resources)
+    published = cluster.once(read_offered)
+    for amounts in published.by_node.values():
+        for key, number in amounts.items():
+            name = key.partition("/")[2]
+            totals[name] = totals.get(name, 0) + number
     pending = read_pods(cluster)
     for pod in pending:
         if part(pod, "spec").get("nodeName"):
             yield from _starting_lines(pod)
         else:
-            yield from (_unscheduled_line(pod, key, totals) for key in pod["requested"])
+            for key in pod["requested"]:
+                yield _unscheduled_line(pod, key, totals, published)
     if not pending:
         yield ok("no pod with our resources is pending")
 
 
-def _unscheduled_line(pod: Json, key: str, totals: dict[str, int]) -> Line:
+def _unscheduled_line(pod: Json, key: str, totals: dict[str, int], published: Published) -> Line:
     name = key.partition("/")[2]
     waits = f"pod {full_name(pod)} waits for {plain(key)}"
+    by_dra = sum(amounts.get(key, 0) for amounts in published.by_node.values())
+    if by_dra and totals[name] == by_dra and key not in published.classes:
+        return failed(
+            f"{waits}, which nodes offer by DRA, but no DeviceClass has it",
+            "make the classes: accelbind dra classes | kubectl apply -f -",
+        )
     if totals.get(name):
         return warning(
             f"{waits}, of which nodes have {totals[name]}: {_scheduler_message(pod)}",

@@ -14,6 +14,8 @@ from services.process.errors import ClusterError
 from simulator.apiserver.faults import Matches
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
+from simulator.cards import A10_INTERFACE, NLB0
+from tests.accelbind.doctor import answers
 from tests.simulator.apiserver.support import PHYSICAL, Json, function, node_with, pod
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +75,21 @@ async def test_mappings_nodes_and_pods_are_seen(api: ApiServerStandIn) -> None:
     assert set(with_shared.index.namespaces) == {"default", "team"}
     assert [wish.user for wish in only.uses] == ["Pod two"]
     assert only.advertised == seen.advertised
+
+
+async def test_what_nodes_publish_to_dra_is_advertised(api: ApiServerStandIn) -> None:
+    """A class of another driver is enough: which devices it has is unknown."""
+    for each in (
+        answers.published("n1", answers.attributes(type="fpga", interfaceID=A10_INTERFACE)),
+        answers.published("n2", answers.attributes(type="rng")),
+        answers.device_class("rng.accelbind.dev", "device.accelbind.dev/rng"),
+        answers.device_class("gpu", "nvidia.com/gpu"),
+        answers.device_class(f"region-{NLB0}", f"fpga.intel.com/region-{NLB0}"),
+    ):
+        api.put(each)
+    seen = await look(api)
+    names = (f"region-{A10_INTERFACE}", "device.accelbind.dev/rng", "nvidia.com/gpu")
+    assert seen.advertised == dict.fromkeys(names, 1)
 
 
 async def test_what_we_may_not_list_is_named(api: ApiServerStandIn) -> None:

@@ -203,6 +203,38 @@ def labelled(name: str, amounts: Json, *taints: Json, **labels: str) -> Json:
     return made
 
 
+def published(node: str, *devices: Json, generation: int = 1) -> Json:
+    """A slice of the DRA driver, with devices that have attributes."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-{generation}"},
+        "spec": {
+            "driver": "accelbind.dev",
+            "nodeName": node,
+            "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
+            "devices": [
+                {"name": f"d{number}", **each} for number, each in enumerate(devices, start=1)
+            ],
+        },
+    }
+
+
+def attributes(**values: str) -> Json:
+    """A device with these attributes."""
+    return {"attributes": {name: {"string": value} for name, value in values.items()}}
+
+
+def device_class(name: str, resource: str) -> Json:
+    """A DeviceClass for a resource."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"extendedResourceName": resource},
+    }
+
+
 async def expect(
     api: ApiServerStandIn,
     check: str,

@@ -14,6 +14,7 @@ from accelbind.doctor.policy import CERTS, POLICIES
 from certs.authority import create_authority, issue_serving, parse_names, utc_now
 from certs.folder import issue
 from simulator.apiserver.standin import ApiServerStandIn
+from simulator.cards import A10_INTERFACE, NLB0
 from tests.accelbind.doctor import answers as cluster
 from tests.accelbind.doctor.answers import (
     SYSTEM,
@@ -289,6 +290,75 @@ async def test_nodes_without_accelerators(api: ApiServerStandIn) -> None:
     assert [str(line.state) for line in result.lines] == ["warning", "failed"]
     api.put(node_with("n2", {PHYSICAL: "1"}))
     await expect(api, "cluster.nodes", "warning", "1 node offers")
+
+
+FPGA = cluster.attributes(type="fpga", interfaceID=A10_INTERFACE, afuID=NLB0)
+TAINTED = FPGA | {"taints": [{"key": "accelbind.dev/unhealthy", "effect": "NoSchedule"}]}
+REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
+RNG = "device.accelbind.dev/rng"
+
+
+@pytest.mark.parametrize(
+    ("offers", "states"),
+    [
+        ([cluster.published("n1", FPGA)], ["ok"]),
+        ([cluster.published("n1", TAINTED)], ["warning", "failed"]),
+        (
+            [cluster.published("n1", FPGA), cluster.published("n1", generation=2)],
+            ["warning", "failed"],
+        ),
+        (
+            [
+                cluster.published("n1", cluster.attributes(type="rng")),
+                cluster.device_class("rng.accelbind.dev", RNG),
+            ],
+            ["ok"],
+        ),
+        (
+            [cluster.published("n1", FPGA) | {"spec": {"driver": "gpu.nvidia.com"}}],
+            ["warning", "failed"],
+        ),
+    ],
+)
+async def test_what_nodes_publish_to_dra_is_offered(
+    api: ApiServerStandIn, offers: list[Json], states: list[str]
+) -> None:
+    """On a node that a plugin has served before."""
+    api.put(cluster.labelled("n1", {REGION: "0"}))
+    for each in offers:
+        api.put(each)
+    answers = cluster.pools([cluster.daemonset()], [cluster.plugin_on("n1")])
+    result = await expect(api, "cluster.nodes", states[-1], answers=answers)
+    assert [str(line.state) for line in result.lines] == states
+
+
+async def test_a_plugin_that_serves_only_device_types_offers_accelerators(
+    api: ApiServerStandIn,
+) -> None:
+    answers = cluster.pools([cluster.daemonset()], [cluster.plugin_on("n1")])
+    api.put(cluster.labelled("n1", {RNG: "1"}))
+    await expect(api, "cluster.nodes", "ok", "1 node offers", answers=answers)
+
+
+@pytest.mark.parametrize(("others", "state"), [(1, "ok"), (0, "warning")])
+async def test_a_pool_may_be_empty_if_another_one_has_nodes(
+    api: ApiServerStandIn, others: int, state: str
+) -> None:
+    made = [cluster.daemonset(), cluster.daemonset("accelbind-dra")]
+    for each, number in zip(made, (0, others), strict=True):
+        each["status"] = {"desiredNumberScheduled": number, "numberReady": number}
+    answers = cluster.pools(made, [cluster.plugin_on("n1", "accelbind-dra")])
+    await expect(api, "cluster.workloads", state, answers=answers)
+
+
+async def test_a_pod_that_waits_for_what_is_published_without_a_class(
+    api: ApiServerStandIn,
+) -> None:
+    api.put(cluster.published("n1", FPGA))
+    api.put(stuck("p", REGION))
+    await expect(api, "cluster.pending-pods", "failed", "no DeviceClass has it")
+    api.put(cluster.device_class("region-x", REGION))
+    await expect(api, "cluster.pending-pods", "warning", "of which nodes have 1")
 
 
 def stuck(name: str, resource: str, *, node: str = "", **status: Any) -> Json:
