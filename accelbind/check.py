@@ -29,8 +29,10 @@ from services.admission.mutate import Policy
 from services.kube.connection import connector
 from services.mappings import folder as folders
 from services.mappings.index import EMPTY_INDEX, MappingIndex
+from services.mappings.kinds import TABLE
 from services.mappings.schema import SPECS, unknown_fields, wrong_type
 from services.process.errors import InvalidSettings
+from services.process.objects import is_kind
 from services.process.text import count, plain
 from webhook.settings import ReviewSettings
 
@@ -182,7 +184,12 @@ def _check_folder(
 def _of_schema(folder: Path, index: MappingIndex) -> Iterator[Finding]:
     # What an API server would refuse or drop, the webhook reads in a folder.
     for where, obj in folders.read_folder(folder, types=True):
-        if not isinstance(obj, dict) or (kind := str(obj.get("kind"))) not in SPECS:
+        kind = str(obj.get("kind")) if isinstance(obj, dict) else ""
+        if (
+            not isinstance(obj, dict)
+            or kind not in SPECS
+            or not is_kind(obj, kind, TABLE[kind].group)
+        ):
             continue
         metadata = obj.get("metadata")
         named = metadata if isinstance(metadata, dict) else {}
@@ -233,4 +240,8 @@ def _nodes(value: object) -> list[object]:
     # `kubectl get nodes -o yaml` prints a list; in those of an API server, items have no kind.
     items = value.get("items", [value]) if isinstance(value, dict) else ()
     listed = items if isinstance(items, list) else ()
-    return [one for one in listed if isinstance(one, dict) and one.get("kind", "Node") == "Node"]
+    return [
+        one
+        for one in listed
+        if isinstance(one, dict) and is_kind({"kind": "Node"} | one, "Node", "")
+    ]

@@ -12,11 +12,12 @@ from dra.wants import Kind, Want, decide
 from services.admission.mutate import Patched
 from services.admission.preview import Explained
 from services.containers.permission import Enforce
-from services.devices.dra import DRIVER, DraDevice
+from services.devices.dra import API_VERSION, DRIVER, DraDevice
 from services.devices.model import Device
 from services.mappings.index import MappingIndex, NamespaceMappings
 from services.mappings.model import Mode
 from services.process.errors import InvalidManifest, NotAllowed, NotMapped
+from services.process.objects import group_of, is_kind
 from services.process.text import plain
 
 CLAIM: Final = "ResourceClaim"
@@ -101,12 +102,12 @@ def find_claims(document: object) -> Iterator[FoundClaim]:
     Raises:
         InvalidManifest: It can't be read.
     """
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if kind in (CLAIM, TEMPLATE):
-        try:
-            yield msgspec.convert(document, FoundClaim)
-        except msgspec.ValidationError as error:
-            raise InvalidManifest(f"{kind}: {error}") from error
+    for kind in (CLAIM, TEMPLATE):
+        if is_kind(document, kind, group_of(API_VERSION)):
+            try:
+                yield msgspec.convert(document, FoundClaim)
+            except msgspec.ValidationError as error:
+                raise InvalidManifest(f"{kind}: {error}") from error
 
 
 def explain_claims(

@@ -73,7 +73,8 @@ class AllocatedClaim:
     """A pod that it is for, to which Events are written."""
 
 
-class _Owner(msgspec.Struct):
+class _Owner(msgspec.Struct, rename="camel"):
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
@@ -195,7 +196,11 @@ def _owner(metadata: _Metadata, ref: ClaimRef) -> PodRef | None:
     # Users make claims that belong to pods too: an environment counts only for the scheduler's.
     if (metadata.annotations or {}).get(EXTENDED) != "true":
         return None
-    pods = [each for each in metadata.owner_references or () if each.kind == "Pod"]
+    pods = [
+        each
+        for each in metadata.owner_references or ()
+        if (each.api_version, each.kind) == ("v1", "Pod")
+    ]
     if len(pods) != 1 or not pods[0].controller:
         raise NotAllowed(f"{ref} is for extended resources, and belongs to no pod")
     return PodRef(ref.namespace, pods[0].name, pods[0].uid)

@@ -13,6 +13,7 @@ from plugin.node_mode import ANNOTATED, ANNOTATION
 from services.admission.findings import add_advertised
 from services.devices.model import PluginMode
 from services.names import DEVICE_DOMAIN, REGION_PREFIX
+from services.process.objects import is_kind
 from services.process.settings import variable
 from services.process.text import count, listing, plain
 
@@ -67,7 +68,8 @@ def read_pools(cluster: Cluster) -> list[Pool]:
     nodes: dict[str, set[str]] = defaultdict(set)
     for pod in cluster.items(f"/api/v1/namespaces/{cluster.namespace}/pods"):
         if part(pod, "status").get("phase") not in ENDED:
-            for owner in part(pod, "metadata").get("ownerReferences") or ():
+            owners = part(pod, "metadata").get("ownerReferences") or ()
+            for owner in (each for each in owners if is_kind(each, "DaemonSet", "apps")):
                 nodes[str(owner.get("name"))].add(str(part(pod, "spec").get("nodeName")))
     return [
         Pool(name_of(item), part(item, "spec", "template", "spec"), frozenset(nodes[name_of(item)]))

@@ -20,6 +20,7 @@ from services.mappings.model import Entry, Mapping, parse, reject
 from services.mappings.schema import unknown_fields
 from services.process.errors import ExternalFailure, InvalidMapping
 from services.process.folder import read_file, yaml_files
+from services.process.objects import is_kind
 from services.process.outage import Outage
 from services.process.yaml import BrokenDocument, read_documents
 
@@ -129,7 +130,7 @@ def _read(path: Path, limit: int) -> bytes:
 
 def _items(value: object) -> object:
     """Return what a List has for its items, None if it is no List."""
-    if not isinstance(value, dict) or value.get("kind") != "List":
+    if not isinstance(value, dict) or not is_kind(value, "List", ""):
         return None
     items = value.get("items")
     return [] if items is None else items

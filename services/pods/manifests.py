@@ -12,9 +12,25 @@ import msgspec
 from services.pods.pod import Pod, decode_pod
 from services.process.errors import InvalidManifest, InvalidReview
 from services.process.json import UNREADABLE
+from services.process.objects import is_kind
 from services.process.text import plain
 
 Object: TypeAlias = dict[str, object]
+
+_APPS = ("apps", "extensions")
+_GROUPS = {
+    "Pod": ("",),
+    "List": ("",),
+    "CronJob": ("batch",),
+    "DaemonSet": _APPS,
+    "Deployment": _APPS,
+    "Job": ("batch",),
+    "PodTemplate": ("",),
+    "ReplicaSet": _APPS,
+    "ReplicationController": ("",),
+    "StatefulSet": _APPS,
+}
+"""The API groups of kinds; others have kinds of the same names, such as Volcano's Job."""
 
 _TEMPLATE_AT = {
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
@@ -27,7 +43,7 @@ _TEMPLATE_AT = {
     "StatefulSet": ("spec", "template"),
 }
 
-MAKES_PODS = ("Pod", "List", *_TEMPLATE_AT)
+MAKES_PODS = (*_GROUPS,)
 """The kinds of objects that pods are found in."""
 
 
@@ -57,7 +73,9 @@ class FoundPod:
 
 
 def find_pods(document: object) -> Iterator[FoundPod]:
-    """Yield the pods of one document, as decoded from YAML or JSON; other kinds have none.
+    """Yield the pods of one document, as decoded from YAML or JSON.
+
+    Other kinds have none, and so have those of other API groups.
 
     Raises:
         InvalidManifest: the document or one of its pods can't be read.
@@ -67,6 +85,8 @@ def find_pods(document: object) -> Iterator[FoundPod]:
     kind = document.get("kind")
     if not isinstance(kind, str):
         raise InvalidManifest("an object of a manifest must have a kind")
+    if not is_kind(document, kind, *_GROUPS.get(kind, ())):
+        return
     if kind == "Pod":
         yield _found(kind, document, document)
     elif kind in _TEMPLATE_AT:
@@ -76,7 +96,7 @@ def find_pods(document: object) -> Iterator[FoundPod]:
         if not isinstance(items, list):
             raise InvalidManifest("items of a List must be a list")
         for item in items:
-            if isinstance(item, dict) and item.get("kind") == "List":
+            if is_kind(item, "List", ""):
                 raise InvalidManifest("a list within a list is not a manifest")
             yield from find_pods(item)
 

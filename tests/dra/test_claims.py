@@ -41,7 +41,7 @@ def test_results_of_ours_by_request_and_base_name() -> None:
 
 
 EXTENDED = {"resource.kubernetes.io/extended-resource-claim": "true"}
-OWNER = {"kind": "Pod", "name": "p", "uid": "u", "controller": True}
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
 
 
 def test_the_environment_counts_only_for_claims_of_the_scheduler() -> None:

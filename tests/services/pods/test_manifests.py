@@ -48,6 +48,37 @@ def test_other_kinds_make_none(kind: str) -> None:
     assert list(find_pods({"kind": kind, "items": 7})) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "found"),
+    [
+        ("v1", "Pod", True),
+        ("batch/v1", "Job", True),
+        ("batch/v1beta1", "CronJob", True),
+        ("apps/v1", "Deployment", True),
+        ("extensions/v1beta1", "DaemonSet", True),
+        ("batch.volcano.sh/v1alpha1", "Job", False),
+        ("batch/v1", "Deployment", False),
+        ("apps.kruise.io/v1alpha1", "DaemonSet", False),
+        ("example.com/v1", "Pod", False),
+        ("v1", "Job", False),
+        (7, "Pod", False),
+    ],
+)
+def test_kinds_of_other_groups_are_other_kinds(version: object, kind: str, found: bool) -> None:
+    """Whatever is in them: it is not ours to read."""
+    spec = {"template": TEMPLATE, "jobTemplate": {"spec": {"template": TEMPLATE}}}
+    document = {"apiVersion": version, "kind": kind, "spec": spec}
+    for each in (document, {"apiVersion": "v1", "kind": "List", "items": [document]}):
+        assert len([*find_pods(each)]) == found
+    if not found:
+        assert [*find_pods(document | {"spec": 7, "metadata": 7})] == []
+
+
+def test_a_list_of_another_group_is_no_list() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod"} | TEMPLATE
+    assert [*find_pods({"apiVersion": "example.com/v1", "kind": "List", "items": [pod]})] == []
+
+
 def test_an_empty_list_has_none() -> None:
     assert list(find_pods({"kind": "List", "items": None})) == []
 
