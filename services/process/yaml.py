@@ -2,10 +2,12 @@
 
 PyYAML's own loaders don't fit: a syntax error ends their stream and loses the documents after it,
 they build recursively, and the last of two equal keys wins. So the text is cut into documents
-first, and each is built from the parser's events.
+first, and each is built from the parser's events. What a text means is otherwise as for `kubectl`,
+where that takes it: aliases, merge keys (`<<`), several JSON objects, UTF-16, byte order marks.
 """
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,11 +21,27 @@ Scalar: TypeAlias = str | int | float | bool | None
 # Levels of lists and mappings; custom resources need about five.
 MAX_DEPTH: Final = 100
 
+MAX_ALIASED: Final = 1024 * 1024
+"""Bytes that the aliases of a text may stand for, or as many as it has, if those are more: a few
+lines of aliases can stand for gigabytes."""
+_NODE: Final = 8
+"""Bytes that count for each node, besides its text."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_MERGE: Final = "<<"
+
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 # A line that starts with `---` and then a blank or nothing is a marker everywhere, in block and
 # quoted scalars too (yaml.org/spec/1.2.2, 9.1.2, `c-forbidden`): cutting before it is exact.
 _DIRECTIVES = rb"(?:%[^\n]*\n(?:#[^\n]*\n)*+){0,3}"
-_START = re.compile(rb"^" + _DIRECTIVES + rb"---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_START = re.compile(rb"^(?:\xef\xbb\xbf)?" + _DIRECTIVES + rb"---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+# Up to the content of a document. Files that were joined have byte order marks in the middle.
+_HEAD = re.compile(
+    rb"(?:\xef\xbb\xbf|[ \t\r\n]+|#[^\n]*|^%[^\n]*|---(?=[ \t\r\n]|\Z))*+", re.MULTILINE
+)
+_BETWEEN_OBJECTS = re.compile(rb"\}\s*\{")
+_BLANKS = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +74,20 @@ class _Unfit(Exception):
 
 
 def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | BrokenDocument]:
-    """Read the documents of a text, YAML or JSON in UTF-8; empty ones (only comments) are skipped.
+    """Read the documents of a text, YAML or JSON in UTF-8, or in UTF-16 with a byte order mark.
+
+    Empty ones (only comments) are skipped. What aliases stand for is shared, not copied.
 
     Scalars are strings, and plain nulls None. With `types`, a plain scalar that JSON knows has its
     type there.
     """
-    number = 0
+    number, budget = 0, _Budget(max(MAX_ALIASED, len(text)))
+    if text.startswith(_UTF16):
+        # What is no UTF-16 becomes a character that breaks its document.
+        text = text.decode("utf-16", "replace").replace("\ufffd", "\0").encode()
     for offset, piece in _pieces(text):
         try:
-            for line, value in _build(piece, types=types):
+            for line, value in _build(piece, budget, types=types):
                 number += 1
                 yield Document(number, offset + line + 1, value)
         except yaml.YAMLError as error:
@@ -81,42 +104,102 @@ def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
     edges = [0, *sorted(cuts - {0, len(text)}), len(text)]
     lines = 0
     for start, end in itertools.pairwise(edges):
-        yield lines, text[start:end]
-        lines += text.count(b"\n", start, end)
+        for begin, stop in _objects(text, start, end):
+            yield lines, _without_marks(text[begin:stop])
+            lines += text.count(b"\n", begin, stop)
+
+
+def _objects(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Cut a piece between objects of JSON that follow each other, if it has only these."""
+    piece = text[start:end]
+    ends = _ends(piece, _head(piece)) if _BETWEEN_OBJECTS.search(piece) else []
+    yield from itertools.pairwise([start, *(start + each for each in ends[:-1]), end])
+
+
+def _ends(piece: bytes, offset: int) -> list[int]:
+    """Where each object of JSON ends; empty if there is anything else."""
+    decoder, ends = json.JSONDecoder(), list[int]()
+    try:
+        rest, position = piece[offset:].decode(), 0
+        while position < len(rest):
+            _, end = decoder.raw_decode(rest, position)
+            offset += len(rest[position:end].encode())
+            ends.append(offset)
+            blanks = _BLANKS.match(rest, end)
+            position = blanks.end() if blanks else end
+            offset += position - end
+    except (ValueError, RecursionError):
+        return []
+    return ends
+
+
+def _head(piece: bytes) -> int:
+    """Where the content of a piece starts."""
+    head = _HEAD.match(piece)
+    return head.end() if head else 0
+
+
+def _without_marks(piece: bytes) -> bytes:
+    end = _head(piece)
+    head, content = piece[:end].replace(_BOM, b""), piece[end:]
+    if content.startswith(b"{"):  # JSON may be indented by tabs
+        head = head.replace(b"\t", b" ")
+    return head + content
+
+
+@dataclass(slots=True)
+class _Budget:
+    """How many bytes aliases may still stand for."""
+
+    left: int
+
+
+@dataclass(slots=True)
+class _Collection:
+    """A list or mapping, and how it is filled."""
+
+    value: list[object] | dict[str, object]
+    key: str | None = None
+    """Of a mapping: that whose value comes next."""
+    merges: bool = False
+    """Of a mapping: whether one to merge into it comes next, or a list of such."""
+    merged: set[str] | None = None
+    """Keys that were merged: they may be set again."""
+    size: int = _NODE
+    height: int = 1
+    """How many lists and mappings are in each other."""
+    is_open: bool = True
 
 
 @dataclass(slots=True)
 class _Build:
-    """The state of building a document: the open lists and mappings, with their keys."""
+    """The state of building a document: the lists and mappings that are open, and its anchors."""
 
     # A stack, not recursion: deep nesting would end the process, and the C loader crashes it.
+    budget: _Budget
     types: bool
-    open: list[list[object] | dict[str, object]] = field(default_factory=list)
-    keys: list[str | None] = field(default_factory=list)
+    open: list[_Collection] = field(default_factory=list)
+    anchors: dict[str, _Collection | yaml.ScalarEvent] = field(default_factory=dict)
     root: object = None
 
     @property
     def wants_key(self) -> bool:
         """Whether the next node is a key."""
-        return bool(self.open) and isinstance(self.open[-1], dict) and self.keys[-1] is None
-
-    def add(self, value: object, event: yaml.Event) -> None:
-        """Add a scalar, or a list or mapping that is filled later."""
         if not self.open:
-            self.root = value
-            return
-        parent, key = self.open[-1], self.keys[-1]
-        if isinstance(parent, list):
-            parent.append(value)
-        elif key is not None:
-            parent[key] = value
-            self.keys[-1] = None
-        elif not isinstance(value, str):
-            raise _Unfit("a key has to be a text", event)
-        elif value in parent:
-            raise _Unfit(f"{value!r:.80} is set twice", event)
+            return False
+        last = self.open[-1]
+        return isinstance(last.value, dict) and last.key is None and not last.merges
+
+    def scalar(self, event: yaml.ScalarEvent) -> None:
+        """Add a scalar."""
+        if self.open:
+            self.open[-1].size += _NODE + len(event.value)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = event
+        if self.wants_key and event.value == _MERGE and event.implicit[0]:
+            self.open[-1].merges = True
         else:
-            self.keys[-1] = value
+            self._add(self._scalar(event), event)
 
     def start(
         self, value: list[object] | dict[str, object], event: yaml.CollectionStartEvent
@@ -124,16 +207,78 @@ class _Build:
         """Open a list or mapping."""
         if len(self.open) >= MAX_DEPTH:
             raise _Unfit(f"it nests more than {MAX_DEPTH} levels deep", event)
-        self.add(value, event)
-        self.open.append(value)
-        self.keys.append(None)
+        if not (self.open and self.open[-1].merges):  # else its end adds it
+            self._add(value, event)
+        opened = _Collection(value)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = opened
+        self.open.append(opened)
 
-    def end(self) -> None:
+    def end(self, event: yaml.Event) -> None:
         """Close a list or mapping."""
-        self.open.pop()
-        self.keys.pop()
+        closed = self.open.pop()
+        closed.is_open = False
+        self._count(closed.size, closed.height)
+        if self.open and self.open[-1].merges:
+            self._add(closed.value, event)
 
-    def scalar(self, event: yaml.ScalarEvent) -> Scalar:
+    def alias(self, event: yaml.AliasEvent) -> None:
+        """Add what an alias stands for."""
+        name = f"*{event.anchor:.80}"
+        node = self.anchors.get(event.anchor or "")
+        if node is None:
+            raise _Unfit(f"{name}: there is no anchor of this name before it", event)
+        if isinstance(node, yaml.ScalarEvent):
+            self._spend(_NODE + len(node.value), event)
+            self._count(_NODE + len(node.value), 0)
+            self._add(self._scalar(node), event)
+            return
+        if node.is_open:
+            raise _Unfit(f"{name}: what it stands for contains itself", event)
+        if len(self.open) + node.height > MAX_DEPTH:
+            raise _Unfit(f"it nests more than {MAX_DEPTH} levels deep", event)
+        self._spend(node.size, event)
+        self._count(node.size, node.height)
+        self._add(node.value, event)
+
+    def _spend(self, size: int, event: yaml.AliasEvent) -> None:
+        self.budget.left -= size
+        if self.budget.left < 0:
+            what = "the aliases of this text stand for too much"
+            raise _Unfit(f"*{event.anchor:.80}: {what}", event)
+
+    def _count(self, size: int, height: int) -> None:
+        """Count what is in a list or mapping for the one that it is in."""
+        if self.open:
+            parent = self.open[-1]
+            parent.size += size
+            parent.height = max(parent.height, height + 1)
+
+    def _add(self, value: object, event: yaml.Event) -> None:
+        """Add a node; a list or mapping may be filled later."""
+        if not self.open:
+            self.root = value
+            return
+        last = self.open[-1]
+        if isinstance(last.value, list):
+            last.value.append(value)
+        elif last.merges:
+            last.merged = last.merged or set()
+            _merge(last.value, last.merged, value, event)
+            last.merges = False
+        elif last.key is not None:
+            last.value[last.key] = value
+            last.key = None
+        elif not isinstance(value, str):
+            raise _Unfit("a key has to be a text", event)
+        elif value in last.value and value not in (last.merged or ()):
+            raise _Unfit(f"{value!r:.80} is set twice", event)
+        else:
+            last.key = value
+            if last.merged:
+                last.merged.discard(value)
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
         """Return the value of a scalar; that of a key is its text."""
         text: str = event.value
         plain: bool = event.implicit[0]
@@ -144,24 +289,34 @@ class _Build:
         return _typed(text) if self.types else text
 
 
-def _build(piece: bytes, *, types: bool) -> Iterator[tuple[int, object]]:
+def _merge(into: dict[str, object], keys: set[str], value: object, event: yaml.Event) -> None:
+    """Merge a mapping, or several, into another one, and note their keys."""
+    # As the parser of kubectl: a mapping that is merged replaces keys before it, and the first of
+    # several mappings wins.
+    for each in reversed(value if isinstance(value, list) else [value]):
+        if not isinstance(each, dict):
+            raise _Unfit("<< needs a mapping, or a list of mappings", event)
+        into.update(each)
+        keys.update(each)
+
+
+def _build(piece: bytes, budget: _Budget, *, types: bool) -> Iterator[tuple[int, object]]:
     """Yield the documents of a piece that are not empty, each with the line of its content."""
-    build, content = _Build(types), None
+    build, content = _Build(budget, types), None
     for event in yaml.parse(piece, Loader=yaml.CBaseLoader):
         match event:
             case yaml.ScalarEvent():
-                build.add(build.scalar(event), event)
+                build.scalar(event)
             case yaml.MappingStartEvent():
                 build.start({}, event)
             case yaml.SequenceStartEvent():
                 build.start([], event)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                build.end()
+                build.end(event)
             case yaml.AliasEvent():
-                # A few lines of aliases can stand for gigabytes.
-                raise _Unfit(f"*{event.anchor:.80}: write out what this alias stands for", event)
+                build.alias(event)
             case yaml.DocumentStartEvent():
-                build, content = _Build(types), None
+                build, content = _Build(budget, types), None
             case yaml.DocumentEndEvent():
                 if content is not None:
                     yield _line(content), build.root

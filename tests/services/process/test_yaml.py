@@ -77,12 +77,113 @@ def test_a_key_that_is_no_text_is_told(key: str) -> None:
     assert values(key) == ["a key has to be a text"]
 
 
-@pytest.mark.parametrize("with_types", [False, True])
-@pytest.mark.parametrize("text", ["a: &x 1\nb: *x\n", "&x [\n*x]\n", "a: &x {}\nb: {<<: *x}\n"])
-def test_aliases_are_refused_where_they_stand(text: str, with_types: bool) -> None:
-    found = list(read_documents((text + "---\nok: {}\n").encode(), types=with_types))
-    message = "*x: write out what this alias stands for"
-    assert found == [BrokenDocument(1, 2, message), Document(2, text.count("\n") + 2, {"ok": {}})]
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: &x 1\nb: *x\n", {"a": 1, "b": 1}),
+        ("a: &x [1]\nb: {c: *x}\n", {"a": [1], "b": {"c": [1]}}),
+        ("a: &x 8080\n*x : b\n", {"a": 8080, "8080": "b"}),
+        ("a: &x 1\nb: &x 2\nc: *x\n", {"a": 1, "b": 2, "c": 2}),
+        ("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n", {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}),
+        ("<<: {a: 1, b: 1}\nb: 2\n", {"a": 1, "b": 2}),
+        ("b: 2\n<<: {a: 1, b: 1}\n", {"a": 1, "b": 1}),
+        ("<<: [{a: 1}, {a: 2, b: 2}]\n", {"a": 1, "b": 2}),
+        ("<<: {a: 1}\n<<: {b: 2}\n", {"a": 1, "b": 2}),
+        ("<<: {a: [1, {b: 2}]}\n", {"a": [1, {"b": 2}]}),
+        ("'<<': 1\n", {"<<": 1}),
+        ("a: <<\n", {"a": "<<"}),
+    ],
+)
+def test_aliases_and_merge_keys_are_those_of_kubectl(text: str, value: object) -> None:
+    """As `kubectl create --dry-run=client -o json` of 1.36 prints them."""
+    (document,) = read_documents(text.encode(), types=True)
+    assert isinstance(document, Document)
+    assert document.value == value
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("a: 1\nb: *x\n", 2, "*x: there is no anchor of this name before it"),
+        ("&x [\n*x]\n", 2, "*x: what it stands for contains itself"),
+        ("a: &x [1]\n? *x\n: b\n", 2, "a key has to be a text"),
+        ("a: 1\n<<: 1\n", 2, "<< needs a mapping, or a list of mappings"),
+        ("a: &x 1\n<<: [*x]\n", 2, "<< needs a mapping, or a list of mappings"),
+        ("<<: {a: 1}\na: 1\na: 2\n", 3, "'a' is set twice"),
+        (f"a: &x {'[' * 60}{']' * 60}\nb: {'[' * 60}*x{']' * 60}\n", 2, "it nests more than 100"),
+    ],
+)
+def test_aliases_that_cannot_be_are_refused_where_they_stand(
+    text: str, line: int, message: str
+) -> None:
+    broken, after = read_documents((text + "---\nok: {}\n").encode())
+    assert isinstance(broken, BrokenDocument)
+    assert (broken.line, broken.message[: len(message)]) == (line, message)
+    assert after == Document(2, text.count("\n") + 2, {"ok": {}})
+
+
+def test_anchors_are_those_of_their_document() -> None:
+    assert values("a: &x 1\n---\nb: *x\n")[1] == "*x: there is no anchor of this name before it"
+
+
+def laughing(name: str) -> str:
+    """A document of a few bytes that stands for gigabytes."""
+    rows = [f"{name}: &a0 [l, l, l, l, l, l, l, l, l]"]
+    rows += [f"{name}{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    return "\n".join(rows) + "\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        laughing("a"),
+        f"a: &x {'l' * 1000}\nb: [{', '.join(['*x'] * 2000)}]\n",
+        "a: &s llllllll\n" + f"b: &x [{', '.join(['*s'] * 999)}]\nc: [{', '.join(['*x'] * 999)}]",
+        f"a: &x {[*range(200)]}\nb: [{', '.join(['*x'] * 999)}]",
+        f"a: &x {{k{'l' * 1000}: 1}}\nb: {{<<: [{', '.join(['*x'] * 2000)}]}}",
+    ],
+)
+def test_what_aliases_may_stand_for_is_bounded(text: str) -> None:
+    (message,) = values(text)
+    assert "the aliases of this text stand for too much" in str(message)
+    many = values("---\n".join([f"a: &x {'l' * 1000}\nb: [*x, *x]\n"] * 1000))
+    assert isinstance(many[0], dict)
+    assert isinstance(many[-1], str), "all documents have one bound"
+
+
+BOM = "\ufeff"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{BOM}a: 1\n---\n{BOM}b: 2\n",
+        f"{BOM}---\na: 1\n{BOM}---\nb: 2\n",
+        f"a: 1\n---\n\n# x\n{BOM}b: 2\n",
+        f"a: 1\n--- {BOM}\nb: 2\n",
+        f"%YAML 1.1\n---\na: 1\n---\n{BOM}# x\nb: 2\n",
+    ],
+)
+def test_files_with_byte_order_marks_may_be_joined(text: str) -> None:
+    assert values(text) == [{"a": "1"}, {"b": "2"}]
+    for encoding in ("utf-16-le", "utf-16-be"):
+        assert values(f"{BOM}{text}".encode(encoding)) == [{"a": "1"}, {"b": "2"}]
+
+
+def test_what_is_no_utf_16_breaks_its_document() -> None:
+    assert "not YAML" in str(values(b"\xff\xfea\0:\0 \0\x00\xd8")[0])
+
+
+def test_objects_of_json_may_follow_each_other() -> None:
+    assert read('{"a": "} {"}\n{"b": 2}{"c": 3}\n---\n{"d": 4}\n') == [
+        Document(1, 1, {"a": "} {"}),
+        Document(2, 2, {"b": "2"}),
+        Document(3, 2, {"c": "3"}),
+        Document(4, 4, {"d": "4"}),
+    ]
+    assert values('\t{"a": 1}\n\t{"b": 2}') == [{"a": "1"}, {"b": "2"}]
+    assert values("a: '}{'\n") == [{"a": "}{"}]
+    assert "not YAML" in str(values('{"a": 1} {b: 2}')[1])
 
 
 def test_bottomless_nesting_is_refused() -> None:
