@@ -97,12 +97,7 @@ class DraParts(NodeProcess):
         self.preparation = self._preparation()
         self.upkeep = ClaimUpkeep(self.book, self._files, self.preparation, kept=self.files)
         self.node.follow(self.upkeep.on_scan)
-        self.leftovers = Leftovers(
-            self.folder,
-            settings.kubelet_dir,
-            KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, self.calls),
-            lambda: self.node.state.advertised.resources,
-        )
+        self.leftovers = self._leftovers()
         self.driver = Driver(
             self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
         )
@@ -134,6 +129,15 @@ class DraParts(NodeProcess):
             calls=self.calls,
             devices=lambda: self.devices.by_name,
             root=settings.root,
+        )
+
+    def _leftovers(self) -> Leftovers:
+        settings = self.settings
+        return Leftovers(
+            self.folder,
+            settings.kubelet_dir,
+            KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, self.calls),
+            lambda: self.node.state.advertised.resources,
         )
 
     def _preparation(self) -> Preparation:
