@@ -21,6 +21,8 @@ _PADDING = b"\0 \t\r\n\v\f"
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+_MAX_LINKS = 40
+"""Of a path, as for Linux."""
 _MISSING = Reading(failure=Failure.MISSING, detail="no such file")
 
 
@@ -33,7 +35,8 @@ class Sysfs:
     def __init__(self, root: Path) -> None:
         self._root = str(root).rstrip("/")
         self._real = os.path.realpath(root).rstrip("/")
-        self._resolved: dict[str, str | None] = {"": ""}
+        self._resolved: dict[str, str | None] = {}
+        self._targets: dict[str, str | None] = {}
 
     @functools.cached_property
     def is_host(self) -> bool:
@@ -44,31 +47,50 @@ class Sysfs:
             return False
 
     def resolve(self, path: str) -> str | None:
-        """The path without links; None if it leads nowhere or out of the root."""
-        # Each folder is looked at once for all paths below it; `realpath` would do it each time.
+        """The path without links; None if it leads nowhere.
+
+        As for a process whose root this is: absolute links begin at the root, and above the root is
+        the root again. So no link leads out of it.
+        """
         if path not in self._resolved:
-            self._resolved[path] = None  # where a link to itself leads
-            parent, _, name = path.rpartition("/")
-            folder = self.resolve(parent)
-            if folder is not None:
-                self._resolved[path] = self._follow(folder, name)
+            self._resolved[path] = self._without_links(path)
         return self._resolved[path]
 
-    def _follow(self, folder: str, name: str) -> str | None:
-        """What a name stands for in a folder whose path has no links."""
-        if name == "..":
-            return folder.rpartition("/")[0] if folder else None
-        there = f"{folder}/{name}"
-        try:
-            target = os.readlink(self._real + there)  # noqa: PTH115 - plain paths, for speed
-        except OSError as error:
-            return there if error.errno == errno.EINVAL else None
-        if not target.startswith("/"):
-            return self.resolve(f"{folder}/{target}")
-        target = os.path.realpath(target)
-        if not target.startswith(f"{self._real}/"):
-            return None
-        return self.resolve(target.removeprefix(self._real))
+    def _without_links(self, path: str) -> str | None:
+        # Each entry is looked at once for all paths through it; `realpath` would do it each time,
+        # and begin absolute links at the root of this system.
+        folder, steps, links = "", path.split("/")[::-1], 0
+        while steps:
+            name = steps.pop()
+            if name == "..":
+                folder = folder.rpartition("/")[0]
+                continue
+            if name in ("", "."):
+                continue
+            place = f"{folder}/{name}"
+            target = self._target(place)
+            if target is None:
+                return None
+            if not target:
+                folder = place
+                continue
+            links += 1
+            if links > _MAX_LINKS:
+                return None
+            if target.startswith("/"):
+                folder = ""
+            steps += target.split("/")[::-1]
+        return folder
+
+    def _target(self, place: str) -> str | None:
+        """The target of a link, empty if it is none; None if nothing is there."""
+        if place not in self._targets:
+            try:
+                target: str | None = os.readlink(self._real + place)  # noqa: PTH115 - for speed
+            except OSError as error:
+                target = "" if error.errno == errno.EINVAL else None
+            self._targets[place] = target
+        return self._targets[place]
 
     def read(self, path: str) -> Reading:
         """The content of an attribute, which is no link; those in its folders were resolved."""

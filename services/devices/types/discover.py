@@ -109,7 +109,8 @@ class SysTree:
         return [each for each in places if each.folder or "*" not in pattern]
 
     def _list_nodes(self, folder: str) -> list[str]:
-        return sorted(self.files.names_if_listable(f"/dev/{folder}"), key=by_number)
+        there = self.files.resolve(f"/dev/{folder}")
+        return sorted(self.files.names_if_listable(there), key=by_number) if there else []
 
     def _path(self, name: str) -> Subject:
         number = self.files.node_number(name)

@@ -84,32 +84,55 @@ def test_what_the_system_says_is_told_apart(
 # Links
 
 
-def test_links_are_followed_within_the_root(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("links", "path", "there"),
+    [
+        ({"dev/a": "tty0"}, "/dev/a", "/dev/tty0"),
+        ({"dev/a": "/dev/tty0"}, "/dev/a", "/dev/tty0"),
+        ({"dev/a": "../dev/./tty0"}, "/dev/a", "/dev/tty0"),
+        ({"dev/a": "../../../dev/tty0"}, "/dev/a", "/dev/tty0"),  # `/..` is `/`
+        ({"dev/a": "/../../dev//tty0"}, "/dev/a", "/dev/tty0"),
+        ({"dev/by-id": "/dev/serial", "dev/serial/x": "../tty0"}, "/dev/by-id/x", "/dev/tty0"),
+        ({"dev/by-id": "serial", "dev/serial/x": "/dev/tty0"}, "/dev/by-id/x", "/dev/tty0"),
+        ({"dev/a": "/dev/b", "dev/b": "c", "dev/c": "/dev/tty0"}, "/dev/a", "/dev/tty0"),
+        ({"dev/a": "/sys/devices/card"}, "/dev/a/inner", "/sys/devices/card/inner"),
+        ({"sys/class/a": "../devices/card"}, "/sys/class/a/inner", "/sys/devices/card/inner"),
+        ({"sys/class/a": "../devices/card"}, "/sys/class/a/..", "/sys/devices"),
+        ({"dev/a": "/"}, "/dev/a/dev/tty0", "/dev/tty0"),
+        ({"dev/a": "/proc/self/fd"}, "/dev/a", None),  # only on this system
+        ({"dev/a": "/dev/null"}, "/dev/a", None),
+        ({"dev/a": "../../outside"}, "/dev/a", None),
+        ({"dev/a": "/../outside"}, "/dev/a", None),
+        ({"dev/a": "nothing"}, "/dev/a", None),
+        ({"dev/a": "/dev/tty0/x"}, "/dev/a", None),
+        ({"dev/a": "a"}, "/dev/a", None),
+        ({"dev/a": "/dev/b", "dev/b": "/dev/a"}, "/dev/a", None),
+        ({"dev/a": "a/a"}, "/dev/a/x", None),
+        ({"dev/a": "/dev/" + "./" * 2000 + "tty0"}, "/dev/a", "/dev/tty0"),
+        ({"dev/a": "x/" * 2000}, "/dev/a", None),
+        ({f"dev/a{n}": f"/dev/a{n + 1}" for n in range(39)}, "/dev/a0", None),
+        (
+            {"dev/a39": "tty0"} | {f"dev/a{n}": f"a{n + 1}" for n in range(39)},
+            "/dev/a0",
+            "/dev/tty0",
+        ),
+        ({"dev/a40": "tty0"} | {f"dev/a{n}": f"a{n + 1}" for n in range(40)}, "/dev/a0", None),
+    ],
+)
+def test_a_link_means_what_it_means_to_the_host_and_never_leaves_its_root(
+    tmp_path: Path, links: dict[str, str], path: str, there: str | None
+) -> None:
+    (tmp_path / "outside").mkdir()
     root = tmp_path / "root"
     (root / "sys/devices/card/inner").mkdir(parents=True)
+    write(root / "dev/tty0")
+    for name, target in links.items():
+        link(root / name, target)
     link(tmp_path / "given", "root")
-    link(root / "sys/relative", "devices/card")
-    link(root / "sys/spelled-out", root / "sys/devices/card")
-    link(root / "sys/as-given", tmp_path / "given/sys/devices/card")
-    link(root / "sys/twice", "relative/inner")
-    link(root / "sys/outside", tmp_path)
-    link(root / "sys/climbing", "../..")
-    files = Sysfs(tmp_path / "given")
-    for name in ("relative", "spelled-out", "as-given"):
-        assert files.resolve(f"/sys/{name}") == "/sys/devices/card"
-    assert files.resolve("/sys/twice") == "/sys/devices/card/inner"
-    assert files.resolve("/sys/relative/inner") == "/sys/devices/card/inner"
-    for name in ("outside", "climbing", "outside/root", "climbing/root"):
-        assert files.resolve(f"/sys/{name}") is None
-
-
-def test_a_link_to_nowhere_or_to_itself_leads_nowhere(tmp_path: Path) -> None:
-    link(tmp_path / "sys/dangling", "nothing")
-    link(tmp_path / "sys/ping", "pong")
-    link(tmp_path / "sys/pong", "ping")
-    files = Sysfs(tmp_path)
-    for name in ("dangling", "ping", "absent"):
-        assert files.resolve(f"/sys/{name}") is None
+    for each in (root, tmp_path / "given"):
+        files = Sysfs(each)
+        assert files.resolve(path) == there
+        assert files.resolve(path) == there
 
 
 def test_a_root_is_the_host_however_it_is_spelled(tmp_path: Path) -> None:
@@ -134,8 +157,11 @@ def test_under_another_root_a_regular_file_is_a_device_node(tmp_path: Path) -> N
     (tmp_path / "dev/folder").mkdir()
     for name, target in (("good", "file"), ("bad", "folder"), ("dangling", "nothing")):
         link(tmp_path / "dev" / name, target)
+        link(tmp_path / "dev/full" / name, f"/dev/{target}")
     found = reasons(Sysfs(tmp_path), "file", "good", "folder", "bad", "dangling", "absent")
     assert found == ["", "", *["node-not-a-device"] * 2, *["node-missing"] * 2]
+    found = reasons(Sysfs(tmp_path), "full/good", "full/bad", "full/dangling")
+    assert found == ["", "node-not-a-device", "node-missing"]
 
 
 def test_on_the_host_only_a_character_device_is_a_device_node() -> None:
