@@ -257,10 +257,11 @@ class ModeParts:
         )
 
     def _region_policy(self) -> RegionStartPolicy:
+        programs = self._process.settings.programming is not Programming.NONE
         return RegionStartPolicy(
             self._claims(),
-            self.node.region_programming(),
-            programs=self._process.settings.programming is not Programming.NONE,
+            self.node.region_programming(programs=programs),
+            programs=programs,
             record_event=self._process.record_event,
         )
 

@@ -23,6 +23,7 @@ from services.devices.hardware.scan import scan
 from services.devices.model import Inventory, PluginMode
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
+from services.process.text import listing
 from services.programming.error_registers import clear_device_errors
 from services.programming.image import Image
 from services.programming.ioctls import KERNEL
@@ -50,6 +51,13 @@ PortName = Annotated[
     typer.Argument(
         metavar="PORT",
         help="dfl-port.0, its node, or, if the card has one port, its FME or PCI address.",
+    ),
+]
+CardName = Annotated[
+    str,
+    typer.Argument(
+        metavar="CARD",
+        help="region0, its PCI address, or the name or node of its FME or of one of its ports.",
     ),
 ]
 EngineName = Annotated[
@@ -86,6 +94,7 @@ on_state = with_settings(PluginSettings, "root", "state_dir")
 on_node = with_settings(
     PluginSettings, "user_clock", "root", "state_dir", "kubelet_dir", "pod_logs_dir"
 )
+on_holders = with_settings(PluginSettings, "root", "state_dir", "kubelet_dir", "pod_logs_dir")
 
 app = typer.Typer(name="fpga", no_args_is_help=True, add_completion=False)
 
@@ -246,6 +255,42 @@ def reset(
     port = port_meant(scan(settings.root), port)
     in_time(port, lambda: programmer.reset(port), timeout)
     print_result(output, {"device": port, "outcome": "reset"}, [f"{port} is reset"])
+
+
+@app.command()
+@on_holders
+def rebind(
+    context: typer.Context,
+    card: CardName,
+    *,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Do it even if a container has a part of the card."),
+    ] = False,
+    settings: PluginSettings,
+    timeout: Timeout = TIMEOUT,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Bind the driver of a card anew, which enables its ports.
+
+    After a failed programming, the drivers keep a port disabled, until this. The
+    card's FME and ports are away for a moment, and may have other names then.
+    Refused while a process has one of them open, a container or a claim has one,
+    or the card has virtual functions.
+
+    [bold]Example[/bold]
+      accelbind fpga rebind region0
+    """
+    programmer = _programmer(context, settings, timeout)
+
+    def require(inventory: Inventory) -> None:
+        for port in find_device(inventory, card).card.ports if not force else ():
+            require_free(inventory, port.name, settings)
+
+    ports = in_time(card, lambda: programmer.rebind(card, require=require), timeout)
+    now = f"its ports are {listing(ports)}" if ports else "it has no port"
+    result = {"device": card, "outcome": "rebound", "ports": list(ports)}
+    print_result(output, result, [f"the driver of {card} is bound anew: {now}"])
 
 
 @app.command("clear-errors")

@@ -22,6 +22,8 @@ class Failure(Enum):
     MISSING = auto()
     UNREADABLE = auto()
     """No permission, or a folder in its place."""
+    BUSY = auto()
+    """The driver refuses it for now."""
     DEAD = auto()
     """The device doesn't answer: an I/O error, or a pipe on which whoever waits for it hangs."""
 
@@ -52,6 +54,8 @@ def evaluate_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str
 def _id_problem(what: str, file: str, owner: str, reading: Reading, shown_id: str) -> Problem:
     if reading.failure is Failure.MISSING:
         return Problem(f"{what}-missing", f"{owner} has no {file}")
+    if reading.failure is Failure.BUSY and what == "afu-id":
+        return Problem("port-disabled", port_disabled(owner))
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
         return Problem(f"{what}-unreadable", text)
@@ -62,6 +66,18 @@ def _id_problem(what: str, file: str, owner: str, reading: Reading, shown_id: st
         return Problem(f"{what}-all-f", text)
     text = f"{file} of {owner} is not {ID_DIGITS} hex digits: {_shown(reading)}"
     return Problem(f"{what}-invalid", text)
+
+
+def port_disabled(port: str) -> str:
+    """The sentence for a port whose function the driver doesn't show (EBUSY)."""
+    # After a failed programming the drivers don't enable the port, and from then on they count one
+    # disabling too many: further programmings work and leave it disabled, a reset does too
+    # (`fpga_region_program_fpga` in `drivers/fpga/fpga-region.c`, `disable_count` in
+    # `drivers/fpga/dfl-afu-main.c`; so in Linux 5.1 to 6.18).
+    return (
+        f"{port} is disabled: unless it is being programmed now, its driver keeps it so after a"
+        f" failed programming, until it is bound anew: accelbind fpga rebind {port}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +101,7 @@ def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> R
         text = f"{file} of {owner} can't be read: {reading.detail}"
         problem = Problem(unreadable, text)
         # A lack of permission says nothing of the card; an I/O error, that it doesn't answer.
-        is_dead = reading.failure is Failure.DEAD
+        is_dead = reading.failure in (Failure.BUSY, Failure.DEAD)
         return RegisterStatus(problem=problem) if is_dead else RegisterStatus(remark=problem)
     value = register_value(reading.text)
     if value is None:

@@ -149,6 +149,12 @@ REASONS: Final[Mapping[str, Reason]] = {
         "on an OFS card the AFUs are behind virtual functions: serve it in mode af or"
         " regiondevel (docs/cards.md)",
     ),
+    "port-disabled": Reason(
+        "the driver keeps the port disabled (its afu_id gives EBUSY): after a failed programming"
+        " it does so for ever",
+        "accelbind fpga rebind PORT, once nobody has a part of its card; a plugin in mode region"
+        " that may write /sys does it by itself",
+    ),
     **dict(_of_registers()),
     "node-missing": Reason("its device node does not exist", _NODE),
     "node-unreadable": Reason("its device node can't be read", _NODE),

@@ -18,6 +18,7 @@ from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
 from services.node.fpga import FindProblems, FpgaProvider
 from services.node.metrics import NodeCollector, NodeMetrics
+from services.node.port_enabling import PortEnabling
 from services.node.regions import WORK_SECONDS, RegionProgramming
 from services.node.reports import NodeReports
 from services.node.sensing import Sensing
@@ -66,6 +67,8 @@ class NodeService:
         self.collector = NodeCollector(
             self.state, self.scanner, self.sensing, lambda: holders.holders
         )
+        self._read_holders = holders.read
+        self._enabling: PortEnabling | None = None
         self._clearing = None
         if settings.clear_errors and mode.has_cards:
             self._clearing = ErrorClearing(
@@ -103,8 +106,13 @@ class NodeService:
         """Call somebody after each scan, behind the reports and those that follow already."""
         self._on_scan.append(on_scan)
 
-    def region_programming(self, *, work_seconds: float = WORK_SECONDS) -> RegionProgramming:
-        """What makes the node's regions ready; a card may be worked on for so many seconds."""
+    def region_programming(
+        self, *, work_seconds: float = WORK_SECONDS, programs: bool = True
+    ) -> RegionProgramming:
+        """The region programmer; `work_seconds` limits the work on one card.
+
+        Without `programs` it only verifies. With it, ports that are disabled are enabled.
+        """
         settings = self._settings
         programmer = Programmer(
             settings.root,
@@ -112,7 +120,16 @@ class NodeService:
             scan_cards=self.scanner.scan_sync,
             clocks=settings.user_clock,
             calls=self._driver_calls,
+            rebinds=True,
         )
+        if programs:
+            self._enabling = PortEnabling(
+                enable=programmer.enable,
+                holders=self._read_holders,
+                calls=self._calls,
+                request_rescan=self.state.rescan.request,
+            )
+            self._on_scan.append(self._enabling.on_scan)
         return RegionProgramming(
             programmer=programmer,
             storage=BitstreamStorage(settings.bitstreams),
@@ -129,6 +146,8 @@ class NodeService:
         yield "discovery", self._discovery.scan_forever()
         if self._clearing is not None:
             yield "error clearing", self._clearing.clear_forever()
+        if self._enabling is not None:
+            yield "port enabling", self._enabling.enable_forever()
         if self.state.mode.has_cards:
             yield "sensors", self.sensing.read_forever()
         if self.state.mode.has_cards or len(self._providers) > 1:

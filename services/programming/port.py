@@ -10,6 +10,7 @@ from typing import Final
 
 from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
+from services.devices.health import Failure
 from services.devices.model import Card, Fme, Inventory, Port
 from services.devices.port_owners import lock_of
 from services.devices.topology import Topology, physical_address
@@ -168,6 +169,11 @@ class DeviceFiles:
     def is_there(self) -> bool:
         """Whether the device is still the one it was."""
         return self._files.inode(self.folder) == self.inode
+
+    @property
+    def is_disabled(self) -> bool:
+        """Whether this port doesn't show its function because its driver keeps it disabled."""
+        return self._files.read(f"{self.folder}/afu_id").failure is Failure.BUSY
 
     def text(self, file: str) -> str:
         """The content of an attribute, empty if it can't be read."""

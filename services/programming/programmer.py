@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from services.devices.hardware.scan import scan
-from services.devices.health import no_fme
+from services.devices.health import no_fme, port_disabled
 from services.devices.model import Card, Inventory
 from services.devices.port_owners import lock_of
 from services.devices.topology import Topology
@@ -31,7 +31,14 @@ from services.programming.ioctls import (
     holders_of,
 )
 from services.programming.lock import LOCKS, card_lock
-from services.programming.port import DeviceFiles, EnginePlace, PortPlace, find_engine, find_port
+from services.programming.port import (
+    DeviceFiles,
+    EnginePlace,
+    PortPlace,
+    find_device,
+    find_engine,
+    find_port,
+)
 from services.programming.port_session import (
     PortSession,
     busy,
@@ -39,6 +46,7 @@ from services.programming.port_session import (
     port_session,
     translated,
 )
+from services.programming.rebinding import ports_at, rebind_card
 from services.programming.records import FOLDER, PortRecord, PortRecords
 
 VERIFY_SECONDS: Final = 2.0
@@ -48,7 +56,11 @@ LOCK_SECONDS: Final = 10.0
 """How long to wait while somebody else works on a card, which takes seconds. Whoever waits for this
 process waits longer than for the lock and the work itself."""
 
+REBIND_SECONDS: Final = 5.0
+"""Within which the ports of a card are back after its driver was bound anew."""
+
 _VERIFY_INTERVAL: Final = 0.01
+_REBIND_INTERVAL: Final = 0.05
 
 Require = Callable[[Inventory], None]
 """Raises if a port must be left alone, with the cards as they are now."""
@@ -66,7 +78,9 @@ class Programmer:
         scan_cards: Callable[[], Inventory] | None = None,
         calls: DriverCalls,
         lock_seconds: float = LOCK_SECONDS,
+        rebinds: bool = False,
     ) -> None:
+        """Take what is needed; `rebinds` lets `ensure` bind the driver of a disabled port anew."""
         self._root = root
         self._locks = state_dir / LOCKS
         self._records = PortRecords(state_dir / FOLDER)
@@ -74,6 +88,7 @@ class Programmer:
         self._scan = scan_cards or partial(scan, root)
         self._calls = calls
         self._lock_seconds = lock_seconds
+        self._rebinds = rebinds
 
     def ensure(
         self,
@@ -97,7 +112,7 @@ class Programmer:
         with self._locked(find_port(self._scan(), port).card):
             inventory = self._scan()  # the holder of the lock may have changed it
             require(inventory)
-            place = find_port(inventory, port)
+            place = self._enabled(find_port(inventory, port))
             engine = _fitting_engine(place, image)
             with port_session(self._root, place, self._calls) as session:
                 started = time.monotonic()
@@ -118,6 +133,56 @@ class Programmer:
             slow_clock=slow_clock,
             remarks=remarks,
         )
+
+    def _enabled(self, place: PortPlace) -> PortPlace:
+        """A port that its driver does not keep disabled; bind the driver anew if it does."""
+        if not DeviceFiles(self._root, place).is_disabled:
+            return place
+        if not self._rebinds:
+            raise DeviceRefused(f"{port_disabled(place.name)}, then program it")
+        try:
+            ports = self._bind_anew(place.card)
+        except HardwareError as error:
+            raise type(error)(f"{port_disabled(place.name)}; {error}") from error
+        for each in ports:
+            if each.record_key == place.record_key and each.name == place.name:
+                return each
+        raise DeviceGone(
+            f"{place.name} has another name since its driver was bound anew: delete the pod, so"
+            " that another one gets the port under its new name"
+        )
+
+    def enable(self, port: str) -> bool:
+        """Bind a card's driver anew if it keeps this port disabled; whether it did."""
+        with self._locked(find_port(self._scan(), port).card):
+            place = find_port(self._scan(), port)
+            if not DeviceFiles(self._root, place).is_disabled:
+                return False
+            self._bind_anew(place.card)
+            return True
+
+    def rebind(self, device: str, *, require: Require = lambda _: None) -> tuple[str, ...]:
+        """Bind the driver of a device's card anew; return the names of its ports now.
+
+        `require` is called under the card's lock. Raises errors as `ensure`.
+        """
+        with self._locked(find_device(self._scan(), device).card):
+            inventory = self._scan()
+            require(inventory)
+            card = find_device(inventory, device).card
+            return tuple(each.name for each in self._bind_anew(card))
+
+    def _bind_anew(self, card: Card) -> list[PortPlace]:
+        rebind_card(self._root, self._scan(), card, self._calls)
+        deadline = time.monotonic() + REBIND_SECONDS
+        while True:  # udev and the drivers of its parts may take a moment
+            inventory = self._scan()
+            ports = ports_at(inventory, card)
+            if len(ports) == len(card.ports) and all(each.port.afu_id for each in ports):
+                return ports
+            if time.monotonic() > deadline:
+                return ports
+            time.sleep(_REBIND_INTERVAL)
 
     def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:
         _check_not_released(session.place, engine)
@@ -147,9 +212,12 @@ class Programmer:
                 if not error.refused_by_hardware:
                     raise translated(error, failed) from error
                 reason = why_refused(files, error.status) or "it doesn't say why"
+                left = "The port must be reprogrammed"
+                if session.files.is_disabled:
+                    left = f"Its driver keeps the port disabled now: {_rebind(place)}"
                 raise DeviceRefused(
                     f"{failed}: the hardware refused ({error.strerror}; {reason}); is the bitstream"
-                    " whole and made for this card? The port must be reprogrammed"
+                    f" whole and made for this card? {left}"
                 ) from error
 
     def _verify(self, session: PortSession, image: Image) -> None:
@@ -162,6 +230,11 @@ class Programmer:
             if not session.files.is_there or time.monotonic() > deadline:
                 break
             time.sleep(_VERIFY_INTERVAL)
+        if session.files.is_disabled:
+            raise DeviceRefused(
+                f"{session.place.name} is still disabled after it was programmed, so AFU"
+                f" {image.afu_id} can't be reached: {_rebind(session.place)}"
+            )
         raise DeviceRefused(
             f"{session.place.name} shows AFU {quote(shown, 48)} and not {image.afu_id} after it was"
             " programmed: the bitstream's metadata may name another function than is in it"
@@ -181,6 +254,8 @@ class Programmer:
         place = find_port(inventory, port)
         engine = _fitting_engine(place, image)
         files = DeviceFiles(self._root, place)
+        if files.is_disabled:
+            raise DeviceRefused(f"{port_disabled(place.name)}, then program it")
         if holders := holders_of(files.node()):
             raise busy(place, holders)
         programmed = force or not image.is_in(self._record(place, files))
@@ -271,6 +346,10 @@ class Programmer:
 
     def _locked(self, card: Card) -> AbstractContextManager[None]:
         return card_lock(self._locks, lock_of(card), seconds=self._lock_seconds)
+
+
+def _rebind(place: PortPlace) -> str:
+    return f"bind it anew with accelbind fpga rebind {place.name}, then program the port"
 
 
 def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:

@@ -29,8 +29,6 @@ _REGION: Final = struct.Struct("<4Q")
 _ADDRESSES: Final = struct.Struct("<IIQQQ")
 _PAIR: Final = struct.Struct("<II")
 _DESCRIPTOR: Final = struct.Struct("<QIHH")
-_INDEX: Final = struct.Struct("@H")
-"""The kernel reads and writes it meanwhile: native, it is one access, and not one for each byte."""
 _VERSION, _REPLY, _NEED_REPLY = 1, 4, 8
 _NEXT, _WRITE = 1, 2
 _MAX_FDS: Final = 8
@@ -196,10 +194,11 @@ class VhostUserDevice:
     def _work(self, ring: _Ring) -> None:
         available, base = self._place(ring.available)
         used, used_base = self._place(ring.used)
-        while True:
-            (newest,) = _INDEX.unpack_from(available, base + 2)
-            if ring.done & 0xFFFF == newest:
-                return
+        # The kernel uses the indices meanwhile: each is read and written in one access, which
+        # `struct` does not do (it fills with zeros first).
+        index_available = memoryview(available)[base + 2 : base + 4].cast("H")
+        index_used = memoryview(used)[used_base + 2 : used_base + 4].cast("H")
+        while ring.done & 0xFFFF != index_available[0]:
             slot = ring.done % ring.size
             (head,) = struct.unpack_from("<H", available, base + 4 + 2 * slot)
             request, replies = self._chain(ring, head)
@@ -209,7 +208,7 @@ class VhostUserDevice:
                 memory[at : at + size], answer = answer[:size].ljust(size, b"\0"), answer[size:]
             struct.pack_into("<II", used, used_base + 4 + 8 * slot, head, space)
             ring.done += 1
-            _INDEX.pack_into(used, used_base + 2, ring.done & 0xFFFF)
+            index_used[0] = ring.done & 0xFFFF
 
     def _chain(self, ring: _Ring, head: int) -> tuple[bytes, list[tuple[mmap.mmap, int, int]]]:
         request, replies, flags = b"", [], _NEXT

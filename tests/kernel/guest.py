@@ -101,14 +101,9 @@ def end(pid: int, number: int = signal.SIGTERM) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def wait_for(path: str, text: str, seconds: float = 30.0) -> str:
-    """Wait until a file contains a text; its content."""
-
-    def found() -> str:
-        content = Path(path).read_text()
-        return content if text in content else ""
-
-    return eventually(found, timeout=seconds, what=f"{text!r} in {path}")
+def wait_for_path(path: str, seconds: float = 60.0) -> None:
+    """Wait until something is there."""
+    eventually(Path(path).exists, timeout=seconds, what=path)
 
 
 def hold(node: str) -> int:
@@ -135,6 +130,13 @@ def ioctl(node: str, request: int, words: Sequence[int]) -> int:
             os.close(descriptor)
     except OSError as error:
         return -(error.errno or 1)
+
+
+def program(node: str, port: int, content: bytes) -> int:
+    """Program a port by the bare ioctl; 0, or the negative errno."""
+    data = array.array("B", content)
+    low, high = data.buffer_info()[0] & 0xFFFF_FFFF, data.buffer_info()[0] >> 32
+    return ioctl(node, 0xB680, (24, 0, port, len(content), low, high))
 
 
 def _forked(call: Callable[[], int], stdout: Path, stderr: Path) -> int:

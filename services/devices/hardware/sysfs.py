@@ -182,5 +182,7 @@ class Sysfs:
 def _failed(error: OSError) -> Reading:
     if error.errno in _GONE:
         return _MISSING
-    kind = Failure.UNREADABLE if error.errno in _FORBIDDEN else Failure.DEAD
+    kind = Failure.BUSY if error.errno == errno.EBUSY else Failure.DEAD
+    if error.errno in _FORBIDDEN:
+        kind = Failure.UNREADABLE
     return Reading(failure=kind, detail=error.strerror or str(error))

@@ -45,6 +45,17 @@ def test_an_unusable_id_has_a_reason(reading: Reading, state: str, message: str)
     assert evaluate_afu(reading) == ("", Problem(f"afu-id-{state}", message))
 
 
+def test_a_port_whose_function_is_refused_is_disabled() -> None:
+    busy = Reading(failure=Failure.BUSY, detail="Device or resource busy")
+    afu_id, problem = evaluate_afu(busy)
+    assert (afu_id, problem and problem.reason) == ("", "port-disabled")
+    assert problem
+    assert problem.message.endswith("accelbind fpga rebind dfl-port.0")
+    other = evaluate_id("interface-id", "compat_id", "dfl-fme.0", busy)[1]
+    assert other
+    assert other.reason == "interface-id-unreadable"
+
+
 OF = "errors/errors of dfl-port.0"
 FORBIDDEN = Reading(failure=Failure.UNREADABLE, detail="Permission denied")
 DEAD = Reading(failure=Failure.DEAD, detail="Input/output error")

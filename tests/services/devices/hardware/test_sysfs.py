@@ -66,6 +66,7 @@ def test_what_is_no_file_cant_be_read_and_blocks_nobody(tmp_path: Path) -> None:
     ("code", "failure"),
     [
         (errno.EACCES, Failure.UNREADABLE),
+        (errno.EBUSY, Failure.BUSY),
         (errno.EIO, Failure.DEAD),
         (errno.ENOENT, Failure.MISSING),
     ],

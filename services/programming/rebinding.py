@@ -1,0 +1,97 @@
+"""Binding the driver of a card anew, which takes the card's engine and ports away for a moment.
+
+It is the only way to enable a port that the driver keeps disabled. Their names may change.
+"""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from services.devices.hardware.scan import DRIVER_BY_NAME
+from services.devices.model import Card, Inventory
+from services.devices.topology import Topology
+from services.process.errors import DeviceBusy, DeviceRefused, HardwareError
+from services.programming.ioctls import DriverCalls
+from services.programming.port import DeviceFiles, EnginePlace, PortPlace
+from services.programming.port_session import FORBIDDEN, opened_node, translated
+
+_WRITE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls) -> None:
+    """Unbind a card's driver and bind it again; the caller holds the card's lock.
+
+    Raises:
+        DeviceBusy: A process has a part of the card, or the card has virtual functions.
+        HardwareError: It is on no PCI bus, this process may not, or the driver refuses the card.
+    """
+    card = Topology(inventory.cards).physical(card)
+    failed = f"the driver of card {card.name} can't be bound anew"
+    if card.pci is None:
+        raise HardwareError(f"{failed}: the card is on no PCI bus")
+    address, module = card.address, DRIVER_BY_NAME[card.driver].module
+    driver = root / "sys/bus/pci/drivers" / module
+    _require_no_virtual_functions(root, address, failed)
+    # Both files first: a card that is unbound and can't be bound would be lost.
+    with ExitStack() as stack:
+        unbind, bind = (_opened(driver / name, card, stack, failed) for name in ("unbind", "bind"))
+        _require_unused(root, card, calls, failed)
+        # Linux 6.1 crashes when a port is closed after its driver was unbound, so nothing of the
+        # card stays open here either.
+        for descriptor, what in ((unbind, "unbound from"), (bind, "bound to")):
+            try:
+                os.write(descriptor, address.encode())
+            except OSError as error:
+                reason = f"{failed}: {address} can't be {what} {module}"
+                raise DeviceRefused(f"{reason} ({error.strerror}); see dmesg") from error
+
+
+def ports_at(inventory: Inventory, card: Card) -> list[PortPlace]:
+    """The ports of the card that is now in a card's place."""
+    return [
+        PortPlace(each, port, EnginePlace(each, each.fme) if each.fme else None)
+        for each in inventory.cards
+        if each.place == card.place
+        for port in each.ports
+    ]
+
+
+def _require_no_virtual_functions(root: Path, address: str, failed: str) -> None:
+    number = root / "sys/bus/pci/devices" / address / "sriov_numvfs"
+    try:
+        has_some = number.read_text().strip() not in ("", "0")
+    except OSError:
+        has_some = False  # it can't have any
+    if has_some:
+        raise DeviceBusy(
+            f"{failed}: this would remove the virtual functions of {address}; end what uses them,"
+            f" then write 0 to /sys/bus/pci/devices/{address}/sriov_numvfs"
+        )
+
+
+def _opened(path: Path, card: Card, stack: ExitStack, failed: str) -> int:
+    try:
+        descriptor = os.open(path, _WRITE)
+    except OSError as error:
+        if error.errno in FORBIDDEN:
+            raise HardwareError(
+                f"{failed}: user {os.geteuid()} may not write {path} ({error.strerror}); as root on"
+                f" the node: accelbind fpga rebind {card.name}"
+            ) from error
+        raise translated(error, f"{failed}: {path}") from error
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _require_unused(root: Path, card: Card, calls: DriverCalls, failed: str) -> None:
+    """Open every part of a card alone, all at once, and close them again."""
+    engine = EnginePlace(card, card.fme) if card.fme else None
+    places: list[PortPlace | EnginePlace] = [PortPlace(card, port, engine) for port in card.ports]
+    if engine is not None:
+        places.append(engine)
+    with ExitStack() as stack:
+        for place in places:
+            node = DeviceFiles(root, place).node()
+            text = f"{failed}: {place.name}"
+            stack.enter_context(opened_node(node, text, place, alone=True, calls=calls))

@@ -1,0 +1,164 @@
+"""Programming by the driver's real ioctl, and what it leaves behind when it fails."""
+
+import pytest
+
+from simulator.bitstreams import gbs_metadata, gbs_of, make_gbs
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from simulator.driver import raw_bitstream
+from simulator.registers.cards import PAC_A10, TWO_PORTS, DflCard
+from simulator.registers.features import Reconfiguration
+from tests.kernel.bed import Bed, Done
+
+CARDS = (PAC_A10, TWO_PORTS)
+
+STATE = ("--state-dir", "/run/state")
+NO_KUBELET = ("--kubelet-dir", "/run/none")
+AFU_ID = "/sys/class/fpga_region/region0/dfl-port.0/afu_id"
+BUSY = "OSError 16"
+
+
+def program(bed: Bed, afu_id: str, port: str = "dfl-port.0", *flags: str) -> Done:
+    """Have the command program a function by force."""
+    file = f"/run/{afu_id}.gbs"
+    bed.call("create", file, make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
+    return bed.accelbind("fpga", "program", port, file, "--force", *STATE, *flags)
+
+
+def rebind(bed: Bed, device: str = "dfl-port.0", *flags: str) -> Done:
+    return bed.accelbind("fpga", "rebind", device, "--force", *STATE, *flags)
+
+
+def test_the_card_gets_every_word_and_shows_the_function(bed: Bed, card: DflCard) -> None:
+    done = program(bed, NLB3)
+    assert (done.code, done.stderr) == (0, "")
+    assert card.reconfiguration.programmed == [(0, raw_bitstream(NLB3))]
+    assert bed.call("read", AFU_ID) == NLB3
+    assert bed.reasons("dfl-port.0") == set()
+    assert card.ports[0].resets >= 3  # at its start, after the programming, and when it is closed
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        (Reconfiguration.OPERATION, "reconfig operation error"),
+        (Reconfiguration.CRC, "reconfig CRC error"),
+        (Reconfiguration.INCOMPATIBLE, "reconfig incompatible image"),
+        (Reconfiguration.PROTOCOL, "reconfig IP protocol error"),
+        (Reconfiguration.OVERFLOW, "reconfig fifo overflow error"),
+    ],
+)
+def test_a_refusal_is_explained_and_leaves_the_port_disabled(
+    bed: Bed, card: DflCard, error: int, word: str
+) -> None:
+    card.reconfiguration.refusal = error
+    done = program(bed, NLB3)
+    assert done.code == 1
+    assert f"the hardware refused (Input/output error; {word})" in done.stderr
+    assert "Its driver keeps the port disabled now" in done.stderr
+    assert "accelbind fpga rebind dfl-port.0" in done.stderr
+    assert bed.call("read", AFU_ID) == BUSY
+    assert bed.reasons("dfl-port.0") == {"port-disabled"}
+
+
+def test_a_disabled_port_is_reported_until_its_driver_is_bound_anew(
+    bed: Bed, card: DflCard
+) -> None:
+    card.reconfiguration.refusal = Reconfiguration.CRC
+    program(bed, NLB3)
+    card.reconfiguration.refusal = 0
+    done = program(bed, NLB3)
+    assert done.code == 1
+    assert "accelbind fpga rebind dfl-port.0, then program it" in done.stderr
+    assert "metadata" not in done.stderr
+    assert card.reconfiguration.programmed == []
+    assert bed.accelbind("fpga", "reset", "dfl-port.0", *STATE).code == 0
+    assert bed.call("read", AFU_ID) == BUSY
+    assert "accelbind fpga rebind" in bed.accelbind("fpga", "info", "dfl-port.0").stdout
+
+    done = rebind(bed)
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout == "the driver of dfl-port.0 is bound anew: its ports are dfl-port.0\n"
+    assert bed.reasons("dfl-port.0") == set()
+    assert program(bed, NLB3).code == 0
+    assert bed.call("read", AFU_ID) == NLB3
+
+
+def test_the_driver_itself_keeps_the_port_disabled_whatever_is_programmed(
+    bed: Bed, card: DflCard
+) -> None:
+    assert bed.call("program", "/dev/dfl-fme.0", 0, b"no bitstream at all.") == -5
+    for _ in range(2):
+        assert bed.call("program", "/dev/dfl-fme.0", 0, raw_bitstream(NLB3)) == 0
+        assert bed.call("read", AFU_ID) == BUSY
+    assert len(card.reconfiguration.programmed) == 2
+    assert bed.call("ioctl", "/dev/dfl-port.0", 0xB640, ()) == 0
+    assert card.ports[0].is_in_reset
+
+
+def test_a_bitstream_with_another_function_is_to_blame_itself(bed: Bed, card: DflCard) -> None:
+    metadata = gbs_metadata(A10_INTERFACE, NLB0)
+    bed.call("create", "/run/other.gbs", gbs_of(metadata, raw_bitstream(NLB3)))
+    done = bed.accelbind("fpga", "program", "dfl-port.0", "/run/other.gbs", "--force", *STATE)
+    assert "the bitstream's metadata may name another function" in done.stderr
+    assert card.reconfiguration.programmed
+
+
+def test_a_programming_that_never_completes_is_given_up_by_the_driver(
+    bed: Bed, card: DflCard
+) -> None:
+    card.reconfiguration.completes = False
+    done = program(bed, NLB3)
+    assert "the hardware refused (Connection timed out" in done.stderr
+    assert bed.reasons("dfl-port.0") == {"port-disabled"}
+
+
+def test_a_port_that_acknowledges_no_reset_is_disabled_too(bed: Bed, card: DflCard) -> None:
+    card.ports[0].acknowledges = False
+    assert "Connection timed out" in program(bed, NLB3).stderr
+    assert bed.reasons("dfl-port.0") == {"port-disabled"}
+
+
+@pytest.mark.usefixtures("card")
+@pytest.mark.parametrize("node", ["dfl-port.0", "dfl-fme.0"])
+def test_no_driver_is_bound_anew_while_a_part_of_its_card_is_open(bed: Bed, node: str) -> None:
+    held = bed.call("hold", f"/dev/{node}")
+    try:
+        done = rebind(bed, "region0")
+    finally:
+        bed.call("let_go", held)
+    assert done.code == 3
+    assert "in use" in done.stderr
+    assert len(bed.listed()) == 5
+    assert rebind(bed, "region0").code == 0
+
+
+@pytest.mark.usefixtures("card")
+def test_no_driver_is_bound_anew_while_the_holders_are_unknown(bed: Bed) -> None:
+    done = bed.accelbind("fpga", "rebind", "region0", *STATE, *NO_KUBELET)
+    assert done.code == 3
+    assert "whether a container has dfl-port.0 is unknown" in done.stderr
+
+
+@pytest.mark.usefixtures("card")
+def test_of_two_ports_the_other_one_goes_on(bed: Bed) -> None:
+    two = bed.cards[1]
+    two.reconfiguration.refusal = Reconfiguration.CRC
+    assert program(bed, NLB0, "dfl-port.2").code == 1
+    assert bed.reasons("dfl-port.2") == {"port-disabled"}
+    assert bed.reasons("dfl-port.1") == set()
+    two.reconfiguration.refusal = 0
+    assert program(bed, NLB3, "dfl-port.1").code == 0
+    assert "dfl-port.1 and dfl-port.2" in rebind(bed, "0000:00:01.0").stdout
+    assert program(bed, NLB0, "dfl-port.2").code == 0
+
+
+@pytest.mark.usefixtures("card")
+def test_a_released_port_is_not_programmed_and_comes_back(bed: Bed) -> None:
+    engine = ("dfl-fme.0", "--port", "0", *STATE)
+    assert bed.accelbind("fpga", "release", *engine).code == 0
+    assert not [each for each in bed.listed() if each["device"] == "dfl-port.0"]
+    # The driver would program it all the same, and says nothing.
+    assert bed.call("program", "/dev/dfl-fme.0", 0, raw_bitstream(NLB3)) == 0
+    assert bed.accelbind("fpga", "release", *engine).code != 0
+    assert bed.accelbind("fpga", "assign", *engine).code == 0
+    assert bed.accelbind("fpga", "assign", *engine).code != 0
