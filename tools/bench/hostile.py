@@ -247,6 +247,18 @@ def _note(
     return pod
 
 
+def _defaults(part: str) -> Pod:
+    """A pod with LimitRanger's annotation, which repeats a part."""
+    asks = _container(_limits('"fpga.intel.com/f0":"1"'))
+
+    def pod(size: int) -> str:
+        text = f"LimitRanger plugin set: {part * (size // len(part))}\\n"
+        metadata = f'{{"name":"p","annotations":{{"kubernetes.io/limit-ranger":"{text}"}}}}'
+        return _pod(asks, metadata=metadata)
+
+    return pod
+
+
 def _noted(names: int) -> Callable[[int], str]:
     """The note of a container `c` that requested none of so many accelerators."""
     members = ",".join(f"'accelbind.dev/s{n}':0" for n in range(names))
@@ -373,6 +385,9 @@ PODS: Final[Mapping[str, Pod]] = {
         _noted(512), lambda _: _join(_asks("accelbind.dev/s{n}"), 256)
     ),
     "an earlier note, nested": _note(_nested("{'c':", "}", 8)),
+    "defaults of a LimitRange, run together": _defaults("a limit for container b"),
+    "defaults of a LimitRange, empty": _defaults("; "),
+    "defaults of a LimitRange, of one container": _defaults("fpga.intel.com/f0, "),
     "lists in lists": _in_pod(_nested("[", "]", 2)),
     "objects in objects": _in_pod(_nested('{"a":', "}", 6)),
     "500 levels, again and again": _in_pod(
