@@ -45,12 +45,20 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     is_committed: bool = False
     file: str | None = None
     """Its CDI file, empty if it has none; None if an older version has committed it."""
+    pods: tuple[str, ...] = ()
+    """UIDs of the pods that use it; none if an older version has written the file."""
 
     def held(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Each device that nobody else may have, and its claims to the hardware."""
         for want in self.wants:
             if want.kind is not Kind.ADMIN:
                 yield from zip(want.devices, want.claims, strict=True)
+
+    def ids(self) -> Iterator[str]:
+        """The ids on the node of the devices that nobody else may have."""
+        for want in self.wants:
+            if want.kind is not Kind.ADMIN:
+                yield from want.ids
 
 
 class ClaimBook:
@@ -87,13 +95,21 @@ class ClaimBook:
             raise HardwareError(f"it is unknown which devices claims have: {unreadable[0]}")
         return entries
 
-    def reserve(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
+    def reserve(self, claim: ClaimRef, wants: tuple[Want, ...], pods: tuple[str, ...] = ()) -> None:
         """Reserve the devices of a claim; the caller has made sure that nobody has them."""
-        self._write(ClaimEntry(claim, self._boot, wants))
+        self._write(ClaimEntry(claim, self._boot, wants, pods=pods))
 
     def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:
         """Note that a claim is prepared, and its CDI file."""
-        self._write(ClaimEntry(claim, self._boot, wants, is_committed=True, file=file))
+        known = self.find(claim.uid)
+        pods = known.pods if known else ()
+        self._write(ClaimEntry(claim, self._boot, wants, is_committed=True, file=file, pods=pods))
+
+    def note_pods(self, uid: str, pods: Collection[str]) -> None:
+        """Note which pods use a claim, as far as it is here."""
+        known = self.find(uid)
+        if known is not None and pods and {*known.pods} != {*pods}:
+            self._write(msgspec.structs.replace(known, pods=tuple(sorted(pods))))
 
     def note(self, claim: ClaimRef, wants: tuple[Want, ...]) -> str:
         """The entry of a prepared claim as text, for `restore`."""

@@ -9,7 +9,7 @@ Results and configurations are in `status.allocation.devices`. Configurations of
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -69,8 +69,13 @@ class AllocatedClaim:
     requests: tuple[Requested, ...]
     owner: PodRef | None
     """The pod for whose extended resources the scheduler made the claim."""
-    pod: PodRef | None
-    """A pod that it is for, to which Events are written."""
+    pods: tuple[PodRef, ...]
+    """The pods that it is for."""
+
+    @property
+    def pod(self) -> PodRef | None:
+        """The pod to which Events are written."""
+        return self.pods[0] if self.pods else None
 
 
 class _Owner(msgspec.Struct, rename="camel"):
@@ -144,10 +149,7 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
     """
     if body is None:
         raise NotAllowed(f"the API server has no {ref}: it was deleted")
-    try:
-        claim = _DECODER.decode(body)
-    except UNREADABLE as error:
-        raise NotAllowed(f"the API server's {ref} can't be read: {plain(str(error))}") from error
+    claim = _decode(body, ref)
     if claim.metadata.uid != ref.uid:
         raise NotAllowed(
             f"{ref} has been replaced: the API server has it with UID {quote(claim.metadata.uid)},"
@@ -170,7 +172,32 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
             )
         )
     owner = _owner(claim.metadata, ref)
-    return AllocatedClaim(ref, tuple(requests), owner, owner or _consumer(claim.status, ref))
+    consumers = tuple(_consumers(claim.status, ref))
+    pods = dict.fromkeys((owner, *consumers) if owner else consumers)
+    return AllocatedClaim(ref, tuple(requests), owner, tuple(pods))
+
+
+def has_devices(body: bytes | None, ref: ClaimRef, devices: Collection[str], *, pool: str) -> bool:
+    """Whether the API server's claim is this one, and still has any of these devices of a pool.
+
+    Raises:
+        NotAllowed: That is unknown, since the API server's claim can't be read.
+    """
+    if body is None:
+        return False
+    claim = _decode(body, ref)
+    allocation = claim.status.allocation
+    results = (allocation and allocation.devices.results) or ()
+    return claim.metadata.uid == ref.uid and any(
+        (each.driver, each.pool) == (DRIVER, pool) and each.device in devices for each in results
+    )
+
+
+def _decode(body: bytes, ref: ClaimRef) -> _Claim:
+    try:
+        return _DECODER.decode(body)
+    except UNREADABLE as error:
+        raise NotAllowed(f"the API server's {ref} can't be read: {plain(str(error))}") from error
 
 
 def _check(results: Iterable[_Result], ref: ClaimRef, pool: str) -> None:
@@ -206,9 +233,10 @@ def _owner(metadata: _Metadata, ref: ClaimRef) -> PodRef | None:
     return PodRef(ref.namespace, pods[0].name, pods[0].uid)
 
 
-def _consumer(status: _Status, ref: ClaimRef) -> PodRef | None:
-    pods = [each for each in status.reserved_for or () if each.resource == "pods"]
-    return PodRef(ref.namespace, pods[0].name, pods[0].uid) if pods else None
+def _consumers(status: _Status, ref: ClaimRef) -> Iterator[PodRef]:
+    for each in status.reserved_for or ():
+        if each.resource == "pods":
+            yield PodRef(ref.namespace, each.name, each.uid)
 
 
 # Configurations ----------------------------------------------------------------------------------

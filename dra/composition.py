@@ -6,9 +6,11 @@ from typing import Any
 import structlog
 
 from dra.book import FOLDER as CLAIMS
-from dra.book import ClaimBook, ClaimHolders
+from dra.book import ClaimBook, ClaimEntry, ClaimHolders
 from dra.claim_files import CdiClaimFiles
+from dra.claim_use import ClaimUse
 from dra.driver import Driver, NodeDevices
+from dra.leftover_claims import LeftoverClaims
 from dra.leftovers import Leftovers
 from dra.metrics import DraMetrics
 from dra.preparation import WORK_SECONDS, Preparation, Surroundings
@@ -78,6 +80,7 @@ class DraParts(NodeProcess):
         self.book = ClaimBook(settings.state_dir / CLAIMS)
         self.holders = ClaimHolders(self.book, self.plugin_holders)
         self.devices = NodeDevices(self.book)
+        self.leftover_claims = self._leftover_claims(driver_calls)
         self.node = NodeService(
             settings,
             PluginMode.REGION,
@@ -87,6 +90,7 @@ class DraParts(NodeProcess):
             metrics=self.node_metrics,
             reports=self.reports,
             problems=(),
+            device_problems=self.leftover_claims.problems,
         )
         self.node.follow(self.devices.on_scan)
         self.registry.register(self.node.collector)
@@ -160,6 +164,24 @@ class DraParts(NodeProcess):
             ),
         )
 
+    def _leftover_claims(self, driver_calls: DriverCalls) -> LeftoverClaims:
+        settings = self.settings
+        use = ClaimUse(
+            settings.kubelet_dir,
+            settings.root,
+            settings.node_name,
+            calls=self.calls,
+            driver_calls=driver_calls,
+            source=ApiServerPods(self.connection),
+            devices=lambda: self.devices.by_name,
+        )
+        return LeftoverClaims(self.book, use)
+
+    async def end_leftover(self, entry: ClaimEntry) -> None:
+        """Give back a claim that nobody knows and uses."""
+        if await self.preparation.end_leftover(entry):
+            self.metrics.unprepared.labels("leftover").inc()
+
     async def _plugin_devices(self) -> frozenset[str]:
         """The devices that pods still have from the device plugin."""
         return held_by_plugin(self.devices.by_name.values(), await self.plugin_holders.read())
@@ -194,6 +216,7 @@ class DraParts(NodeProcess):
         yield from self.node.loops()
         yield from self.publisher.loops()
         yield "claims", self.upkeep.run_forever()
+        yield "leftover claims", self.leftover_claims.run_forever(self.end_leftover)
         yield "leftovers", self.leftovers.withdraw_forever()
         yield (
             "holders",

@@ -29,9 +29,10 @@ class DraMetrics:
         self.unprepared = new_counter(
             registry,
             "claims_unprepared",
-            "Claims that the kubelet gave back, by outcome (unprepared, failed).",
+            "Claims that were given back, by outcome (unprepared, failed; leftover: the kubelet had"
+            " forgotten it, and nobody used it any more).",
             ("outcome",),
-            known=("unprepared", "failed"),
+            known=("unprepared", "failed", "leftover"),
         )
         self.registrations = new_counter(
             registry,

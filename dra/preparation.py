@@ -153,6 +153,21 @@ class Preparation:
         log.info("claim unprepared", claim=str(claim), uid=claim.uid)
         self._on_change()
 
+    async def end_leftover(self, entry: ClaimEntry) -> bool:
+        """Take back a claim that nobody uses, unless something has happened to it meanwhile."""
+        uid = entry.claim.uid
+        if self.is_worked_on(uid):
+            return False
+        async with self.lock(uid):
+            if self._book.find(uid) != entry:
+                return False
+            await self._files.remove(uid)
+            self._book.remove(uid)
+        text = "a claim that nobody knows and uses was given back"
+        log.warning(text, claim=str(entry.claim), uid=uid)
+        self._on_change()
+        return True
+
     def is_worked_on(self, uid: str) -> bool:
         """Whether a claim is being prepared or taken back."""
         lock = self._locks.get(uid)
@@ -200,7 +215,7 @@ class Preparation:
         if known is not None:
             require_unchanged(known.wants, claim)
         wants = await self._check(claim)
-        await self._reserve(claim.ref, wants, work)
+        await self._reserve(claim, wants, work)
         work.step = "its regions are made ready, which goes on"
         await self._make_all_ready(claim, wants)
         given = await self._commit(ref, wants)
@@ -254,15 +269,16 @@ class Preparation:
 
     # 2. reserve
 
-    async def _reserve(self, ref: ClaimRef, wants: tuple[Want, ...], work: "_Work") -> None:
+    async def _reserve(self, claim: AllocatedClaim, wants: tuple[Want, ...], work: "_Work") -> None:
         """Reserve devices, once nobody else has them."""
         # The scheduler hands a device out again as soon as its claim is deleted, which may be
         # before the containers end.
         while True:
             async with self._reserving:
-                holders = await self._holders(ref, wants)
+                holders = await self._holders(claim.ref, wants)
                 if not holders:
-                    self._book.reserve(ref, wants)
+                    pods = tuple(each.uid for each in claim.pods if each.uid)
+                    self._book.reserve(claim.ref, wants, pods)
                     self._on_change()
                     return
             work.step = f"others still have {listing(holders[:8])}"

@@ -21,6 +21,7 @@ from services.kubelet.sockets import (
     dra_socket,
 )
 from services.process.blocking import BlockingCalls
+from services.process.errors import KubeletError
 from services.process.text import count, plain
 
 _GUIDE: Final = "docs/dra.md"
@@ -68,12 +69,18 @@ def _lost_files(node: Node, entries: Iterable[ClaimEntry]) -> Iterator[Line]:
 
 def _left_claims(folder: Path, claims: dict[str, str]) -> Iterator[Line]:
     # The kubelet will never give them back.
-    known = prepared_claims(dra_checkpoint_file(folder), DRIVER)
+    try:
+        known = prepared_claims(dra_checkpoint_file(folder), DRIVER)
+    except KubeletError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        known = {}  # the kubelet has prepared no claim yet
     for uid, claim in claims.items():
         if uid not in known:
             yield warning(
                 f"{plain(claim)} has devices here, and the kubelet does not know it",
-                f"once no container uses it: accelbind dra release {uid}",
+                "it is given back 5 minutes after nothing uses it any more, if its pods are known"
+                f" (docs/dra.md); sooner, once no container uses it: accelbind dra release {uid}",
             )
 
 

@@ -220,6 +220,11 @@ REASONS: Final[Mapping[str, Reason]] = {
         " reprogrammed, or the node's mode or device types changed, meanwhile",
         "end that pod (accelbind devices names it); it is healthy again within a minute",
     ),
+    "leftover-claim": Reason(
+        "a DRA claim has it that the kubelet does not know, as after the loss of its state",
+        "none: it is given back 5 minutes after nothing on the node and in the API server uses that"
+        " claim any more (docs/dra.md); sooner: accelbind dra release UID",
+    ),
     "too-hot": Reason(
         "the card is beyond --max-temperature", "check the cooling; --max-temperature is the limit"
     ),

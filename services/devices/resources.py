@@ -52,6 +52,22 @@ NOTHING_ADVERTISED = AdvertisedResources({}, ())
 """What a node offers before its first scan."""
 
 
+def with_reasons(
+    advertised: AdvertisedResources, problems: Mapping[str, Problem]
+) -> AdvertisedResources:
+    """What a node offers, with more reasons why devices are unhealthy, by their ids."""
+    resources = {
+        resource: {
+            key: replace(device, reasons=(*device.reasons, problems[key]))
+            if key in problems
+            else device
+            for key, device in devices.items()
+        }
+        for resource, devices in advertised.resources.items()
+    }
+    return replace(advertised, resources=resources) if problems else advertised
+
+
 def with_problems(
     inventory: Inventory, problems: Mapping[str, Problem], limits: Limits
 ) -> Inventory:

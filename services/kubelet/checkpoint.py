@@ -115,26 +115,28 @@ def read_counted(path: Path) -> CountedByKubelet:
     return CountedByKubelet(frozenset(data.registered or ()), held)
 
 
-def prepared_claims(path: Path, driver: str) -> frozenset[str]:
-    """Return the UIDs of the claims that the kubelet will give back to a DRA driver.
+def prepared_claims(path: Path, driver: str) -> dict[str, frozenset[str]]:
+    """Read the claims that the kubelet will give back to a DRA driver: their pods, by UIDs.
 
     Raises:
-        KubeletError: The file can't be read, or isn't a checkpoint.
+        KubeletError: As `read_checkpoint`.
     """
+    text = _read(path)
     try:
-        outer = msgspec.json.decode(_read(path), type=_DraCheckpoint)
+        outer = msgspec.json.decode(text, type=_DraCheckpoint)
         entries = msgspec.json.decode(outer.data, type=_DraData).entries or ()
-    except KubeletError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return frozenset()  # the kubelet has prepared no claim yet
-        raise
     except UNREADABLE as error:
         raise KubeletError(f"{path} is not a checkpoint of the kubelet: {error}") from error
-    return frozenset(entry.uid for entry in entries if driver in (entry.drivers or ()))
+    return {
+        entry.uid: frozenset(entry.pods or ())
+        for entry in entries
+        if driver in (entry.drivers or ())
+    }
 
 
 class _DraEntry(msgspec.Struct, gc=False):
     uid: str = msgspec.field(name="ClaimUID", default="")
+    pods: dict[str, msgspec.Raw] | None = msgspec.field(name="PodUIDs", default=None)
     drivers: dict[str, msgspec.Raw] | None = msgspec.field(name="DriverState", default=None)
 
 

@@ -40,6 +40,24 @@ async def held_devices(socket: Path, *, seconds: float) -> tuple[Held, ...]:
     return tuple(Held(*key[1:], frozenset(ids)) for key, ids in held.items())
 
 
+async def claimed_devices(socket: Path, *, seconds: float) -> frozenset[str]:
+    """List the CDI names of the devices that containers of this node have by DRA claims.
+
+    Raises:
+        KubeletError: No answer.
+    """
+    async with _service(socket, "the active pods") as service:
+        answer = await service.List(pb.ListPodResourcesRequest(), timeout=seconds)
+    return frozenset(
+        device.name
+        for pod in answer.pod_resources
+        for container in pod.containers
+        for claim in container.dynamic_resources
+        for each in claim.claim_resources
+        for device in each.cdi_devices
+    )
+
+
 async def served_resources(socket: Path, *, seconds: float) -> frozenset[str]:
     """Return the resources of which a device plugin offers healthy devices now.
 

@@ -2,20 +2,29 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NoReturn, TypeAlias
 
 import structlog
 
 from services.containers.holders import Holders, held_by_pods
 from services.devices.damping import Damping, Health, damp
-from services.devices.model import Inventory
+from services.devices.model import Inventory, Problem
 from services.devices.provider import Found, Provider, merge
+from services.devices.resources import with_reasons
 from services.node.state import NodeState, OnScan
 from services.process.errors import HardwareError
 from services.process.outage import Outage
 
+FindDeviceProblems: TypeAlias = Callable[[], Awaitable[Mapping[str, Problem]]]
+"""Finds what is wrong with devices apart from their hardware, by id."""
+
 log = structlog.get_logger(component="node")
+
+
+async def no_problems() -> Mapping[str, Problem]:
+    """Nothing is wrong."""
+    return {}
 
 
 class Discovery:
@@ -32,6 +41,7 @@ class Discovery:
         interval: float,
         damping: Damping,
         holders: Callable[[], Awaitable[Holders]],
+        problems: FindDeviceProblems = no_problems,
         on_scan: Sequence[OnScan] = (),
     ) -> None:
         self._state = state
@@ -42,6 +52,7 @@ class Discovery:
         self._found: dict[str, Found] = {}
         """What each provider found last."""
         self._holders = holders
+        self._problems = problems
         self._on_scan = on_scan
         self._outage = Outage(
             log,
@@ -66,6 +77,7 @@ class Discovery:
         # Of a provider that failed, what it found before stays.
         founds = [self._found.get(each.name, Found()) for each in self._providers]
         offer = merge(founds, held_by_pods(await self._holders()))
+        offer = with_reasons(offer, await self._problems())
         advertised, self._health = damp(offer, self._health, self._damping, now=time.monotonic())
         if advertised != state.advertised:
             state.advertised = advertised

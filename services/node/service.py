@@ -14,7 +14,7 @@ from services.devices.model import Inventory, PluginMode
 from services.devices.provider import Provider
 from services.devices.resources import DEFAULT_UNITS
 from services.devices.types.provider import DeviceTypes
-from services.node.discovery import Discovery
+from services.node.discovery import Discovery, FindDeviceProblems, no_problems
 from services.node.error_clearing import ErrorClearing
 from services.node.fpga import FindProblems, FpgaProvider
 from services.node.metrics import NodeCollector, NodeMetrics
@@ -36,7 +36,8 @@ SPACING: Final = 0.5
 class NodeService:
     """Looks after a node's cards in one mode.
 
-    `units` is their number in mode units. `problems` find what else is wrong with ports.
+    `units` is their number in mode units. `problems` find what else is wrong with ports, and
+    `device_problems` with devices of any kind.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class NodeService:
         metrics: NodeMetrics,
         reports: NodeReports,
         problems: Sequence[FindProblems],
+        device_problems: FindDeviceProblems = no_problems,
         units: int = DEFAULT_UNITS,
     ) -> None:
         self._settings = settings
@@ -99,6 +101,7 @@ class NodeService:
             interval=settings.scan_interval,
             damping=Damping(settings.healthy_after, spacing=settings.scan_interval * SPACING),
             holders=holders.current,
+            problems=device_problems,
             on_scan=self._on_scan,
         )
 

@@ -154,9 +154,9 @@ class KillableBook(ClaimBook):
 
     fuse = Fuse()
 
-    def reserve(self, claim: ClaimRef, wants: tuple[Want, ...]) -> None:
+    def reserve(self, claim: ClaimRef, wants: tuple[Want, ...], pods: tuple[str, ...] = ()) -> None:
         self.fuse.step()
-        super().reserve(claim, wants)
+        super().reserve(claim, wants, pods)
         self.fuse.step()
 
     def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:

@@ -10,6 +10,7 @@ from dra.claims import (
     FROM_CLASS,
     ClaimRef,
     Config,
+    has_devices,
     read_claim,
 )
 from services.containers.identity import PodRef
@@ -38,6 +39,38 @@ def test_results_of_ours_by_request_and_base_name() -> None:
         ("s", ("c",)),
     ]
     assert (found.owner, found.pod) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("item", "has"),
+    [
+        (claim("c", result("a"), result("b")), True),
+        (claim("c", result("b")), False),
+        (claim("c", result("a", driver="gpu.example.com")), False),
+        (claim("c", result("a", pool="n2")), False),
+        (claim("c", result("a"), uid="another"), False),
+        (claim("c") | {"status": {}}, False),
+        (None, False),
+    ],
+)
+def test_whether_a_stored_claim_still_has_devices(item: dict[str, Any] | None, has: bool) -> None:
+    body = None if item is None else json.dumps(item).encode()
+    assert has_devices(body, REF, ["a", "x"], pool="n1") is has
+
+
+def test_a_stored_claim_that_cant_be_read_may_have_devices() -> None:
+    with pytest.raises(NotAllowed, match="can't be read"):
+        has_devices(b"no JSON", REF, ["a"], pool="n1")
+
+
+def test_the_pods_of_a_claim_are_its_owner_and_those_that_it_is_reserved_for() -> None:
+    made = claim("c", result("a"), annotations=EXTENDED, ownerReferences=[OWNER])
+    made["status"]["reservedFor"] = [
+        {"resource": "pods", "name": "p", "uid": "u"},
+        {"resource": "pods", "name": "q", "uid": "v"},
+        {"resource": "jobs", "name": "j", "uid": "w"},
+    ]
+    assert [each.uid for each in read(made).pods] == ["u", "v"]
 
 
 EXTENDED = {"resource.kubernetes.io/extended-resource-claim": "true"}
