@@ -16,7 +16,9 @@ from typing import Final
 
 CONFIG: Final = Path(__file__).with_name("config")
 _SOURCES: Final = Path("/usr/src")
-_TOOLS: Final = ("make", "cc", "flex", "bison", "bc", "xz")
+_ARCHIVE: Final = re.compile(r"linux-source-([0-9.]+)\.tar\.(?:xz|bz2)")
+"""As Debian and Ubuntu name it."""
+_TOOLS: Final = ("make", "cc", "flex", "bison", "bc")
 _PERF: Final = "\tselect HAVE_PERF_EVENTS\n"
 _READ_DELAY: Final = "UM_VIRT_PCI_MAXDELAY 40000"
 _LONGER: Final = "UM_VIRT_PCI_MAXDELAY 60000000"
@@ -53,8 +55,8 @@ def kernel() -> Path:
 def _source() -> Path:
     found = [
         (tuple(map(int, match[1].split("."))), path)
-        for path in _SOURCES.glob("linux-source-*.tar.xz")
-        if (match := re.fullmatch(r"linux-source-([0-9.]+)\.tar\.xz", path.name))
+        for path in _SOURCES.glob("linux-source-*")
+        if (match := _ARCHIVE.fullmatch(path.name))
     ]
     if not found:
         raise UnavailableError("there is no kernel source: install Debian's package linux-source")
